@@ -1,0 +1,122 @@
+# shellcheck shell=bash
+# Shared by tools/quickstart and tests/run: what the build needs, and building it.
+# Sourced with `root` set to the top of the tree.  Debian 12, Ubuntu 22.04 and later.
+
+setup_packages=() # what apt-get would install
+setup_reasons=()  # "package: why", for the reader
+
+setup_need() { # package reason
+    setup_packages+=("$1")
+    setup_reasons+=("  $1: $2")
+}
+
+setup_cmake_is_old() {
+    local version
+    version=$(cmake --version 2>/dev/null | sed -n '1s/.*version \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+    # shellcheck disable=SC2086
+    set -- ${version:-0 0}
+    [ "$1" -lt 3 ] || { [ "$1" -eq 3 ] && [ "$2" -lt 22 ]; }
+}
+
+# A compiler that also finds libc's headers: `gcc` alone does not bring them.
+setup_compiles() {
+    echo '#include <stdio.h>' | "${CC:-cc}" -x c -fsyntax-only - 2>/dev/null
+}
+
+setup_has() { # pkg-config module, header to look for while pkg-config itself is missing
+    if command -v pkg-config >/dev/null; then
+        pkg-config --exists "$1"
+    else
+        [ -e "/usr/include/$2" ]
+    fi
+}
+
+# Python with jsonschema: an apt package serves the system's Python, not one before it in PATH.
+setup_python() {
+    local candidate
+    for candidate in python3 /usr/bin/python3; do
+        if "$candidate" -c 'import jsonschema' 2>/dev/null; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+setup_missing() { # product | tests
+    setup_packages=()
+    setup_reasons=()
+    setup_compiles || {
+        setup_need gcc "compiles the library"
+        setup_need libc6-dev "libc's headers"
+    }
+    if setup_cmake_is_old; then
+        setup_need cmake "at least 3.22 configures the build"
+    fi
+    command -v make >/dev/null || command -v ninja >/dev/null ||
+        setup_need make "runs the build"
+    command -v pkg-config >/dev/null || setup_need pkg-config "finds the libraries"
+    setup_has jansson jansson.h ||
+        setup_need libjansson-dev "writes and reads the JSON statistics"
+    [ "$1" = tests ] || return 0
+    setup_has check check.h || setup_need check "unit tests are written with it"
+    command -v python3 >/dev/null || setup_need python3 "runs script tests"
+    setup_python >/dev/null ||
+        setup_need python3-jsonschema "tests validate the statistics against their schema"
+    command -v valgrind >/dev/null || setup_need valgrind "a test runs it under the library"
+}
+
+# Installs what is missing, or says how and ends the script.
+setup_install() { # product | tests
+    setup_missing "$1"
+    [ ${#setup_packages[@]} -gt 0 ] || return 0
+
+    echo "Missing here:"
+    printf '%s\n' "${setup_reasons[@]}"
+    local install=(apt-get install -y --no-install-recommends "${setup_packages[@]}")
+    local as_root=()
+    if ! command -v apt-get >/dev/null; then
+        echo "No apt-get on this system: install these (or their like) and start again." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! sudo -n true 2>/dev/null; then
+            echo "Neither root nor passwordless sudo.  Please run:" >&2
+            echo "  sudo apt-get update && sudo ${install[*]}" >&2
+            echo "and start again." >&2
+            exit 1
+        fi
+        as_root=(sudo)
+    fi
+    echo "Installing them: apt-get update && ${install[*]}"
+    if ! { "${as_root[@]}" apt-get -q update &&
+           "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"; }; then
+        echo "apt-get failed.  Please run:" >&2
+        echo "  sudo apt-get update && sudo ${install[*]}" >&2
+        exit 1
+    fi
+    setup_missing "$1"
+    if [ ${#setup_packages[@]} -gt 0 ]; then
+        echo "Still missing after the installation: ${setup_packages[*]}" >&2
+        exit 1
+    fi
+}
+
+# Configures and builds one preset; its output is shown only where it fails, then 1 comes back.
+setup_build() { # preset, target, cmake arguments...
+    # shellcheck disable=SC2154 # root: see above
+    local preset=$1 target=$2 log=$root/build/$1.log
+    shift 2
+    mkdir -p "$root/build"
+    if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja >/dev/null; then
+        export CMAKE_GENERATOR=Ninja
+    fi
+    echo "Building $preset in build/$preset ..."
+    if ! (cd "$root" && cmake --preset "$preset" "$@" &&
+          cmake --build "build/$preset" --target "$target" --parallel "$(nproc)") \
+         >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        echo "The build failed; all of its output is in $log" >&2
+        return 1
+    fi
+}
