@@ -1,0 +1,217 @@
+/* Modules, libraries and kernels: names and parameters from PTX text, host functions as
+ * kernels, launch arguments. */
+#include "sim_test.h"
+
+static const char ptx[] = "// made by hand\n"
+                          ".version 7.8\n.target sm_80\n.address_size 64\n"
+                          ".visible .global .align 8 .b8 table[1000];\n"
+                          ".global .attribute(.managed) .align 4 .u32 flag = 1;\n"
+                          "/* .entry in_a_comment() */\n"
+                          ".func (.param .b32 r) helper(.param .b32 x) { ret; }\n"
+                          ".visible .entry scale(\n"
+                          "    .param .u64 scale_data,\n"
+                          "    .param .u32 scale_count,\n"
+                          "    .param .f32 scale_by,\n"
+                          "    .param .align 8 .b8 scale_extra[24]\n"
+                          ")\n.maxntid 256, 1, 1\n{\n"
+                          "    .reg .b64 %rd<4>;\n    .shared .align 4 .b8 buffer[64];\n"
+                          "    ld.param.u64 %rd1, [scale_data];\n    { ret; }\n}\n"
+                          ".visible .entry empty()\n{ ret; }\n";
+
+static CUmodule load(void) {
+    CUmodule module;
+    OK(cuModuleLoadData(&module, ptx));
+    return module;
+}
+
+/* Found by its name in this program, which exports it. */
+__attribute__((visibility("default"))) void simcuda_kernel_scale(const simcuda_launch_t *launch);
+void simcuda_kernel_scale(const simcuda_launch_t *launch) {
+    CUdeviceptr data;
+    unsigned count;
+    float by, extra;
+    memcpy(&data, launch->params[0], sizeof data);
+    memcpy(&count, launch->params[1], sizeof count);
+    memcpy(&by, launch->params[2], sizeof by);
+    memcpy(&extra, launch->params[3], sizeof extra);
+    float *values = simcuda_host(data);
+    for (unsigned i = 0; i < count; i++)
+        values[i] = values[i] * by + extra;
+}
+
+START_TEST(names_come_from_ptx_text) {
+    CUfunction function;
+    CUdeviceptr base;
+    size_t bytes, offset, size;
+    unsigned count;
+    start();
+    CUmodule module = load();
+    OK(cuModuleGetFunctionCount(&count, module));
+    ck_assert_uint_eq(count, 2);
+    FAILS(cuModuleGetFunction(&function, module, "helper"), CUDA_ERROR_NOT_FOUND);
+    FAILS(cuModuleGetFunction(&function, module, "in_a_comment"), CUDA_ERROR_NOT_FOUND);
+    FAILS(cuModuleGetFunction(&function, module, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuModuleGetFunction(&function, module, "scale"));
+    OK(cuFuncGetParamInfo(function, 3, &offset, &size));
+    ck_assert_uint_eq(offset, 16);
+    ck_assert_uint_eq(size, 24);
+    FAILS(cuFuncGetParamInfo(function, 4, &offset, &size), CUDA_ERROR_INVALID_VALUE);
+    OK(cuModuleGetGlobal_v2(&base, &bytes, module, "table"));
+    ck_assert_uint_eq(bytes, 1000);
+    OK(cuMemsetD8_v2(base, 1, bytes));
+    FAILS(cuModuleGetGlobal_v2(&base, &bytes, module, "buffer"), CUDA_ERROR_NOT_FOUND);
+    FAILS(cuMemFree_v2(base), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_uint_eq(simcuda_live_allocations(NULL), 2);
+    OK(cuModuleUnload(module));
+    ck_assert_uint_eq(simcuda_live_allocations(NULL), 0);
+    FAILS(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
+    FAILS(run(function, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
+START_TEST(other_images_have_every_name) {
+    static const unsigned char cubin[64] = {0x7f, 'E', 'L', 'F'};
+    CUmodule module;
+    CUfunction function;
+    CUdeviceptr base;
+    size_t bytes;
+    start();
+    OK(cuModuleLoadData(&module, cubin));
+    OK(cuModuleGetFunction(&function, module, "whatever"));
+    OK(run(function, NULL));
+    OK(cuModuleGetGlobal_v2(&base, &bytes, module, "whatever"));
+    ck_assert_uint_eq(bytes, 65536);
+    FAILS(cuModuleLoadData(&module, NULL), CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
+}
+END_TEST
+
+static void scale_and_check(CUfunction function, CUdeviceptr data) {
+    unsigned count = 3;
+    float by = 2, extra[6] = {0.5f}, values[3] = {1, 2, 3};
+    void *params[] = {&data, &count, &by, extra};
+    OK(cuMemcpyHtoD_v2(data, values, sizeof values));
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, params, NULL));
+    by = 100; /* arguments were copied */
+    OK(cuMemcpyDtoH_v2(values, data, sizeof values));
+    ck_assert_float_eq(values[0], 2.5f);
+    ck_assert_float_eq(values[2], 6.5f);
+}
+
+START_TEST(kernels_of_the_program_compute) {
+    CUfunction function;
+    CUdeviceptr data;
+    start();
+    OK(cuMemAlloc_v2(&data, 4096));
+    OK(cuModuleGetFunction(&function, load(), "scale"));
+    scale_and_check(function, data);
+    struct {
+        CUdeviceptr data;
+        unsigned count;
+        float by;
+        float extra[6];
+    } packed = {data, 1, 3, {0}};
+    size_t size = sizeof packed;
+    void *extra[] = {(void *)1, &packed, (void *)2, &size, NULL};
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra));
+    float value;
+    OK(cuMemcpyDtoH_v2(&value, data, sizeof value));
+    ck_assert_float_eq(value, 7.5f);
+    size = 8;
+    FAILS(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra),
+          CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(libraries_make_functions_per_context) {
+    CUlibrary library, found;
+    CUkernel kernel;
+    CUfunction one, two;
+    CUcontext other;
+    CUdeviceptr data, base;
+    size_t bytes;
+    start();
+    OK(cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetKernel(&kernel, library, "scale"));
+    OK(cuKernelGetLibrary(&found, kernel));
+    ck_assert_ptr_eq(found, library);
+    OK(cuKernelGetFunction(&one, kernel));
+    OK(cuMemAlloc_v2(&data, 4096));
+    scale_and_check((CUfunction)(void *)kernel, data);
+    scale_and_check(one, data);
+    OK(cuLibraryGetGlobal(&base, &bytes, library, "table"));
+    ck_assert_uint_eq(bytes, 1000);
+    FAILS(cuLibraryGetManaged(&base, &bytes, library, "table"), CUDA_ERROR_NOT_FOUND);
+    OK(cuLibraryGetManaged(&base, &bytes, library, "flag"));
+    ck_assert_uint_eq(bytes, 4);
+    OK(cuCtxCreate_v2(&other, 0, 0));
+    OK(cuKernelGetFunction(&two, kernel));
+    ck_assert_ptr_ne(one, two);
+    FAILS(run(one, NULL), CUDA_ERROR_INVALID_HANDLE); /* of another context */
+    OK(cuLibraryUnload(library));
+    FAILS(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
+static unsigned long long seen_value;
+static unsigned seen_grid;
+
+static void look(const simcuda_launch_t *launch) {
+    memcpy(&seen_value, launch->params[0], sizeof seen_value);
+    seen_grid = launch->grid[1];
+}
+
+START_TEST(registrations_come_first) {
+    simcuda_kernel_t kernel = {
+        .name = "empty", .fn = look, .duration_ns = 2000000, .param_count = 1};
+    unsigned long long value = 99;
+    void *params[] = {&value};
+    CUfunction function;
+    start();
+    OK(cuModuleGetFunction(&function, load(), "empty"));
+    ck_assert_int_eq(simcuda_register_kernel(&kernel), 0);
+    CUevent before = mark(NULL);
+    OK(cuLaunchKernel(function, 1, 7, 1, 1, 1, 1, 0, NULL, params, NULL));
+    CUevent after = mark(NULL);
+    OK(cuEventSynchronize(after));
+    ck_assert_uint_eq(seen_value, 99);
+    ck_assert_uint_eq(seen_grid, 7);
+    ck_assert_int_ge(between(before, after), 2);
+    FAILS(cuLaunchKernel(function, 1, 7, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(launch_shapes_are_checked) {
+    CUfunction function;
+    start();
+    OK(cuModuleGetFunction(&function, load(), "empty"));
+    FAILS(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuLaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuLaunchKernel(function, 1, 1, 1, 32, 33, 1, 0, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuLaunchKernel(function, 1, 70000, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+          CUDA_ERROR_INVALID_VALUE);
+    FAILS(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1};
+    OK(cuLaunchKernelEx(&config, function, NULL, NULL));
+    FAILS(cuLaunchKernelEx(NULL, function, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    int blocks, grid, block;
+    OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0));
+    ck_assert_int_eq(blocks, 8);
+    OK(cuOccupancyMaxPotentialBlockSize(&grid, &block, function, NULL, 0, 0));
+    ck_assert_int_eq(block, 1024);
+    ck_assert_int_eq(grid, 264);
+}
+END_TEST
+
+SUITE_MAIN("kernels", names_come_from_ptx_text, other_images_have_every_name,
+           kernels_of_the_program_compute, libraries_make_functions_per_context,
+           registrations_come_first, launch_shapes_are_checked)

@@ -1,0 +1,127 @@
+/* Graphs, their nodes, executable graphs, captures: what graph*.c and capture.c share.
+ * Global lock everywhere. */
+#ifndef SIM_GRAPH_H
+#define SIM_GRAPH_H
+
+#include "pool.h"
+#include "sim.h"
+
+typedef struct {
+    CUgraphNode *item;
+    size_t count, room;
+} sim_nodes_t;
+
+bool sim_nodes_add(sim_nodes_t *nodes, CUgraphNode node);
+bool sim_nodes_has(const sim_nodes_t *nodes, CUgraphNode node);
+void sim_nodes_remove(sim_nodes_t *nodes, CUgraphNode node); /* keeps the order */
+void sim_nodes_free(sim_nodes_t *nodes);
+
+typedef struct CUgraphNode_handle {
+    sim_object_t object;
+    CUgraph graph;
+    CUgraphNodeType type;
+    sim_nodes_t before, after;
+    sim_work_t *work;    /* what runs, cloned at each launch; NULL where the type says it all */
+    bool described;      /* made by a cuGraphAdd call: `params` holds what it was given */
+    bool disabled;       /* in executable graphs: cuGraphNodeSetEnabled */
+    uint64_t origin_id;  /* copies: the node of the copied graph */
+    size_t at;           /* scratch: index in an order being made */
+    sim_work_t *planned; /* scratch: item of the launch being made */
+    union {
+        CUDA_MEMCPY3D copy;
+        CUDA_MEMSET_NODE_PARAMS fill;
+        CUDA_HOST_NODE_PARAMS host;
+        struct {
+            CUevent event;
+            uint64_t event_id;
+        } event;
+        CUgraph child;
+        sim_graph_mem_t *mem;
+    } params;
+    void **arguments; /* what cuGraphKernelNodeGetParams last gave out */
+    CUcontext ctx;    /* of copies and fills, for a later SetParams */
+} sim_graph_node_t;
+
+typedef struct CUgraph_handle {
+    sim_object_t object;
+    sim_nodes_t nodes;           /* images: in topological order */
+    CUgraphNode parent;          /* child graph of this node, or NULL */
+    bool image;                  /* part of an executable graph */
+    bool has_memory;             /* allocation or free nodes */
+    size_t execs;                /* executable graphs made of it */
+    struct sim_capture *capture; /* being captured into */
+} sim_graph_t;
+
+typedef struct CUgraphExec_handle {
+    sim_object_t object;
+    CUgraph image;
+    uint64_t graph_id; /* of the graph it was made of */
+    CUgraph graph;
+    cuuint64_t flags;
+    sim_work_t *last; /* end of the newest launch */
+} sim_graph_exec_t;
+
+/* ---- graph.c ---- */
+
+sim_graph_t *sim_graph_get(CUgraph handle); /* not parts of executable graphs; NULL: none */
+sim_graph_node_t *sim_graph_node_get(CUgraphNode handle);
+CUresult sim_graph_new(sim_graph_t **out);
+void sim_graph_free(sim_graph_t *graph);
+/* A node without work after the given ones, which are of the same graph. */
+CUresult sim_graph_node_new(sim_graph_t *graph, CUgraphNodeType type, const CUgraphNode *before,
+                            size_t count, sim_graph_node_t **out);
+void sim_graph_node_free(sim_graph_node_t *node);                  /* and its edges */
+bool sim_graph_edge(sim_graph_node_t *from, sim_graph_node_t *to); /* false: no memory */
+/* A copy in topological order; INVALID_VALUE for a cycle, whose node is *bad. */
+CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad);
+/* Nodes in an order that follows edges and creation; the caller frees it. */
+CUresult sim_graph_sort(sim_graph_t *graph, CUgraphNode **out, CUgraphNode *bad);
+
+/* False, and a line in the log, if the data asks for more than plain edges; NULL is plain. */
+bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count);
+
+/* ---- graph_exec.c ---- */
+
+/* Node of the executable graph that stands for `node`, or NULL. */
+sim_graph_node_t *sim_graph_exec_node(CUgraphExec exec, CUgraphNode node);
+
+/* ---- graph_nodes.c ---- */
+
+/* Gives the node what it runs: replaces work and params.  Contexts and handles are checked. */
+CUresult sim_graph_set_kernel(sim_graph_node_t *node, const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult sim_graph_set_copy(sim_graph_node_t *node, const CUDA_MEMCPY3D *params, CUcontext ctx);
+CUresult sim_graph_set_fill(sim_graph_node_t *node, const CUDA_MEMSET_NODE_PARAMS *params,
+                            CUcontext ctx);
+CUresult sim_graph_set_host(sim_graph_node_t *node, const CUDA_HOST_NODE_PARAMS *params);
+CUresult sim_graph_set_event(sim_graph_node_t *node, CUevent event);
+
+/* Memory nodes; `before` as in sim_graph_node_new. */
+CUresult sim_graph_add_alloc(sim_graph_t *graph, const CUgraphNode *before, size_t count,
+                             const CUDA_MEM_ALLOC_NODE_PARAMS *params, sim_graph_node_t **out);
+CUresult sim_graph_add_free(sim_graph_t *graph, const CUgraphNode *before, size_t count,
+                            uint64_t address, sim_graph_node_t **out);
+
+/* ---- capture.c ---- */
+
+typedef struct sim_capture {
+    struct sim_capture *next; /* captures not ended */
+    unsigned refs;            /* the list, streams, events */
+    uint64_t id;
+    sim_graph_t *graph;
+    bool own_graph; /* made by cuStreamBeginCapture: destroyed if the capture fails */
+    bool ended, invalid;
+    CUstreamCaptureMode mode;
+    sim_thread_t *thread;
+    CUstream origin;
+    CUgraphEdgeData *edges; /* zeroes for cuStreamGetCaptureInfo */
+    size_t edge_room;
+} sim_capture_t;
+
+/* cuMemAllocAsync and cuMemFreeAsync on a capturing stream. */
+CUresult sim_capture_alloc(CUstream stream, const CUmemPoolProps *props, size_t size,
+                           CUdeviceptr *out);
+CUresult sim_capture_free(CUstream stream, CUdeviceptr address);
+/* cuGraphLaunch on a capturing stream: a child graph node; takes over `child`. */
+CUresult sim_capture_child(CUstream stream, sim_graph_t *child);
+
+#endif

@@ -1,0 +1,73 @@
+/* Stream-ordered memory: what mempool.c and graph_mem.c share.  Global lock everywhere.
+ *
+ * Both make records of kind SIM_MEM_POOL whose `owner` points to one of the structures
+ * below; the first member tells which. */
+#ifndef SIM_POOL_H
+#define SIM_POOL_H
+
+#include "sim.h"
+
+typedef enum { SIM_OWNER_BLOCK, SIM_OWNER_GRAPH } sim_pool_owner_t;
+
+typedef struct CUmemoryPool_handle {
+    sim_object_t object;
+    CUmemPoolProps props;
+    int device;
+    bool is_default;
+    bool doomed; /* destroyed by the program while memory of it is still out */
+    uint64_t threshold;
+    int follow_events, opportunistic, internal_dependencies;
+    uint64_t reserved, reserved_high, used, used_high;
+    CUmemAccess_flags access[SIM_MAX_DEVICES];
+    struct sim_chunk *chunks;
+} sim_pool_t;
+
+extern sim_slab_t sim_pools;
+
+/* Pool by handle, NULL if there is none or it was destroyed. */
+sim_pool_t *sim_pool_get(CUmemoryPool handle);
+/* The pool that cuMemAllocAsync uses on the device; NULL without host memory. */
+sim_pool_t *sim_pool_current(int device);
+/* Releases idle chunks until at most `keep` bytes are reserved; with `floor`, never so many
+ * that less than `keep` remains. */
+void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor);
+/* A destroyed pool: gives back what it can, and its handle once all of it is back. */
+void sim_pool_bury(sim_pool_t *pool);
+/* Returns physical memory that no pool of the device needs; how much. */
+uint64_t sim_pool_release_idle(int device);
+
+/* ---- memory that belongs to graphs (graph_mem.c) ---- */
+
+/* One allocation node's memory.  The address is fixed at node creation; the record exists
+ * while a launch has it allocated.  Refs: the node, its copies in executable graphs, items
+ * that have not run, and the allocation itself while it is live. */
+typedef struct sim_graph_mem {
+    sim_pool_owner_t owner;
+    unsigned refs;
+    uint64_t base, size;
+    int device;
+    CUmemPoolProps props;
+    CUmemAccessDesc *access;
+    size_t access_count;
+    uint64_t graph_id;    /* of the graph with the allocation node */
+    bool freed_in_graph;  /* that graph has a free node for it */
+    bool freed_elsewhere; /* another graph has one */
+    bool live;            /* host view: a launch allocated it and nothing freed it */
+    size_t submitted;     /* allocations submitted whose free has not run */
+    sim_alloc_t *record;
+} sim_graph_mem_t;
+
+/* Reserves the address.  OUT_OF_MEMORY, INVALID_VALUE, INVALID_DEVICE as the node's creation. */
+CUresult sim_graph_mem_new(const CUDA_MEM_ALLOC_NODE_PARAMS *params, uint64_t graph_id,
+                           sim_graph_mem_t **out);
+sim_graph_mem_t *sim_graph_mem_at(uint64_t address); /* starts there, or NULL */
+sim_graph_mem_t *sim_graph_mem_ref(sim_graph_mem_t *mem);
+void sim_graph_mem_unref(sim_graph_mem_t *mem);
+/* Items that allocate and free it; NULL without memory.  Submitting an allocation must be
+ * preceded by sim_graph_mem_commit, which charges the device and makes the record. */
+sim_work_t *sim_graph_mem_alloc_work(CUcontext ctx, sim_graph_mem_t *mem);
+sim_work_t *sim_graph_mem_free_work(CUcontext ctx, sim_graph_mem_t *mem);
+CUresult sim_graph_mem_commit(sim_graph_mem_t *mem);
+void sim_graph_mem_rollback(sim_graph_mem_t *mem); /* commit whose item is not submitted */
+
+#endif

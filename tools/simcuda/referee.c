@@ -1,0 +1,400 @@
+/* The referee's order: which work happens before which by CUDA's documented rules, as far as
+ * the program established it.  Global lock.
+ *
+ * The edges are those the simulator makes (sim_work_after: stream order, default streams,
+ * events, graph edges, context-wide records and waits), kept although an item is complete
+ * already.  Items are threaded onto chains: an item continues the chain of an item it follows,
+ * or takes over one whose end it follows, or begins a new one.  Its clock says how far along
+ * every chain its past reaches.  Items that touch no memory (records, waits, marks) take no
+ * place on a chain; else each event of a whole context would cut one off.  So there are about as
+ * many chains as there ever was unordered work.
+ *
+ * The host.  One clock stands for all host threads: what any of them saw complete (by a
+ * synchronisation, a successful query, a synchronous copy, or a host function that ran) comes
+ * before whatever is submitted afterwards by any of them.  Threads order themselves by locks
+ * that cannot be seen from here; real time, in which calls follow each other under the
+ * global lock, contains every such order.  So nothing is reported that a lock might have
+ * ordered, and two threads that were merely lucky are not found out.
+ *
+ * A programmatic launch starts when the kernel before it has started: it follows what that
+ * kernel follows, and not the kernel itself.  Later work follows both.
+ *
+ * A wait for a value in memory is ordered after a write that nobody can tell from here: work
+ * behind it is not judged against work that it is not known to follow. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "referee_order.h"
+#include "state.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are not repeated */
+
+bool sim_referee_on;
+static FILE *out;
+static bool aborts;
+static atomic_ullong reports;
+
+static uint64_t *tails; /* by chain: its newest position */
+static unsigned chains, chain_room;
+static sim_vector_t *host;
+static uint64_t host_version = 1;
+static sim_op_t *entered;
+
+bool sim_referee_open(const char *how) {
+    if (!how || !*how || !strcmp(how, "off"))
+        return true;
+    aborts = !strcmp(how, "abort");
+    out = stderr;
+    if (!aborts && strcmp(how, "on") && !(out = fopen(how, "ae"))) {
+        fprintf(stderr, "simcuda: ACCEL_SIM: referee: cannot write %s\n", how);
+        return false;
+    }
+    sim_referee_on = true;
+    return true;
+}
+
+/* ---- vectors ---- */
+
+static void vector_unref(sim_vector_t *vector) {
+    if (vector && !--vector->refs)
+        free(vector);
+}
+
+static sim_vector_t *vector_ref(sim_vector_t *vector) {
+    if (vector)
+        vector->refs++;
+    return vector;
+}
+
+/* Makes *slot one that may be written and has room for `count`; without memory the order is
+ * lost and what depends on it could be reported wrongly, so the referee retires. */
+static bool vector_own(sim_vector_t **slot, unsigned count) {
+    sim_vector_t *old = *slot;
+    if (old && old->refs == 1 && old->count >= count)
+        return true;
+    unsigned room = old && old->count > count ? old->count : count;
+    sim_vector_t *made = calloc(1, sizeof *made + room * sizeof *made->at);
+    if (!made) {
+        sim_referee_on = false;
+        return false;
+    }
+    made->refs = 1;
+    made->count = room;
+    if (old)
+        memcpy(made->at, old->at, old->count * sizeof *old->at);
+    vector_unref(old);
+    *slot = made;
+    return true;
+}
+
+static uint64_t vector_at(const sim_vector_t *vector, unsigned chain) {
+    return vector && chain < vector->count ? vector->at[chain] : 0;
+}
+
+static void vector_raise(sim_vector_t **slot, unsigned chain, uint64_t pos) {
+    if (vector_at(*slot, chain) < pos && vector_own(slot, chain + 1))
+        (*slot)->at[chain] = pos;
+}
+
+static void vector_join(sim_vector_t **slot, sim_vector_t *other) {
+    if (!other || *slot == other)
+        return;
+    if (!*slot) {
+        *slot = vector_ref(other);
+        return;
+    }
+    for (unsigned i = 1; i < other->count; i++)
+        if (other->at[i] > vector_at(*slot, i)) {
+            if (!vector_own(slot, other->count))
+                return;
+            (*slot)->at[i] = other->at[i];
+        }
+}
+
+/* ---- items ---- */
+
+sim_op_t *sim_op_of(sim_work_t *work) {
+    if (!work->op) {
+        work->op = calloc(1, sizeof *work->op);
+        if (!work->op)
+            return NULL;
+        work->op->refs = 1;
+        sim_work_type_t type = work->ops->type;
+        work->op->joint = type == SIM_WORK_RECORD || type == SIM_WORK_WAIT ||
+                          type == SIM_WORK_MARK || type == SIM_WORK_HOST;
+    }
+    return work->op;
+}
+
+sim_op_t *sim_op_ref(sim_op_t *op) {
+    op->refs++;
+    return op;
+}
+
+void sim_op_unref(sim_op_t *op) {
+    if (!op || --op->refs)
+        return;
+    sim_op_release_uses(op);
+    vector_unref(op->pre);
+    vector_unref(op->extra);
+    free(op);
+}
+
+void sim_referee_forget(sim_work_t *work) {
+    sim_op_unref(work->op);
+    work->op = NULL;
+}
+
+void sim_referee_clone(sim_work_t *to, const sim_work_t *from) {
+    sim_op_t *op = from->op ? sim_op_of(to) : NULL;
+    for (size_t i = 0; op && i < from->op->use_count; i++)
+        sim_op_add_use(op, &from->op->uses[i]);
+    if (op)
+        op->resolved = from->op->resolved;
+}
+
+bool sim_op_before(const sim_op_t *first, const sim_op_t *second) {
+    if (first->chain == second->chain)
+        return first->pos <= second->pos;
+    return vector_at(second->pre, first->chain) >= first->pos;
+}
+
+bool sim_op_host_knows(const sim_op_t *op) {
+    return vector_at(host, op->chain) >= op->pos;
+}
+
+sim_op_t *sim_op_entered(void) {
+    return entered;
+}
+
+static bool extend(sim_op_t *op, unsigned chain) {
+    op->chain = chain;
+    op->pos = ++tails[chain];
+    return true;
+}
+
+/* Successors of `before` follow its past, itself, and what is only their past. */
+void sim_op_join(sim_op_t *op, const sim_op_t *before) {
+    vector_join(&op->pre, before->pre);
+    vector_join(&op->pre, before->extra);
+    op->undecided |= before->undecided;
+    if (op->host_seen < before->host_seen)
+        op->host_seen = before->host_seen;
+    if (!before->chain)
+        return;
+    if (!op->chain && op->joint) {
+        op->chain = before->chain;
+        op->pos = before->pos;
+    } else if (!op->chain && tails[before->chain] == before->pos) {
+        extend(op, before->chain);
+    } else if (op->chain != before->chain || op->pos <= before->pos) {
+        vector_raise(&op->pre, before->chain, before->pos);
+    }
+}
+
+/* A chain for an item that continues none: one whose end it follows, else a new one. */
+static bool place(sim_op_t *op) {
+    for (unsigned i = 1; op->pre && i < op->pre->count; i++)
+        if (op->pre->at[i] && op->pre->at[i] == tails[i])
+            return extend(op, i);
+    if (chains + 1 >= chain_room) {
+        unsigned room = chain_room ? 2 * chain_room : 64;
+        uint64_t *grown = realloc(tails, room * sizeof *grown);
+        if (!grown)
+            return false;
+        memset(grown + chain_room, 0, (room - chain_room) * sizeof *grown);
+        tails = grown;
+        chain_room = room;
+    }
+    return extend(op, ++chains);
+}
+
+/* Nothing more comes before the item. */
+static sim_op_t *settle(sim_work_t *work) {
+    sim_op_t *op = sim_op_of(work);
+    if (!op || op->settled)
+        return op;
+    op->type = work->ops->name;
+    op->label = work->label;
+    op->stream_id = work->stream_id;
+    op->ctx_id = work->ctx_id;
+    op->device = work->ctx ? work->ctx->device : -1;
+    op->undecided |= work->ops->type == SIM_WORK_WAIT_VALUE;
+    if (op->host_seen < host_version) {
+        vector_join(&op->pre, host);
+        op->host_seen = host_version;
+    }
+    sim_referee_resolve(work);
+    sim_op_join_frees(op);
+    if (!op->chain && !op->joint && !place(op)) {
+        sim_referee_on = false;
+        return NULL;
+    }
+    op->settled = true;
+    return op;
+}
+
+static bool overlaps(const sim_work_t *work, const sim_work_t *before) {
+    return work->programmatic && work->ops->type == SIM_WORK_KERNEL &&
+           before->ops->type == SIM_WORK_KERNEL && work->stream_id == before->stream_id;
+}
+
+void sim_referee_after(sim_work_t *work, sim_work_t *before) {
+    if (!before || before == work)
+        return;
+    sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
+    if (!other || op->settled)
+        return;
+    if (!overlaps(work, before)) {
+        sim_op_join(op, other);
+        return;
+    }
+    vector_join(&op->pre, other->pre);
+    if (other->pos > 1)
+        vector_raise(&op->pre, other->chain, other->pos - 1);
+    op->undecided |= other->undecided;
+    vector_join(&op->extra, other->pre);
+    vector_join(&op->extra, other->extra);
+    vector_raise(&op->extra, other->chain, other->pos);
+}
+
+void sim_referee_submit(sim_work_t *work) {
+    sim_op_t *op = settle(work);
+    if (!op)
+        return;
+    op->seq = work->seq;
+    sim_op_judge(op);
+}
+
+/* ---- the host ---- */
+
+static void host_learns(const sim_op_t *op, bool complete) {
+    vector_join(&host, op->pre);
+    if (complete || op->joint) {
+        vector_join(&host, op->extra);
+        vector_raise(&host, op->chain, op->pos);
+    } else if (op->pos > 1) {
+        vector_raise(&host, op->chain, op->pos - 1);
+    }
+    host_version++;
+}
+
+void sim_referee_seen(sim_work_t *work) {
+    if (work && work->op && work->op->settled)
+        host_learns(work->op, true);
+}
+
+void sim_referee_reached(sim_work_t *work) {
+    if (work && work->op && work->op->settled)
+        host_learns(work->op, false);
+}
+
+/* A value written to host memory may be polled there. */
+void sim_referee_enter(sim_work_t *work) {
+    if (!work->op || !work->op->settled)
+        return;
+    entered = work->op;
+    if (work->ops->type == SIM_WORK_WRITE_VALUE && work->access_count) {
+        const sim_alloc_t *record = sim_alloc_around(work->accesses[0].address);
+        if (record && record->host)
+            host_learns(work->op, true);
+    }
+}
+
+void sim_referee_leave(void) {
+    entered = NULL;
+}
+
+/* ---- streams that are gone ---- */
+
+/* ctx->gone[0]: those the legacy stream waited for; [1]: all. */
+void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking) {
+    sim_op_t *op = last ? settle(last) : NULL;
+    for (unsigned i = blocking ? 0 : 1; op && i < 2; i++) {
+        if (!ctx->gone[i])
+            ctx->gone[i] = calloc(1, sizeof *ctx->gone[i]);
+        if (!ctx->gone[i])
+            return;
+        ctx->gone[i]->refs = 1;
+        vector_join(&ctx->gone[i]->pre, op->pre);
+        vector_join(&ctx->gone[i]->pre, op->extra);
+        vector_raise(&ctx->gone[i]->pre, op->chain, op->pos);
+        ctx->gone[i]->undecided |= op->undecided;
+    }
+}
+
+void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking) {
+    const sim_op_t *gone = ctx->gone[only_blocking ? 0 : 1];
+    sim_op_t *op = gone ? sim_op_of(work) : NULL;
+    if (op && !op->settled) {
+        vector_join(&op->pre, gone->pre);
+        op->undecided |= gone->undecided;
+    }
+}
+
+void sim_referee_ctx_gone(CUcontext ctx) {
+    for (unsigned i = 0; i < 2; i++) {
+        sim_op_unref(ctx->gone[i]);
+        ctx->gone[i] = NULL;
+    }
+}
+
+/* ---- reports ---- */
+
+EXPORT unsigned long long simcuda_referee_reports(void) {
+    return atomic_load(&reports);
+}
+
+static bool said_already(const sim_party_t *first, const sim_party_t *second) {
+    static struct {
+        const char *what;
+        uint64_t a, b;
+    } said[PAIRS];
+    static unsigned next;
+    uint64_t a = first->op ? first->op->seq : 0, b = second && second->op ? second->op->seq : 0;
+    if (!a && !b)
+        return false;
+    for (unsigned i = 0; i < PAIRS; i++)
+        if (said[i].what && said[i].a == a && said[i].b == b)
+            return true;
+    said[next % PAIRS].what = first->text;
+    said[next % PAIRS].a = a;
+    said[next++ % PAIRS].b = b;
+    return false;
+}
+
+static void describe(const sim_party_t *party) {
+    char owner[96];
+    if (!party)
+        return;
+    sim_owner_describe(party->owner, owner, sizeof owner);
+    if (party->op)
+        fprintf(out,
+                "  %s: %s %s%s%snumber %" PRIu64 ", stream %" PRIu64 ", context %" PRIu64
+                ", device %d, %s 0x%" PRIx64 "+%" PRIu64 ", %s\n",
+                party->text, party->op->type, party->op->label ? "\"" : "",
+                party->op->label ? party->op->label : "", party->op->label ? "\" " : "",
+                party->op->seq, party->op->stream_id, party->op->ctx_id, party->op->device,
+                party->write ? "writes" : "reads", party->address, party->length, owner);
+    else
+        fprintf(out, "  %s: 0x%" PRIx64 "+%" PRIu64 ", %s\n", party->text, party->address,
+                party->length, owner);
+}
+
+void sim_referee_report(const char *what, uint64_t address, uint64_t length,
+                        const sim_party_t *first, const sim_party_t *second) {
+    if (said_already(first, second))
+        return;
+    if (atomic_fetch_add(&reports, 1) < TEXTS) {
+        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", what, address, length);
+        describe(first);
+        describe(second);
+        fflush(out);
+    }
+    if (aborts)
+        abort();
+}

@@ -1,0 +1,60 @@
+/* Between the referee and the rest of the simulator.  Global lock for all of it.
+ *
+ * The referee knows two things that the scheduler forgets: which work is ordered before which
+ * (the scheduler drops an order as soon as the earlier item is complete; completion alone
+ * orders nothing for a program that did not look), and whose memory an item touches.  Every
+ * call below is guarded by `if (sim_referee_on)` at its place, so that it costs one predicted
+ * branch while off. */
+#ifndef SIM_REFEREE_H
+#define SIM_REFEREE_H
+
+#include "sim.h"
+
+/* ---- order (referee.c) ---- */
+
+extern bool sim_referee_on;
+/* Key `referee`: off, on (stderr), abort, or a file.  False: the file cannot be written. */
+bool sim_referee_open(const char *how);
+
+/* `work` is ordered after `before`, whatever state that is in. */
+void sim_referee_after(sim_work_t *work, sim_work_t *before);
+/* The item goes to the scheduler: its order is final, its uses are judged. */
+void sim_referee_submit(sim_work_t *work);
+void sim_referee_forget(sim_work_t *work); /* the item is freed */
+/* A graph launch copies its node; owners stay those of the time the node was made. */
+void sim_referee_clone(sim_work_t *to, const sim_work_t *from);
+/* The host saw the item complete: all it submits from now on comes later. */
+void sim_referee_seen(sim_work_t *work);
+/* The host saw the item begin: so is only what comes before it. */
+void sim_referee_reached(sim_work_t *work);
+/* An effect happens between the two calls, lock held: a release, a value written. */
+void sim_referee_enter(sim_work_t *work);
+void sim_referee_leave(void);
+/* A stream goes; its work stays in the order of the context. */
+void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking);
+void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking);
+void sim_referee_ctx_gone(CUcontext ctx);
+
+/* ---- memory (referee_memory.c) ---- */
+
+typedef enum {
+    SIM_USE_PLAIN,
+    SIM_USE_GUESS, /* an argument that looks like a pointer */
+    SIM_USE_ALLOC, /* stream-ordered allocation: after the frees of the same memory */
+    SIM_USE_FREE,
+} sim_use_kind_t;
+
+/* A use that the scheduler need not check. */
+void sim_referee_touch(sim_work_t *work, uint64_t address, uint64_t length, bool write,
+                       sim_use_kind_t kind);
+/* Looks for addresses in the arguments of a kernel that declares nothing. */
+void sim_referee_arguments(sim_work_t *work, const void *bytes, size_t count);
+/* Fixes the owners of what the item has declared so far; done at submission at the latest. */
+void sim_referee_resolve(sim_work_t *work);
+
+void sim_referee_record_new(const sim_alloc_t *record);
+void sim_referee_record_gone(const sim_alloc_t *record);
+/* The item touches memory that is not mapped, at the time it runs. */
+void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length);
+
+#endif

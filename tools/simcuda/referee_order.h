@@ -1,0 +1,65 @@
+/* Between the referee's two files: what is kept of an item. */
+#ifndef SIM_REFEREE_ORDER_H
+#define SIM_REFEREE_ORDER_H
+
+#include "referee.h"
+
+/* Positions reached on each chain; immutable once shared. */
+typedef struct {
+    unsigned refs, count;
+    uint64_t at[];
+} sim_vector_t;
+
+typedef struct sim_owner sim_owner_t;
+
+typedef struct {
+    uint64_t address, length;
+    bool write;
+    sim_use_kind_t kind;
+    sim_owner_t *owner; /* NULL: none found yet */
+} sim_use_t;
+
+typedef struct sim_op {
+    unsigned refs;
+    unsigned chain;      /* 0: none yet */
+    uint64_t pos;        /* all earlier positions of the chain come before this item */
+    sim_vector_t *pre;   /* what else comes before it */
+    sim_vector_t *extra; /* what only its successors come after: programmatic launches */
+    uint64_t host_seen;  /* version of the host's knowledge that is in `pre` */
+    bool joint; /* touches nothing: has no position of its own but that of what it follows */
+    bool settled, resolved;
+    bool undecided; /* follows a wait for a value: the order is not known completely */
+    uint64_t seq, stream_id, ctx_id;
+    int device;
+    const char *type, *label;
+    sim_use_t *uses;
+    size_t use_count, use_room;
+} sim_op_t;
+
+sim_op_t *sim_op_of(sim_work_t *work); /* made on demand; NULL without memory */
+sim_op_t *sim_op_ref(sim_op_t *op);
+void sim_op_unref(sim_op_t *op);
+bool sim_op_before(const sim_op_t *first, const sim_op_t *second);
+bool sim_op_host_knows(const sim_op_t *op);
+void sim_op_join(sim_op_t *op, const sim_op_t *before);
+sim_op_t *sim_op_entered(void); /* item whose effect is happening, or NULL */
+
+bool sim_op_add_use(sim_op_t *op, const sim_use_t *use);
+void sim_op_release_uses(sim_op_t *op);
+/* Order that allocations get from frees of the same memory. */
+void sim_op_join_frees(sim_op_t *op);
+void sim_op_judge(sim_op_t *op);
+
+/* One report: a line with what is wrong, then one for each operation. */
+typedef struct {
+    const char *text;
+    const sim_op_t *op;
+    const sim_owner_t *owner;
+    uint64_t address, length;
+    bool write;
+} sim_party_t;
+void sim_referee_report(const char *what, uint64_t address, uint64_t length,
+                        const sim_party_t *first, const sim_party_t *second);
+void sim_owner_describe(const sim_owner_t *owner, char *out, size_t room);
+
+#endif

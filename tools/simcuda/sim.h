@@ -1,0 +1,524 @@
+/* The inside of the simulated driver: objects, scheduler, address space, and who may do
+ * what under which lock.
+ *
+ * How a driver call runs.  exports.c generates every exported symbol from
+ * cuda_functions.def.  The wrapper counts the call, answers planned faults, takes the global
+ * lock, runs the body `sim_do_<symbol>`, drops the lock and lets the call's cost pass.  A body
+ * is written SIM_API(cuMemFree_v2)(CUdeviceptr address) { ... } in any file; a row without
+ * one gets the weak default of unsupported.c, which logs and answers NOT_SUPPORTED.  So:
+ *
+ *   - bodies run WITH the global lock held (rows marked LOCKLESS in calls.def: without);
+ *   - bodies call other bodies or sim_* functions, never exported cu* functions;
+ *   - "initialised, not forked, not in a host function" has been checked already;
+ *   - traits of a row that are not the default stand in calls.def.
+ *
+ * Time and work.  All asynchronous activity is a graph of work items (work.c).  An item
+ * starts when it is submitted and all its dependencies are complete, lasts `duration`, and
+ * takes effect (`ops->run`) when it completes.  A stream is an item chain: each new item depends
+ * on the previous one plus what the default-stream rules add (stream.c). */
+#ifndef SIM_H
+#define SIM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define SIM_API(symbol) CUresult sim_do_##symbol
+#define SIM_UNUSED      __attribute__((unused))
+
+/* ---- functions of the API: ids, traits (exports.c, unsupported.c, calls.def) ---- */
+
+typedef enum {
+#define CU_FN(symbol, name, since, mode, params, args) SIM_FN_##symbol,
+#include "device/cuda_functions.def"
+#undef CU_FN
+#define CU_NAME(symbol, name, since, mode, behaviour) SIM_FN_##symbol,
+#include "extra_names.def"
+#undef CU_NAME
+    SIM_FN_COUNT
+} sim_fn_t;
+
+/* Every body, so that files implementing one are checked against its signature. */
+#define CU_FN(symbol, name, since, mode, params, args) CUresult sim_do_##symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum {
+    SIM_LOCKLESS = 1,  /* body runs without the global lock */
+    SIM_PREINIT = 2,   /* allowed before cuInit, in fork children and in host functions */
+    SIM_ALLOCATES = 4, /* a planned fault answers OUT_OF_MEMORY unless it names a code */
+    SIM_UNSAFE = 8,    /* not allowed while a stream captures: sim_capture_unsafe decides */
+};
+
+const char *sim_fn_symbol(sim_fn_t fn);
+/* Adds the size-dependent part of the running call's cost (ns_per_mib of the cost table). */
+void sim_call_bytes(sim_fn_t fn, uint64_t bytes);
+/* One line to the call log (`log:`); used by unsupported bodies. Any lock state. */
+void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- handles: type-stable slots, reused newest first (slab.c; global lock) ---- */
+
+/* First member of each object behind a handle.  Slots are never unmapped, so a stale or
+ * foreign handle is recognised, and a new object may get a dead one's handle value. */
+typedef struct sim_object {
+    struct sim_object *next_free;
+    uint64_t id; /* unique over the process and all kinds, never reused */
+    bool live;
+} sim_object_t;
+
+typedef struct {
+    const char *what;
+    size_t stride, capacity; /* bytes per slot; most slots there can be */
+    unsigned char *base;     /* reserved at first use */
+    size_t used;             /* slots ever handed out */
+    size_t live;
+    sim_object_t *free;
+} sim_slab_t;
+
+#define SIM_SLAB(type, count)                                                                    \
+    { .what = #type, .stride = sizeof(type), .capacity = (count) }
+
+/* A zeroed live object with a fresh id; NULL when full. */
+void *sim_slab_take(sim_slab_t *slab);
+void sim_slab_give(sim_slab_t *slab, void *object);
+/* True if the handle names a live object of this slab; any value may be asked. */
+bool sim_slab_has(const sim_slab_t *slab, const void *handle);
+/* Live object number `*at` or after, NULL at the end: for (size_t i = 0; (o = next(s, &i));) */
+void *sim_slab_next(const sim_slab_t *slab, size_t *at);
+uint64_t sim_next_id(void);
+
+/* ---- ordered trees keyed by a 64-bit number, intrusive (tree.c) ---- */
+
+typedef struct sim_node {
+    struct sim_node *child[2];
+    uint64_t key;
+    uint32_t priority;
+} sim_node_t;
+
+void sim_tree_insert(sim_node_t **root, sim_node_t *node); /* key set, unique */
+void sim_tree_remove(sim_node_t **root, sim_node_t *node);
+sim_node_t *sim_tree_find(sim_node_t *root, uint64_t key);  /* equal, or NULL */
+sim_node_t *sim_tree_floor(sim_node_t *root, uint64_t key); /* greatest <= key */
+sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
+
+/* ---- device address space (space.c; global lock) ----
+ *
+ * One PROT_NONE reservation holds all device addresses; the host faults on them.  Contents
+ * live in the mirror, a shared mapping of one memory file of the same size at a constant
+ * distance: contents of address A are at A + sim_mirror_delta.  Files that map physical
+ * memory at chosen addresses (VMM, IPC) mmap(MAP_FIXED | MAP_SHARED) over the mirror and
+ * restore it with sim_mirror_restore; then everybody else needs no special case. */
+
+#define SIM_SMALL_ALIGN 512ull
+#define SIM_LARGE_ALIGN (2ull << 20)
+#define SIM_LARGE_SIZE  (1ull << 20) /* from here on addresses are 2 MiB-aligned */
+
+extern int64_t sim_mirror_delta;
+extern int sim_mirror_fd;               /* memory file; offset of A is A - sim_space_base() */
+uint64_t sim_space_base(void);          /* 0 before cuInit */
+bool sim_space_holds(uint64_t address); /* inside the reservation? */
+
+/* A free range of addresses: size is rounded up to align (>= 512, a power of two); `hint`
+ * is taken if it is aligned and free, 0 for none.  0 when there is no room. */
+uint64_t sim_range_take(uint64_t size, uint64_t align, uint64_t hint);
+void sim_range_give(uint64_t address, uint64_t size); /* size as given to take */
+/* Drops the contents and puts the memory file back under [address, address + size). */
+void sim_mirror_restore(uint64_t address, uint64_t size);
+void sim_mirror_discard(uint64_t address, uint64_t size); /* contents only */
+
+/* ---- allocation records (memory.c; global lock) ---- */
+
+typedef enum {
+    SIM_MEM_DEVICE,  /* cuMemAlloc, cuMemAllocPitch */
+    SIM_MEM_GLOBAL,  /* module variable */
+    SIM_MEM_MANAGED, /* contents at the address itself, host-accessible */
+    SIM_MEM_HOST,    /* pinned by cuMemHostAlloc: ditto */
+    SIM_MEM_REGISTERED,
+    SIM_MEM_POOL,  /* mempool.c */
+    SIM_MEM_VMM,   /* vmm.c: one record per mapping */
+    SIM_MEM_IPC,   /* ipc.c: memory of another process */
+    SIM_MEM_ARRAY, /* array.c: storage of an array */
+} sim_mem_kind_t;
+
+typedef struct sim_alloc {
+    sim_node_t node; /* key = base; in the record index */
+    uint64_t base;
+    uint64_t size;    /* as asked */
+    uint64_t charged; /* bytes counted against the device, 0 for host kinds */
+    uint64_t id;      /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
+    sim_mem_kind_t kind;
+    int device;    /* ordinal; for host kinds the device of the context */
+    CUcontext ctx; /* owner; NULL for pool and VMM memory */
+    uint64_t ctx_id;
+    unsigned flags; /* of cuMemHostAlloc, cuMemHostRegister, cuMemAllocManaged */
+    bool touched;   /* contents were written: discard them at the end */
+    bool sync_memops;
+    bool exported;         /* ipc.c: another process may know it; sim_ipc_freed when it goes */
+    bool read_only;        /* VMM access: reads only */
+    bool no_access;        /* mapped but no access given yet: touching it faults */
+    CUmemoryPool pool;     /* SIM_MEM_POOL */
+    unsigned handle_types; /* ALLOWED_HANDLE_TYPES */
+    void *host;            /* HOST, REGISTERED, MANAGED: host address (= base) */
+    void *owner;           /* for the file that made the record */
+} sim_alloc_t;
+
+/* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
+CUresult sim_device_charge(int device, uint64_t bytes);
+void sim_device_uncharge(int device, uint64_t bytes);
+
+/* A record at [base, base+size) that the caller took from sim_range_take (or host memory);
+ * the caller fills the remaining fields.  NULL without memory. */
+sim_alloc_t *sim_alloc_new(sim_mem_kind_t kind, uint64_t base, uint64_t size, int device,
+                           CUcontext ctx);
+/* Removes the record only; range, charge and contents are the caller's business. */
+void sim_alloc_delete(sim_alloc_t *record);
+sim_alloc_t *sim_alloc_at(uint64_t base);        /* record that starts here */
+sim_alloc_t *sim_alloc_around(uint64_t address); /* record that contains it */
+sim_alloc_t *sim_alloc_next(sim_alloc_t *after); /* in address order; NULL: first */
+/* Plain device memory: range, charge and record in one; used by cuMemAlloc, arrays, module
+ * variables.  The charge is the size rounded up to 512. */
+CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim_alloc_t **out);
+void sim_device_free(sim_alloc_t *record);
+
+/* True if every byte is mapped and may be touched so; marks written records as touched. */
+bool sim_range_ok(uint64_t address, uint64_t length, bool write);
+/* Where the bytes at a device, managed or host address really are. No lock needed. */
+void *sim_bytes(uint64_t address);
+
+/* ---- devices and contexts (device.c, context.c; global lock) ---- */
+
+enum { SIM_MAX_DEVICES = 64 };
+
+typedef struct {
+    int ordinal;
+    uint64_t total, used, used_high;
+    CUcontext primary; /* its slot is kept over resets: same handle value */
+    unsigned primary_refs;
+    unsigned primary_flags;
+    CUmemoryPool default_pool, current_pool; /* mempool.c, made on demand */
+    uint64_t peers[SIM_MAX_DEVICES];         /* contexts with access enabled, counted */
+    void *extra;                             /* for mempool.c: graph memory figures */
+} sim_device_t;
+
+typedef struct CUcontext_handle {
+    sim_object_t object; /* id: cuCtxGetId; a reset primary context gets a new one */
+    int device;
+    bool primary, active; /* active: false between reset/last release and next retain */
+    bool green;           /* made by cuCtxFromGreenCtx: parent holds memory and work */
+    CUcontext parent;     /* primary context of a green one, else NULL */
+    CUgreenCtx green_of;
+    unsigned flags, api_version;
+    CUresult sticky; /* error that every later use answers, 0: none */
+    size_t limits[16];
+    CUstream legacy;  /* default stream; in `streams` too */
+    CUstream streams; /* list by stream->next */
+    struct {
+        struct sim_work *work; /* last item of a destroyed stream */
+        bool blocking;
+    } * orphans;
+    size_t orphan_count, orphan_room;
+    struct sim_work *barrier;        /* cuCtxWaitEvent: later items depend on it */
+    struct sim_op *gone[2];          /* referee.c: destroyed streams, blocking ones and all */
+    size_t captures;                 /* streams of the context that capture; graph.c counts */
+    uint64_t peers[SIM_MAX_DEVICES]; /* ids of contexts this one may access */
+    size_t peer_count;
+} sim_context_t;
+
+typedef struct CUgreenCtx_handle {
+    sim_object_t object;
+    CUcontext primary; /* where its memory lives */
+    CUcontext view;    /* cuCtxFromGreenCtx, NULL until asked */
+    int device;
+} sim_green_t;
+
+/* Per thread; reached by one initial-exec pointer. */
+typedef struct sim_thread {
+    CUcontext current; /* top of the stack, NULL */
+    struct {
+        CUcontext ctx;
+        uint64_t id;
+    } * stack;
+    size_t depth, room;
+    struct {
+        CUcontext ctx;
+        uint64_t id;
+        CUstream stream;
+    } * own; /* per-thread default streams */
+    size_t own_count;
+    unsigned capture_mode; /* cuThreadExchangeStreamCaptureMode; CU_STREAM_CAPTURE_MODE_* */
+    bool in_host_function; /* driver calls answer NOT_PERMITTED */
+    uint64_t call_ns;      /* cost still to be paid by the running call */
+} sim_thread_t;
+
+extern sim_device_t sim_devices[SIM_MAX_DEVICES];
+extern sim_slab_t sim_contexts, sim_greens, sim_streams, sim_events;
+
+sim_thread_t *sim_thread(void); /* made on demand; NULL without memory */
+/* The thread's context if usable: INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error
+ * otherwise.  For a green context *out is the green view; sim_ctx_home gives the primary. */
+CUresult sim_ctx_current(CUcontext *out);
+CUresult sim_ctx_check(CUcontext ctx);      /* live and not in error, else the error */
+CUcontext sim_ctx_home(CUcontext ctx);      /* where memory and default streams live */
+CUresult sim_device_check(CUdevice device); /* INVALID_DEVICE */
+bool sim_peer_allowed(int from_device, int to_device);
+
+/* ---- work (work.c; global lock unless said) ---- */
+
+typedef enum {
+    SIM_WORK_KERNEL,
+    SIM_WORK_COPY,
+    SIM_WORK_FILL,
+    SIM_WORK_HOST,   /* host function or stream callback */
+    SIM_WORK_RECORD, /* event record */
+    SIM_WORK_WAIT,   /* event wait */
+    SIM_WORK_MARK,   /* nothing: a join point */
+    SIM_WORK_WRITE_VALUE,
+    SIM_WORK_WAIT_VALUE,
+    SIM_WORK_ALLOC, /* stream-ordered allocation becomes usable */
+    SIM_WORK_FREE,
+    SIM_WORK_OTHER,
+} sim_work_type_t;
+
+typedef struct {
+    uint64_t address, length;
+    bool write;
+} sim_access_t;
+
+typedef struct sim_work sim_work_t;
+
+typedef struct {
+    const char *name;
+    sim_work_type_t type;
+    unsigned flags; /* SIM_RUN_* */
+    /* Takes effect; an error becomes the context's sticky error. NULL: nothing to do. */
+    CUresult (*run)(sim_work_t *work);
+    /* SIM_RUN_GATED: may it complete yet?  Asked again after other work and periodically. */
+    bool (*ready)(sim_work_t *work);
+    /* Frees what payload points to (payload itself is the scheduler's); NULL: nothing. */
+    void (*release)(void *payload);
+    /* Fills `to`, a byte copy of `from`, with copies of what it points to; false: no memory.
+     * NULL: the byte copy is enough.  Needed for capture into graphs. */
+    bool (*clone)(void *to, const void *from);
+} sim_work_ops_t;
+
+enum {
+    SIM_RUN_UNLOCKED = 1, /* run is called without the global lock (kernels, big copies) */
+    SIM_RUN_HOST = 2,     /* run is user code: own thread with clock:real; implies UNLOCKED */
+    SIM_RUN_GATED = 4,
+    SIM_RUN_ALWAYS = 8, /* run even if the context is in error (stream callbacks) */
+};
+
+typedef enum { SIM_NEW, SIM_BLOCKED, SIM_QUEUED, SIM_RUNNING, SIM_DONE } sim_work_state_t;
+
+struct sim_work {
+    const sim_work_ops_t *ops;
+    unsigned refs;
+    sim_work_state_t state;
+    uint64_t seq; /* order of submission over the process */
+    CUcontext ctx;
+    uint64_t ctx_id, stream_id;      /* 0: no stream */
+    uint64_t duration;               /* ns */
+    uint64_t submitted, start, done; /* ns on the device clock */
+    size_t pending;                  /* dependencies not complete */
+    sim_work_t **dependents;
+    size_t dependent_count, dependent_room;
+    size_t heap_at;
+    sim_work_t *next;       /* scheduler: list of items to complete, or gated ones */
+    sim_access_t *accesses; /* checked before run; one unmapped byte faults the context */
+    size_t access_count, access_room;
+    bool failed;       /* did not run: its context is in error */
+    bool staged;       /* a copy whose pageable source was read at submission */
+    bool programmatic; /* a launch that may start before the kernel before it is over */
+    struct sim_op *op; /* what the referee knows of it, or NULL */
+    const char *label; /* kernel name or NULL; outlives the item */
+    size_t payload_bytes;
+    _Alignas(max_align_t) unsigned char payload[]; /* ops-specific; SIM_PAYLOAD */
+};
+#define SIM_PAYLOAD(work, type) ((type *)(void *)(work)->payload)
+
+/* A new item, refs = 1 for the caller, zeroed payload.  NULL without memory. */
+sim_work_t *sim_work_new(const sim_work_ops_t *ops, CUcontext ctx, size_t payload_bytes);
+bool sim_work_touches(sim_work_t *work, uint64_t address, uint64_t length, bool write);
+sim_work_t *sim_work_clone(const sim_work_t *work); /* state NEW, no dependencies */
+sim_work_t *sim_work_ref(sim_work_t *work);         /* NULL is allowed */
+void sim_work_unref(sim_work_t *work);
+/* `work` (NEW) completes after `before`; nothing if that is NULL or complete. False: memory. */
+bool sim_work_after(sim_work_t *work, sim_work_t *before);
+/* Hands a NEW item to the scheduler, which takes a reference of its own. */
+void sim_work_submit(sim_work_t *work);
+
+/* The usual way.  Takes the caller's reference.  On a capturing stream the item goes to
+ * sim_capture_record instead; legacy-stream work while a blocking stream of the context
+ * captures is refused.  `kept`, if not NULL, receives a reference on success (NULL when
+ * captured) for waiting. */
+CUresult sim_enqueue(CUstream stream, sim_work_t *work, sim_work_t **kept);
+/* The parts of it, for graph launches: dependencies by stream order; becoming its last. */
+bool sim_stream_order(CUstream stream, sim_work_t *work);
+void sim_stream_advance(CUstream stream, sim_work_t *work);
+/* `work` after everything so far submitted to the context, all streams, green ones too. */
+bool sim_ctx_order(CUcontext ctx, sim_work_t *work);
+
+/* Waits drop the lock while time passes; objects may die meanwhile, recheck handles. */
+void sim_wait(sim_work_t *work); /* NULL is allowed */
+/* The same where the host learns only that the item was reached: what a copy from pageable
+ * memory promises. */
+void sim_wait_reached(sim_work_t *work);
+CUresult sim_wait_stream(CUstream stream);
+CUresult sim_wait_ctx(CUcontext ctx); /* everything submitted so far; then its error */
+void sim_wait_device(int ordinal);
+bool sim_is_done(sim_work_t *work); /* after letting due work complete; NULL: true */
+uint64_t sim_now(void);             /* device clock, ns; no lock needed */
+
+extern const sim_work_ops_t sim_mark_ops; /* SIM_WORK_MARK, takes no time */
+extern const sim_work_ops_t sim_wait_ops; /* SIM_WORK_WAIT, ditto */
+/* Durations by the settings copy_gbps and device_gbps. */
+uint64_t sim_copy_ns(uint64_t bytes, bool host_side);
+
+/* ---- streams and events (stream.c, event.c; global lock) ---- */
+
+struct sim_capture; /* graph.c */
+
+typedef struct CUstream_handle {
+    sim_object_t object; /* id: cuStreamGetId */
+    CUcontext ctx;       /* home context */
+    CUgreenCtx green;    /* or NULL */
+    unsigned flags;      /* CU_STREAM_NON_BLOCKING */
+    int priority;
+    bool is_legacy, is_per_thread;
+    sim_work_t *last;                /* newest item, or NULL */
+    CUstreamAttrValue attributes[4]; /* those of stream_api.c's table */
+    CUstream next, *link;            /* list of the context */
+    struct sim_capture *capture;     /* graph.c: not NULL while capturing */
+    CUgraphNode *capture_tail;       /* graph.c: nodes the next one depends on */
+    size_t capture_tail_count, capture_tail_room;
+} sim_stream_t;
+
+typedef struct CUevent_handle {
+    sim_object_t object;
+    CUcontext ctx;
+    unsigned flags;
+    bool recorded;
+    sim_work_t *work;            /* newest record, NULL: none yet */
+    struct sim_capture *capture; /* graph.c: recorded into a capture; query, sync refuse */
+    CUgraphNode *capture_nodes;  /* graph.c: freed by sim_capture_event_gone */
+    size_t capture_node_count;
+    void *shared; /* ipc.c: event shared between processes */
+} sim_event_t;
+
+/* Resolves 0 (legacy or per-thread by `per_thread`), 1, 2 and handles.  The context is the
+ * current one for the special handles, else the stream's own; its errors are answered. */
+CUresult sim_stream_get(CUstream handle, bool per_thread, CUstream *out);
+CUresult sim_event_get(CUevent handle, CUevent *out); /* INVALID_HANDLE */
+/* Record and wait as work items in stream order (capture hooks included). */
+CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags);
+CUresult sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags);
+/* The item that an event record or wait is made of, for graphs: takes effect when it
+ * completes.  sim_event_attach makes `work` what the event stands for from now on. */
+sim_work_t *sim_record_work(CUcontext ctx, CUevent event);
+void sim_event_attach(CUevent event, sim_work_t *work);
+
+/* ---- capture hooks: graph.c defines them; weak defaults in unsupported.c refuse ---- */
+
+/* Takes over `work` (its reference) as a node of the stream's capture. */
+CUresult sim_capture_record(CUstream stream, sim_work_t *work);
+/* Instead of recording or waiting when the stream or the event is in a capture. */
+CUresult sim_capture_event_record(CUstream stream, CUevent event, unsigned flags);
+CUresult sim_capture_event_wait(CUstream stream, CUevent event, unsigned flags);
+/* A call that is not allowed during capture (SIM_UNSAFE rows); only asked while
+ * sim_captures > 0.  Invalidates and answers an error, or SUCCESS to let it pass. */
+CUresult sim_capture_unsafe(sim_fn_t fn);
+/* A call that would synchronise or query the stream, or the context if stream is NULL. */
+CUresult sim_capture_sync(CUcontext ctx, CUstream stream);
+/* Work for the legacy stream: refused (and the capture invalidated) while a blocking stream
+ * of the context captures. */
+CUresult sim_capture_implicit(CUcontext ctx);
+void sim_capture_stream_gone(CUstream stream); /* destroyed while capturing */
+void sim_capture_event_gone(CUevent event);
+extern size_t sim_captures; /* streams capturing in the process; graph.c counts */
+
+/* ---- kernels, for graph nodes (module.c, launch.c; global lock) ---- */
+
+typedef struct {
+    CUfunction function;
+    unsigned grid[3], block[3], shared_bytes;
+    void **params, **extra;
+    bool programmatic; /* see sim_work_t */
+} sim_launch_args_t;
+
+/* The item of a kernel launch: arguments copied, accesses declared. Errors as cuLaunchKernel. */
+CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_t **out);
+/* What the item (made by sim_kernel_work) was made of; how many arguments.  `params`, if not
+ * NULL, receives pointers to the copies that the item owns. */
+unsigned sim_kernel_describe(const sim_work_t *work, sim_launch_args_t *out, void **params);
+/* CUkernel handles are accepted where CUfunction ones are. */
+CUresult sim_function_get(CUfunction handle, CUcontext ctx, CUfunction *out);
+
+/* ---- copies and fills, for graph nodes (copy.c) ---- */
+
+/* `stage`: read pageable host sources now (stream copies) instead of at run (graph nodes). */
+CUresult sim_copy3d_work(CUcontext ctx, const CUDA_MEMCPY3D_PEER *copy, bool stage,
+                         sim_work_t **out);
+CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned value,
+                       unsigned element_bytes, size_t width, size_t height, sim_work_t **out);
+CUresult sim_host_work(CUcontext ctx, CUhostFn fn, void *data, sim_work_t **out);
+
+/* Storage of an array, for copies: array.c; weak default answers INVALID_HANDLE.  Layout is
+ * row after row, plane after plane, without padding. */
+typedef struct {
+    uint64_t base; /* device address of element (0,0,0) */
+    size_t row_bytes, rows, planes;
+} sim_array_layout_t;
+CUresult sim_array_layout(CUarray array, sim_array_layout_t *out);
+
+/* ---- life cycle hooks, called with the lock held; weak defaults do nothing ---- */
+
+void sim_ctx_gone_graph(CUcontext ctx);
+void sim_ctx_gone_pool(CUcontext ctx);
+void sim_ctx_gone_vmm(CUcontext ctx);
+void sim_ctx_gone_ipc(CUcontext ctx);
+void sim_ctx_gone_array(CUcontext ctx);
+/* cuMemFree of a record that is not SIM_MEM_DEVICE, GLOBAL, MANAGED: pool memory may be freed
+ * with it.  Weak default: INVALID_VALUE. */
+CUresult sim_pool_free_sync(sim_alloc_t *record);
+
+/* After a call synchronised a stream, an event or a context: pools give back what exceeds
+ * their release threshold. */
+void sim_pool_synced(void);
+/* Plain device memory with `exported` set is being freed. */
+void sim_ipc_freed(const sim_alloc_t *record);
+
+/* ---- events shared between processes: ipc.c; weak defaults refuse.  Called for events with
+ * `shared` set ---- */
+
+void sim_ipc_event_gone(CUevent event);
+void sim_ipc_event_recorded(CUevent event); /* event->work is the record just submitted */
+CUresult sim_ipc_event_query(CUevent event);
+CUresult sim_ipc_event_wait(CUevent event);
+CUresult sim_ipc_stream_wait(CUstream stream, CUevent event);
+
+/* ---- settings (config.c from sim_config.def) and state (state.c) ---- */
+
+typedef uint64_t SIM_TYPE_COUNT;
+typedef uint64_t SIM_TYPE_SIZE;
+typedef bool SIM_TYPE_BOOL;
+typedef bool SIM_TYPE_CLOCK; /* true: virtual */
+typedef char *SIM_TYPE_TEXT;
+typedef char *SIM_TYPE_FAULTS;
+
+typedef struct {
+#define SIM_KEY(kind, key, member, initial, when, doc) SIM_TYPE_##kind member;
+#include "sim_config.def"
+#undef SIM_KEY
+} sim_config_t;
+
+extern sim_config_t sim_config;
+
+void sim_lock(void);
+void sim_unlock(void);
+extern const int sim_default_driver; /* cuDriverGetVersion unless `driver:` says otherwise */
+
+#endif

@@ -1,0 +1,122 @@
+/* Control interface of the simulated CUDA driver, for tests and tools.
+ *
+ * The simulator is a libcuda.so.1; besides the driver API it exports these functions.  A
+ * program that does not link it finds them with dlsym(RTLD_DEFAULT, "simcuda_...") and can
+ * tell by simcuda_version whether its driver is the simulated one.  All of them may be
+ * called from any thread at any time, also before cuInit, unless a comment says otherwise.
+ * ACCEL_SIM, the environment variable with the settings, is described in sim_config.def. */
+#ifndef SIMCUDA_H
+#define SIMCUDA_H
+
+#include "device/cuda_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a kernel sees.  All of it belongs to the simulator and lasts for the call. */
+typedef struct simcuda_launch {
+    const char *name;
+    unsigned grid[3], block[3];
+    unsigned shared_bytes;
+    /* params[i] points to a copy, taken at launch, of argument i.  How many there are and
+     * their sizes: from the registration if it gives any, else from the PTX text of the
+     * module, else none are copied and param_count is 0. */
+    void **params;
+    unsigned param_count;
+    unsigned long long stream_id, context_id;
+    int device;
+} simcuda_launch_t;
+
+typedef void simcuda_kernel_fn(const simcuda_launch_t *launch);
+
+/* One argument that is a device pointer which the kernel reads or writes.  The length is
+ * `bytes`, or the value of the (32- or 64-bit) argument number `count_param` times `bytes`
+ * when count_param is not negative; length 0 means to the end of the allocation. */
+typedef struct {
+    unsigned param;
+    int count_param;
+    unsigned long long bytes;
+    int writes;
+} simcuda_access_t;
+
+typedef struct {
+    const char *name;                  /* as the program asks cuModuleGetFunction for it */
+    simcuda_kernel_fn *fn;             /* NULL: a timed no-op */
+    long long duration_ns;             /* < 0: the setting kernel_us */
+    unsigned param_count;              /* 0: sizes from PTX */
+    const unsigned short *param_bytes; /* NULL: 8 each */
+    unsigned access_count;
+    const simcuda_access_t *access; /* declared, so that unmapped addresses fault */
+} simcuda_kernel_t;
+
+/* Interface version, 1. */
+int simcuda_version(void);
+
+/* Replaces the settings by `text` (syntax of ACCEL_SIM) before cuInit; afterwards only the
+ * keys marked LIVE in sim_config.def.  0, or -1 after one line on stderr. */
+int simcuda_configure(const char *text);
+
+/* The settings, one line each: key, default, START or LIVE, text, separated by tabs.  Writes at
+ * most `room` bytes with the final 0; answers how long the whole text is without it. */
+size_t simcuda_describe(char *out, size_t room);
+
+/* Calls of the exported symbol (say "cuMemAlloc_v2") so far, whatever they returned. */
+unsigned long long simcuda_calls(const char *symbol);
+/* Calls of all symbols together; the functions of this header do not count. */
+unsigned long long simcuda_calls_total(void);
+void simcuda_reset_calls(void);
+/* 1: the simulator implements the symbol, 0: it fails loudly, -1: no such symbol. */
+int simcuda_supported(const char *symbol);
+
+/* The device clock in nanoseconds: virtual, or CLOCK_MONOTONIC with clock:real. */
+unsigned long long simcuda_now(void);
+/* clock:virtual: lets time pass; work that becomes due runs before this returns. */
+void simcuda_advance(unsigned long long ns);
+
+/* Adds to the fault plan, syntax of the key `fail`; N counts from now on.  0 or -1. */
+int simcuda_fail(const char *plan);
+void simcuda_clear_faults(void);
+/* The Nth launch from now faults with CUDA_ERROR_ILLEGAL_ADDRESS when it runs; 0: none. */
+void simcuda_sticky(unsigned long long nth);
+
+/* Live allocations of all devices and kinds (host memory excluded), and their bytes. */
+unsigned long long simcuda_live_allocations(unsigned long long *bytes);
+/* Bytes of the device in use, as cuMemGetInfo would compute it; 0 for a bad ordinal. */
+unsigned long long simcuda_used_memory(int device);
+/* Work submitted and not yet complete, over all contexts. */
+unsigned long long simcuda_pending_work(void);
+
+/* Host address of device memory; NULL where nothing is mapped.  Contents are settled only
+ * as far as the work writing them has completed. */
+void *simcuda_host(CUdeviceptr address);
+
+/* ---- the referee (key `referee`) ---- */
+
+/* Reports so far. */
+unsigned long long simcuda_referee_reports(void);
+/* A lifetime of memory as the program sees it, within the driver's allocations: what a cache
+ * in between gives out and takes back.  Call begin after the allocation returned and end
+ * before the free is passed on.  end answers the bytes of the lifetime, 0 if there is none.
+ * Where no lifetime was told of, the driver's allocations are the owners. */
+void simcuda_owner_begin(CUdeviceptr address, size_t bytes);
+size_t simcuda_owner_end(CUdeviceptr address);
+
+/* Registers a kernel as a host function; a second registration of a name replaces the
+ * first.  Without one, the symbol simcuda_kernel_<name> is looked for in the program, and
+ * else the kernel is a timed no-op.  Registered functions run on whatever thread completes
+ * the work and must not call the driver.  0 or -1. */
+int simcuda_register_kernel(const simcuda_kernel_t *kernel);
+/* Duration of kernels without one of their own. */
+void simcuda_set_kernel_ns(unsigned long long ns);
+
+/* Writes the order in which work completed so far, one line each, to a file: columns
+ *   seq type stream-id context-id submitted start done name accesses
+ * Only work after the first call of simcuda_keep_order(1), or with `record`, is kept. */
+void simcuda_keep_order(int on);
+int simcuda_dump_order(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

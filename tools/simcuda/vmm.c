@@ -1,0 +1,574 @@
+/* Virtual memory management: reservations, physical allocations, mappings, access, sharing by
+ * file descriptor, and the stand-in for dma-buf handles.  Global lock.
+ *
+ * Physical memory is a piece of one memory file of the process; a mapping lays that piece
+ * over the mirror (see sim.h), so that two mappings of it show the same bytes.  A shared
+ * handle is a descriptor of that file whose position is a header page that says which piece
+ * it means: descriptors cost one per exported handle and nothing has to move at export.  A
+ * piece that was exported is never used again, another process may still map it.
+ *
+ * Approximation: access is kept per device but enforced for the device that has most, as an
+ * address check knows no device.
+ *
+ * Guesses (public documentation is silent):
+ *   a partly mapped range, one that cuts a mapping    INVALID_VALUE
+ *   mapping where something is mapped, over the end
+ *   of a reservation, with an offset                  INVALID_VALUE
+ *   freeing a reservation with mappings in it         INVALID_VALUE
+ *   host memory, fabric handles, Windows handles      NOT_SUPPORTED, logged
+ *   cuMemGetAccess of memory that is not mapped here  INVALID_VALUE
+ *   physical memory imported from another process     not charged to this one's device
+ *   dma-buf of pool memory                            INVALID_VALUE
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+#define GRAIN (2ull << 20)
+#define PAGE  4096ull
+
+/* What the handle of cuMemCreate points to. */
+typedef struct {
+    sim_object_t object;
+    unsigned refs; /* handles the program holds; 0: only mappings keep it */
+    size_t maps;
+    uint64_t size;
+    CUmemAllocationProp prop;
+    int file;        /* descriptor of another process's file, or -1: ours */
+    uint64_t offset; /* piece of the file */
+    uint64_t header; /* offset of the header page, 0: not exported */
+    bool charged;
+} sim_physical_t;
+
+typedef struct {
+    sim_node_t node; /* key: first address; must be first */
+    uint64_t size, taken;
+} reservation_t;
+
+typedef struct {
+    sim_physical_t *physical;
+    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
+} mapping_t;
+
+typedef struct {
+    uint64_t magic, size, offset;
+    CUmemAllocationProp prop;
+} header_t;
+#define MAGIC 0x6d6d764164756353ull
+
+static sim_slab_t physicals = SIM_SLAB(sim_physical_t, 1 << 20);
+static sim_node_t *reservations;
+
+/* The memory file: pieces that are free again, and where untouched file begins. */
+static int file = -1;
+static uint64_t file_end;
+static struct { uint64_t offset, size; } * holes;
+static size_t hole_count, hole_room;
+
+static uint64_t round_up(uint64_t size, uint64_t align) {
+    return (size + align - 1) & ~(align - 1);
+}
+
+/* ---- pieces of the memory file ---- */
+
+/* Growing past the limit on file sizes would be a signal, not an error. */
+static bool grow_file(int fd, uint64_t size) {
+    struct rlimit limit;
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size) {
+        sim_log("the limit on file sizes (ulimit -f) leaves no room for physical memory");
+        return false;
+    }
+    return !ftruncate(fd, (off_t)size);
+}
+
+static bool piece_take(uint64_t size, uint64_t *offset) {
+    for (size_t i = 0; i < hole_count; i++)
+        if (holes[i].size >= size) {
+            *offset = holes[i].offset;
+            holes[i].offset += size;
+            holes[i].size -= size;
+            if (!holes[i].size)
+                holes[i] = holes[--hole_count];
+            return true;
+        }
+    if (file < 0)
+        file = memfd_create("simcuda-physical", MFD_CLOEXEC);
+    if (file < 0 || !grow_file(file, file_end + size))
+        return false;
+    *offset = file_end;
+    file_end += size;
+    return true;
+}
+
+static void piece_give(uint64_t offset, uint64_t size) {
+    fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size);
+    for (size_t i = 0; i < hole_count; i++) {
+        if (holes[i].offset + holes[i].size == offset) {
+            holes[i].size += size;
+            return;
+        }
+        if (offset + size == holes[i].offset) {
+            holes[i].offset = offset;
+            holes[i].size += size;
+            return;
+        }
+    }
+    if (hole_count == hole_room) {
+        size_t room = hole_room ? 2 * hole_room : 16;
+        void *grown = realloc(holes, room * sizeof *holes);
+        if (!grown)
+            return; /* file space is lost, no more */
+        holes = grown;
+        hole_room = room;
+    }
+    holes[hole_count].offset = offset;
+    holes[hole_count++].size = size;
+}
+
+/* ---- physical memory ---- */
+
+static sim_physical_t *physical_any(CUmemGenericAllocationHandle handle) {
+    sim_physical_t *physical = (sim_physical_t *)(uintptr_t)handle;
+    return sim_slab_has(&physicals, physical) ? physical : NULL;
+}
+
+static sim_physical_t *physical_get(CUmemGenericAllocationHandle handle) {
+    sim_physical_t *physical = physical_any(handle);
+    return physical && physical->refs ? physical : NULL;
+}
+
+static void physical_settle(sim_physical_t *physical) {
+    if (physical->refs || physical->maps)
+        return;
+    if (physical->charged)
+        sim_device_uncharge(physical->prop.location.id, physical->size);
+    if (physical->file >= 0)
+        close(physical->file);
+    else if (!physical->header)
+        piece_give(physical->offset, physical->size);
+    sim_slab_give(&physicals, physical);
+}
+
+static CUresult check_prop(const CUmemAllocationProp *prop) {
+    if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+        sim_log("physical host memory (cuMemCreate) is not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (prop->requestedHandleTypes & ~(unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        sim_log("handle types other than file descriptors are not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return sim_device_check(prop->location.id);
+}
+
+static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
+                             sim_physical_t **out) {
+    CUresult result = charge ? sim_device_charge(prop->location.id, size) : CUDA_SUCCESS;
+    if (result)
+        return result;
+    sim_physical_t *physical = sim_slab_take(&physicals);
+    if (!physical) {
+        if (charge)
+            sim_device_uncharge(prop->location.id, size);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    physical->refs = 1;
+    physical->size = size;
+    physical->prop = *prop;
+    physical->file = -1;
+    physical->charged = charge;
+    *out = physical;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemCreate)
+(CUmemGenericAllocationHandle *out, size_t size, const CUmemAllocationProp *prop,
+ unsigned long long flags) {
+    if (!out || !prop || flags || !size || size % GRAIN)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_prop(prop);
+    if (result)
+        return result;
+    sim_physical_t *physical;
+    result = physical_new(prop, size, true, &physical);
+    if (result)
+        return result;
+    if (!piece_take(size, &physical->offset)) {
+        sim_device_uncharge(prop->location.id, size);
+        sim_slab_give(&physicals, physical);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_call_bytes(SIM_FN_cuMemCreate, size);
+    *out = (uintptr_t)physical;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
+    sim_physical_t *physical = physical_get(handle);
+    if (!physical)
+        return CUDA_ERROR_INVALID_VALUE;
+    physical->refs--;
+    physical_settle(physical);
+    return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemGetAllocationGranularity)
+(size_t *out, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option) {
+    if (!out || !prop || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_prop(prop);
+    if (!result)
+        *out = GRAIN;
+    return result;
+}
+
+SIM_API(cuMemGetAllocationPropertiesFromHandle)
+(CUmemAllocationProp *out, CUmemGenericAllocationHandle handle) {
+    const sim_physical_t *physical = physical_get(handle);
+    if (!out || !physical)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = physical->prop;
+    return CUDA_SUCCESS;
+}
+
+/* ---- reservations ---- */
+
+static reservation_t *reservation_around(uint64_t address, uint64_t size) {
+    reservation_t *r = (reservation_t *)(void *)sim_tree_floor(reservations, address);
+    bool inside = r && address + size >= address && address + size <= r->node.key + r->size;
+    return inside ? r : NULL;
+}
+
+SIM_API(cuMemAddressReserve)
+(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags) {
+    if (!out || flags || !size || size % PAGE || hint % PAGE || alignment & (alignment - 1))
+        return CUDA_ERROR_INVALID_VALUE;
+    uint64_t align = alignment > GRAIN ? alignment : GRAIN;
+    if (size > UINT64_MAX - align)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    reservation_t *reservation = calloc(1, sizeof *reservation);
+    uint64_t taken = round_up(size, align);
+    uint64_t base = reservation ? sim_range_take(taken, align, hint) : 0;
+    if (!base) {
+        free(reservation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reservation->node.key = base;
+    reservation->size = size;
+    reservation->taken = taken;
+    sim_tree_insert(&reservations, &reservation->node);
+    *out = base;
+    return CUDA_SUCCESS;
+}
+
+/* First mapping that touches the range. */
+static sim_alloc_t *first_in(uint64_t address, uint64_t size) {
+    sim_alloc_t *record = sim_alloc_around(address);
+    if (!record) {
+        sim_alloc_t probe = {.base = address};
+        record = sim_alloc_next(&probe);
+    }
+    return record && record->base < address + size ? record : NULL;
+}
+
+SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
+    reservation_t *reservation = (reservation_t *)(void *)sim_tree_find(reservations, address);
+    if (!reservation || reservation->size != size || first_in(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_tree_remove(&reservations, &reservation->node);
+    sim_range_give(address, reservation->taken);
+    free(reservation);
+    return CUDA_SUCCESS;
+}
+
+/* ---- mappings ---- */
+
+SIM_API(cuMemMap)
+(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+ unsigned long long flags) {
+    sim_physical_t *physical = physical_get(handle);
+    if (!physical || flags || offset || !size || size % GRAIN || address % GRAIN ||
+        size > physical->size || !reservation_around(address, size) || first_in(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    mapping_t *mapping = calloc(1, sizeof *mapping);
+    sim_alloc_t *record =
+        mapping ? sim_alloc_new(SIM_MEM_VMM, address, size, physical->prop.location.id, NULL)
+                : NULL;
+    int from = physical->file >= 0 ? physical->file : file;
+    if (!record || mmap(sim_bytes(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                        from, (off_t)physical->offset) == MAP_FAILED) {
+        if (record)
+            sim_alloc_delete(record);
+        free(mapping);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mapping->physical = physical;
+    physical->maps++;
+    record->owner = mapping;
+    record->no_access = true;
+    record->handle_types = physical->prop.requestedHandleTypes;
+    sim_call_bytes(SIM_FN_cuMemMap, size);
+    return CUDA_SUCCESS;
+}
+
+/* The range must consist of whole mappings without gaps. */
+static bool whole_mappings(uint64_t address, uint64_t size) {
+    if (!size || address + size < address)
+        return false;
+    for (uint64_t at = address; at < address + size;) {
+        const sim_alloc_t *record = sim_alloc_at(at);
+        if (!record || record->kind != SIM_MEM_VMM || record->size > address + size - at)
+            return false;
+        at += record->size;
+    }
+    return true;
+}
+
+static void unmap_one(sim_alloc_t *record) {
+    mapping_t *mapping = record->owner;
+    sim_physical_t *physical = mapping->physical;
+    sim_mirror_restore(record->base, record->size);
+    sim_alloc_delete(record);
+    free(mapping);
+    physical->maps--;
+    physical_settle(physical);
+}
+
+SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
+    if (!whole_mappings(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_wait_device(sim_alloc_at(address)->device); /* documented as synchronous */
+    if (!whole_mappings(address, size))             /* the wait dropped the lock */
+        return CUDA_ERROR_INVALID_VALUE;
+    for (uint64_t at = address; at < address + size;) {
+        sim_alloc_t *record = sim_alloc_at(at);
+        at += record->size;
+        unmap_one(record);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_access(const CUmemAccessDesc *desc) {
+    if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+        desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (desc->location.type == CU_MEM_LOCATION_TYPE_HOST ||
+        desc->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
+        sim_log("access for the host (cuMemSetAccess) is not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return sim_device_check(desc->location.id);
+}
+
+static CUresult check_reach(uint64_t address, uint64_t size, const CUmemAccessDesc *desc) {
+    if (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || sim_config.peer)
+        return CUDA_SUCCESS;
+    for (uint64_t at = address; at < address + size;) {
+        const sim_alloc_t *record = sim_alloc_at(at);
+        if (record->device != desc->location.id)
+            return CUDA_ERROR_INVALID_DEVICE;
+        at += record->size;
+    }
+    return CUDA_SUCCESS;
+}
+
+static void apply_access(sim_alloc_t *record, const CUmemAccessDesc *desc, size_t count) {
+    mapping_t *mapping = record->owner;
+    for (size_t i = 0; i < count; i++)
+        mapping->access[desc[i].location.id] = (unsigned char)desc[i].flags;
+    unsigned most = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (size_t i = 0; i < SIM_MAX_DEVICES; i++)
+        most |= mapping->access[i];
+    record->no_access = most == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    record->read_only = most == CU_MEM_ACCESS_FLAGS_PROT_READ;
+}
+
+SIM_API(cuMemSetAccess)
+(CUdeviceptr address, size_t size, const CUmemAccessDesc *desc, size_t count) {
+    if (!desc || !count || !whole_mappings(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        CUresult result = check_access(&desc[i]);
+        if (!result)
+            result = check_reach(address, size, &desc[i]);
+        if (result)
+            return result;
+    }
+    for (uint64_t at = address; at < address + size;) {
+        sim_alloc_t *record = sim_alloc_at(at);
+        apply_access(record, desc, count);
+        at += record->size;
+    }
+    sim_call_bytes(SIM_FN_cuMemSetAccess, size);
+    return CUDA_SUCCESS;
+}
+
+static sim_alloc_t *mapping_around(uint64_t address) {
+    sim_alloc_t *record = sim_alloc_around(address);
+    return record && record->kind == SIM_MEM_VMM ? record : NULL;
+}
+
+SIM_API(cuMemGetAccess)
+(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+    const sim_alloc_t *record = mapping_around(address);
+    if (!flags || !location || !record || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = sim_device_check(location->id);
+    if (!result)
+        *flags = ((const mapping_t *)record->owner)->access[location->id];
+    return result;
+}
+
+SIM_API(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle *out, void *address) {
+    const sim_alloc_t *record = mapping_around((uintptr_t)address);
+    if (!out || !record)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_physical_t *physical = ((const mapping_t *)record->owner)->physical;
+    physical->refs++;
+    *out = (uintptr_t)physical;
+    return CUDA_SUCCESS;
+}
+
+/* ---- sharing ---- */
+
+static CUresult export_header(sim_physical_t *physical) {
+    uint64_t at;
+    header_t header = {MAGIC, physical->size, physical->offset, physical->prop};
+    if (!piece_take(GRAIN, &at))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!at) { /* offset 0 means "none"; leave it unused */
+        uint64_t unused = at;
+        if (!piece_take(GRAIN, &at))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        piece_give(unused, GRAIN);
+    }
+    if (pwrite(file, &header, sizeof header, (off_t)at) != sizeof header)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    physical->header = at;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemExportToShareableHandle)
+(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+ unsigned long long flags) {
+    sim_physical_t *physical = physical_get(handle);
+    if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !(physical->prop.requestedHandleTypes & type))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (physical->file >= 0) { /* imported: pass on what we were given */
+        int copy = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
+        if (copy < 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        *(int *)out = copy;
+        return CUDA_SUCCESS;
+    }
+    CUresult result = physical->header ? CUDA_SUCCESS : export_header(physical);
+    if (result)
+        return result;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    int fresh = open(path, O_RDWR | O_CLOEXEC); /* dup would share our position */
+    if (fresh < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (lseek(fresh, (off_t)physical->header, SEEK_SET) < 0) {
+        close(fresh);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *(int *)out = fresh;
+    return CUDA_SUCCESS;
+}
+
+static bool read_header(int from, header_t *header, bool *ours) {
+    struct stat theirs, mine;
+    off_t at = lseek(from, 0, SEEK_CUR);
+    if (at < 0 || fstat(from, &theirs) || !S_ISREG(theirs.st_mode) ||
+        pread(from, header, sizeof *header, at) != sizeof *header || header->magic != MAGIC ||
+        header->offset + header->size > (uint64_t)theirs.st_size)
+        return false;
+    *ours = file >= 0 && !fstat(file, &mine) && mine.st_dev == theirs.st_dev &&
+            mine.st_ino == theirs.st_ino;
+    return true;
+}
+
+SIM_API(cuMemImportFromShareableHandle)
+(CUmemGenericAllocationHandle *out, void *os_handle, CUmemAllocationHandleType type) {
+    int from = (int)(intptr_t)os_handle;
+    header_t header;
+    bool ours;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !read_header(from, &header, &ours))
+        return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = check_prop(&header.prop);
+    if (result)
+        return result;
+    sim_physical_t *physical;
+    if (ours)
+        for (size_t at = 0; (physical = sim_slab_next(&physicals, &at));)
+            if (physical->file < 0 && physical->offset == header.offset) {
+                physical->refs++;
+                *out = (uintptr_t)physical;
+                return CUDA_SUCCESS;
+            }
+    result = physical_new(&header.prop, header.size, ours, &physical);
+    if (result)
+        return result;
+    physical->offset = header.offset;
+    physical->header = (uint64_t)lseek(from, 0, SEEK_CUR);
+    physical->file = ours ? -1 : fcntl(from, F_DUPFD_CLOEXEC, 0);
+    if (!ours && physical->file < 0) {
+        sim_slab_give(&physicals, physical);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = (uintptr_t)physical;
+    return CUDA_SUCCESS;
+}
+
+/* One plain allocation, or a range that mappings of one device cover. */
+static bool dma_buf_range(uint64_t address, uint64_t size) {
+    const sim_alloc_t *first = sim_alloc_around(address);
+    if (!first || address + size < address)
+        return false;
+    if (first->kind == SIM_MEM_DEVICE)
+        return address + size <= first->base + round_up(first->size, PAGE);
+    for (uint64_t at = address; at < address + size;) {
+        const sim_alloc_t *record = sim_alloc_around(at);
+        if (!record || record->kind != SIM_MEM_VMM || record->device != first->device)
+            return false;
+        at = record->base + record->size;
+    }
+    return true;
+}
+
+/* The descriptor is a memory file of the right size, not the memory itself: no device here
+ * could import it. */
+SIM_API(cuMemGetHandleForAddressRange)
+(void *out, CUdeviceptr address, size_t size, CUmemRangeHandleType type,
+ unsigned long long flags) {
+    if (!out || !size || address % PAGE || size % PAGE ||
+        type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags > 1 || !dma_buf_range(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    int fd = memfd_create("simcuda-dmabuf", MFD_CLOEXEC);
+    if (fd < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!grow_file(fd, size)) {
+        close(fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *(int *)out = fd;
+    return CUDA_SUCCESS;
+}
