@@ -1,0 +1,498 @@
+/* Requests and frees: the ladder from a cached block to "out of memory".
+ *
+ *   1. a free block;
+ *   2. one whose fence completed meanwhile (asked, not waited for);
+ *   3. new memory while growth is within budget, else waiting, oldest fence first;
+ *   4. at "out of memory": the exact size, giving back idle segments, waiting for everything,
+ *      searching every pool to its end.
+ *
+ * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
+ * seen before may have changed. */
+#include "allocator/allocator_int.h"
+
+#include "allocator/trim.h"
+
+enum { LAST_ROUNDS = 8 };
+
+/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
+ * high-water mark of allocated bytes, and never less than two segments. */
+static bool over_budget(const ac_allocator_t *allocator, uint64_t growth) {
+    uint64_t live = allocator->high_water;
+    uint64_t floor = 2 * allocator->settings.large_segment_size;
+    uint64_t budget = live + live / 4 > floor ? live + live / 4 : floor;
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > budget;
+}
+
+static uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+/* roundup_power2_divisions: sizes between two powers of two go up to the next of N equal steps.
+ * Slot i rules [2^i MiB, 2^(i+1) MiB); the first also everything below. */
+static uint64_t round_size(const ac_settings_t *settings, uint64_t bytes) {
+    uint64_t mib = bytes >> 20;
+    unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
+    if (slot >= AC_DIVISION_SLOTS)
+        slot = AC_DIVISION_SLOTS - 1;
+    uint32_t divisions = settings->divisions[slot];
+    if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
+        uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
+        return round_up(round_up(bytes, floor / divisions), AC_GRANULE);
+    }
+    return round_up(bytes, AC_GRANULE);
+}
+
+static uint64_t at_least(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* What a request is, and how far its search has come. */
+typedef struct {
+    ac_arena_t *arena;
+    uint64_t requested, size; /* bytes: asked for, rounded */
+    int pool;
+    uint64_t address; /* of the block that was taken */
+    uint64_t changes; /* how many of the allocator's `changes` were its own */
+} ac_request_t;
+
+/* A request below max_split_size accepts no block that must stay whole, but for one no larger
+ * than the segment it would get otherwise. */
+static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
+    if (size < settings->max_split_size)
+        return (ac_fit_t){
+            size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1)};
+    uint64_t slack = settings->large_segment_size;
+    return (ac_fit_t){size, settings->max_split_size,
+                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack};
+}
+
+/* Move what has become ready from the queues into the free memory. */
+static bool drain(ac_arena_t *arena) {
+    bool any = false;
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &arena->pending[all];
+        if (!queue->head)
+            continue;
+        uint64_t reached = ac_fence_reached(&arena->line, all);
+        while (queue->head && queue->head->clock <= reached) {
+            ac_block_t *block = queue->head;
+            queue->head = block->list_next;
+            if (!queue->head)
+                queue->tail = NULL;
+            queue->bytes -= block->size;
+            ac_segment_finish(block);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static void serve(ac_request_t *request, ac_block_t *block) {
+    ac_segment_take(block, request->size, request->requested);
+    block->clock = ac_fence_now();
+    request->address = block->address;
+}
+
+/* A block of exactly this size that was freed just now. */
+static bool search_recent(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_block_t *block = ac_recent_take(arena, request->pool, request->size);
+    if (!block)
+        return false;
+    ac_segment_reuse(block, request->requested);
+    block->clock = ac_fence_now();
+    request->address = block->address;
+    arena->allocator->counters->cached_allocs++;
+    return true;
+}
+
+/* `exhaustive`: in both pools, whatever it takes. */
+static bool search(ac_request_t *request, bool exhaustive) {
+    ac_arena_t *arena = request->arena;
+    int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
+    ac_fit_t fit = fit_of(&arena->allocator->settings, request->size);
+    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
+    if (!block && exhaustive)
+        block = ac_free_index_find(&arena->index[other], &fit, true);
+    if (!block)
+        return false;
+    serve(request, block);
+    arena->allocator->counters->cached_allocs++;
+    return true;
+}
+
+static bool try_again(ac_request_t *request, bool exhaustive) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    ac_recent_flush(request->arena);
+    drain(request->arena);
+    bool found = search(request, exhaustive);
+    pthread_mutex_unlock(&allocator->lock);
+    return found;
+}
+
+/* Size of the next segment for a request; `exact`: no more than the request needs. */
+static uint64_t segment_size(const ac_allocator_t *allocator, const ac_request_t *request,
+                             bool exact) {
+    const ac_settings_t *settings = &allocator->settings;
+    if (request->pool == AC_POOL_SMALL)
+        return AC_SMALL_SEGMENT;
+    uint64_t need = round_up(request->size, AC_SEGMENT_ALIGN);
+    if (exact || request->size >= settings->max_split_size)
+        return need;
+    uint64_t grow = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current / 8;
+    grow = at_least(grow, settings->large_segment_size);
+    if (grow > AC_SEGMENT_MAX_GROWTH)
+        grow = AC_SEGMENT_MAX_GROWTH;
+    /* A segment that reaches max_split_size would be a block that small requests may not use. */
+    if (grow >= settings->max_split_size)
+        grow = settings->max_split_size - 1;
+    return at_least(need, grow / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN);
+}
+
+/* The same beyond the budget: the least number of such requests that fill whole pages but for a
+ * sixteenth.  A segment for 3 MiB alone would leave 1 MiB of its 4 over, each time. */
+static uint64_t snug_size(const ac_allocator_t *allocator, const ac_request_t *request) {
+    uint64_t exact = segment_size(allocator, request, true);
+    if (request->pool == AC_POOL_SMALL || request->size >= allocator->settings.max_split_size)
+        return exact;
+    for (uint64_t bytes = request->size; bytes <= allocator->settings.large_segment_size;
+         bytes += request->size) {
+        uint64_t size = round_up(bytes, AC_SEGMENT_ALIGN);
+        if (size - bytes <= bytes / 16 && size < allocator->settings.max_split_size)
+            return size;
+    }
+    return exact;
+}
+
+void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
+    allocator->calls--;
+    allocator->changes += changed;
+    pthread_cond_broadcast(&allocator->settled);
+}
+
+/* Announce a growth by `size` bytes.  False: the limit does not allow it.  Under the lock. */
+static bool reserve(ac_allocator_t *allocator, uint64_t size) {
+    uint64_t limit = allocator->settings.limit;
+    uint64_t taken =
+        (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
+    if (size > limit || taken > limit - size)
+        return false;
+    allocator->growing += size;
+    allocator->calls++;
+    return true;
+}
+
+/* One segment of the announced size from the device, and the request's block out of it. */
+static ac_status_t grow(ac_request_t *request, uint64_t size) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t address;
+    uint64_t begin = arena->ops->now_ns();
+    ac_status_t status = arena->ops->segment_alloc(arena->context, size, &address);
+    uint64_t spent = arena->ops->now_ns() - begin;
+
+    pthread_mutex_lock(&allocator->lock);
+    allocator->counters->driver_allocs++;
+    allocator->counters->driver_alloc_ns += spent;
+    ac_segment_t *segment = NULL;
+    if (status == AC_OK && !arena->dead)
+        segment = ac_segment_add(arena, request->pool, address, size);
+    if (segment)
+        serve(request, segment->first);
+    /* A failure changes what others find only where the announced bytes stood in their way. */
+    bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
+    request->changes += changed;
+    allocator->growing -= size;
+    ac_allocator_settle(allocator, changed);
+    pthread_mutex_unlock(&allocator->lock);
+    if (status == AC_OK && !segment) {
+        arena->ops->segment_free(arena->context, address);
+        return AC_FAILED;
+    }
+    return status;
+}
+
+/* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small
+ * are given back first, and no more than needed is taken. */
+static ac_status_t grow_within(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
+    const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
+    uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
+    uint64_t size = segment_size(allocator, request, false);
+    uint64_t exact = segment_size(allocator, request, true);
+    uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
+    pthread_mutex_unlock(&allocator->lock);
+
+    ac_trim_garbage(allocator, exact);
+    if (wanted > cap)
+        ac_trim_arena(request->arena, wanted - cap);
+
+    pthread_mutex_lock(&allocator->lock);
+    /* As much as the cap leaves: one segment for several requests, not one for each. */
+    uint64_t taken = (uint64_t)reserved->current + allocator->growing;
+    if (taken + size > cap)
+        size = at_least(snug_size(allocator, request),
+                        taken < cap ? (cap - taken) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN : 0);
+    bool may = reserve(allocator, size);
+    if (!may && size > exact)
+        may = reserve(allocator, size = exact);
+    pthread_mutex_unlock(&allocator->lock);
+    if (!may)
+        return AC_OOM;
+    ac_status_t status = grow(request, size);
+    if (status != AC_OOM || size == exact)
+        return status;
+    pthread_mutex_lock(&allocator->lock);
+    may = reserve(allocator, exact);
+    pthread_mutex_unlock(&allocator->lock);
+    return may ? grow(request, exact) : AC_OOM;
+}
+
+/* Whether others have changed since `seen` what this request may find.  Memory that another
+ * thread has taken out of the books and not yet given to the driver is in neither place: wait for
+ * it. */
+static bool others_changed(ac_request_t *request, uint64_t seen) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    while (allocator->calls && allocator->changes - request->changes == seen)
+        pthread_cond_wait(&allocator->settled, &allocator->lock);
+    bool changed = allocator->changes - request->changes != seen;
+    pthread_mutex_unlock(&allocator->lock);
+    return changed;
+}
+
+/* Give back what is idle, with `wait` after all pending work, and try again. */
+static ac_status_t retry(ac_request_t *request, bool wait, uint64_t *seen) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t freed = ac_allocator_trim(allocator, wait);
+    pthread_mutex_lock(&allocator->lock);
+    *seen = allocator->changes - request->changes;
+    pthread_mutex_unlock(&allocator->lock);
+    if (try_again(request, true))
+        return AC_OK;
+    if (!freed && !wait)
+        return AC_OOM;
+    pthread_mutex_lock(&allocator->lock);
+    allocator->stats->num_alloc_retries++;
+    pthread_mutex_unlock(&allocator->lock);
+    return grow_within(request);
+}
+
+/* Everything that could still avoid the failure.  The rounds are bounded for the case that other
+ * threads run out of memory all the time as well. */
+static ac_status_t last_resort(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t seen;
+    for (int round = 0; round < LAST_ROUNDS; round++) {
+        ac_status_t status = retry(request, false, &seen);
+        if (status == AC_OOM)
+            status = retry(request, true, &seen);
+        if (status != AC_OOM)
+            return status;
+        if (!others_changed(request, seen))
+            break;
+    }
+    pthread_mutex_lock(&allocator->lock);
+    allocator->stats->num_ooms++;
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OOM;
+}
+
+/* Whether growing has to wait for pending frees first; their oldest target. */
+static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    *all = !arena->pending[0].head;
+    ac_block_t *oldest = arena->pending[*all].head;
+    bool wait = oldest && over_budget(allocator, segment_size(allocator, request, true));
+    if (oldest)
+        *target = oldest->clock;
+    pthread_mutex_unlock(&allocator->lock);
+    return wait;
+}
+
+static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
+    ac_arena_t *arena = request->arena;
+    uint64_t begin = arena->ops->now_ns();
+    ac_status_t status = ac_fence_wait(&arena->line, all, target);
+    uint64_t spent = arena->ops->now_ns() - begin;
+    pthread_mutex_lock(&arena->allocator->lock);
+    arena->allocator->counters->fence_waits++;
+    arena->allocator->counters->fence_wait_ns += spent;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return status;
+}
+
+static ac_status_t alloc_slow(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    pthread_mutex_lock(&arena->allocator->lock);
+    const bool pending[2] = {arena->pending[0].head, arena->pending[1].head};
+    pthread_mutex_unlock(&arena->allocator->lock);
+    for (int all = 0; all < 2; all++) {
+        if (!pending[all])
+            continue;
+        ac_fence_close(&arena->line, all);
+        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
+            return AC_OK;
+    }
+    bool all;
+    uint64_t target;
+    while (must_wait(request, &all, &target)) {
+        if (wait_for(request, all, target) != AC_OK)
+            break; /* capture, or a broken context: growing may still work */
+        if (try_again(request, false))
+            return AC_OK;
+    }
+    if (try_again(request, false))
+        return AC_OK;
+    ac_status_t status = grow_within(request);
+    return status == AC_OOM ? last_resort(request) : status;
+}
+
+ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
+                           uint64_t *address) {
+    if (bytes == 0 || bytes >= (uint64_t)1 << 48)
+        return AC_OOM;
+    ac_allocator_t *allocator = arena->allocator;
+    ac_request_t request = {.arena = arena, .requested = bytes};
+    pthread_mutex_lock(&allocator->lock);
+    request.size = round_size(&allocator->settings, bytes);
+    request.pool = request.size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
+    bool found = !arena->dead && search_recent(&request);
+    if (!found && !arena->dead) {
+        drain(arena);
+        found = search(&request, false) || (ac_recent_flush(arena) && search(&request, false));
+    }
+    pthread_mutex_unlock(&allocator->lock);
+    if (!found) {
+        ac_status_t status = cached_only ? AC_BUSY : alloc_slow(&request);
+        if (status != AC_OK)
+            return status;
+    }
+    *address = request.address;
+    return AC_OK;
+}
+
+/* Lock the allocator that owns `address`; NULL: nobody does. */
+static ac_arena_t *lock_owner(uint64_t address) {
+    ac_arena_t *arena = ac_page_map_owner(address);
+    if (!arena)
+        return NULL;
+    pthread_mutex_lock(&arena->allocator->lock);
+    if (ac_page_map_owner(address) == arena)
+        return arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return NULL;
+}
+
+/* The same for the block that is allocated at exactly `address`. */
+static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_allocator_t **locked) {
+    ac_arena_t *arena = lock_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    ac_block_t *block = ac_page_map_get(address);
+    if (!block || block->state != AC_BLOCK_ALLOCATED) {
+        pthread_mutex_unlock(&arena->allocator->lock);
+        return AC_BAD_ADDRESS;
+    }
+    *found = block;
+    *locked = arena->allocator;
+    return AC_OK;
+}
+
+ac_status_t ac_block_free(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    ac_arena_t *arena = block->segment->arena;
+    bool untouched = ac_fence_untouched(&arena->line, block->clock);
+    ac_segment_release(block);
+    bool all = false;
+    uint64_t target = 0;
+    if (!untouched) {
+        target = ac_fence_target(&arena->line, &all);
+        untouched = target <= ac_fence_reached(&arena->line, all);
+    }
+    allocator->counters->cached_frees++;
+    if (untouched) {
+        allocator->counters->ready_frees++;
+        if (!ac_recent_keep(block))
+            ac_segment_finish(block);
+        bool leaving = arena->tainted_idle;
+        pthread_mutex_unlock(&allocator->lock);
+        if (leaving)
+            ac_trim_tainted(arena);
+        return AC_OK;
+    }
+    ac_pending_t *queue = &arena->pending[all];
+    block->clock = target;
+    block->list_next = NULL;
+    if (queue->tail)
+        queue->tail->list_next = block;
+    else
+        queue->head = block;
+    queue->tail = block;
+    queue->bytes += block->size;
+    allocator->counters->fenced_frees++;
+    ac_fence_want(&arena->line, all);
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OK;
+}
+
+ac_status_t ac_block_mark_used(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    ac_fence_line_t *line = &block->segment->arena->line;
+    pthread_mutex_unlock(&allocator->lock);
+    ac_fence_submitted(line);
+    return AC_OK;
+}
+
+ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    *fresh = !block->segment->tainted;
+    if (*fresh)
+        ac_segment_taint(block->segment);
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OK;
+}
+
+ac_arena_t *ac_block_arena(uint64_t address) {
+    return ac_page_map_owner(address);
+}
+
+ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
+    ac_arena_t *arena = lock_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    ac_block_t *block = ac_page_map_find(address); /* a segment's blocks leave no gap */
+    *info = (ac_block_info_t){.arena = arena,
+                              .address = block->address,
+                              .size = block->size,
+                              .requested = block->requested,
+                              .segment_address = block->segment->address,
+                              .segment_size = block->segment->size,
+                              .allocated = block->state == AC_BLOCK_ALLOCATED};
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return AC_OK;
+}
+
+void ac_allocator_drain(ac_allocator_t *allocator) {
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        if (!arena->dead)
+            drain(arena);
+}

@@ -1,0 +1,119 @@
+/* The allocator: one per device, with an arena per context.  Pure C11: device, time and
+ * statistics are parameters; no CUDA, no environment, no I/O.
+ *
+ * Small requests (<= AC_SMALL_LIMIT) are served from segments of AC_SMALL_SEGMENT bytes, all
+ * others from large segments that grow with what is reserved.  Blocks are split and coalesced
+ * at once, at AC_GRANULE.  A freed block is handed out again only when its fence was reached
+ * (fence.h).
+ *
+ * Locks: one mutex per allocator guards all its arenas, segments, blocks, statistics and the
+ * page-map slots of its segments.  It is never held over a device call, nor together with
+ * another allocator's; a fence line's lock may be taken inside it.  All functions are
+ * thread-safe unless they say otherwise, and take the lock themselves. */
+#ifndef AC_ALLOCATOR_H
+#define AC_ALLOCATOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/block.h"
+#include "allocator/fence.h"
+#include "device/device.h"
+#include "observe/stats.h"
+
+#define AC_SMALL_LIMIT        ((uint64_t)64 << 10)
+#define AC_SMALL_SEGMENT      ((uint64_t)2 << 20)
+#define AC_SEGMENT_MAX_GROWTH ((uint64_t)1 << 30)
+#define AC_UNLIMITED          UINT64_MAX
+
+enum { AC_DIVISION_SLOTS = 16, AC_RECENT = 4 };
+
+/* Settings; may change while running (ac_allocator_configure). */
+typedef struct {
+    uint64_t max_split_size;     /* bytes; AC_UNLIMITED */
+    uint64_t large_segment_size; /* bytes */
+    uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
+    double gc_threshold;         /* fraction of `limit`; 0: off */
+    uint32_t divisions[AC_DIVISION_SLOTS];
+    unsigned recent; /* freed blocks kept whole per arena and pool, at most AC_RECENT */
+} ac_settings_t;
+
+typedef struct ac_allocator ac_allocator_t;
+
+/* A new allocator that counts into *stats and *counters (borrowed, zero at first).  NULL when
+ * host memory is short. */
+ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
+                                    ac_device_counters_t *counters);
+
+void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings);
+
+/* An arena for a new context; NULL when host memory or fence lines are short. */
+ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops, void *context);
+
+/* The context is gone and its memory with it: forget all segments without freeing them. The
+ * arena must not be used afterwards; its record stays readable. */
+void ac_arena_drop(ac_arena_t *arena);
+
+ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
+ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
+
+/* Serve `bytes` (> 0).  AC_OK sets *address (a multiple of AC_GRANULE).  AC_OOM: not even after
+ * giving back and waiting; AC_BUSY: the context captures and nothing fits; AC_FAILED. With
+ * `cached_only` nothing but free memory is looked at: no device call is made (AC_BUSY). */
+ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
+                           uint64_t *address);
+
+/* Free the block at `address`, whoever owns it.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS (inside
+ * our segments, but no allocated block starts there). */
+ac_status_t ac_block_free(uint64_t address);
+
+/* What the block around `address` looks like from outside. */
+typedef struct {
+    ac_arena_t *arena;
+    uint64_t address, size, requested; /* bytes */
+    uint64_t segment_address, segment_size;
+    bool allocated; /* false: freed or never handed out */
+} ac_block_info_t;
+
+/* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */
+ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info);
+
+/* The arena that owns the page of `address`, or NULL; cheaper than ac_block_find. */
+ac_arena_t *ac_block_arena(uint64_t address);
+
+/* The block at `address` is known outside by its segment: the segment serves no other request
+ * from now on and goes back to the driver when its last block is freed.  AC_OK (also when it
+ * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
+ac_status_t ac_block_taint(uint64_t address, bool *fresh);
+
+/* Make every later free of the block wait for a fence, as if work on it had been seen. */
+ac_status_t ac_block_mark_used(uint64_t address);
+
+/* Give back idle segments of all arenas; with `wait`, wait for pending work first (counted as
+ * num_sync_all_streams).  Returns bytes given back. */
+uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
+
+/* Bytes in segments that hold no allocated block: what a trim could give back. */
+uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
+
+/* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
+uint64_t ac_allocator_room(ac_allocator_t *allocator);
+
+uint64_t ac_allocator_reserved(ac_allocator_t *allocator);
+
+void ac_allocator_reset_peak(ac_allocator_t *allocator);
+void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
+
+/* Read the statistics under the lock. */
+void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
+
+/* Call `visit` for every block, in address order within a segment, under the lock. */
+typedef void ac_visit_fn(const ac_segment_t *segment, const ac_block_t *block, void *arg);
+void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg);
+
+/* Nonzero if an invariant of block.h does not hold, or a `current` statistic differs from what
+ * the blocks say; `why` gets a word. */
+int ac_allocator_check(ac_allocator_t *allocator, const char **why);
+
+#endif

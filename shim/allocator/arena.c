@@ -1,0 +1,116 @@
+/* Allocators and arenas from birth to death, and what others may read of them. */
+#include "allocator/allocator_int.h"
+
+ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
+                                    ac_device_counters_t *counters) {
+    ac_allocator_t *allocator = ac_record_memory(sizeof *allocator);
+    if (!allocator)
+        return NULL;
+    pthread_mutex_init(&allocator->lock, NULL);
+    pthread_cond_init(&allocator->settled, NULL);
+    allocator->stats = stats;
+    allocator->counters = counters;
+    ac_allocator_configure(allocator, settings);
+    return allocator;
+}
+
+void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
+    pthread_mutex_lock(&allocator->lock);
+    allocator->settings = *settings;
+    /* Signed: "no limit" reads as -1, as it does in PyTorch. */
+    allocator->stats->max_split_size = (int64_t)settings->max_split_size;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
+                            void *context) {
+    ac_arena_t *arena = ac_record_memory(sizeof *arena);
+    if (!arena)
+        return NULL;
+    arena->allocator = allocator;
+    arena->ops = ops;
+    arena->context = context;
+    if (!ac_fence_line_open(&arena->line, ops, context)) {
+        ac_record_memory_return(arena, sizeof *arena);
+        return NULL;
+    }
+    pthread_mutex_lock(&allocator->lock);
+    arena->next = allocator->arenas;
+    atomic_store(&allocator->arenas, arena); /* read without the lock: records never go away */
+    pthread_mutex_unlock(&allocator->lock);
+    return arena;
+}
+
+void ac_arena_drop(ac_arena_t *arena) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    arena->dead = true;
+    arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
+    ac_recent_forget(arena, NULL);
+    while (arena->segments)
+        ac_segment_remove(arena->segments, true);
+    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_fence_line_close(&arena->line);
+}
+
+ac_fence_line_t *ac_arena_line(ac_arena_t *arena) {
+    return &arena->line;
+}
+
+ac_allocator_t *ac_arena_allocator(ac_arena_t *arena) {
+    return arena->allocator;
+}
+
+uint64_t ac_allocator_reserved(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    pthread_mutex_unlock(&allocator->lock);
+    return reserved;
+}
+
+uint64_t ac_allocator_room(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    uint64_t limit = allocator->settings.limit;
+    pthread_mutex_unlock(&allocator->lock);
+    if (limit == AC_UNLIMITED)
+        return limit;
+    return reserved < limit ? limit - reserved : 0;
+}
+
+uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
+    uint64_t idle = 0;
+    pthread_mutex_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (s->allocated == 0)
+                idle += s->size;
+    pthread_mutex_unlock(&allocator->lock);
+    return idle;
+}
+
+void ac_allocator_reset_peak(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    ac_stats_reset_peak(allocator->stats);
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    ac_stats_reset_accumulated(allocator->stats);
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
+    pthread_mutex_lock(&allocator->lock);
+    *stats = *allocator->stats;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
+    pthread_mutex_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            for (ac_block_t *block = s->first; block; block = block->next)
+                visit(s, block, arg);
+    pthread_mutex_unlock(&allocator->lock);
+}

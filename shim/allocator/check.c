@@ -1,0 +1,174 @@
+/* The checker of the allocator's invariants: tests call it after every step. */
+#include <string.h>
+
+#include "allocator/allocator_int.h"
+
+typedef struct {
+    ac_device_stats_t sum; /* only `current` is meaningful */
+    const char *wrong;
+} ac_check_t;
+
+static void expect(ac_check_t *check, bool holds, const char *what) {
+    if (!holds && !check->wrong)
+        check->wrong = what;
+}
+
+static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
+    stat[AC_POOL_ALL].current += n;
+    stat[pool].current += n;
+}
+
+static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac_block_t *block) {
+    int pool = segment->pool;
+    expect(check, block->segment == segment, "block in a foreign segment");
+    expect(check, block->size && block->size % AC_GRANULE == 0, "block size");
+    expect(check, ac_page_map_get(block->address) == block, "page map slot");
+    expect(check, ac_page_map_find(block->address + block->size - 1) == block, "page map search");
+    if (block->state == AC_BLOCK_FREE) {
+        expect(check, !block->next || block->next->state != AC_BLOCK_FREE, "free neighbours");
+        if (block->prev || block->next) {
+            add(check->sum.inactive_split, pool, 1);
+            add(check->sum.inactive_split_bytes, pool, (int64_t)block->size);
+        }
+        return;
+    }
+    expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
+    if (block->state == AC_BLOCK_RECENT)
+        return;
+    expect(check, block->requested && block->requested <= block->size, "requested bytes");
+    add(check->sum.active, pool, 1);
+    add(check->sum.active_bytes, pool, (int64_t)block->size);
+    add(check->sum.requested_bytes, pool, (int64_t)block->requested);
+    if (block->state == AC_BLOCK_ALLOCATED) {
+        add(check->sum.allocation, pool, 1);
+        add(check->sum.allocated_bytes, pool, (int64_t)block->size);
+        if (block->oversize)
+            check->sum.oversize_allocations.current++;
+    }
+}
+
+static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
+    uint64_t address = segment->address;
+    uint32_t busy = 0, allocated = 0;
+    const ac_block_t *prev = NULL;
+    for (const ac_block_t *block = segment->first; block; prev = block, block = block->next) {
+        expect(check, block->prev == prev, "block links");
+        expect(check, block->address == address, "blocks do not tile the segment");
+        check_block(check, segment, block);
+        busy += block->state != AC_BLOCK_FREE;
+        allocated += block->state == AC_BLOCK_ALLOCATED;
+        address += block->size;
+    }
+    expect(check, address == segment->address + segment->size, "segment end");
+    expect(check, busy == segment->busy, "busy count");
+    expect(check, allocated == segment->allocated, "allocated count");
+    add(check->sum.segment, segment->pool, 1);
+    add(check->sum.reserved_bytes, segment->pool, (int64_t)segment->size);
+    if (segment->oversize)
+        check->sum.oversize_segments.current++;
+}
+
+/* Every indexed block is free, in its bin, and in service; returns how many there are. */
+static uint64_t check_index(ac_check_t *check, const ac_free_index_t *index) {
+    uint64_t blocks = 0;
+    for (unsigned bin = 0; bin < AC_BINS; bin++) {
+        bool marked = index->nonempty[bin / 64] >> (bin % 64) & 1;
+        expect(check, marked == (index->bin[bin] != NULL), "bin mark");
+        for (const ac_block_t *block = index->bin[bin]; block; block = block->list_next) {
+            expect(check, block->state == AC_BLOCK_FREE, "indexed block is not free");
+            expect(check, ac_free_index_bin(block->size) == bin, "block in a wrong bin");
+            expect(check, !block->segment->tainted, "tainted block indexed");
+            blocks++;
+        }
+    }
+    return blocks;
+}
+
+/* The idle list holds exactly the segments without busy blocks. */
+static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
+    uint64_t idle = 0;
+    unsigned tainted = 0;
+    const ac_segment_t *prev = NULL;
+    for (const ac_segment_t *s = arena->idle_head; s; prev = s, s = s->idle_next) {
+        expect(check, s->busy == 0 && s->idle_prev == prev, "idle list");
+        tainted += s->tainted;
+        idle++;
+    }
+    expect(check, arena->idle_tail == prev, "idle list's end");
+    expect(check, arena->tainted_idle == tainted, "tainted idle segments");
+    for (const ac_segment_t *s = arena->segments; s; s = s->next)
+        idle -= s->busy == 0;
+    expect(check, idle == 0, "idle segments missing in the list");
+}
+
+/* How many recent blocks the arena's entries name. */
+static uint64_t check_recent(ac_check_t *check, const ac_arena_t *arena) {
+    uint64_t blocks = 0;
+    for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++)
+        for (unsigned i = 0; i < AC_RECENT; i++) {
+            const ac_block_t *block = arena->recent[pool][i];
+            if (!block)
+                continue;
+            expect(check, block->state == AC_BLOCK_RECENT, "kept block is not recent");
+            expect(check, block->segment->pool == pool, "recent block of another pool");
+            expect(check, !block->segment->tainted, "tainted block kept");
+            blocks++;
+        }
+    return blocks;
+}
+
+static void check_arena(ac_check_t *check, ac_arena_t *arena) {
+    uint64_t free_blocks = 0, pending = 0, recent = 0;
+    check_idle(check, arena);
+    for (const ac_segment_t *s = arena->segments; s; s = s->next) {
+        check_segment(check, s);
+        for (const ac_block_t *block = s->first; block; block = block->next) {
+            free_blocks += block->state == AC_BLOCK_FREE && !s->tainted;
+            pending += block->state == AC_BLOCK_PENDING;
+            recent += block->state == AC_BLOCK_RECENT;
+        }
+    }
+    uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
+                       check_index(check, &arena->index[AC_POOL_LARGE]);
+    expect(check, indexed == free_blocks, "free blocks missing in the index");
+    for (int all = 0; all < 2; all++) {
+        uint64_t clock = 0, bytes = 0;
+        for (const ac_block_t *b = arena->pending[all].head; b; b = b->list_next) {
+            expect(check, b->state == AC_BLOCK_PENDING, "queued block is not pending");
+            expect(check, b->clock >= clock, "queue out of order");
+            clock = b->clock;
+            bytes += b->size;
+            pending--;
+        }
+        expect(check, bytes == arena->pending[all].bytes, "queue bytes");
+    }
+    expect(check, pending == 0, "pending blocks missing in the queue");
+    expect(check, recent == check_recent(check, arena), "recent blocks missing in the entries");
+    expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
+}
+
+static void compare(ac_check_t *check, const ac_device_stats_t *stats) {
+#define STAT_COUNT(name, doc)
+#define STAT_POOLS(name, unit, doc)                                                              \
+    for (int i = 0; i < AC_POOL_KINDS; i++)                                                      \
+        expect(check, check->sum.name[i].current == stats->name[i].current, #name);
+#define STAT_SINGLE(name, unit, doc)                                                             \
+    expect(check, check->sum.name.current == stats->name.current, #name);
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+}
+
+int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
+    ac_check_t check;
+    memset(&check, 0, sizeof check);
+    pthread_mutex_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        check_arena(&check, arena);
+    compare(&check, allocator->stats);
+    pthread_mutex_unlock(&allocator->lock);
+    if (why)
+        *why = check.wrong;
+    return check.wrong != NULL;
+}

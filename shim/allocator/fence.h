@@ -1,0 +1,112 @@
+/* Fences: when is memory that the program freed out of reach of the device?
+ *
+ * A clock of submissions orders everything: `ac_fence_clock` grows by one each time a
+ * submitting call has returned to the program.  A *line* (one per live context) knows
+ *   last_submit  the clock of the newest submission to the context,
+ *   done         every submission with a clock <= done has completed,
+ * and the fences that are recorded and not yet known complete.  A fence carries the clock
+ * read just before it was recorded: whatever had returned by then was in the driver, so the
+ * event covers it.  A submission that is still inside its driver call has no clock yet, but its
+ * work may run already, and tell another thread (through mapped memory) that a block can be
+ * freed: while a line has submissions `inside`, nothing counts as untouched, and a free takes a
+ * clock that no fence recorded so far can have.
+ *
+ * Invariants (ac_fence_check):
+ *   ring entries are ordered by clock;
+ *   done <= ac_fence_clock, last_submit <= ac_fence_clock.
+ *
+ * A line lies in its arena's record and serves one context only: whoever still holds it when the
+ * context has gone finds `live` unset, and can do no harm to a later context.
+ *
+ * All functions are thread-safe.  `lock` guards the ring only and is never held over a device
+ * call; whoever queries or waits takes the fence out of the ring first. */
+#ifndef AC_FENCE_H
+#define AC_FENCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
+
+typedef struct {
+    uint64_t clock;
+    void *fence;
+} ac_fence_t;
+
+typedef struct {
+    _Atomic uint64_t last_submit;
+    _Atomic uint64_t done;
+    _Atomic uint64_t inside; /* submitting calls that have not returned yet */
+    _Atomic bool live;       /* the context exists; never set again once unset */
+    _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
+    _Atomic bool open;   /* frees wait that no fence covers: the next submission closes */
+    atomic_flag polled;  /* somebody queries: others go on without waiting */
+    const ac_device_ops_t *ops;
+    void *context;
+    pthread_mutex_t lock; /* rank: after the allocator's lock */
+    unsigned count;       /* fences in the ring, oldest first */
+    ac_fence_t ring[AC_FENCE_RING];
+} ac_fence_line_t;
+
+extern _Atomic uint64_t ac_fence_clock;
+
+/* Several contexts may touch the same memory (peer access, copies across contexts): frees
+ * from now on wait for all of them.  Never unset. */
+extern _Atomic bool ac_fence_crossed;
+
+/* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
+extern _Atomic bool ac_fence_uncounted;
+
+/* Set up a line for a new context in zeroed memory that stays for ever.  False when
+ * AC_FENCE_LINES are in use. */
+bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context);
+
+/* The context is gone, and with it all its work.  Its fences are released: the device keeps host
+ * records of them. */
+void ac_fence_line_close(ac_fence_line_t *line);
+
+static inline uint64_t ac_fence_now(void) {
+    return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
+}
+
+/* Around a submitting call to the context. */
+void ac_fence_enter(ac_fence_line_t *line);
+void ac_fence_leave(ac_fence_line_t *line);
+
+/* Work was submitted to the context in a way that nobody saw. */
+void ac_fence_submitted(ac_fence_line_t *line);
+
+/* All work with a clock <= `clock` has completed (a synchronisation of the whole context
+ * that was entered after that clock was read returned success). */
+void ac_fence_synced(ac_fence_line_t *line, uint64_t clock);
+
+/* Whether nothing was submitted since `clock`, in the line's context or, once crossed, in any. */
+bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock);
+
+/* The clock that a free has to wait for; *all is set when every context counts. */
+uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
+
+/* Frees with a target <= the result are ready. */
+uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
+
+/* See that a fence covers all that was submitted so far (record one where needed), for one
+ * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
+ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
+
+/* Frees wait that no fence covers yet: the next submission to any of the lines closes. */
+void ac_fence_want(ac_fence_line_t *line, bool all);
+
+/* Ask the device about the oldest fences; never blocks. True if `done` moved. */
+bool ac_fence_poll(ac_fence_line_t *line, bool all);
+
+/* Block until frees with target `clock` are ready. AC_OK, AC_BUSY, AC_FAILED. */
+ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock);
+
+/* Nonzero if an invariant does not hold. */
+int ac_fence_check(ac_fence_line_t *line);
+
+#endif

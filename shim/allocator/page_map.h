@@ -1,0 +1,45 @@
+/* Device address -> block, for every block that starts in one of our segments.
+ *
+ * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB)
+ * -> leaf (one slot per 512 bytes).  Lookups take no lock: nodes and leaves are never given
+ * back, and arena records stay for ever, so the answer is at worst outdated: whoever needs the
+ * truth locks the owner's allocator and asks again.  Slots of one page are written under the
+ * lock of the one allocator that owns the page: segments are whole pages.
+ *
+ * Addresses of 2^49 and above are never ours: ac_page_map_cover refuses them. */
+#ifndef AC_PAGE_MAP_H
+#define AC_PAGE_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+struct ac_arena;
+struct ac_block;
+
+enum { AC_GRANULE_BITS = 9 };
+#define AC_GRANULE ((uint64_t)1 << AC_GRANULE_BITS)
+
+/* Declare the pages of a new segment `owner`'s.  False when host memory is short or the address
+ * is beyond the map: the segment cannot be used.  Both figures are multiples of AC_SEGMENT_ALIGN.
+ */
+bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner);
+
+/* The segment is gone; all its slots were cleared before. */
+void ac_page_map_uncover(uint64_t address, uint64_t bytes);
+
+/* Set or clear (NULL) the block that starts at `address`, inside a covered page. */
+void ac_page_map_set(uint64_t address, struct ac_block *block);
+
+/* The block that starts at `address`, or NULL.  Under the owner's lock. */
+struct ac_block *ac_page_map_get(uint64_t address);
+
+/* The arena whose segment `address` lies in; NULL: not ours. */
+struct ac_arena *ac_page_map_owner(uint64_t address);
+
+/* The block with the highest start <= `address` within the covered pages around it; NULL
+ * where there is none.  Under the owner's lock. */
+struct ac_block *ac_page_map_find(uint64_t address);
+
+#endif

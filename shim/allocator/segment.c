@@ -1,0 +1,322 @@
+/* Segments and their blocks: split, coalesce, and the statistics of both.  Everything here
+ * runs under the allocator's lock and makes no device call. */
+#include "allocator/allocator_int.h"
+
+static bool beside_others(const ac_block_t *block) {
+    return block->prev || block->next;
+}
+
+/* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
+ * the peak never shows a state that did not exist. */
+static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
+    ac_device_stats_t *s = segment->arena->allocator->stats;
+    if (blocks > 0)
+        ac_stat_pools_up(s->inactive_split, segment->pool, blocks);
+    else if (blocks < 0)
+        ac_stat_pools_down(s->inactive_split, segment->pool, -blocks);
+    if (bytes > 0)
+        ac_stat_pools_up(s->inactive_split_bytes, segment->pool, bytes);
+    else if (bytes < 0)
+        ac_stat_pools_down(s->inactive_split_bytes, segment->pool, -bytes);
+}
+
+static void index_insert(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    block->state = AC_BLOCK_FREE;
+    if (!segment->tainted)
+        ac_free_index_insert(&segment->arena->index[segment->pool], block);
+}
+
+static void index_remove(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    if (!segment->tainted)
+        ac_free_index_remove(&segment->arena->index[segment->pool], block);
+}
+
+static void idle_enter(ac_segment_t *segment) {
+    ac_arena_t *arena = segment->arena;
+    segment->idle_next = NULL;
+    segment->idle_prev = arena->idle_tail;
+    if (arena->idle_tail)
+        arena->idle_tail->idle_next = segment;
+    else
+        arena->idle_head = segment;
+    arena->idle_tail = segment;
+    arena->tainted_idle += segment->tainted;
+}
+
+static void idle_leave(ac_segment_t *segment) {
+    ac_arena_t *arena = segment->arena;
+    if (segment->idle_prev)
+        segment->idle_prev->idle_next = segment->idle_next;
+    else
+        arena->idle_head = segment->idle_next;
+    if (segment->idle_next)
+        segment->idle_next->idle_prev = segment->idle_prev;
+    else
+        arena->idle_tail = segment->idle_prev;
+    arena->tainted_idle -= segment->tainted;
+}
+
+/* A page that the driver hands out and that still belongs to a segment: that one's context has
+ * gone, and word of it has not come yet.  False: another device's, whose lock we may not take. */
+static bool evict_stale(ac_arena_t *arena, uint64_t address, uint64_t size) {
+    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (!owner)
+            continue;
+        if (owner->allocator != arena->allocator)
+            return false;
+        ac_segment_remove(ac_page_map_find(page)->segment, true);
+    }
+    return true;
+}
+
+ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
+    ac_allocator_t *allocator = arena->allocator;
+    if (!evict_stale(arena, address, size))
+        return NULL;
+    ac_segment_t *segment = ac_record_segment(allocator);
+    ac_block_t *block = ac_record_block(allocator);
+    if (!segment || !block || !ac_page_map_cover(address, size, arena)) {
+        if (segment)
+            ac_record_segment_return(allocator, segment);
+        if (block)
+            ac_record_block_return(allocator, block);
+        return NULL;
+    }
+    *segment = (ac_segment_t){.address = address,
+                              .size = size,
+                              .arena = arena,
+                              .first = block,
+                              .next = arena->segments,
+                              .pool = (uint8_t)pool,
+                              .oversize = size >= allocator->settings.max_split_size};
+    if (segment->next)
+        segment->next->prev = segment;
+    arena->segments = segment;
+    *block = (ac_block_t){.address = address, .size = size, .segment = segment};
+    ac_page_map_set(address, block);
+    index_insert(block);
+    idle_enter(segment);
+
+    ac_device_stats_t *s = allocator->stats;
+    s->num_device_alloc++;
+    ac_stat_pools_up(s->segment, pool, 1);
+    ac_stat_pools_up(s->reserved_bytes, pool, (int64_t)size);
+    if (segment->oversize)
+        ac_stat_up(&s->oversize_segments, 1);
+    return segment;
+}
+
+/* Take the blocks of a lost segment out of the queue they wait in. */
+static void forget_pending(ac_segment_t *segment) {
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &segment->arena->pending[all];
+        ac_block_t *kept = NULL;
+        for (ac_block_t *block = queue->head, *next; block; block = next) {
+            next = block->list_next;
+            if (block->segment != segment) {
+                kept = block;
+                continue;
+            }
+            queue->bytes -= block->size;
+            if (kept)
+                kept->list_next = next;
+            else
+                queue->head = next;
+        }
+        queue->tail = kept;
+    }
+}
+
+/* A context went with blocks in use: they leave the statistics with their segment. */
+static void count_lost_block(const ac_block_t *block) {
+    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    int pool = block->segment->pool;
+    if (block->state == AC_BLOCK_RECENT)
+        return;
+    if (block->state == AC_BLOCK_FREE) {
+        if (beside_others(block))
+            count_inactive(block->segment, -1, -(int64_t)block->size);
+        return;
+    }
+    if (block->state == AC_BLOCK_ALLOCATED) {
+        ac_stat_pools_down(s->allocation, pool, 1);
+        ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
+        if (block->oversize)
+            ac_stat_down(&s->oversize_allocations, 1);
+    }
+    ac_stat_pools_down(s->active, pool, 1);
+    ac_stat_pools_down(s->active_bytes, pool, (int64_t)block->size);
+    ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
+}
+
+void ac_segment_remove(ac_segment_t *segment, bool lost) {
+    ac_arena_t *arena = segment->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    ac_device_stats_t *s = allocator->stats;
+    if (lost) {
+        forget_pending(segment);
+        ac_recent_forget(arena, segment);
+    }
+    if (segment->busy == 0)
+        idle_leave(segment);
+    for (ac_block_t *block = segment->first, *next; block; block = next) {
+        next = block->next;
+        if (lost)
+            count_lost_block(block);
+        if (block->state == AC_BLOCK_FREE)
+            index_remove(block);
+        ac_page_map_set(block->address, NULL);
+        ac_record_block_return(allocator, block);
+    }
+    ac_page_map_uncover(segment->address, segment->size);
+    if (segment->prev)
+        segment->prev->next = segment->next;
+    else
+        arena->segments = segment->next;
+    if (segment->next)
+        segment->next->prev = segment->prev;
+    if (!lost)
+        s->num_device_free++;
+    ac_stat_pools_down(s->segment, segment->pool, 1);
+    ac_stat_pools_down(s->reserved_bytes, segment->pool, (int64_t)segment->size);
+    if (segment->oversize)
+        ac_stat_down(&s->oversize_segments, 1);
+    ac_record_segment_return(allocator, segment);
+}
+
+/* Cut the free block, which is out of the index, after `size` bytes. */
+static bool split(ac_block_t *block, uint64_t size) {
+    ac_block_t *rest = ac_record_block(block->segment->arena->allocator);
+    if (!rest)
+        return false;
+    *rest = (ac_block_t){.address = block->address + size,
+                         .size = block->size - size,
+                         .prev = block,
+                         .next = block->next,
+                         .segment = block->segment};
+    if (rest->next)
+        rest->next->prev = rest;
+    block->next = rest;
+    block->size = size;
+    ac_page_map_set(rest->address, rest);
+    index_insert(rest);
+    return true;
+}
+
+/* The block is the program's from now on. */
+static void count_taken(ac_block_t *block, uint64_t requested) {
+    ac_segment_t *segment = block->segment;
+    ac_allocator_t *allocator = segment->arena->allocator;
+    ac_device_stats_t *s = allocator->stats;
+    int pool = segment->pool;
+    int64_t taken = (int64_t)block->size;
+    block->state = AC_BLOCK_ALLOCATED;
+    block->requested = requested;
+    block->oversize = block->size >= allocator->settings.max_split_size;
+    segment->allocated++;
+    ac_stat_pools_up(s->allocation, pool, 1);
+    ac_stat_pools_up(s->allocated_bytes, pool, taken);
+    ac_stat_pools_up(s->active, pool, 1);
+    ac_stat_pools_up(s->active_bytes, pool, taken);
+    ac_stat_pools_up(s->requested_bytes, pool, (int64_t)requested);
+    if (block->oversize)
+        ac_stat_up(&s->oversize_allocations, 1);
+    uint64_t live = (uint64_t)s->allocated_bytes[AC_POOL_ALL].current;
+    if (live > allocator->high_water)
+        allocator->high_water = live;
+}
+
+void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+    ac_segment_t *segment = block->segment;
+    bool was_inactive = beside_others(block);
+    int64_t whole = (int64_t)block->size;
+
+    index_remove(block);
+    bool cut = block->size > size &&
+               block->size < segment->arena->allocator->settings.max_split_size &&
+               split(block, size);
+    int64_t taken = (int64_t)block->size;
+    if (was_inactive)
+        count_inactive(segment, cut ? 0 : -1, -taken);
+    else if (cut)
+        count_inactive(segment, 1, whole - taken);
+    if (segment->busy++ == 0)
+        idle_leave(segment);
+    count_taken(block, requested);
+}
+
+void ac_segment_reuse(ac_block_t *block, uint64_t requested) {
+    count_taken(block, requested); /* busy and beside its neighbours as before */
+}
+
+void ac_segment_release(ac_block_t *block) {
+    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    int pool = block->segment->pool;
+    block->state = AC_BLOCK_PENDING;
+    block->segment->allocated--;
+    ac_stat_pools_down(s->allocation, pool, 1);
+    ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
+    if (block->oversize)
+        ac_stat_down(&s->oversize_allocations, 1);
+}
+
+/* `block` swallows its free right neighbour, which is out of the index. */
+static void absorb_next(ac_block_t *block) {
+    ac_block_t *gone = block->next;
+    block->size += gone->size;
+    block->next = gone->next;
+    if (block->next)
+        block->next->prev = block;
+    ac_page_map_set(gone->address, NULL);
+    ac_record_block_return(block->segment->arena->allocator, gone);
+}
+
+void ac_segment_finish(ac_block_t *block) {
+    ac_segment_count_finished(block);
+    ac_segment_coalesce(block);
+}
+
+void ac_segment_count_finished(const ac_block_t *block) {
+    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    int pool = block->segment->pool;
+    ac_stat_pools_down(s->active, pool, 1);
+    ac_stat_pools_down(s->active_bytes, pool, (int64_t)block->size);
+    ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
+}
+
+void ac_segment_coalesce(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    int64_t blocks = 0, bytes = 0;
+    if (block->next && block->next->state == AC_BLOCK_FREE) {
+        blocks--;
+        bytes -= (int64_t)block->next->size;
+        index_remove(block->next);
+        absorb_next(block);
+    }
+    if (block->prev && block->prev->state == AC_BLOCK_FREE) {
+        blocks--;
+        bytes -= (int64_t)block->prev->size;
+        block = block->prev;
+        index_remove(block);
+        absorb_next(block);
+    }
+    if (beside_others(block)) {
+        blocks++;
+        bytes += (int64_t)block->size;
+    }
+    count_inactive(segment, blocks, bytes);
+    index_insert(block);
+    if (--segment->busy == 0)
+        idle_enter(segment);
+}
+
+void ac_segment_taint(ac_segment_t *segment) {
+    ac_recent_flush(segment->arena);
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_FREE)
+            index_remove(block);
+    segment->tainted = true; /* after: index_remove looks at it */
+}

@@ -1,0 +1,156 @@
+/* Giving idle segments back: taken out of the books under the lock, freed without it. */
+#include "allocator/trim.h"
+
+enum { BATCH = 32 };
+
+/* Which of the idle segments go. */
+typedef struct {
+    int pool;     /* AC_POOL_ALL: both */
+    bool tainted; /* only these, or only others */
+} ac_pick_t;
+
+static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
+    return segment->tainted == pick->tainted &&
+           (pick->pool == AC_POOL_ALL || segment->pool == pick->pool);
+}
+
+/* A segment on its way to the driver: in no book any more. */
+typedef struct {
+    uint64_t address, size;
+    int pool;
+    bool tainted, refused;
+} ac_leaving_t;
+
+/* Take up to BATCH picked segments of the arena out of the books, longest idle first, until
+ * `bytes` are reached. */
+static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes,
+                     ac_leaving_t leaving[BATCH], uint64_t *taken) {
+    unsigned n = 0;
+    ac_recent_flush(arena);
+    for (ac_segment_t *s = arena->idle_head, *next; s && n < BATCH && *taken < bytes; s = next) {
+        next = s->idle_next;
+        if (!picked(s, pick))
+            continue;
+        leaving[n++] = (ac_leaving_t){
+            .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
+        *taken += s->size;
+        ac_segment_remove(s, false);
+    }
+    arena->allocator->calls += n > 0;
+    return n;
+}
+
+/* The device would not have the segment now: it is ours as before. */
+static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
+    ac_device_stats_t *stats = arena->allocator->stats;
+    ac_segment_t *segment =
+        arena->dead ? NULL
+                    : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
+    if (!segment)
+        return;
+    stats->num_device_alloc--;
+    stats->num_device_free--;
+    if (leaving->tainted) {
+        ac_segment_taint(segment);
+        arena->tainted_idle++;
+    }
+}
+
+static uint64_t trim(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_leaving_t leaving[BATCH];
+    uint64_t total = 0;
+    unsigned n, refused = 0;
+    do {
+        pthread_mutex_lock(&allocator->lock);
+        n = arena->dead ? 0 : take(arena, pick, bytes, leaving, &total);
+        pthread_mutex_unlock(&allocator->lock);
+        if (!n)
+            break;
+        uint64_t begin = arena->ops->now_ns();
+        for (unsigned i = 0; i < n; i++)
+            leaving[i].refused =
+                arena->ops->segment_free(arena->context, leaving[i].address) == AC_BUSY;
+        uint64_t spent = arena->ops->now_ns() - begin;
+        pthread_mutex_lock(&allocator->lock);
+        for (unsigned i = 0; i < n; i++) {
+            if (!leaving[i].refused)
+                continue;
+            put_back(arena, &leaving[i]);
+            total -= leaving[i].size;
+            refused++;
+        }
+        allocator->counters->driver_frees += n;
+        allocator->counters->driver_free_ns += spent;
+        ac_allocator_settle(allocator, true);
+        pthread_mutex_unlock(&allocator->lock);
+    } while (n == BATCH && !refused);
+    if (total) {
+        pthread_mutex_lock(&allocator->lock);
+        allocator->counters->trims++;
+        allocator->counters->trimmed_bytes += total;
+        pthread_mutex_unlock(&allocator->lock);
+    }
+    return total;
+}
+
+uint64_t ac_trim_arena(ac_arena_t *arena, uint64_t bytes) {
+    return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL}, bytes);
+}
+
+uint64_t ac_trim_tainted(ac_arena_t *arena) {
+    return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL, .tainted = true}, AC_UNLIMITED);
+}
+
+void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
+    uint64_t excess = 0;
+    pthread_mutex_lock(&allocator->lock);
+    const ac_settings_t *settings = &allocator->settings;
+    if (settings->gc_threshold > 0 && settings->limit != AC_UNLIMITED) {
+        uint64_t wanted =
+            (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth;
+        uint64_t threshold = (uint64_t)(settings->gc_threshold * (double)settings->limit);
+        excess = wanted > threshold ? wanted - threshold : 0;
+    }
+    pthread_mutex_unlock(&allocator->lock);
+    const ac_pick_t large = {.pool = AC_POOL_LARGE};
+    for (ac_arena_t *arena = allocator->arenas; arena && excess; arena = arena->next) {
+        uint64_t freed = trim(arena, &large, excess);
+        excess -= freed < excess ? freed : excess;
+    }
+}
+
+uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
+    uint64_t freed = 0;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        pthread_mutex_lock(&allocator->lock);
+        bool dead = arena->dead;
+        const bool pending[2] = {arena->pending[0].head, arena->pending[1].head};
+        uint64_t target[2] = {0, 0};
+        for (int all = 0; all < 2; all++)
+            if (pending[all])
+                target[all] = arena->pending[all].tail->clock;
+        pthread_mutex_unlock(&allocator->lock);
+        if (dead)
+            continue;
+        for (int all = 0; all < 2; all++) {
+            if (!pending[all])
+                continue;
+            if (wait)
+                ac_fence_wait(&arena->line, all, target[all]);
+            else
+                ac_fence_poll(&arena->line, all);
+        }
+        pthread_mutex_lock(&allocator->lock);
+        ac_allocator_drain(allocator);
+        pthread_mutex_unlock(&allocator->lock);
+        freed += ac_trim_tainted(arena);
+        freed += ac_trim_arena(arena, AC_UNLIMITED);
+    }
+    if (wait) {
+        pthread_mutex_lock(&allocator->lock);
+        allocator->stats->num_sync_all_streams++;
+        pthread_mutex_unlock(&allocator->lock);
+    }
+    return freed;
+}

@@ -1,0 +1,372 @@
+/* The grammar of ACCEL_ALLOC_CONF and the table of its keys (config.def).  Called by activation,
+ * accel_set_allocator_settings, the dump and the command; no lock, no state.
+ *
+ *   conf   = [ entry { "," entry } [ "," ] ]
+ *   entry  = key ":" value
+ *   value  = text without , : [ ]  |  "[" text without [ ] "]"
+ *          | for a path: everything up to the next comma
+ *
+ * White space around tokens is ignored.  One comma may follow the last entry, because scripts
+ * build the string by appending "key:value,"; an empty entry anywhere else is an error, and so
+ * is a key given twice. */
+#include "config/config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/value.h"
+
+typedef enum { HOST, CACHE } scope_t;
+
+typedef struct {
+    const char *key;
+    unsigned type;
+    size_t offset;
+    ac_bounds_t bounds;
+    const char *default_text;
+    scope_t scope;
+    const char *range;
+    const char *harmless; /* foreign keys: values not warned about, NULL for our own */
+    const char *doc;
+} row_t;
+
+static const row_t rows[] = {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+    {#key,                                                                                       \
+     AC_VALUE_##type,                                                                            \
+     offsetof(ac_config_t, field),                                                               \
+     {low, high},                                                                                \
+     default_text,                                                                               \
+     scope,                                                                                      \
+     range,                                                                                      \
+     NULL,                                                                                       \
+     doc},
+#define FOREIGN(key, harmless, doc) {#key, 0, 0, {0, 0}, "", HOST, "", harmless, doc},
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+enum {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc) ROW_##key,
+#define FOREIGN(key, harmless, doc)                                          ROW_##key,
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+};
+
+/* The types as `accelcache config` names them. */
+#define TYPE_NAME_BOOL              "boolean"
+#define TYPE_NAME_MEGABYTES         "MiB"
+#define TYPE_NAME_MEGABYTES_OR_NONE "MiB"
+#define TYPE_NAME_BYTES             "bytes"
+#define TYPE_NAME_DIVISIONS         "divisions"
+#define TYPE_NAME_FRACTION          "fraction"
+#define TYPE_NAME_SECONDS           "seconds"
+#define TYPE_NAME_FENCE             "word"
+#define TYPE_NAME_DEEPBIND          "word"
+#define TYPE_NAME_PATTERN           "path"
+#define TYPE_NAME_SIGNAL            "signal"
+#define TYPE_NAME_LOG_LEVEL         "word"
+
+const ac_config_row_t ac_config_rows[] = {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+    {#key, TYPE_NAME_##type, default_text, range, doc, false},
+#define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true},
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+};
+const unsigned ac_config_row_count = ROWS;
+
+typedef struct {
+    const char *text; /* the whole string */
+    ac_config_t config;
+    ac_config_error_t *error;
+    const char *value_at[ROWS]; /* NULL: not given */
+    ac_config_warnings_t warnings;
+    unsigned warnings_dropped;
+} parser_t;
+
+/* ---- messages ---- */
+
+/* At most `size` bytes of a token, fit for one line of a terminal. */
+static const char *printable(ac_token_t token, char *text, size_t size) {
+    size_t n = token.length < size - 1 ? token.length : size - 1;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)token.at[i];
+        text[i] = c < 0x20 || c > 0x7e ? '?' : (char)c;
+    }
+    text[n] = '\0';
+    if (n < token.length && n >= 3)
+        memcpy(text + n - 3, "...", 3);
+    return text;
+}
+
+__attribute__((format(printf, 3, 4))) static int fail(parser_t *p, const char *at,
+                                                      const char *format, ...) {
+    va_list args;
+    size_t position = (size_t)(at - p->text);
+    p->error->position = position;
+    int n = snprintf(p->error->text, sizeof p->error->text, "position %zu: ", position);
+    va_start(args, format);
+    vsnprintf(p->error->text + n, sizeof p->error->text - (size_t)n, format, args);
+    va_end(args);
+    return -1;
+}
+
+__attribute__((format(printf, 2, 3))) static void warn(parser_t *p, const char *format, ...) {
+    if (p->warnings.count == AC_CONFIG_WARNINGS) {
+        p->warnings_dropped++;
+        snprintf(p->warnings.text[AC_CONFIG_WARNINGS - 1], sizeof p->warnings.text[0],
+                 "and %u more keys of the configuration have no effect", p->warnings_dropped + 1);
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p->warnings.text[p->warnings.count++], sizeof p->warnings.text[0], format, args);
+    va_end(args);
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between a token and a key. */
+static unsigned distance(ac_token_t token, const char *key) {
+    enum { LONGEST = 64 };
+    unsigned row[3][LONGEST + 1];
+    size_t columns = strlen(key);
+    if (token.length > LONGEST || columns > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= columns; j++)
+        row[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= token.length; i++) {
+        unsigned *now = row[i % 3];
+        const unsigned *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= columns; j++) {
+            unsigned best = before[j - 1] + (token.at[i - 1] != key[j - 1]);
+            if (before[j] + 1 < best)
+                best = before[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && token.at[i - 1] == key[j - 2] &&
+                token.at[i - 2] == key[j - 1] && earlier[j - 2] + 1 < best)
+                best = earlier[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return row[token.length % 3][columns];
+}
+
+static int fail_unknown(parser_t *p, ac_token_t key) {
+    char shown[48];
+    unsigned best = 64;
+    const char *nearest = rows[0].key;
+    for (unsigned i = 0; i < ROWS; i++) {
+        unsigned d = distance(key, rows[i].key);
+        if (d < best) {
+            best = d;
+            nearest = rows[i].key;
+        }
+    }
+    printable(key, shown, sizeof shown);
+    if (best <= strlen(nearest) / 2)
+        return fail(p, key.at, "unknown key \"%s\"; the nearest known key is \"%s\"", shown,
+                    nearest);
+    return fail(p, key.at,
+                "unknown key \"%s\"; the nearest of the known keys (see accelcache config) is "
+                "\"%s\"",
+                shown, nearest);
+}
+
+/* ---- grammar ---- */
+
+static const char *skip_space(const char *at) {
+    while (ac_is_space(*at))
+        at++;
+    return at;
+}
+
+static const char *found(const char *at, char text[16]) {
+    if (*at == '\0')
+        return "the end";
+    char shown[2];
+    snprintf(text, 16, "\"%s\"", printable((ac_token_t){at, 1}, shown, sizeof shown));
+    return text;
+}
+
+/* Take the value that starts at `at`; returns where it ends, NULL after fail. */
+static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_token_t *value) {
+    char what[16];
+    const char *end;
+    if (!row->harmless && row->type == AC_VALUE_PATTERN) {
+        end = at + strcspn(at, ",");
+    } else if (*at == '[') {
+        end = at + 1 + strcspn(at + 1, "[]");
+        if (*end != ']') {
+            fail(p, end, "key \"%s\": expected ] to close the list, found %s", row->key,
+                 found(end, what));
+            return NULL;
+        }
+        end++;
+    } else {
+        end = at + strcspn(at, ",:[]");
+    }
+    *value = ac_token_trim((ac_token_t){at, (size_t)(end - at)});
+    if (value->length == 0) {
+        fail(p, at, "key \"%s\": expected %s, found %s", row->key,
+             row->harmless ? "a value" : row->range, found(at, what));
+        return NULL;
+    }
+    return end;
+}
+
+/* Whether `value` is one of the words in "a|b|c". */
+static bool is_one_of(ac_token_t value, const char *words) {
+    while (*words) {
+        size_t n = strcspn(words, "|");
+        if (n == value.length && memcmp(words, value.at, n) == 0)
+            return true;
+        words += n + (words[n] == '|');
+    }
+    return false;
+}
+
+static int apply(parser_t *p, const row_t *row, ac_token_t value) {
+    char shown[32];
+    if (row->harmless) {
+        if (!is_one_of(value, row->harmless))
+            warn(p, "%s:%s has no effect: %s", row->key, printable(value, shown, sizeof shown),
+                 row->doc);
+        return 0;
+    }
+    ac_refusal_t refusal = {value.at, NULL};
+    if (ac_value_types[row->type].read(value, row->bounds, (char *)&p->config + row->offset,
+                                       &refusal))
+        return 0;
+    size_t rest = value.length - (size_t)(refusal.at - value.at);
+    return fail(p, refusal.at, "key \"%s\": expected %s; got \"%s\"", row->key,
+                refusal.hint ? refusal.hint : row->range,
+                printable((ac_token_t){refusal.at, rest}, shown, sizeof shown));
+}
+
+/* Read one entry; returns where it ends, NULL after fail. */
+static const char *take_entry(parser_t *p, const char *at) {
+    char what[16];
+    size_t length = strcspn(at, ",:[] \t\n\v\f\r");
+    ac_token_t key = {at, length};
+    if (length == 0) {
+        fail(p, at, "expected a key, found %s", found(at, what));
+        return NULL;
+    }
+    unsigned i = 0;
+    while (i < ROWS && !ac_token_is(key, rows[i].key))
+        i++;
+    if (i == ROWS) {
+        fail_unknown(p, key);
+        return NULL;
+    }
+    if (p->value_at[i]) {
+        fail(p, at, "key \"%s\": expected once, it was given at position %zu already",
+             rows[i].key, (size_t)(p->value_at[i] - p->text));
+        return NULL;
+    }
+    at = skip_space(at + length);
+    if (*at != ':') {
+        fail(p, at, "key \"%s\": expected : after the key, found %s", rows[i].key,
+             found(at, what));
+        return NULL;
+    }
+    ac_token_t value;
+    const char *end = take_value(p, &rows[i], skip_space(at + 1), &value);
+    if (!end || apply(p, &rows[i], value) != 0)
+        return NULL;
+    p->value_at[i] = value.at;
+    end = skip_space(end);
+    if (*end != ',' && *end != '\0') {
+        fail(p, end, "key \"%s\": expected , after the value, found %s", rows[i].key,
+             found(end, what));
+        return NULL;
+    }
+    return end;
+}
+
+/* What only the whole string can tell. */
+static int check_combination(parser_t *p) {
+    const ac_config_t *c = &p->config;
+    if (c->max_split_size < c->large_segment_size)
+        return fail(
+            p, p->value_at[ROW_max_split_size_mb],
+            "key \"max_split_size_mb\": expected at least large_segment_size_mb, which is "
+            "%llu",
+            (unsigned long long)(c->large_segment_size >> 20));
+    if (!c->enabled) {
+        for (unsigned i = 0; i < ROWS; i++) {
+            if (p->value_at[i] && rows[i].scope == CACHE)
+                warn(p, "%s has no effect with enabled:false", rows[i].key);
+        }
+    } else {
+        if (c->garbage_collection_threshold > 0 && c->memory_limit == 0 &&
+            c->per_process_memory_fraction >= 1)
+            warn(p, "garbage_collection_threshold has no effect without memory_limit or "
+                    "per_process_memory_fraction below 1");
+        if (c->free_sync && p->value_at[ROW_fence])
+            warn(p, "fence has no effect with free_sync:true");
+    }
+    if (strcmp(c->dump, "none") == 0) {
+        if (p->value_at[ROW_dump_signal] && c->dump_signal != 0)
+            warn(p, "dump_signal has no effect with dump:none");
+        if (p->value_at[ROW_dump_interval] && c->dump_interval > 0)
+            warn(p, "dump_interval has no effect with dump:none");
+    }
+    return 0;
+}
+
+/* ---- interface ---- */
+
+void ac_config_default(ac_config_t *config) {
+    memset(config, 0, sizeof *config);
+    for (unsigned i = 0; i < ROWS; i++) {
+        const row_t *row = &rows[i];
+        if (row->harmless)
+            continue;
+        ac_refusal_t refusal;
+        ac_token_t value = {row->default_text, strlen(row->default_text)};
+        ac_value_types[row->type].read(value, row->bounds, (char *)config + row->offset,
+                                       &refusal);
+    }
+}
+
+int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
+                    ac_config_warnings_t *warnings) {
+    parser_t p = {.text = text ? text : "", .error = error};
+    error->position = 0;
+    error->text[0] = '\0';
+    if (warnings)
+        warnings->count = 0;
+    ac_config_default(&p.config);
+    const char *at = skip_space(p.text);
+    while (*at) {
+        at = take_entry(&p, at);
+        if (!at)
+            return -1;
+        if (*at == ',')
+            at = skip_space(at + 1);
+    }
+    if (check_combination(&p) != 0)
+        return -1;
+    *config = p.config;
+    if (warnings)
+        *warnings = p.warnings;
+    return 0;
+}
+
+int ac_config_value(const ac_config_t *config, const char *key, char *text, size_t size) {
+    for (unsigned i = 0; i < ROWS; i++) {
+        if (rows[i].harmless || strcmp(rows[i].key, key) != 0)
+            continue;
+        return ac_value_types[rows[i].type].write((const char *)config + rows[i].offset, text,
+                                                  size);
+    }
+    return -1;
+}

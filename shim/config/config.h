@@ -1,0 +1,65 @@
+/* ACCEL_ALLOC_CONF: `key:value,key:value`; the keys are the rows of config.def.  Pure: no
+ * environment, no I/O, no allocation.  The parser is strict: anything it does not understand
+ * is an error that names the key, the position, what was expected and the nearest known key,
+ * and the string is then not applied at all. */
+#ifndef AC_CONFIG_H
+#define AC_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { AC_CONFIG_PATH = 1024, AC_CONFIG_DIVISIONS = 16, AC_CONFIG_WARNINGS = 8 };
+
+typedef enum { AC_FENCE_AUTO, AC_FENCE_CTX, AC_FENCE_STREAMS, AC_FENCE_SYNC } ac_fence_mode_t;
+typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
+
+typedef struct {
+    bool enabled;                /* false: count and pass through */
+    uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
+    uint64_t large_segment_size; /* bytes: least size of a new large segment */
+    uint32_t
+        divisions[AC_CONFIG_DIVISIONS];  /* roundup_power2_divisions per MB octave, 0 or 1: off */
+    double garbage_collection_threshold; /* 0: off */
+    double per_process_memory_fraction;  /* 1: no limit */
+    uint64_t memory_limit;               /* bytes per device; 0: none */
+    bool free_sync;                      /* frees synchronise the context */
+    ac_fence_mode_t fence;
+    ac_deepbind_t deepbind;
+    char dump[AC_CONFIG_PATH]; /* pattern, "none" for off */
+    int dump_signal;           /* signal number, 0: none */
+    double dump_interval;      /* seconds, 0: off */
+    int log_level;             /* ac_log_level_t */
+} ac_config_t;
+
+typedef struct {
+    size_t position; /* byte offset into the string */
+    char text[256];  /* one sentence with cause and remedy, no newline */
+} ac_config_error_t;
+
+typedef struct {
+    unsigned count;
+    char text[AC_CONFIG_WARNINGS][160];
+} ac_config_warnings_t;
+
+void ac_config_default(ac_config_t *config);
+
+/* Parse `text` (NULL or empty: the defaults) into *config, starting from the defaults.
+ * Returns 0; or -1 with *error set and *config untouched.  `warnings` (may be NULL) gets known
+ * keys without effect.  Thread-safe. */
+int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
+                    ac_config_warnings_t *warnings);
+
+/* The table, for `accelcache config`, the README and the man page. */
+typedef struct {
+    const char *key, *type, *default_text, *range, *doc;
+    bool foreign; /* a key of PyTorch's that means nothing here */
+} ac_config_row_t;
+extern const ac_config_row_t ac_config_rows[];
+extern const unsigned ac_config_row_count;
+
+/* The value of `key` in *config as text that the parser accepts. Returns the length, or -1 for
+ * an unknown or foreign key. */
+int ac_config_value(const ac_config_t *config, const char *key, char *text, size_t size);
+
+#endif

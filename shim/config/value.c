@@ -1,0 +1,422 @@
+/* Readers and writers of the value types; see value.h.  Numbers are read by hand: strtoull takes
+ * signs and strtod takes the host's locale, exponents and "nan". */
+#include "config/value.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config.h"
+
+enum {
+    DIGITS = 15
+}; /* of a decimal number: 10^15 < 2^53, so that one division reads it exactly */
+
+static const double power_of_ten[DIGITS + 1] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                                1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
+
+bool ac_token_is(ac_token_t token, const char *word) {
+    return strlen(word) == token.length && memcmp(token.at, word, token.length) == 0;
+}
+
+bool ac_is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+ac_token_t ac_token_trim(ac_token_t token) {
+    while (token.length && ac_is_space(token.at[0])) {
+        token.at++;
+        token.length--;
+    }
+    while (token.length && ac_is_space(token.at[token.length - 1]))
+        token.length--;
+    return token;
+}
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+static bool refuse(ac_refusal_t *refusal, const char *at, const char *hint) {
+    refusal->at = at;
+    refusal->hint = hint;
+    return false;
+}
+
+static bool read_integer(ac_token_t token, uint64_t *value) {
+    *value = 0;
+    for (size_t i = 0; i < token.length; i++) {
+        if (!is_digit(token.at[i]) || *value > (UINT64_MAX - 9) / 10)
+            return false;
+        *value = *value * 10 + (uint64_t)(token.at[i] - '0');
+    }
+    return token.length > 0;
+}
+
+static bool is_power_of_two(uint64_t n) {
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+/* ---- bool ---- */
+
+static bool read_bool(ac_token_t token, ac_bounds_t bounds, void *field, ac_refusal_t *refusal) {
+    (void)bounds;
+    bool yes = ac_token_is(token, "true") || ac_token_is(token, "True");
+    if (!yes && !ac_token_is(token, "false") && !ac_token_is(token, "False"))
+        return refuse(refusal, token.at, NULL);
+    *(bool *)field = yes;
+    return true;
+}
+
+static int write_bool(const void *field, char *text, size_t size) {
+    return snprintf(text, size, "%s", *(const bool *)field ? "true" : "false");
+}
+
+/* ---- sizes ---- */
+
+static bool read_megabytes(ac_token_t token, ac_bounds_t bounds, void *field,
+                           ac_refusal_t *refusal) {
+    uint64_t n;
+    if (!read_integer(token, &n) || (double)n < bounds.low || (double)n > bounds.high)
+        return refuse(refusal, token.at, NULL);
+    *(uint64_t *)field = n << 20;
+    return true;
+}
+
+static int write_megabytes(const void *field, char *text, size_t size) {
+    return snprintf(text, size, "%" PRIu64, *(const uint64_t *)field >> 20);
+}
+
+static bool read_megabytes_or_none(ac_token_t token, ac_bounds_t bounds, void *field,
+                                   ac_refusal_t *refusal) {
+    if (!ac_token_is(token, "none"))
+        return read_megabytes(token, bounds, field, refusal);
+    *(uint64_t *)field = UINT64_MAX;
+    return true;
+}
+
+static int write_megabytes_or_none(const void *field, char *text, size_t size) {
+    if (*(const uint64_t *)field == UINT64_MAX)
+        return snprintf(text, size, "none");
+    return write_megabytes(field, text, size);
+}
+
+static const char byte_suffixes[] = "KMGT";
+
+static bool read_bytes(ac_token_t token, ac_bounds_t bounds, void *field, ac_refusal_t *refusal) {
+    ac_token_t digits = token;
+    unsigned shift = 0;
+    if (digits.length && !is_digit(digits.at[digits.length - 1])) {
+        const char *suffix = strchr(byte_suffixes, digits.at[--digits.length]);
+        if (!suffix || !*suffix)
+            return refuse(refusal, token.at, NULL);
+        shift = 10 * (unsigned)(suffix - byte_suffixes + 1);
+    }
+    uint64_t n;
+    if (!read_integer(digits, &n) || n > UINT64_MAX >> shift)
+        return refuse(refusal, token.at, NULL);
+    n <<= shift;
+    if (n != 0 && ((double)n < bounds.low || (double)n > bounds.high))
+        return refuse(refusal, token.at, NULL);
+    *(uint64_t *)field = n;
+    return true;
+}
+
+static int write_bytes(const void *field, char *text, size_t size) {
+    uint64_t n = *(const uint64_t *)field;
+    unsigned power = 0;
+    while (power < 4 && n != 0 && n % 1024 == 0) {
+        n /= 1024;
+        power++;
+    }
+    char suffix[2] = {power ? byte_suffixes[power - 1] : '\0', '\0'};
+    return snprintf(text, size, "%" PRIu64 "%s", n, suffix);
+}
+
+/* ---- roundup_power2_divisions ----
+ *
+ * Slot i speaks for sizes from 2^i MiB to below 2^(i+1) MiB, the first and the last slot for all
+ * beyond as well.  In the list form the first key fills every slot up to its own, `>` every slot
+ * after the last key; a slot that no key names is 0. */
+
+static bool read_division(ac_token_t token, ac_bounds_t bounds, uint32_t *n) {
+    uint64_t value;
+    if (!read_integer(token, &value) || (value != 0 && !is_power_of_two(value)) ||
+        (double)value > bounds.high)
+        return false;
+    *n = (uint32_t)value;
+    return true;
+}
+
+static const char pair_expected[] =
+    "K:N pairs separated by commas, K a power of two from 1 to "
+    "32768 (MiB) or > at the end, N a power of two up to 1024 or 0";
+
+static bool read_division_list(ac_token_t token, ac_bounds_t bounds, uint32_t *slots,
+                               ac_refusal_t *refusal) {
+    const char *at = token.at + 1, *end = token.at + token.length - 1; /* inside the brackets */
+    int last = -1;
+    bool closed = false; /* `>` was seen */
+    memset(slots, 0, AC_CONFIG_DIVISIONS * sizeof *slots);
+    for (;;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const char *stop = comma ? comma : end;
+        const char *colon = memchr(at, ':', (size_t)(stop - at));
+        if (!colon)
+            return refuse(refusal, at, pair_expected);
+        ac_token_t key = ac_token_trim((ac_token_t){at, (size_t)(colon - at)});
+        ac_token_t division = ac_token_trim((ac_token_t){colon + 1, (size_t)(stop - colon - 1)});
+        uint32_t n;
+        if (!read_division(division, bounds, &n))
+            return refuse(refusal, division.at, "N to be a power of two up to 1024, or 0");
+        if (closed)
+            return refuse(refusal, key.at, "nothing after >, which must come last");
+        if (ac_token_is(key, ">")) {
+            if (last < 0)
+                return refuse(refusal, key.at, "a size before >; N alone speaks for all sizes");
+            for (int i = last + 1; i < AC_CONFIG_DIVISIONS; i++)
+                slots[i] = n;
+            closed = true;
+        } else {
+            uint64_t size;
+            if (!read_integer(key, &size) || !is_power_of_two(size) ||
+                size >> AC_CONFIG_DIVISIONS != 0)
+                return refuse(refusal, key.at,
+                              "K to be a power of two from 1 to 32768 (MiB), or >");
+            int slot = __builtin_ctzll(size);
+            if (slot <= last)
+                return refuse(refusal, key.at, "sizes in rising order");
+            for (int i = last < 0 ? 0 : slot; i <= slot; i++)
+                slots[i] = n;
+            last = slot;
+        }
+        if (!comma)
+            return true;
+        at = comma + 1;
+    }
+}
+
+static bool read_divisions(ac_token_t token, ac_bounds_t bounds, void *field,
+                           ac_refusal_t *refusal) {
+    uint32_t *slots = field;
+    if (token.length >= 2 && token.at[0] == '[')
+        return read_division_list(token, bounds, slots, refusal);
+    uint32_t n;
+    if (!read_division(token, bounds, &n))
+        return refuse(refusal, token.at, NULL);
+    for (int i = 0; i < AC_CONFIG_DIVISIONS; i++)
+        slots[i] = n;
+    return true;
+}
+
+static int write_divisions(const void *field, char *text, size_t size) {
+    const uint32_t *slots = field;
+    int first = 0, tail = AC_CONFIG_DIVISIONS - 1;
+    while (first < AC_CONFIG_DIVISIONS - 1 && slots[first + 1] == slots[0])
+        first++;
+    if (first == AC_CONFIG_DIVISIONS - 1)
+        return snprintf(text, size, "%" PRIu32, slots[0]);
+    while (slots[tail - 1] == slots[AC_CONFIG_DIVISIONS - 1])
+        tail--;
+    int length = 0;
+    for (int i = first; i < AC_CONFIG_DIVISIONS; i++) {
+        size_t room = (size_t)length < size ? size - (size_t)length : 0;
+        char *at = room ? text + length : NULL;
+        const char *before = i == first ? "[" : ",";
+        if (i == tail && slots[i] == 0)
+            break;
+        if (i == tail) {
+            length += snprintf(at, room, "%s>:%" PRIu32, before, slots[i]);
+            break;
+        }
+        length += snprintf(at, room, "%s%d:%" PRIu32, before, 1 << i, slots[i]);
+    }
+    size_t room = (size_t)length < size ? size - (size_t)length : 0;
+    return length + snprintf(room ? text + length : NULL, room, "]");
+}
+
+/* ---- decimal numbers ---- */
+
+static bool read_decimal(ac_token_t token, double *value) {
+    uint64_t n = 0; /* without the point */
+    size_t decimals = 0;
+    bool point = false;
+    for (size_t i = 0; i < token.length; i++) {
+        char c = token.at[i];
+        if (c == '.' && !point && i > 0 && i + 1 < token.length) {
+            point = true;
+            continue;
+        }
+        decimals += point;
+        if (!is_digit(c) || n >= 100000000000000 || decimals > DIGITS)
+            return false;
+        n = n * 10 + (uint64_t)(c - '0');
+    }
+    *value = (double)n / power_of_ten[decimals];
+    return token.length > 0;
+}
+
+static bool read_fraction(ac_token_t token, ac_bounds_t bounds, void *field,
+                          ac_refusal_t *refusal) {
+    double value;
+    if (!read_decimal(token, &value) || value < bounds.low || value > bounds.high)
+        return refuse(refusal, token.at, NULL);
+    *(double *)field = value;
+    return true;
+}
+
+static bool read_seconds(ac_token_t token, ac_bounds_t bounds, void *field,
+                         ac_refusal_t *refusal) {
+    double value;
+    if (!read_decimal(token, &value) ||
+        (value != 0 && (value < bounds.low || value > bounds.high)))
+        return refuse(refusal, token.at, NULL);
+    *(double *)field = value;
+    return true;
+}
+
+/* The fewest decimals that read back as the same number; all 15 digits where none do. */
+static int write_decimal(const void *field, char *text, size_t size) {
+    double value = *(const double *)field;
+    if (!(value > 0) || value >= 1e9)
+        return snprintf(text, size, value >= 1e9 ? "999999999" : "0");
+    uint64_t n = 0;
+    int decimals = 0;
+    for (int i = 0; i <= DIGITS && value * power_of_ten[i] < 1e15 - 1; i++) {
+        n = (uint64_t)(value * power_of_ten[i] + 0.5);
+        decimals = i;
+        if ((double)n / power_of_ten[i] == value)
+            break;
+    }
+    uint64_t unit = (uint64_t)power_of_ten[decimals];
+    if (decimals == 0)
+        return snprintf(text, size, "%" PRIu64, n);
+    return snprintf(text, size, "%" PRIu64 ".%0*" PRIu64, n / unit, decimals, n % unit);
+}
+
+/* ---- words: stored as int or as an enumeration of int's size ---- */
+
+typedef struct {
+    const char *word;
+    int value;
+} word_t;
+
+static const word_t fence_words[] = {{"auto", AC_FENCE_AUTO},
+                                     {"ctx", AC_FENCE_CTX},
+                                     {"streams", AC_FENCE_STREAMS},
+                                     {"sync", AC_FENCE_SYNC},
+                                     {NULL, 0}};
+static const word_t deepbind_words[] = {
+    {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {NULL, 0}};
+static const word_t signal_words[] = {
+    {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {NULL, 0}};
+/* The order of ac_log_level_t. */
+static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 2},
+                                         {"info", 3}, {"debug", 4}, {NULL, 0}};
+
+_Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int),
+               "words are stored through an int");
+
+static bool read_word(const word_t *words, ac_token_t token, void *field) {
+    for (; words->word; words++) {
+        if (ac_token_is(token, words->word)) {
+            memcpy(field, &words->value, sizeof words->value);
+            return true;
+        }
+    }
+    return false;
+}
+
+static int write_word(const word_t *words, const void *field, char *text, size_t size) {
+    int value;
+    memcpy(&value, field, sizeof value);
+    for (; words->word; words++) {
+        if (words->value == value)
+            return snprintf(text, size, "%s", words->word);
+    }
+    return snprintf(text, size, "%d", value);
+}
+
+#define WORD_TYPE(type)                                                                          \
+    static bool read_##type(ac_token_t token, ac_bounds_t bounds, void *field,                   \
+                            ac_refusal_t *refusal) {                                             \
+        (void)bounds;                                                                            \
+        return read_word(type##_words, token, field) || refuse(refusal, token.at, NULL);         \
+    }                                                                                            \
+    static int write_##type(const void *field, char *text, size_t size) {                        \
+        return write_word(type##_words, field, text, size);                                      \
+    }
+WORD_TYPE(fence)
+WORD_TYPE(deepbind)
+WORD_TYPE(log_level)
+
+/* A number may name any signal but those that cannot be caught, that tell of a fault at the
+ * current instruction (the handler would return to it for ever), that the kernel sends by itself
+ * in normal operation, and those that the C library keeps for itself (below SIGRTMIN). */
+static bool signal_is_usable(uint64_t number) {
+    static const int reserved[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                   SIGTRAP, SIGABRT, SIGSYS,  SIGCHLD, SIGPIPE};
+    if (number < 1 || number > 64 || (number >= 32 && number < (uint64_t)SIGRTMIN))
+        return false;
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
+        if (number == (uint64_t)reserved[i])
+            return false;
+    }
+    return true;
+}
+
+static bool read_signal(ac_token_t token, ac_bounds_t bounds, void *field,
+                        ac_refusal_t *refusal) {
+    (void)bounds;
+    uint64_t number;
+    if (read_word(signal_words, token, field))
+        return true;
+    if (!read_integer(token, &number) || !signal_is_usable(number))
+        return refuse(refusal, token.at, NULL);
+    *(int *)field = (int)number;
+    return true;
+}
+
+static int write_signal(const void *field, char *text, size_t size) {
+    return write_word(signal_words, field, text, size);
+}
+
+/* ---- file name patterns ---- */
+
+static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
+                         ac_refusal_t *refusal) {
+    (void)bounds;
+    if (token.length >= AC_CONFIG_PATH)
+        return refuse(refusal, token.at, "a path of at most 1023 bytes");
+    for (size_t i = 0; i < token.length; i++) {
+        if (token.at[i] != '%')
+            continue;
+        if (i + 1 == token.length || !strchr("phre%", token.at[i + 1]))
+            return refuse(refusal, token.at + i, "%p, %h, %r, %e or %% after a percent sign");
+        i++;
+    }
+    memset(field, 0, AC_CONFIG_PATH);
+    memcpy(field, token.at, token.length);
+    return true;
+}
+
+static int write_pattern(const void *field, char *text, size_t size) {
+    return snprintf(text, size, "%s", (const char *)field);
+}
+
+const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
+    [AC_VALUE_BOOL] = {read_bool, write_bool},
+    [AC_VALUE_MEGABYTES] = {read_megabytes, write_megabytes},
+    [AC_VALUE_MEGABYTES_OR_NONE] = {read_megabytes_or_none, write_megabytes_or_none},
+    [AC_VALUE_BYTES] = {read_bytes, write_bytes},
+    [AC_VALUE_DIVISIONS] = {read_divisions, write_divisions},
+    [AC_VALUE_FRACTION] = {read_fraction, write_decimal},
+    [AC_VALUE_SECONDS] = {read_seconds, write_decimal},
+    [AC_VALUE_FENCE] = {read_fence, write_fence},
+    [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
+    [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
+    [AC_VALUE_SIGNAL] = {read_signal, write_signal},
+    [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},
+};

@@ -1,0 +1,59 @@
+/* Value types of configuration keys: one reader and one writer each.  Internal to config/.
+ * No locale, no allocation, no I/O: the string is read in whatever state the host is in. */
+#ifndef AC_CONFIG_VALUE_H
+#define AC_CONFIG_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct {
+    const char *at;
+    size_t length;
+} ac_token_t;
+
+typedef struct {
+    double low, high;
+} ac_bounds_t;
+
+/* Why a token was refused: `at` points into it; `hint` replaces the row's range text when the
+ * type knows better, NULL otherwise. */
+typedef struct {
+    const char *at;
+    const char *hint;
+} ac_refusal_t;
+
+/* Read `token` into the field; false leaves the field in any state. */
+typedef bool ac_value_read_fn(ac_token_t token, ac_bounds_t bounds, void *field,
+                              ac_refusal_t *refusal);
+/* Write the field as text that the reader accepts; returns what snprintf would. */
+typedef int ac_value_write_fn(const void *field, char *text, size_t size);
+
+typedef struct {
+    ac_value_read_fn *read;
+    ac_value_write_fn *write;
+} ac_value_type_t;
+
+enum {
+    AC_VALUE_BOOL,
+    AC_VALUE_MEGABYTES,
+    AC_VALUE_MEGABYTES_OR_NONE,
+    AC_VALUE_BYTES,
+    AC_VALUE_DIVISIONS,
+    AC_VALUE_FRACTION,
+    AC_VALUE_SECONDS,
+    AC_VALUE_FENCE,
+    AC_VALUE_DEEPBIND,
+    AC_VALUE_PATTERN,
+    AC_VALUE_SIGNAL,
+    AC_VALUE_LOG_LEVEL,
+    AC_VALUE_TYPES
+};
+extern const ac_value_type_t ac_value_types[AC_VALUE_TYPES];
+
+bool ac_token_is(ac_token_t token, const char *word);
+/* The C locale's white space, whatever locale the host has set. */
+bool ac_is_space(char c);
+/* Without white space at both ends. */
+ac_token_t ac_token_trim(ac_token_t token);
+
+#endif

@@ -1,0 +1,60 @@
+/* The contract between the allocator and a device: all that the allocator may ask for.
+ *
+ * The allocator knows addresses, contexts and fences as opaque values and never
+ * dereferences device memory.  Every function may be called by several threads at a time,
+ * with no allocator lock held (they may block for milliseconds and synchronise the device).
+ * `context` is what the arena was created with. */
+#ifndef AC_DEVICE_H
+#define AC_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Segments start and end at multiples of this: 2 MiB, the device's large page. */
+enum { AC_PAGE_BITS = 21 };
+#define AC_SEGMENT_ALIGN ((uint64_t)1 << AC_PAGE_BITS)
+
+typedef enum {
+    AC_OK = 0,
+    AC_OOM,         /* the device has not enough memory: giving some back may help */
+    AC_BUSY,        /* not now: work is pending, or a stream of the context captures */
+    AC_UNSUPPORTED, /* this device cannot do that */
+    AC_FAILED,      /* the context is broken, or host memory is short: leave it to the driver */
+    AC_NOT_OURS,    /* an address outside our segments */
+    AC_BAD_ADDRESS  /* an address inside our segments where no block is allocated */
+} ac_status_t;
+
+typedef struct {
+    /* Get `bytes` (a multiple of AC_SEGMENT_ALIGN).  AC_OK sets *address, which is a multiple
+     * of AC_SEGMENT_ALIGN.  AC_OOM, AC_BUSY (capture) or AC_FAILED leave it unset. */
+    ac_status_t (*segment_alloc)(void *context, uint64_t bytes, uint64_t *address);
+
+    /* Give a segment back.  All work on it has completed.  AC_OK; AC_BUSY while anything
+     * captures: it is still there. */
+    ac_status_t (*segment_free)(void *context, uint64_t address);
+
+    /* Begin a fence: done when everything submitted to the context before this call has
+     * completed; with `unseen`, also what was submitted in ways that nobody reported.  AC_OK sets
+     * *fence.  AC_BUSY while anything captures; AC_UNSUPPORTED where only `synchronize` can tell;
+     * AC_FAILED: the context is broken. */
+    ac_status_t (*fence_record)(void *context, bool unseen, void **fence);
+
+    /* AC_OK: completed.  AC_BUSY: not yet (or not to be asked: capture).  AC_FAILED: the
+     * context is broken.  The fence stays valid. */
+    ac_status_t (*fence_query)(void *context, void *fence);
+
+    /* Block until the fence has completed: AC_OK; AC_BUSY while the context captures;
+     * AC_FAILED.  The fence stays valid. */
+    ac_status_t (*fence_wait)(void *context, void *fence);
+
+    /* Forget a fence that was recorded; done or not. */
+    void (*fence_release)(void *context, void *fence);
+
+    /* Wait for all work of the context. AC_OK, AC_BUSY (capture) or AC_FAILED. */
+    ac_status_t (*synchronize)(void *context);
+
+    /* Monotonic time in nanoseconds. */
+    uint64_t (*now_ns)(void);
+} ac_device_ops_t;
+
+#endif

@@ -1,0 +1,228 @@
+/* The dump document, from a live page alone; see dump.h, and dump.schema.json for its form.
+ * Called at exit, by the thread that serves signals and intervals, through the API, and by the
+ * command on pages of other processes.  No lock; the page may change meanwhile. */
+#include "observe/dump.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "config/config.h"
+#include "observe/json.h"
+
+enum { DUMP_VERSION = 1 };
+
+/* "2026-01-31T12:00:00.000Z".  By hand: gmtime_r may read time zone files and takes a lock. */
+static void format_time(int64_t ns, char text[32]) {
+    uint64_t ms = ns > 0 ? (uint64_t)ns / 1000000 : 0;
+    unsigned of_day = (unsigned)(ms % 86400000);
+    /* Days since 1 March of year 0, in eras of 400 years: leap days come last in a year that
+     * starts in March. */
+    unsigned days = (unsigned)(ms / 86400000) + 719468;
+    unsigned era = days / 146097, day_of_era = days % 146097;
+    unsigned year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
+    unsigned day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    unsigned from_march = (5 * day_of_year + 2) / 153;
+    unsigned day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    unsigned month = from_march < 10 ? from_march + 3 : from_march - 9;
+    unsigned year = era * 400 + year_of_era + (month <= 2);
+    unsigned second = of_day / 1000;
+    snprintf(text, 32, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", year % 10000, month % 100,
+             day % 100, second / 3600, second / 60 % 60, second % 60, of_day % 1000);
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static json_t *rank_json(const char *rank) {
+    if (!*rank || rank[strspn(rank, "0123456789")] != '\0')
+        return json_null();
+    return json_integer(strtoll(rank, NULL, 10));
+}
+
+static void put_process(json_t *root, const ac_live_t *page, bool *failed) {
+    char time_text[32];
+    json_t *process = ac_json_put_object(root, "process", failed);
+    ac_json_put_integer(process, "pid", page->pid, failed);
+    ac_json_put_integer(process, "ppid", page->ppid, failed);
+    ac_json_put_text(process, "host", page->host, failed);
+    ac_json_put_text(process, "exe", page->exe, failed);
+    json_t *argv = json_array();
+    ac_json_put(process, "argv", argv, failed);
+    for (size_t i = 0; i < sizeof page->argv - 1 && !*failed;) {
+        size_t n = strnlen(page->argv + i, sizeof page->argv - i);
+        /* Empty arguments are real, so the end is where nothing follows. */
+        bool rest = false;
+        for (size_t j = i; j < sizeof page->argv && !rest; j++)
+            rest = page->argv[j] != '\0';
+        if (!rest)
+            break;
+        ac_json_append(argv, ac_json_text(page->argv + i, n), failed);
+        i += n + 1;
+    }
+    ac_json_put(process, "rank", rank_json(page->rank), failed);
+    format_time(page->start_time_ns, time_text);
+    ac_json_put_text(process, "start_time", time_text, failed);
+}
+
+static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
+    ac_config_t values;
+    ac_config_error_t error;
+    ac_config_default(&values);
+    bool applied = ac_config_parse(page->conf, &values, &error, NULL) == 0;
+
+    json_t *config = ac_json_put_object(root, "config", failed);
+    ac_json_put_text(config, "string", page->conf, failed);
+    ac_json_put(config, "error",
+                applied ? json_null() : ac_json_text(error.text, strlen(error.text)), failed);
+    json_t *effective = ac_json_put_object(config, "effective", failed);
+    for (unsigned i = 0; i < ac_config_row_count; i++) {
+        char text[AC_CONFIG_PATH + 1];
+        const char *key = ac_config_rows[i].key;
+        if (ac_config_value(&values, key, text, sizeof text) >= 0)
+            ac_json_put_text(effective, key, text, failed);
+    }
+}
+
+static json_t *stat_json(const ac_stat_t *stat, bool *failed) {
+    json_t *json = json_object();
+    ac_json_put_integer(json, "current", stat->current, failed);
+    ac_json_put_integer(json, "peak", stat->peak, failed);
+    ac_json_put_integer(json, "allocated", stat->allocated, failed);
+    ac_json_put_integer(json, "freed", stat->freed, failed);
+    return json;
+}
+
+static json_t *pools_json(const ac_stat_t stat[AC_POOL_KINDS], bool *failed) {
+    json_t *json = json_object();
+    ac_json_put(json, "all", stat_json(&stat[AC_POOL_ALL], failed), failed);
+    ac_json_put(json, "small_pool", stat_json(&stat[AC_POOL_SMALL], failed), failed);
+    ac_json_put(json, "large_pool", stat_json(&stat[AC_POOL_LARGE], failed), failed);
+    return json;
+}
+
+static json_t *stats_json(const ac_device_stats_t *stats, bool *failed) {
+    json_t *json = json_object();
+#define STAT_COUNT(name, doc) ac_json_put_integer(json, #name, stats->name, failed);
+#define STAT_POOLS(name, unit, doc)                                                              \
+    ac_json_put(json, #name, pools_json(stats->name, failed), failed);
+#define STAT_SINGLE(name, unit, doc)                                                             \
+    ac_json_put(json, #name, stat_json(&stats->name, failed), failed);
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+    return json;
+}
+
+static json_t *uuid_json(const unsigned char uuid[16]) {
+    static const unsigned char unknown[16];
+    char text[48] = "GPU-";
+    size_t n = 4;
+    if (memcmp(uuid, unknown, sizeof unknown) == 0)
+        return json_null();
+    for (int i = 0; i < 16; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%02x",
+                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+    return ac_json_text(text, n);
+}
+
+static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
+    json_t *devices = json_array();
+    ac_json_put(root, "devices", devices, failed);
+    for (int i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
+        const ac_live_device_t *device = &page->device[i];
+        if (!device->used)
+            continue;
+        json_t *json = json_object();
+        ac_json_append(devices, json, failed);
+        if (*failed)
+            return;
+        ac_json_put_integer(json, "ordinal", device->ordinal, failed);
+        ac_json_put(json, "name",
+                    ac_json_text(device->name, strnlen(device->name, sizeof device->name)),
+                    failed);
+        ac_json_put(json, "uuid", uuid_json(device->uuid), failed);
+        ac_json_put_integer(json, "total_memory", (int64_t)device->total_memory, failed);
+        ac_json_put(json, "stats", stats_json(&device->stats, failed), failed);
+        json_t *counters = ac_json_put_object(json, "counters", failed);
+#define DEVICE_COUNTER(name, unit, doc)                                                          \
+    ac_json_put_integer(counters, #name, (int64_t)device->counters.name, failed);
+#define PROCESS_COUNTER(name, unit, doc)
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    }
+}
+
+static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
+    json_t *counters = ac_json_put_object(root, "counters", failed);
+#define DEVICE_COUNTER(name, unit, doc)
+#define PROCESS_COUNTER(name, unit, doc)                                                         \
+    ac_json_put_integer(counters, #name, (int64_t)ac_live_sum(page, AC_COUNT_##name), failed);
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    json_t *hooks = ac_json_put_object(root, "hooks", failed);
+    for (unsigned i = 0; i < page->hook_count && i < AC_LIVE_HOOKS; i++) {
+        uint64_t calls = ac_live_sum(page, AC_COUNT_HOOKS + i);
+        if (calls)
+            ac_json_put_integer(hooks, page->hook_name[i], (int64_t)calls, failed);
+    }
+    ac_json_put_integer(root, "hook_count", page->hook_count, failed);
+}
+
+/* The first byte of a warning is written last: without it there is nothing yet. */
+static bool warning_is_there(const char *text) {
+    return __atomic_load_n(text, __ATOMIC_ACQUIRE) != '\0';
+}
+
+static void put_warnings(json_t *root, const ac_live_t *page, bool *failed) {
+    json_t *warnings = json_array();
+    ac_json_put(root, "warnings", warnings, failed);
+    uint32_t count = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED);
+    for (uint32_t i = 0; i < count && i < AC_LIVE_WARNINGS && !*failed; i++) {
+        const char *text = page->warning[i];
+        bool skip = !warning_is_there(text);
+        for (uint32_t j = 0; j < i && !skip; j++)
+            skip = warning_is_there(page->warning[j]) &&
+                   strncmp(page->warning[j], text, AC_LIVE_TEXT) == 0;
+        if (!skip)
+            ac_json_append(warnings, ac_json_text(text, strnlen(text, AC_LIVE_TEXT)), failed);
+    }
+    if (count > AC_LIVE_WARNINGS && !*failed) {
+        char text[64];
+        int n = snprintf(text, sizeof text, "%" PRIu32 " more warnings were not kept",
+                         count - AC_LIVE_WARNINGS);
+        ac_json_append(warnings, ac_json_text(text, (size_t)n), failed);
+    }
+}
+
+char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
+    char time_text[32];
+    bool failed = false;
+    if (!ac_json_ready())
+        return NULL;
+    json_t *root = json_object();
+    ac_json_put_text(root, "schema", "accelcache-dump", &failed);
+    ac_json_put_integer(root, "version", DUMP_VERSION, &failed);
+    put_process(root, page, &failed);
+    ac_json_put_text(root, "reason", reason, &failed);
+    format_time(now_ns(), time_text);
+    ac_json_put_text(root, "time", time_text, &failed);
+    ac_json_put(root, "driver_version",
+                page->driver_version ? json_integer(page->driver_version) : json_null(), &failed);
+    put_config(root, page, &failed);
+    put_devices(root, page, &failed);
+    put_counters(root, page, &failed);
+    put_warnings(root, page, &failed);
+    char *text = failed ? NULL : ac_json_dump(root, length);
+    ac_json_free(root);
+    return text;
+}

@@ -1,0 +1,125 @@
+/* Where a dump goes: the name's pattern, the temporary file, the rename; see dump.h. */
+#include "observe/dump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "observe/write.h"
+
+/* A rank nobody told is 0: a program without a launcher is the only one of its kind. */
+static const char *expansion(char letter, const ac_live_t *page, char number[16]) {
+    switch (letter) {
+    case 'p':
+        snprintf(number, 16, "%d", (int)page->pid);
+        return number;
+    case 'h':
+        return *page->host ? page->host : "localhost";
+    case 'r':
+        return *page->rank ? page->rank : "0";
+    case 'e': {
+        const char *slash = strrchr(page->exe, '/');
+        const char *name = slash ? slash + 1 : page->exe;
+        return *name ? name : "unknown";
+    }
+    default:
+        return "%";
+    }
+}
+
+int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t size) {
+    size_t used = 0;
+    if (size == 0)
+        return ENAMETOOLONG;
+    for (; *pattern; pattern++) {
+        char number[16], letter[2] = {*pattern, '\0'};
+        const char *text = letter;
+        if (*pattern == '%' && pattern[1]) {
+            pattern++;
+            text = expansion(*pattern, page, number);
+        }
+        size_t n = strlen(text);
+        if (n >= size - used) {
+            path[used] = '\0';
+            return ENAMETOOLONG;
+        }
+        memcpy(path + used, text, n);
+        used += n;
+    }
+    path[used] = '\0';
+    return 0;
+}
+
+/* A file of ours in the same folder, so that the rename cannot cross file systems. */
+static int create_temporary(const char *path, char *name, size_t size, int *fd) {
+    static atomic_uint serial;
+    for (int attempt = 0; attempt < 16; attempt++) {
+        int n = snprintf(name, size, "%s.%d-%u.tmp", path, (int)getpid(),
+                         atomic_fetch_add(&serial, 1));
+        if (n < 0 || (size_t)n >= size)
+            return ENAMETOOLONG;
+        *fd = ac_open_above(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (*fd >= 0)
+            return 0;
+        if (errno != EEXIST) /* left by a killed process of the same pid: take the next */
+            return errno;
+    }
+    return EEXIST;
+}
+
+static int replace_file(const char *path, const char *text, size_t length) {
+    char name[4096];
+    int fd, failure = create_temporary(path, name, sizeof name, &fd);
+    if (failure)
+        return failure;
+    failure = ac_write_all(fd, text, length);
+    if (close(fd) != 0 && failure == 0 && errno != EINTR)
+        failure = errno; /* network file systems report a full disk here */
+    if (failure == 0 && rename(name, path) != 0)
+        failure = errno;
+    if (failure)
+        unlink(name);
+    return failure;
+}
+
+/* /dev/stderr, a pipe, a link: renaming would put a file in place of the device.  A pipe that
+ * nobody reads must not stop the host, hence O_NONBLOCK. */
+static int append_to(const char *path, const char *text, size_t length) {
+    int fd = ac_open_above(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return errno;
+    int failure = ac_write_all(fd, text, length);
+    close(fd);
+    return failure;
+}
+
+/* In a folder that everybody may write to, somebody may have laid a link to another file of this
+ * user under the expected name. */
+static bool is_strange(const struct stat *st) {
+    return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != geteuid();
+}
+
+int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size) {
+    struct stat st;
+    size_t length;
+    int failure = ac_dump_path(pattern, ac_live, path, size);
+    if (failure)
+        return failure;
+    char *text = ac_dump_text(ac_live, reason, &length);
+    if (!text)
+        return ENOMEM;
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        failure = S_ISDIR(st.st_mode) ? EISDIR
+                  : is_strange(&st)   ? EPERM
+                                      : append_to(path, text, length);
+    else
+        failure = replace_file(path, text, length);
+    free(text);
+    return failure;
+}

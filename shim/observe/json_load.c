@@ -1,0 +1,57 @@
+/* How jansson is reached: linked in (the rule), or found at run time where the distribution's
+ * archive cannot be linked into a shared library; see json.h. */
+#include "observe/json.h"
+
+#ifndef AC_JANSSON_DLOPEN
+
+bool ac_json_ready(void) {
+    return true;
+}
+
+void ac_json_free(json_t *json) {
+    json_decref(json);
+}
+
+#else
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "observe/log.h"
+
+ac_json_table_t ac_json_table;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool ready;
+
+static void load(void) {
+    void *library = dlopen("libjansson.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        ac_log(AC_LOG_WARNING, "no statistics dump: libjansson.so.4 is not installed");
+        return;
+    }
+    void *at;
+    ready = true;
+    /* memcpy: ISO C has no conversion from an object pointer to a function pointer. */
+#define X(result, name, args)                                                                    \
+    at = dlsym(library, #name);                                                                  \
+    memcpy(&ac_json_table.name##_, &at, sizeof at);                                              \
+    ready = ready && at;
+    AC_JSON_FUNCTIONS(X)
+#undef X
+    if (!ready)
+        ac_log(AC_LOG_WARNING, "no statistics dump: libjansson.so.4 is too old");
+}
+
+bool ac_json_ready(void) {
+    pthread_once(&once, load);
+    return ready;
+}
+
+void ac_json_free(json_t *json) {
+    /* json_decref would call json_delete by its name. */
+    if (json && json->refcount != (size_t)-1 && JSON_INTERNAL_DECREF(json) == 0)
+        ac_json_table.json_delete_(json);
+}
+
+#endif

@@ -1,0 +1,141 @@
+/* The live page: everything that is counted in this process, in one shared file mapping,
+ * so that nothing is lost when the process is killed.
+ *
+ * The file is AC_LIVE_DIR/accelcache-<uid>-<pid>, mode 0600.  The shim creates it at the
+ * first CUDA use and removes it after the dump at exit, unless that failed; `accelcache stat`
+ * maps it read-only and renders it (ac_dump_text), also when the process has died.  The layout
+ * is versioned and self-describing as far as names go: hook names travel in the page.
+ *
+ * Writers: device entries under the device's allocator lock; counter rows by their thread
+ * alone (row 0 with atomic additions: threads without a row of their own, and threads that
+ * have ended); process fields by activation.  Readers take no lock: 64-bit fields are
+ * single loads, sums over rows are exact at rest.
+ *
+ * Thread-safety is stated per function.  Nothing here calls CUDA. */
+#ifndef AC_LIVE_H
+#define AC_LIVE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "observe/stats.h"
+
+#define AC_LIVE_MAGIC   0x45564c4143434143ull
+#define AC_LIVE_VERSION 1
+#define AC_LIVE_DIR     "/dev/shm"
+
+enum {
+    AC_LIVE_DEVICES = 64,  /* devices with a higher ordinal share the last entry */
+    AC_LIVE_ROWS = 64,     /* counter rows; row 0 is shared */
+    AC_LIVE_HOOKS = 400,   /* upper bound of hook table rows */
+    AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
+    AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
+    AC_LIVE_NAME = 56,     /* bytes of a hook name, NUL included */
+    AC_LIVE_CONF = 4096    /* bytes of the configuration string kept */
+};
+
+/* Process counters first, then one per hook row. */
+enum {
+#define DEVICE_COUNTER(name, unit, doc)
+#define PROCESS_COUNTER(name, unit, doc) AC_COUNT_##name,
+#include "counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    AC_COUNT_HOOKS,
+    AC_LIVE_COUNTERS = AC_COUNT_HOOKS + AC_LIVE_HOOKS
+};
+
+typedef enum { AC_LIVE_RUNNING = 1, AC_LIVE_EXITED = 2 } ac_live_state_t;
+
+typedef struct {
+    uint32_t used; /* 0: no such device seen */
+    int32_t ordinal;
+    char name[96];
+    unsigned char uuid[16];
+    uint64_t total_memory; /* bytes */
+    ac_device_stats_t stats;
+    ac_device_counters_t counters;
+} ac_live_device_t;
+
+typedef struct {
+    uint64_t counter[AC_LIVE_COUNTERS];
+} ac_live_row_t;
+
+typedef struct {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t size; /* of this structure: a reader rejects any other */
+    uint32_t state;
+    int32_t pid, ppid;
+    uint64_t start_ticks;  /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
+    int64_t start_time_ns; /* CLOCK_REALTIME at activation */
+    char host[256];
+    char exe[1024];
+    char argv[2048];         /* NUL-separated, as in /proc/<pid>/cmdline, ends with two NULs */
+    char rank[32];           /* from the launcher's environment, empty when unknown */
+    char conf[AC_LIVE_CONF]; /* ACCEL_ALLOC_CONF as given */
+    uint32_t driver_version; /* cuDriverGetVersion, 0 when unknown */
+    uint32_t hook_count;
+    char hook_name[AC_LIVE_HOOKS][AC_LIVE_NAME];
+    uint32_t warning_count; /* atomically taken; may exceed AC_LIVE_WARNINGS */
+    char warning[AC_LIVE_WARNINGS][AC_LIVE_TEXT];
+    ac_live_device_t device[AC_LIVE_DEVICES];
+    uint32_t row_owner[AC_LIVE_ROWS]; /* 1: taken by a thread; row 0 stays 0 */
+    ac_live_row_t row[AC_LIVE_ROWS];
+} ac_live_t;
+
+/* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
+ * after a failure of it, it is private memory, so that counting never needs a check; pointers
+ * into it (rows, device entries) stay good across ac_live_open and fork. */
+extern ac_live_t *ac_live;
+
+/* Where those count (atomically) that have no row of their own: a row beside the page until it is
+ * shared, because what is added to the page while it is copied would be lost; then row 0. */
+extern _Atomic(ac_live_row_t *) ac_live_common;
+
+/* Add what came into the row beside the page after all; before a dump. */
+void ac_live_gather(void);
+
+/* Create the shared page: reserve its space (posix_fallocate) before mapping, copy what was
+ * counted so far, fill the process fields.  `conf` is the configuration string or NULL,
+ * `hook_names` has `hook_count` entries.  Returns 0; or an errno value, and then the private
+ * page stays in use (the caller says so once).  Call once, from activation. */
+int ac_live_open(const char *conf, const char *const *hook_names, unsigned hook_count);
+
+/* Record the configuration string that is in force from now on. Not against itself. */
+void ac_live_set_conf(const char *conf);
+
+/* Mark the page as exited and remove its file.  No allocation, no lock: safe at exit. */
+void ac_live_close(void);
+
+/* In a fork child: put private zero memory in place of the shared mapping, so that the child
+ * cannot write into its parent's figures.  Async-signal-safe. */
+void ac_live_fork_child(void);
+
+/* A counter row for the calling thread: an own one, or row 0 when all are taken
+ * (*shared is set: additions must be atomic).  Give it back at thread end: its figures are
+ * added to row 0. */
+ac_live_row_t *ac_live_row_take(bool *shared);
+void ac_live_row_return(ac_live_row_t *row);
+
+/* Sum of one counter over all rows of `page`. */
+uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
+
+/* Add a warning (truncated) to the page; equal texts once.  Thread-safe. */
+void ac_live_warn(const char *text);
+
+/* For readers: map the page of process `pid` read-only.  Returns NULL and a message in
+ * `error` when there is none or it is not ours.  ac_live_unmap releases it.  Sets *alive to
+ * whether that very process (pid and start time) still runs. */
+const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size);
+void ac_live_unmap(const ac_live_t *page);
+
+/* For readers: call `visit` for each page of this user; return the number visited. */
+int ac_live_each(void (*visit)(int pid, void *arg), void *arg);
+
+/* Remove the file of a dead process's page (after it was rendered). Returns 0 or errno. */
+int ac_live_collect(int pid);
+
+#endif

@@ -1,0 +1,117 @@
+/* Readers of live pages: the command maps pages of running and of dead processes; see live.h.
+ * Nothing in the preload library calls these. */
+#include "observe/live.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "observe/live_file.h"
+
+/* Whether the very process that wrote `page` still runs; a zombie does not. */
+static bool writer_runs(const ac_live_t *page) {
+    uint64_t start_ticks;
+    char state;
+    return ac_process_identity(page->pid, &start_ticks, &state) &&
+           start_ticks == page->start_ticks && state != 'Z' && state != 'X';
+}
+
+const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size) {
+    char path[1024];
+    struct stat st;
+    if (ac_live_file_name(pid, path, sizeof path) != 0) {
+        snprintf(error, error_size, "the name of the folder of live pages is too long");
+        return NULL;
+    }
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        if (errno == ENOENT)
+            snprintf(
+                error, error_size,
+                "process %d has no live page: it does not run under accelcache, has not used "
+                "CUDA, or has ended and written its dump",
+                pid);
+        else
+            snprintf(error, error_size, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    const ac_live_t *page = NULL;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
+        snprintf(error, error_size, "%s: not a file of this user", path);
+    } else if ((size_t)st.st_size < sizeof *page) {
+        snprintf(error, error_size, "%s: written by another version of accelcache, or not yet",
+                 path);
+    } else {
+        void *at = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED)
+            snprintf(error, error_size, "%s: %s", path, strerror(errno));
+        else
+            page = at;
+    }
+    close(fd);
+    if (!page)
+        return NULL;
+    if (page->magic != AC_LIVE_MAGIC || page->version != AC_LIVE_VERSION ||
+        page->size != sizeof *page || page->pid != pid) {
+        snprintf(error, error_size, "%s: written by another version of accelcache, or not yet",
+                 path);
+        ac_live_unmap(page);
+        return NULL;
+    }
+    *alive = writer_runs(page);
+    return page;
+}
+
+void ac_live_unmap(const ac_live_t *page) {
+    munmap((void *)(uintptr_t)page, sizeof *page);
+}
+
+int ac_live_each(void (*visit)(int pid, void *arg), void *arg) {
+    char prefix[32];
+    int length = snprintf(prefix, sizeof prefix, "accelcache-%u-", (unsigned)geteuid());
+    DIR *dir = opendir(ac_live_dir());
+    if (!dir)
+        return 0;
+    int visited = 0;
+    const struct dirent *entry;
+    while ((entry = readdir(dir))) {
+        if (strncmp(entry->d_name, prefix, (size_t)length) != 0)
+            continue;
+        char *end;
+        const char *digits = entry->d_name + length;
+        long pid = strtol(digits, &end, 10);
+        if (*digits < '1' || *digits > '9' || *end || pid > INT32_MAX)
+            continue;
+        visit((int)pid, arg);
+        visited++;
+    }
+    closedir(dir);
+    return visited;
+}
+
+int ac_live_collect(int pid) {
+    char path[1024], error[256];
+    bool alive;
+    const ac_live_t *page = ac_live_map(pid, &alive, error, sizeof error);
+    if (page) {
+        ac_live_unmap(page);
+        if (alive)
+            return EBUSY;
+    } else {
+        /* Torn or of another version: a leftover unless its process, old or new, is there. */
+        uint64_t start_ticks;
+        char state;
+        if (ac_process_identity(pid, &start_ticks, &state) && state != 'Z')
+            return EBUSY;
+    }
+    int failure = ac_live_file_name(pid, path, sizeof path);
+    if (failure)
+        return failure;
+    return unlink(path) == 0 ? 0 : errno;
+}

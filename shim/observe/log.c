@@ -1,0 +1,80 @@
+/* One line on stderr; see log.h.  Called from hooks on any thread, inside the host's locks and
+ * with its errno: nothing here allocates, locks or uses stdio streams. */
+#include "observe/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "observe/live.h"
+#include "observe/write.h"
+
+_Atomic int ac_log_level = AC_LOG_WARNING;
+
+static struct {
+    bool noted, open;
+    dev_t device;
+    ino_t inode;
+} first_stderr;
+
+void ac_log_start(void) {
+    struct stat st;
+    int saved = errno;
+    first_stderr.open = fstat(STDERR_FILENO, &st) == 0;
+    first_stderr.device = first_stderr.open ? st.st_dev : 0;
+    first_stderr.inode = first_stderr.open ? st.st_ino : 0;
+    first_stderr.noted = true;
+    errno = saved;
+}
+
+/* A daemon's log is appended to, or a device; anything else under number 2 that was not there at
+ * the start may be data. */
+static bool stderr_is_for_messages(void) {
+    struct stat st;
+    if (!first_stderr.noted)
+        return true;
+    if (fstat(STDERR_FILENO, &st) != 0)
+        return false;
+    if (first_stderr.open && st.st_dev == first_stderr.device && st.st_ino == first_stderr.inode)
+        return true;
+    int flags = fcntl(STDERR_FILENO, F_GETFL);
+    return isatty(STDERR_FILENO) || (S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND) &&
+                                     (flags & O_ACCMODE) == O_WRONLY);
+}
+
+void ac_log(ac_log_level_t level, const char *format, ...) {
+    static const char prefix[] = "accelcache: ";
+    enum { PREFIX = sizeof prefix - 1, LINE = 1024 };
+    bool print = level != AC_LOG_NONE &&
+                 (int)level <= atomic_load_explicit(&ac_log_level, memory_order_relaxed);
+    bool keep = level == AC_LOG_ERROR || level == AC_LOG_WARNING;
+    if (!print && !keep)
+        return;
+
+    int saved = errno;
+    char line[LINE];
+    memcpy(line, prefix, PREFIX);
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line + PREFIX, LINE - PREFIX - 1, format, args);
+    va_end(args);
+    if (n >= 0) {
+        if (n > LINE - PREFIX - 2)
+            n = LINE - PREFIX - 2; /* cut; the last byte is the newline's */
+        for (int i = PREFIX; i < PREFIX + n; i++) {
+            if (line[i] == '\n')
+                line[i] = ' ';
+        }
+        line[PREFIX + n] = '\0';
+        if (keep)
+            ac_live_warn(line + PREFIX);
+        line[PREFIX + n] = '\n';
+        if (print && stderr_is_for_messages())
+            ac_write_all(STDERR_FILENO, line, (size_t)PREFIX + (size_t)n + 1);
+    }
+    errno = saved;
+}

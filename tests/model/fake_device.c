@@ -1,0 +1,204 @@
+/* The device of fake_device.h. */
+#include "fake_device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    fake_context_t *context;
+    uint64_t number; /* the last piece of work before it */
+    unsigned magic;
+} fake_fence_t;
+
+enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead };
+
+static void misuse(fake_device_t *device, const char *what) {
+    if (!device->wrong)
+        device->wrong = what;
+}
+
+/* Begin a call: count it and look at the plan.  Returns with the lock held. */
+static ac_status_t enter(fake_context_t *context, fake_kind_t kind) {
+    fake_device_t *device = context->device;
+    if (device->before)
+        device->before(device->arg, kind);
+    pthread_mutex_lock(&device->lock);
+    device->calls[kind]++;
+    if (++device->total_calls == device->fail_at && device->fail_with[kind]) {
+        device->failed++;
+        return device->fail_with[kind];
+    }
+    if (atomic_load(&context->dead))
+        return kind == FAKE_SEGMENT_ALLOC || kind == FAKE_RECORD ? AC_FAILED : AC_OK;
+    return atomic_load(&context->capturing) ? AC_BUSY : AC_OK;
+}
+
+static ac_status_t leave(fake_context_t *context, ac_status_t status) {
+    pthread_mutex_unlock(&context->device->lock);
+    return status;
+}
+
+void fake_device_init(fake_device_t *device, uint64_t capacity) {
+    memset(device, 0, sizeof *device);
+    pthread_mutex_init(&device->lock, NULL);
+    device->capacity = capacity;
+    device->next = FAKE_BASE;
+}
+
+void fake_context_init(fake_context_t *context, fake_device_t *device) {
+    memset(context, 0, sizeof *context);
+    context->device = device;
+}
+
+static void remove_range(fake_device_t *device, unsigned at) {
+    device->used -= device->range[at].size;
+    device->count--;
+    memmove(&device->range[at], &device->range[at + 1],
+            (device->count - at) * sizeof device->range[0]);
+}
+
+void fake_context_kill(fake_context_t *context) {
+    fake_device_t *device = context->device;
+    pthread_mutex_lock(&device->lock);
+    atomic_store(&context->dead, true);
+    atomic_store(&context->completed, atomic_load(&context->submitted));
+    for (unsigned i = device->count; i-- > 0;)
+        if (device->range[i].owner == context)
+            remove_range(device, i);
+    pthread_mutex_unlock(&device->lock);
+}
+
+uint64_t fake_submit(fake_context_t *context) {
+    return atomic_fetch_add(&context->submitted, 1) + 1;
+}
+
+void fake_complete(fake_context_t *context, uint64_t until) {
+    uint64_t seen = atomic_load(&context->completed);
+    while (seen < until && !atomic_compare_exchange_weak(&context->completed, &seen, until))
+        ;
+}
+
+static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
+    fake_context_t *context = arg;
+    fake_device_t *device = context->device;
+    ac_status_t status = enter(context, FAKE_SEGMENT_ALLOC);
+    if (status != AC_OK)
+        return leave(context, status);
+    if (bytes == 0 || bytes % AC_SEGMENT_ALIGN)
+        misuse(device, "odd segment size");
+    if (bytes > device->capacity - device->used || device->count == FAKE_RANGES)
+        return leave(context, AC_OOM);
+    uint64_t start = device->bump ? device->next : FAKE_BASE;
+    unsigned at = 0;
+    while (at < device->count && device->range[at].address < start + bytes) {
+        uint64_t end = device->range[at].address + device->range[at].size;
+        start = end > start ? end : start;
+        at++;
+    }
+    memmove(&device->range[at + 1], &device->range[at],
+            (device->count - at) * sizeof device->range[0]);
+    device->range[at] = (fake_range_t){start, bytes, context};
+    device->count++;
+    device->used += bytes;
+    device->next = start + bytes;
+    *address = start;
+    return leave(context, AC_OK);
+}
+
+static ac_status_t segment_free(void *arg, uint64_t address) {
+    fake_context_t *context = arg;
+    fake_device_t *device = context->device;
+    ac_status_t status = enter(context, FAKE_SEGMENT_FREE);
+    if (status != AC_OK || atomic_load(&context->dead))
+        return leave(context, status);
+    unsigned at = 0;
+    while (at < device->count && device->range[at].address != address)
+        at++;
+    if (at == device->count || device->range[at].owner != context) {
+        misuse(device, "freed what was not handed out");
+        return leave(context, AC_FAILED);
+    }
+    if (device->freeing)
+        device->freeing(device->arg, address, device->range[at].size);
+    remove_range(device, at);
+    return leave(context, AC_OK);
+}
+
+static ac_status_t fence_record(void *arg, bool unseen, void **out) {
+    (void)unseen; /* its fences cover all work, whoever saw it */
+    fake_context_t *context = arg;
+    fake_device_t *device = context->device;
+    ac_status_t status = enter(context, FAKE_RECORD);
+    if (status != AC_OK)
+        return leave(context, status);
+    if (device->no_fences)
+        return leave(context, AC_UNSUPPORTED);
+    fake_fence_t *fence = malloc(sizeof *fence);
+    if (!fence)
+        return leave(context, AC_UNSUPPORTED);
+    *fence = (fake_fence_t){context, atomic_load(&context->submitted), FENCE_LIVE};
+    device->live_fences++;
+    *out = fence;
+    return leave(context, AC_OK);
+}
+
+/* Under the lock. */
+static bool is_live(fake_context_t *context, const fake_fence_t *fence) {
+    bool good = fence->magic == FENCE_LIVE && fence->context == context;
+    if (!good)
+        misuse(context->device, "a fence that is not one");
+    return good;
+}
+
+static ac_status_t fence_query(void *arg, void *what) {
+    fake_context_t *context = arg;
+    fake_fence_t *fence = what;
+    ac_status_t status = enter(context, FAKE_QUERY);
+    if (is_live(context, fence) && status == AC_OK)
+        status = atomic_load(&context->completed) >= fence->number ? AC_OK : AC_BUSY;
+    return leave(context, status);
+}
+
+static ac_status_t fence_wait(void *arg, void *what) {
+    fake_context_t *context = arg;
+    fake_fence_t *fence = what;
+    ac_status_t status = enter(context, FAKE_WAIT);
+    if (is_live(context, fence) && status == AC_OK)
+        fake_complete(context, fence->number);
+    return leave(context, status);
+}
+
+static void fence_release(void *arg, void *what) {
+    fake_context_t *context = arg;
+    fake_fence_t *fence = what;
+    pthread_mutex_lock(&context->device->lock);
+    if (is_live(context, fence))
+        context->device->live_fences--;
+    fence->magic = FENCE_GONE;
+    pthread_mutex_unlock(&context->device->lock);
+    free(fence);
+}
+
+static ac_status_t synchronize(void *arg) {
+    fake_context_t *context = arg;
+    ac_status_t status = enter(context, FAKE_SYNCHRONIZE);
+    if (status == AC_OK)
+        fake_complete(context, atomic_load(&context->submitted));
+    return leave(context, status);
+}
+
+static uint64_t now_ns(void) {
+    static _Atomic uint64_t ticks;
+    return atomic_fetch_add(&ticks, 1);
+}
+
+const ac_device_ops_t fake_ops = {
+    .segment_alloc = segment_alloc,
+    .segment_free = segment_free,
+    .fence_record = fence_record,
+    .fence_query = fence_query,
+    .fence_wait = fence_wait,
+    .fence_release = fence_release,
+    .synchronize = synchronize,
+    .now_ns = now_ns,
+};

@@ -1,0 +1,73 @@
+/* A device of the tests' own behind device.h: memory is a set of address ranges, work is a
+ * counter per context that the test moves on, and any call can be made to fail.  All
+ * functions are thread-safe. */
+#ifndef FAKE_DEVICE_H
+#define FAKE_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/device.h"
+
+typedef enum {
+    FAKE_SEGMENT_ALLOC,
+    FAKE_SEGMENT_FREE,
+    FAKE_RECORD,
+    FAKE_QUERY,
+    FAKE_WAIT,
+    FAKE_SYNCHRONIZE,
+    FAKE_KINDS
+} fake_kind_t;
+
+enum { FAKE_RANGES = 4096 };
+#define FAKE_BASE ((uint64_t)0x200000000000)
+
+typedef struct fake_context fake_context_t;
+
+typedef struct {
+    uint64_t address, size;
+    fake_context_t *owner;
+} fake_range_t;
+
+typedef struct {
+    pthread_mutex_t lock;    /* guards all but the plan, which is set before a call */
+    uint64_t capacity, used; /* bytes */
+    bool bump;               /* never hand out an address twice */
+    uint64_t next;           /* where to go on, with `bump` */
+    unsigned count;
+    fake_range_t range[FAKE_RANGES]; /* in address order */
+    unsigned calls[FAKE_KINDS], total_calls;
+    unsigned fail_at;                  /* the total_calls at which a call fails; 0: none */
+    ac_status_t fail_with[FAKE_KINDS]; /* AC_OK: that kind never fails */
+    unsigned failed;                   /* how many calls did fail on plan */
+    bool no_fences;                    /* recording answers AC_UNSUPPORTED */
+    unsigned live_fences;
+    const char *wrong;                           /* the first misuse that was seen */
+    void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */
+    void (*freeing)(void *arg, uint64_t address, uint64_t size);
+    void *arg;
+} fake_device_t;
+
+struct fake_context {
+    fake_device_t *device;
+    _Atomic uint64_t submitted, completed; /* pieces of work */
+    _Atomic bool capturing, dead;
+};
+
+extern const ac_device_ops_t fake_ops;
+
+void fake_device_init(fake_device_t *device, uint64_t capacity);
+void fake_context_init(fake_context_t *context, fake_device_t *device);
+
+/* The context ends: its memory goes back, its work is done. */
+void fake_context_kill(fake_context_t *context);
+
+/* One piece of work; returns its number. */
+uint64_t fake_submit(fake_context_t *context);
+
+/* Work up to number `until` has completed. */
+void fake_complete(fake_context_t *context, uint64_t until);
+
+#endif

@@ -1,0 +1,208 @@
+/* Threads that allocate, free each other's blocks, submit work and synchronise, while one
+ * thread lets work complete and another trims.  A shadow of the device's memory tells whether a
+ * granule has two owners, or an owner while work of the one before may still touch it.  Meant
+ * for the sanitizers as much as for itself; the argument is the number of rounds. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "allocator/allocator_int.h"
+#include "fake_device.h"
+
+#define MIB      ((uint64_t)1 << 20)
+#define CAPACITY (96 * MIB)
+#define GRANULES (CAPACITY / AC_GRANULE)
+
+enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
+
+static fake_device_t device;
+static fake_context_t context[CONTEXTS];
+static ac_arena_t *arena[CONTEXTS];
+static ac_allocator_t *allocator;
+static ac_device_stats_t stats;
+static ac_device_counters_t counters;
+static unsigned long rounds = 20000;
+static _Atomic bool over;
+static _Atomic unsigned long errors, served, refused;
+
+/* What the oracle knows of each granule of the device. */
+static _Atomic unsigned char owned[GRANULES];
+static _Atomic uint64_t busy_until[CONTEXTS][GRANULES];
+
+/* Blocks that any thread may free: an exchange makes one the owner. */
+typedef struct {
+    uint64_t address, size;
+} held_t;
+static held_t *_Atomic board[SLOTS];
+
+static uint64_t draw(uint64_t *state, uint64_t below) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state % below;
+}
+
+static void wrong(const char *what) {
+    if (atomic_fetch_add(&errors, 1) < 10)
+        fprintf(stderr, "stress: %s\n", what);
+}
+
+static void take_granules(const held_t *held) {
+    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    uint64_t done[CONTEXTS];
+    for (int c = 0; c < CONTEXTS; c++)
+        done[c] = atomic_load(&context[c].completed);
+    for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++) {
+        if (atomic_exchange(&owned[g], 1))
+            wrong("two owners");
+        for (int c = 0; c < CONTEXTS; c++)
+            if (atomic_load(&busy_until[c][g]) > done[c])
+                wrong("handed out while work may touch it");
+    }
+}
+
+static void free_held(held_t *held) {
+    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
+        atomic_store(&owned[g], 0);
+    if (ac_block_free(held->address) != AC_OK)
+        wrong("free refused");
+    free(held);
+}
+
+/* The owner gives work on its block to a context, as the hooks would. */
+static void submit(const held_t *held, int c) {
+    ac_fence_line_t *line = ac_arena_line(arena[c]);
+    if (atomic_load(&line->open))
+        ac_fence_close(line, atomic_load(&ac_fence_crossed));
+    uint64_t number = fake_submit(&context[c]);
+    ac_fence_submitted(line);
+    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
+        atomic_store(&busy_until[c][g], number);
+}
+
+static void one_round(uint64_t *state) {
+    int c = (int)draw(state, CONTEXTS);
+    held_t *held = malloc(sizeof *held);
+    uint64_t bytes = ((uint64_t)1 << draw(state, 21)) + draw(state, 4096);
+    ac_block_info_t info;
+    if (!held || ac_arena_alloc(arena[c], bytes, draw(state, 8) == 0, &held->address) != AC_OK) {
+        atomic_fetch_add(&refused, 1);
+        free(held);
+        held = NULL;
+    } else {
+        atomic_fetch_add(&served, 1);
+        if (ac_block_find(held->address, &info) != AC_OK || info.address != held->address)
+            wrong("block not found");
+        held->size = info.size;
+        take_granules(held);
+        if (draw(state, 3) == 0) /* crossed: any context may work on it */
+            submit(held, (int)draw(state, CONTEXTS));
+    }
+    held = atomic_exchange(&board[draw(state, SLOTS)], held);
+    if (!held)
+        return;
+    if (draw(state, 4) == 0)
+        submit(held, (int)draw(state, CONTEXTS));
+    free_held(held);
+}
+
+static void *worker(void *arg) {
+    uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(uintptr_t)arg;
+    for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++)
+        one_round(&state);
+    return NULL;
+}
+
+static void *completer(void *arg) {
+    uint64_t state = 4711;
+    (void)arg;
+    while (!atomic_load(&over)) {
+        fake_context_t *c = &context[draw(&state, CONTEXTS)];
+        uint64_t open = atomic_load(&c->submitted) - atomic_load(&c->completed);
+        if (open)
+            fake_complete(c, atomic_load(&c->completed) + 1 + draw(&state, open));
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void *meddler(void *arg) {
+    uint64_t state = 42;
+    (void)arg;
+    while (!atomic_load(&over)) {
+        int c = (int)draw(&state, CONTEXTS);
+        ac_device_stats_t now;
+        uint64_t clock = ac_fence_now();
+        switch (draw(&state, 6)) {
+        case 0:
+            ac_allocator_trim(allocator, draw(&state, 2));
+            break;
+        case 1:
+            if (fake_ops.synchronize(&context[c]) == AC_OK)
+                ac_fence_synced(ac_arena_line(arena[c]), clock);
+            break;
+        case 2:
+            atomic_store(&context[c].capturing, true);
+            sched_yield();
+            atomic_store(&context[c].capturing, false);
+            break;
+        case 3:
+            ac_allocator_stats(allocator, &now);
+            break;
+        case 4:
+            ac_allocator_idle_bytes(allocator);
+            break;
+        default:
+            ac_fence_poll(ac_arena_line(arena[c]), true);
+        }
+        sched_yield();
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    const ac_settings_t settings = {AC_UNLIMITED, 4 * MIB, AC_UNLIMITED, 0, {0}, AC_RECENT};
+    pthread_t thread[THREADS], other[2];
+    const char *why = NULL;
+    if (argc > 1)
+        rounds = strtoul(argv[1], NULL, 10);
+    fake_device_init(&device, CAPACITY);
+    allocator = ac_allocator_create(&settings, &stats, &counters);
+    for (int c = 0; c < CONTEXTS; c++) {
+        fake_context_init(&context[c], &device);
+        arena[c] = ac_arena_create(allocator, &fake_ops, &context[c]);
+    }
+    atomic_store(&ac_fence_crossed, true);
+    pthread_create(&other[0], NULL, completer, NULL);
+    pthread_create(&other[1], NULL, meddler, NULL);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&thread[i], NULL, worker, (void *)(uintptr_t)(i + 1));
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    atomic_store(&over, true);
+    pthread_join(other[0], NULL);
+    pthread_join(other[1], NULL);
+
+    for (int i = 0; i < SLOTS; i++)
+        if (board[i])
+            free_held(board[i]);
+    ac_allocator_trim(allocator, true);
+    if (ac_allocator_check(allocator, &why) || device.wrong)
+        wrong(why ? why : device.wrong);
+    if (ac_allocator_reserved(allocator) || device.used)
+        wrong("memory is left over");
+    if (atomic_load(&served) < rounds)
+        wrong("hardly anything was served");
+    for (int c = 0; c < CONTEXTS; c++) {
+        fake_context_kill(&context[c]);
+        ac_arena_drop(arena[c]);
+    }
+    if (device.live_fences)
+        wrong("fences are left over");
+    printf("stress: %lu served, %lu refused, %lu errors\n", atomic_load(&served),
+           atomic_load(&refused), atomic_load(&errors));
+    return atomic_load(&errors) != 0;
+}

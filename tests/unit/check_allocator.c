@@ -1,0 +1,795 @@
+/* The allocator on a fake device: single behaviours and the corners of the ladder. */
+#include <check.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "allocator/allocator_int.h"
+#include "fake_device.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static fake_device_t device;
+static fake_context_t context[2];
+static ac_arena_t *arena, *other;
+static ac_allocator_t *allocator;
+static ac_device_stats_t stats;
+static ac_device_counters_t counters;
+static ac_settings_t settings;
+
+static void begin(uint64_t capacity) {
+    fake_device_init(&device, capacity);
+    settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, 0};
+    allocator = ac_allocator_create(&settings, &stats, &counters);
+    fake_context_init(&context[0], &device);
+    fake_context_init(&context[1], &device);
+    arena = ac_arena_create(allocator, &fake_ops, &context[0]);
+    other = ac_arena_create(allocator, &fake_ops, &context[1]);
+}
+
+static void begin_large(void) {
+    begin((uint64_t)64 << 30);
+}
+
+static void begin_tight(void) {
+    begin(64 * MIB);
+}
+
+static void end(void) {
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    ck_assert_msg(!device.wrong, "%s", device.wrong);
+}
+
+static ac_status_t try_alloc(ac_arena_t *from, uint64_t bytes, uint64_t *address) {
+    return ac_arena_alloc(from, bytes, false, address);
+}
+
+static uint64_t alloc(uint64_t bytes) {
+    uint64_t address = 0;
+    ck_assert_int_eq(try_alloc(arena, bytes, &address), AC_OK);
+    ck_assert_uint_ne(address, 0);
+    return address;
+}
+
+static void give(uint64_t address) {
+    ck_assert_int_eq(ac_block_free(address), AC_OK);
+}
+
+/* Afterwards the budget allows for as much. */
+static void raise_high_water(uint64_t bytes) {
+    give(alloc(bytes));
+    ac_allocator_trim(allocator, false);
+}
+
+static void submit(int i) {
+    fake_submit(&context[i]);
+    ac_fence_submitted(ac_arena_line(i ? other : arena));
+}
+
+static uint64_t reserved(void) {
+    ck_assert_uint_eq(ac_allocator_reserved(allocator), device.used);
+    return device.used;
+}
+
+static void keep_recent(void) {
+    settings.recent = AC_RECENT;
+    ac_allocator_configure(allocator, &settings);
+}
+
+/* --- reuse --- */
+
+START_TEST(reuse_without_device_calls) {
+    uint64_t a = alloc(3 * MIB);
+    unsigned calls = device.total_calls;
+    give(a);
+    ck_assert_uint_eq(alloc(3 * MIB), a);
+    give(a);
+    uint64_t b = 0;
+    ck_assert_int_eq(ac_arena_alloc(arena, 3 * MIB, true, &b), AC_OK);
+    ck_assert_uint_eq(b, a);
+    ck_assert_int_eq(ac_arena_alloc(arena, 300 * MIB, true, &b), AC_BUSY);
+    ck_assert_uint_eq(device.total_calls, calls);
+    ck_assert_uint_eq(counters.ready_frees, 2);
+}
+END_TEST
+
+START_TEST(a_recent_block_serves_its_very_size) {
+    keep_recent();
+    uint64_t address[6];
+    for (int i = 0; i < 6; i++)
+        address[i] = alloc((uint64_t)(i + 1) * MIB);
+    for (int i = 0; i < 6; i++)
+        give(address[i]); /* more than are kept: the first two are coalesced */
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    for (int i = 2; i < 6; i++)
+        ck_assert_uint_eq(alloc((uint64_t)(i + 1) * MIB), address[i]);
+    ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, (3 + 4 + 5 + 6) * (int64_t)MIB);
+}
+END_TEST
+
+START_TEST(recent_blocks_are_free_memory) {
+    keep_recent();
+    uint64_t address[4];
+    for (int i = 0; i < 4; i++)
+        address[i] = alloc(5 * MIB);
+    for (int i = 0; i < 4; i++)
+        give(address[i]);
+    /* No block of this size was freed: the four have to become one. */
+    ck_assert_uint_eq(alloc(20 * MIB), address[0]);
+    ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    give(address[0]);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+START_TEST(pending_and_shared_blocks_are_not_kept) {
+    keep_recent();
+    uint64_t busy = alloc(MIB), shared = alloc(MIB);
+    bool fresh;
+    submit(0);
+    give(busy);
+    ck_assert_uint_ne(alloc(MIB), busy);
+    ck_assert_int_eq(ac_block_taint(shared, &fresh), AC_OK);
+    fake_complete(&context[0], 1);
+    ck_assert_int_eq(ac_block_free(shared), AC_OK);
+    ck_assert_uint_ne(alloc(MIB), shared);
+}
+END_TEST
+
+START_TEST(work_keeps_memory_from_reuse) {
+    uint64_t a = alloc(3 * MIB);
+    alloc(17 * MIB); /* the rest of the segment */
+    submit(0);
+    give(a);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    ck_assert(atomic_load(&ac_arena_line(arena)->open)); /* the next submission closes */
+    ck_assert_uint_ne(alloc(3 * MIB), a);
+    alloc(17 * MIB);
+    fake_complete(&context[0], 1);
+    ck_assert_uint_eq(alloc(3 * MIB), a); /* asked on the way to the device */
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 2);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+START_TEST(a_block_born_after_the_work_is_ready) {
+    submit(0);
+    uint64_t a = alloc(3 * MIB);
+    give(a);
+    ck_assert_uint_eq(counters.ready_frees, 1);
+    ck_assert_uint_eq(alloc(3 * MIB), a);
+    ck_assert_int_eq(ac_block_mark_used(a), AC_OK);
+    give(a);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+}
+END_TEST
+
+START_TEST(growth_waits_beyond_the_budget) {
+    uint64_t a = alloc(200 * MIB);
+    for (unsigned i = 0; i < 20; i++) { /* each waits for the one before, none grows */
+        submit(0);
+        give(a);
+        ck_assert_uint_eq(alloc(200 * MIB), a);
+    }
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_uint_eq(counters.fence_waits, 20);
+}
+END_TEST
+
+START_TEST(contexts_do_not_share_blocks) {
+    uint64_t a = alloc(3 * MIB), b = 0;
+    give(a);
+    ck_assert_int_eq(try_alloc(other, 3 * MIB, &b), AC_OK);
+    ck_assert_uint_ne(a, b);
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(b + 5, &info), AC_OK);
+    ck_assert_ptr_eq(info.arena, other);
+}
+END_TEST
+
+/* --- the edges of the interface --- */
+
+START_TEST(addresses_that_are_not_allocated) {
+    uint64_t a = alloc(3 * MIB);
+    bool fresh;
+    ck_assert_int_eq(ac_block_free(a + 512), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_free(a + 1), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_free(a + 4 * MIB), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_free(FAKE_BASE - 1), AC_NOT_OURS);
+    ck_assert_int_eq(ac_block_free(UINT64_MAX), AC_NOT_OURS);
+    give(a);
+    ck_assert_int_eq(ac_block_free(a), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_taint(a, &fresh), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_mark_used(a), AC_BAD_ADDRESS);
+    ac_allocator_trim(allocator, false);
+    ck_assert_int_eq(ac_block_free(a), AC_NOT_OURS);
+    ck_assert_ptr_null(ac_block_arena(a));
+}
+END_TEST
+
+START_TEST(senseless_sizes) {
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(arena, 0, &address), AC_OOM);
+    ck_assert_int_eq(try_alloc(arena, UINT64_MAX, &address), AC_OOM);
+    ck_assert_int_eq(try_alloc(arena, (uint64_t)1 << 48, &address), AC_OOM);
+    ck_assert_int_eq(try_alloc(arena, ((uint64_t)1 << 48) - 1, &address), AC_OOM);
+}
+END_TEST
+
+START_TEST(block_information) {
+    uint64_t a = alloc(1000 * 1000 + 1);
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(a + 1000 * 1000, &info), AC_OK);
+    ck_assert_uint_eq(info.address, a);
+    ck_assert_uint_eq(info.requested, 1000 * 1000 + 1);
+    ck_assert_uint_eq(info.size, (1000 * 1000 + 1 + 511) / 512 * 512);
+    ck_assert_uint_eq(info.segment_size, 20 * MIB);
+    ck_assert(info.allocated);
+    ck_assert_int_eq(ac_block_find(a + info.size, &info), AC_OK);
+    ck_assert(!info.allocated);
+    ck_assert_int_eq(ac_block_find(a + 20 * MIB, &info), AC_NOT_OURS);
+}
+END_TEST
+
+/* --- segment sizes: the policy of the large pool --- */
+
+START_TEST(segments_have_the_sizes_of_the_policy) {
+    alloc(1);
+    ck_assert_uint_eq(reserved(), 2 * MIB);
+    alloc(64 * 1024); /* the largest small one: same segment */
+    ck_assert_uint_eq(reserved(), 2 * MIB);
+    alloc(64 * 1024 + 1); /* the smallest large one */
+    ck_assert_uint_eq(reserved(), 22 * MIB);
+    alloc(400 * MIB + 1); /* beyond every budget: rounded to whole pages */
+    ck_assert_uint_eq(reserved(), 424 * MIB);
+}
+END_TEST
+
+START_TEST(segments_grow_with_what_is_reserved) {
+    static const struct {
+        uint64_t first, second;
+    } rows[] = {{100, 20}, {320, 40}, {1600, 200}, {8000, 1000}, {16000, 1024}};
+    uint64_t high = alloc(40000 * MIB);
+    give(high);
+    ac_allocator_trim(allocator, false);
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint64_t a = alloc(rows[i].first * MIB);
+        uint64_t b = alloc(MIB);
+        ck_assert_uint_eq(reserved(), (rows[i].first + rows[i].second) * MIB);
+        give(a), give(b);
+        ac_allocator_trim(allocator, false);
+        ck_assert_uint_eq(reserved(), 0);
+    }
+}
+END_TEST
+
+/* A size that leaves a third of its exact segment over: few driver calls, little waste. */
+START_TEST(one_segment_for_several_requests) {
+    const unsigned blocks = 200;
+    for (unsigned i = 0; i < blocks; i++)
+        alloc(3 * MIB);
+    ck_assert_uint_le(reserved(), blocks * 3 * MIB * 11 / 10 + 4 * MIB);
+    ck_assert_int_lt(device.calls[FAKE_SEGMENT_ALLOC], (int)blocks / 2);
+}
+END_TEST
+
+START_TEST(idle_segments_go_before_growing_past_the_budget) {
+    device.bump = true;
+    uint64_t a = alloc(100 * MIB), b = alloc(100 * MIB), c = alloc(100 * MIB);
+    give(b);
+    give(a);
+    give(c);
+    alloc(110 * MIB); /* 410 are more than 1.1 x 300, 310 are not */
+    ck_assert_uint_eq(reserved(), 310 * MIB);
+    ck_assert_ptr_null(ac_block_arena(b)); /* the one that was idle longest */
+    ck_assert_ptr_nonnull(ac_block_arena(a));
+}
+END_TEST
+
+/* --- max_split_size --- */
+
+static void set_max_split(uint64_t bytes) {
+    settings.max_split_size = bytes;
+    ac_allocator_configure(allocator, &settings);
+}
+
+START_TEST(oversize_blocks_stay_whole) {
+    raise_high_water(1000 * MIB);
+    set_max_split(30 * MIB);
+    uint64_t a = alloc(40 * MIB);
+    give(a);
+    uint64_t b = alloc(MIB); /* must not split it */
+    ck_assert(b < a || b >= a + 40 * MIB);
+    ck_assert_uint_eq(alloc(35 * MIB), a); /* near enough: 20 MiB of slack */
+    give(a);
+    uint64_t c = alloc(100 * MIB);
+    give(c);
+    uint64_t d = alloc(79 * MIB); /* 100 < 79 + 20 does not hold */
+    ck_assert_uint_ne(d, c);
+    ck_assert_uint_eq(alloc(81 * MIB), c);
+}
+END_TEST
+
+/* A request just below the limit gets a segment that reaches it, and may use it again. */
+START_TEST(a_request_close_to_max_split_size) {
+    set_max_split(21 * MIB);
+    uint64_t a = alloc(20 * MIB + MIB / 2);
+    give(a);
+    unsigned calls = device.total_calls;
+    ck_assert_uint_eq(alloc(20 * MIB + MIB / 2), a);
+    ck_assert_uint_eq(device.total_calls, calls);
+}
+END_TEST
+
+START_TEST(a_slack_smaller_than_a_page) {
+    settings.large_segment_size = MIB / 2;
+    set_max_split(30 * MIB);
+    uint64_t a = alloc(30 * MIB + 512);
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
+    ck_assert_uint_eq(info.size, 32 * MIB);
+}
+END_TEST
+
+/* --- roundup_power2_divisions --- */
+
+START_TEST(divisions_round_exactly) {
+    static const struct {
+        uint32_t divisions;
+        uint64_t bytes, size;
+    } rows[] = {
+        {0, 1, 512},
+        {0, 512, 512},
+        {0, 513, 1024},
+        {4, 1200, 1536}, /* too small for steps of less than a granule */
+        {4, 2049, 2560},
+        {4, 1200 * 1024, 1280 * 1024},
+        {4, 1280 * 1024, 1280 * 1024},
+        {4, 1281 * 1024, 1536 * 1024},
+        {4, 2047 * 1024, 2048 * 1024},
+        {4, 2048 * 1024, 2048 * 1024},
+        {8, 1025 * 1024, 1152 * 1024},
+        {1, 1200 * 1024 + 1, 1200 * 1024 + 512},
+        {2, 5 * MIB, 6 * MIB},
+        {2, 6 * MIB + 1, 8 * MIB},
+        {256, 131072, 131072},
+        {256, 131073, 131584},
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int k = 0; k < AC_DIVISION_SLOTS; k++)
+            settings.divisions[k] = rows[i].divisions;
+        ac_allocator_configure(allocator, &settings);
+        uint64_t a = alloc(rows[i].bytes);
+        ac_block_info_t info;
+        ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
+        ck_assert_msg(info.size == rows[i].size, "row %u: %llu", i,
+                      (unsigned long long)info.size);
+        ck_assert_uint_eq(info.requested, rows[i].bytes);
+        give(a);
+    }
+}
+END_TEST
+
+START_TEST(divisions_by_size) {
+    static const struct {
+        uint64_t bytes;
+        int slot;
+    } rows[] = {{MIB / 2 + 1, 0},   {MIB + 1, 0},          {2 * MIB - 1, 0}, {2 * MIB + 1, 1},
+                {300 * MIB + 1, 8}, {40000 * MIB + 1, 15}, {70 * MIB + 1, 6}};
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (int k = 0; k < AC_DIVISION_SLOTS; k++)
+            settings.divisions[k] = k == rows[i].slot ? 2 : 0;
+        ac_allocator_configure(allocator, &settings);
+        uint64_t a = alloc(rows[i].bytes), power = MIB / 2;
+        while (power * 2 <= rows[i].bytes)
+            power *= 2;
+        ac_block_info_t info;
+        ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
+        uint64_t want = rows[i].bytes <= power + power / 2 ? power + power / 2 : 2 * power;
+        ck_assert_uint_eq(info.size, want);
+        give(a);
+        ac_allocator_trim(allocator, false);
+    }
+}
+END_TEST
+
+/* --- limit and garbage collection --- */
+
+START_TEST(the_limit_holds) {
+    uint64_t address;
+    settings.limit = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    ck_assert_uint_eq(ac_allocator_room(allocator), 64 * MIB);
+    uint64_t a = alloc(60 * MIB);
+    ck_assert_uint_eq(ac_allocator_room(allocator), 4 * MIB);
+    unsigned calls = device.calls[FAKE_SEGMENT_ALLOC];
+    ck_assert_int_eq(try_alloc(arena, 5 * MIB, &address), AC_OOM);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], calls); /* the device was not asked */
+    ck_assert_int_eq(stats.num_ooms, 1);
+    alloc(3 * MIB); /* the exact size still fits */
+    ck_assert_uint_eq(reserved(), 64 * MIB);
+    give(a);
+    ck_assert_int_eq(try_alloc(other, 50 * MIB, &address), AC_OK); /* it goes back for that */
+    ck_assert_uint_le(reserved(), 64 * MIB);
+}
+END_TEST
+
+START_TEST(garbage_goes_above_the_threshold) {
+    device.bump = true;
+    raise_high_water(900 * MIB);
+    settings.limit = 1000 * MIB;
+    settings.gc_threshold = 0.5;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t block[4];
+    for (int i = 0; i < 4; i++)
+        block[i] = alloc(100 * MIB);
+    give(block[2]);
+    give(block[0]);
+    alloc(180 * MIB); /* 80 MiB too many: the one that is idle longest goes, the other stays */
+    ck_assert_uint_eq(reserved(), 480 * MIB);
+    ck_assert_ptr_null(ac_block_arena(block[2]));
+}
+END_TEST
+
+START_TEST(no_garbage_below_the_threshold) {
+    settings.limit = 1000 * MIB;
+    settings.gc_threshold = 0.9;
+    ac_allocator_configure(allocator, &settings);
+    raise_high_water(800 * MIB);
+    unsigned calls = device.calls[FAKE_SEGMENT_FREE];
+    uint64_t a = alloc(30 * MIB);
+    alloc(300 * MIB);
+    give(a);
+    alloc(31 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], calls);
+}
+END_TEST
+
+/* --- out of memory (64 MiB) --- */
+
+START_TEST(idle_memory_of_all_contexts_is_given_back) {
+    uint64_t a, b;
+    ck_assert_int_eq(try_alloc(other, 40 * MIB, &a), AC_OK);
+    ck_assert_int_eq(try_alloc(arena, 40 * MIB, &b), AC_OOM);
+    ck_assert_int_eq(stats.num_ooms, 1);
+    submit(1);
+    give(a); /* pending: has to be waited for */
+    ck_assert_int_eq(try_alloc(arena, 40 * MIB, &b), AC_OK);
+    ck_assert_int_ge(stats.num_alloc_retries, 2);
+    ck_assert_int_ge(stats.num_sync_all_streams, 2);
+    ck_assert_int_eq(stats.num_ooms, 1);
+}
+END_TEST
+
+START_TEST(tainted_memory_counts_as_given_back) {
+    bool fresh;
+    uint64_t a = alloc(60 * MIB);
+    ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
+    ck_assert(fresh);
+    ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
+    ck_assert(!fresh);
+    submit(0);
+    give(a);
+    alloc(50 * MIB);
+}
+END_TEST
+
+START_TEST(a_tainted_segment_serves_no_other) {
+    bool fresh;
+    uint64_t a = alloc(3 * MIB), b = alloc(3 * MIB);
+    ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
+    give(b);
+    uint64_t c = alloc(3 * MIB);
+    ck_assert(c < a || c >= a + 20 * MIB);
+    uint64_t held = reserved();
+    give(a); /* the last one: it goes at once */
+    ck_assert_uint_eq(reserved(), held - 20 * MIB);
+}
+END_TEST
+
+START_TEST(the_pools_help_each_other) {
+    alloc(512);        /* a small segment of 2 MiB */
+    alloc(62 * MIB);   /* all the rest */
+    alloc(200 * 1024); /* a large request, from the small segment */
+    uint64_t address;
+    while (try_alloc(arena, 64 * 1024, &address) == AC_OK) /* fill it up */
+        ;
+    while (try_alloc(arena, 512, &address) == AC_OK)
+        ;
+    ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_ALL].current, 0);
+}
+END_TEST
+
+START_TEST(small_requests_use_large_segments_at_the_end) {
+    uint64_t a = alloc(62 * MIB + 512); /* takes 64 MiB: no small segment fits beside it */
+    alloc(512);
+    ck_assert_uint_eq(reserved(), 64 * MIB);
+    give(a);
+}
+END_TEST
+
+START_TEST(memory_that_is_not_idle_does_not_help) {
+    uint64_t a = alloc(30 * MIB), b = alloc(30 * MIB), address;
+    give(a);
+    ck_assert_int_eq(try_alloc(arena, 40 * MIB, &address), AC_OOM);
+    give(b);
+    alloc(60 * MIB);
+}
+END_TEST
+
+/* The driver does not take a segment while a stream captures: it stays in the books. */
+START_TEST(a_refused_segment_stays_ours) {
+    bool fresh;
+    uint64_t a = alloc(10 * MIB), b = alloc(30 * MIB);
+    ck_assert_int_eq(ac_block_taint(b, &fresh), AC_OK);
+    give(a);
+    atomic_store(&context[0].capturing, true);
+    give(b);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
+    ck_assert_uint_eq(reserved(), 50 * MIB);
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    ck_assert_int_eq(stats.num_device_free, 0);
+    ck_assert_int_eq(stats.num_device_alloc, 2);
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(arena, 30 * MIB, &address), AC_BUSY);
+    ck_assert_uint_eq(alloc(10 * MIB), a); /* served from what was put back */
+    give(a);
+    atomic_store(&context[0].capturing, false);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 50 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+START_TEST(many_segments_go_at_once) {
+    enum { SEGMENTS = 200, EACH = 2048 / 64 };
+    static uint64_t block[SEGMENTS][EACH];
+    for (int i = 0; i < SEGMENTS; i++)
+        for (int k = 0; k < EACH; k++)
+            block[i][k] = alloc(64 * 1024);
+    for (int i = 0; i < SEGMENTS; i++)
+        for (int k = i % 2; k < EACH; k++) /* every second one keeps a block */
+            give(block[i][k]);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), SEGMENTS / 2 * 2 * MIB);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), SEGMENTS / 2 * 2 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_FREE], SEGMENTS / 2);
+    ck_assert_uint_eq(reserved(), SEGMENTS / 2 * 2 * MIB);
+}
+END_TEST
+
+/* --- contexts that end --- */
+
+START_TEST(a_context_takes_its_memory_along) {
+    alloc(3 * MIB);
+    uint64_t b = alloc(1000), c = alloc(5 * MIB);
+    submit(0);
+    give(b);
+    give(c);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 0);
+    ck_assert_int_eq(stats.num_device_free, 0);
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(arena, 512, &address), AC_FAILED);
+    ck_assert_int_eq(ac_arena_alloc(arena, 512, true, &address), AC_BUSY);
+    ck_assert_int_eq(ac_block_free(b), AC_NOT_OURS);
+}
+END_TEST
+
+/* The driver hands a dead context's addresses out again before the allocator hears of its end. */
+START_TEST(addresses_come_back_before_the_news) {
+    uint64_t a = alloc(10 * MIB), p = alloc(2 * MIB), q = alloc(30 * MIB), b;
+    submit(0);
+    give(p); /* pending in a segment that will be lost */
+    give(q); /* and in one that will not */
+    fake_context_kill(&context[0]);
+    ck_assert_int_eq(try_alloc(other, 20 * MIB, &b), AC_OK);
+    ck_assert_uint_eq(a, b);
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    ck_assert_uint_eq(arena->pending[0].bytes, 30 * MIB);
+    ac_arena_drop(arena);
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(b + 7, &info), AC_OK);
+    ck_assert_ptr_eq(info.arena, other);
+    ck_assert(info.allocated);
+    give(b);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, true), 20 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* A context that ends while the device is giving memory to it. */
+static uint64_t drop_meanwhile(void) {
+    if (device.used && !arena->dead)
+        ac_arena_drop(arena);
+    return 0;
+}
+
+START_TEST(memory_for_an_ended_context_goes_back) {
+    static ac_device_ops_t ops;
+    static fake_context_t late;
+    uint64_t address;
+    ops = fake_ops;
+    ops.now_ns = drop_meanwhile;
+    fake_context_init(&late, &device);
+    arena = ac_arena_create(allocator, &ops, &late);
+    ck_assert_int_eq(try_alloc(arena, 3 * MIB, &address), AC_FAILED);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* --- two threads at the same step --- */
+
+static struct {
+    ac_arena_t *arena;
+    uint64_t bytes, address;
+    fake_kind_t at; /* start when the first thread is inside of this call */
+    pthread_t thread;
+    _Atomic bool started, done;
+    _Atomic int status;
+    unsigned enough; /* go on when the second thread has asked the device so often */
+} second;
+
+static void *second_thread(void *arg) {
+    (void)arg;
+    atomic_store(&second.status, try_alloc(second.arena, second.bytes, &second.address));
+    atomic_store(&second.done, true);
+    return NULL;
+}
+
+static int64_t retries(void) {
+    ac_device_stats_t now;
+    ac_allocator_stats(allocator, &now);
+    return now.num_alloc_retries;
+}
+
+static unsigned asked(void) {
+    pthread_mutex_lock(&device.lock);
+    unsigned n = device.calls[FAKE_SEGMENT_ALLOC];
+    pthread_mutex_unlock(&device.lock);
+    return n;
+}
+
+/* In the first thread, inside of its device call: the second one runs as far as it can. */
+static void meanwhile(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != second.at || atomic_exchange(&second.started, true))
+        return;
+    unsigned before = asked();
+    ck_assert_int_eq(pthread_create(&second.thread, NULL, second_thread, NULL), 0);
+    while (!atomic_load(&second.done) && (retries() == 0 || asked() < before + second.enough))
+        sched_yield();
+}
+
+START_TEST(memory_on_its_way_back_is_waited_for) {
+    uint64_t a = alloc(60 * MIB);
+    give(a);
+    second.arena = other;
+    second.bytes = 40 * MIB;
+    second.at = FAKE_SEGMENT_FREE;
+    second.enough = 1;
+    device.before = meanwhile;
+    ac_allocator_trim(allocator, false); /* in no book any more, and not yet the driver's */
+    ck_assert(atomic_load(&second.started));
+    pthread_join(second.thread, NULL);
+    ck_assert_int_eq(atomic_load(&second.status), AC_OK);
+    ck_assert_int_eq(stats.num_ooms, 0);
+}
+END_TEST
+
+START_TEST(the_limit_holds_for_two) {
+    settings.limit = 60 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    second.arena = arena;
+    second.bytes = 2 * MIB;
+    second.at = FAKE_SEGMENT_ALLOC;
+    device.before = meanwhile;
+    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all there is */
+    pthread_join(second.thread, NULL);
+    ck_assert_uint_le(reserved(), 60 * MIB);
+    ck_assert_int_eq(atomic_load(&second.status), AC_OOM);
+    give(a);
+}
+END_TEST
+
+/* --- host memory --- */
+
+START_TEST(host_memory_runs_short) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer itself needs the address space */
+#endif
+    enum { MANY = 40000 };
+    uint64_t *address = calloc(MANY, sizeof *address);
+    struct rlimit all, none;
+    give(alloc(512));
+    getrlimit(RLIMIT_AS, &all);
+    none = all;
+    none.rlim_cur = 4096; /* not one page more */
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+    unsigned n = 0;
+    ac_status_t status;
+    while ((status = try_alloc(arena, n % 3 ? 512 : 100 * 1024, &address[n])) == AC_OK)
+        ck_assert_uint_lt(++n, MANY);
+    int failed = ac_allocator_check(allocator, NULL);
+    setrlimit(RLIMIT_AS, &all);
+    ck_assert_int_eq(status, AC_FAILED); /* the caller goes to the driver */
+    ck_assert_int_eq(failed, 0);
+    reserved(); /* nothing was kept from the device */
+    for (unsigned i = 0; i < n; i++)
+        give(address[i]);
+    alloc(20 * MIB); /* and on it goes */
+    free(address);
+}
+END_TEST
+
+START_TEST(an_arena_needs_a_line) {
+    static fake_context_t many[AC_FENCE_LINES];
+    unsigned n = 0;
+    for (; n < AC_FENCE_LINES; n++) {
+        fake_context_init(&many[n], &device);
+        if (!ac_arena_create(allocator, &fake_ops, &many[n]))
+            break;
+    }
+    ck_assert_uint_eq(n, AC_FENCE_LINES - 2);
+    fake_context_kill(&context[1]);
+    ac_arena_drop(other);
+    ck_assert_ptr_nonnull(ac_arena_create(allocator, &fake_ops, &many[n]));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("allocator");
+    TCase *large = tcase_create("large"), *tight = tcase_create("tight");
+    tcase_add_checked_fixture(large, begin_large, end);
+    tcase_add_checked_fixture(tight, begin_tight, end);
+    tcase_add_test(large, reuse_without_device_calls);
+    tcase_add_test(large, work_keeps_memory_from_reuse);
+    tcase_add_test(large, a_block_born_after_the_work_is_ready);
+    tcase_add_test(large, growth_waits_beyond_the_budget);
+    tcase_add_test(large, a_recent_block_serves_its_very_size);
+    tcase_add_test(large, recent_blocks_are_free_memory);
+    tcase_add_test(large, pending_and_shared_blocks_are_not_kept);
+    tcase_add_test(large, one_segment_for_several_requests);
+    tcase_add_test(large, contexts_do_not_share_blocks);
+    tcase_add_test(large, addresses_that_are_not_allocated);
+    tcase_add_test(large, senseless_sizes);
+    tcase_add_test(large, block_information);
+    tcase_add_test(large, segments_have_the_sizes_of_the_policy);
+    tcase_add_test(large, segments_grow_with_what_is_reserved);
+    tcase_add_test(large, idle_segments_go_before_growing_past_the_budget);
+    tcase_add_test(large, oversize_blocks_stay_whole);
+    tcase_add_test(large, a_request_close_to_max_split_size);
+    tcase_add_test(large, a_slack_smaller_than_a_page);
+    tcase_add_test(large, divisions_round_exactly);
+    tcase_add_test(large, divisions_by_size);
+    tcase_add_test(large, the_limit_holds);
+    tcase_add_test(large, garbage_goes_above_the_threshold);
+    tcase_add_test(large, no_garbage_below_the_threshold);
+    tcase_add_test(large, many_segments_go_at_once);
+    tcase_add_test(large, host_memory_runs_short);
+    tcase_add_test(tight, idle_memory_of_all_contexts_is_given_back);
+    tcase_add_test(tight, tainted_memory_counts_as_given_back);
+    tcase_add_test(tight, a_tainted_segment_serves_no_other);
+    tcase_add_test(tight, the_pools_help_each_other);
+    tcase_add_test(tight, small_requests_use_large_segments_at_the_end);
+    tcase_add_test(tight, memory_that_is_not_idle_does_not_help);
+    tcase_add_test(tight, a_refused_segment_stays_ours);
+    tcase_add_test(tight, a_context_takes_its_memory_along);
+    tcase_add_test(tight, addresses_come_back_before_the_news);
+    tcase_add_test(tight, memory_for_an_ended_context_goes_back);
+    tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
+    tcase_add_test(tight, the_limit_holds_for_two);
+    tcase_add_test(tight, an_arena_needs_a_line);
+    suite_add_tcase(suite, large);
+    suite_add_tcase(suite, tight);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,398 @@
+/* Fence lines: when a free may be reused, and what is asked of the device for it. */
+#include <check.h>
+
+#include "allocator/fence.h"
+#include "fake_device.h"
+
+static fake_device_t device;
+static fake_context_t context[2];
+static ac_fence_line_t line[2];
+
+static void begin(void) {
+    fake_device_init(&device, (uint64_t)1 << 30);
+    for (int i = 0; i < 2; i++) {
+        fake_context_init(&context[i], &device);
+        ck_assert(ac_fence_line_open(&line[i], &fake_ops, &context[i]));
+    }
+}
+
+static void submit(int i) {
+    fake_submit(&context[i]);
+    ac_fence_submitted(&line[i]);
+}
+
+static uint64_t target(int i) {
+    bool all;
+    return ac_fence_target(&line[i], &all);
+}
+
+START_TEST(untouched_without_work) {
+    uint64_t born = ac_fence_now();
+    ck_assert(ac_fence_untouched(&line[0], born));
+    submit(1); /* another context's work does not count */
+    ck_assert(ac_fence_untouched(&line[0], born));
+    submit(0);
+    ck_assert(!ac_fence_untouched(&line[0], born));
+    ck_assert(ac_fence_untouched(&line[0], ac_fence_now()));
+    atomic_store(&ac_fence_crossed, true);
+    ck_assert(!ac_fence_untouched(&line[0], born));
+    born = ac_fence_now();
+    submit(1); /* now it does */
+    ck_assert(!ac_fence_untouched(&line[0], born));
+}
+END_TEST
+
+START_TEST(reached_after_completion_only) {
+    submit(0);
+    uint64_t t = target(0);
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
+    ck_assert(!ac_fence_poll(&line[0], false)); /* nothing recorded yet */
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_RECORD], 1); /* one fence covers it */
+    ck_assert(!ac_fence_poll(&line[0], false));
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], false));
+    ck_assert_uint_eq(device.live_fences, 0);
+    submit(0); /* a later free waits again */
+    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+START_TEST(a_fence_covers_no_later_work) {
+    submit(0);
+    ac_fence_close(&line[0], false);
+    submit(0);
+    uint64_t second = target(0);
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_uint_gt(second, ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+START_TEST(wait_completes_no_more_than_needed) {
+    submit(0);
+    uint64_t first = target(0);
+    ac_fence_close(&line[0], false);
+    submit(0);
+    ac_fence_close(&line[0], false);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, first), AC_OK);
+    ck_assert_uint_eq(atomic_load(&context[0].completed), 1);
+    ck_assert_uint_le(first, ac_fence_reached(&line[0], false));
+    ck_assert_uint_eq(device.live_fences, 1);
+}
+END_TEST
+
+START_TEST(wait_records_what_is_missing) {
+    submit(0);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
+    ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+START_TEST(wait_synchronises_where_nothing_can_be_recorded) {
+    device.no_fences = true;
+    submit(0);
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_UNSUPPORTED);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 1);
+    ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+START_TEST(all_lines_count_once_crossed) {
+    bool all;
+    atomic_store(&ac_fence_crossed, true);
+    submit(0);
+    submit(1);
+    uint64_t t = ac_fence_target(&line[0], &all);
+    ck_assert(all);
+    ck_assert_int_eq(ac_fence_close(&line[0], true), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_RECORD], 2);
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], true));
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], true));
+    fake_complete(&context[1], 1);
+    ck_assert(ac_fence_poll(&line[0], true));
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+}
+END_TEST
+
+START_TEST(an_idle_line_holds_nobody_up) {
+    atomic_store(&ac_fence_crossed, true);
+    bool all;
+    submit(1);
+    uint64_t t = ac_fence_target(&line[0], &all);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 1); /* line 0 never had work */
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+}
+END_TEST
+
+START_TEST(a_closed_line_holds_nobody_up) {
+    atomic_store(&ac_fence_crossed, true);
+    bool all;
+    submit(1);
+    uint64_t t = ac_fence_target(&line[0], &all);
+    ac_fence_close(&line[0], true);
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], true));
+    fake_context_kill(&context[1]);
+    ac_fence_line_close(&line[1]);
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ck_assert_uint_eq(device.live_fences, 0); /* the device's records went too */
+}
+END_TEST
+
+/* Whoever still holds the line of a context that ended must not touch the next context. */
+START_TEST(a_closed_line_is_out_of_reach) {
+    static ac_fence_line_t next;
+    static fake_context_t another;
+    submit(0);
+    fake_context_kill(&context[0]);
+    ac_fence_line_close(&line[0]);
+    fake_context_init(&another, &device);
+    ck_assert(ac_fence_line_open(&next, &fake_ops, &another));
+    fake_submit(&another);
+    ac_fence_submitted(&next);
+    unsigned calls = device.total_calls;
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, ac_fence_now()), AC_OK);
+    ck_assert_uint_eq(device.total_calls, calls);
+    ac_fence_synced(&line[0], ac_fence_now());
+    ck_assert(!atomic_load(&next.broken));
+    ck_assert_uint_gt(target(0), 0);
+    bool all;
+    ck_assert_uint_gt(ac_fence_target(&next, &all), ac_fence_reached(&next, false));
+}
+END_TEST
+
+/* A fence taken out of the ring for a query comes back after its context has gone. */
+static void close_line_0(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != FAKE_QUERY || !atomic_load(&line[0].live))
+        return;
+    fake_context_kill(&context[0]);
+    device.fail_at = device.total_calls + 1; /* so the query itself still answers "not yet" */
+    device.fail_with[FAKE_QUERY] = AC_BUSY;
+    ac_fence_line_close(&line[0]);
+}
+
+START_TEST(a_late_fence_is_released) {
+    submit(0);
+    ac_fence_close(&line[0], false);
+    device.before = close_line_0;
+    ac_fence_poll(&line[0], false);
+    ck_assert_uint_eq(device.live_fences, 0);
+    ck_assert_uint_eq(line[0].count, 0);
+    ck_assert_ptr_null(device.wrong);
+}
+END_TEST
+
+START_TEST(a_synchronisation_retires) {
+    submit(0);
+    ac_fence_close(&line[0], false);
+    uint64_t clock = ac_fence_now();
+    submit(0); /* while the program synchronises */
+    ac_fence_close(&line[0], false);
+    uint64_t second = target(0);
+    submit(0);
+    fake_complete(&context[0], 1);
+    ac_fence_synced(&line[0], clock);
+    ck_assert_uint_eq(device.live_fences, 1);
+    ck_assert_uint_eq(ac_fence_reached(&line[0], false), clock);
+    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+    ac_fence_synced(&line[0], clock - 1); /* late news change nothing */
+    ck_assert_uint_eq(ac_fence_reached(&line[0], false), clock);
+    fake_complete(&context[0], 2); /* the later fence is still what it was */
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_uint_eq(ac_fence_reached(&line[0], false), second);
+    ck_assert_uint_gt(target(0), second);
+}
+END_TEST
+
+START_TEST(a_full_ring_loses_nobody) {
+    uint64_t t[3 * AC_FENCE_RING];
+    for (unsigned i = 0; i < 3 * AC_FENCE_RING; i++) {
+        submit(0);
+        t[i] = target(0);
+        ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+        ck_assert_int_eq(ac_fence_check(&line[0]), 0);
+    }
+    ck_assert_uint_eq(device.live_fences, AC_FENCE_RING);
+    for (unsigned done = 1; done <= 3 * AC_FENCE_RING; done++) {
+        fake_complete(&context[0], done);
+        ac_fence_poll(&line[0], false);
+        ck_assert_int_eq(ac_fence_check(&line[0]), 0);
+        /* Never early; the oldest at once, and all in the end. */
+        for (unsigned i = done; i < 3 * AC_FENCE_RING; i++)
+            ck_assert_uint_gt(t[i], ac_fence_reached(&line[0], false));
+        ck_assert_uint_le(t[0], ac_fence_reached(&line[0], false));
+    }
+    ck_assert_uint_le(t[3 * AC_FENCE_RING - 1], ac_fence_reached(&line[0], false));
+    ck_assert_uint_eq(device.live_fences, 0);
+}
+END_TEST
+
+START_TEST(capture_defers) {
+    submit(0);
+    ac_fence_close(&line[0], false);
+    submit(0);
+    atomic_store(&context[0].capturing, true);
+    fake_complete(&context[0], 2);
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_BUSY);
+    ck_assert(atomic_load(&line[0].open)); /* tried again at a later submission */
+    ck_assert(!ac_fence_poll(&line[0], false));
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_BUSY);
+    atomic_store(&context[0].capturing, false);
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_uint_eq(device.live_fences, 0);
+}
+END_TEST
+
+START_TEST(a_broken_context_never_gets_ready) {
+    submit(0);
+    device.fail_at = 1;
+    device.fail_with[FAKE_RECORD] = AC_FAILED;
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_FAILED);
+    ck_assert(atomic_load(&line[0].broken));
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_FAILED);
+    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+START_TEST(unseen_work_counts_everywhere) {
+    bool all;
+    atomic_store(&ac_fence_uncounted, true);
+    ck_assert(!ac_fence_untouched(&line[0], ac_fence_now()));
+    uint64_t t = ac_fence_target(&line[0], &all);
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
+    atomic_store(&ac_fence_crossed, true);
+    fake_submit(&context[1]); /* nobody counts this */
+    t = ac_fence_target(&line[0], &all);
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
+    ck_assert_int_eq(ac_fence_wait(&line[0], all, t), AC_OK);
+    ck_assert_uint_eq(atomic_load(&context[1].completed), 1);
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], all));
+}
+END_TEST
+
+START_TEST(want_opens_the_lines_that_count) {
+    ac_fence_want(&line[0], false);
+    ck_assert(atomic_load(&line[0].open) && !atomic_load(&line[1].open));
+    ac_fence_want(&line[0], true);
+    ck_assert(atomic_load(&line[1].open));
+    ac_fence_close(&line[0], true);
+    ck_assert(!atomic_load(&line[0].open) && !atomic_load(&line[1].open));
+}
+END_TEST
+
+/* A submission that has not returned: its work may run, and a fence recorded before it was given
+ * to the driver does not cover it. */
+START_TEST(work_inside_a_call_counts) {
+    uint64_t born = ac_fence_now();
+    ac_fence_enter(&line[0]);
+    ck_assert(!ac_fence_untouched(&line[0], born));
+    ac_fence_close(&line[0], false); /* records: nobody knows how far the call has come */
+    ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
+    fake_submit(&context[0]); /* only now it reaches the device */
+    uint64_t t = target(0);
+    ck_assert(ac_fence_poll(&line[0], false)); /* the fence from before it */
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
+    ac_fence_close(&line[0], false);
+    ck_assert(!ac_fence_poll(&line[0], false));
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], false));
+    ac_fence_leave(&line[0]);
+    ck_assert(!ac_fence_untouched(&line[0], born));
+    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+}
+END_TEST
+
+/* Waiting while another thread is inside a call of its own ends. */
+START_TEST(wait_beside_a_call_ends) {
+    atomic_store(&ac_fence_crossed, true);
+    submit(0);
+    uint64_t t = target(0);
+    ac_fence_enter(&line[1]);
+    fake_complete(&context[0], 1);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+}
+END_TEST
+
+/* Frees do not wait for work that another context is given later. */
+START_TEST(later_work_elsewhere_holds_nobody_up) {
+    atomic_store(&ac_fence_crossed, true);
+    submit(0);
+    uint64_t t = target(0);
+    ck_assert_int_eq(ac_fence_close(&line[0], true), AC_OK);
+    submit(1);
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], true));
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+}
+END_TEST
+
+/* The work of a broken context is dead: the others go on. */
+START_TEST(a_broken_context_holds_nobody_else_up) {
+    atomic_store(&ac_fence_crossed, true);
+    submit(0);
+    submit(1);
+    uint64_t t = target(0);
+    atomic_store(&line[1].broken, true);
+    fake_complete(&context[0], 1);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+}
+END_TEST
+
+START_TEST(lines_run_out_and_come_back) {
+    static ac_fence_line_t many[AC_FENCE_LINES];
+    unsigned n = 0;
+    while (n < AC_FENCE_LINES && ac_fence_line_open(&many[n], &fake_ops, &context[0]))
+        n++;
+    ck_assert_uint_eq(n, AC_FENCE_LINES - 2);
+    ac_fence_line_close(&many[0]);
+    ck_assert(ac_fence_line_open(&many[n], &fake_ops, &context[0]));
+    ck_assert(!ac_fence_line_open(&many[n + 1], &fake_ops, &context[0]));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("fence");
+    TCase *tests = tcase_create("fence");
+    tcase_add_checked_fixture(tests, begin, NULL);
+    tcase_add_test(tests, untouched_without_work);
+    tcase_add_test(tests, reached_after_completion_only);
+    tcase_add_test(tests, a_fence_covers_no_later_work);
+    tcase_add_test(tests, wait_completes_no_more_than_needed);
+    tcase_add_test(tests, wait_records_what_is_missing);
+    tcase_add_test(tests, wait_synchronises_where_nothing_can_be_recorded);
+    tcase_add_test(tests, all_lines_count_once_crossed);
+    tcase_add_test(tests, an_idle_line_holds_nobody_up);
+    tcase_add_test(tests, a_closed_line_holds_nobody_up);
+    tcase_add_test(tests, a_closed_line_is_out_of_reach);
+    tcase_add_test(tests, a_late_fence_is_released);
+    tcase_add_test(tests, a_synchronisation_retires);
+    tcase_add_test(tests, a_full_ring_loses_nobody);
+    tcase_add_test(tests, capture_defers);
+    tcase_add_test(tests, a_broken_context_never_gets_ready);
+    tcase_add_test(tests, unseen_work_counts_everywhere);
+    tcase_add_test(tests, want_opens_the_lines_that_count);
+    tcase_add_test(tests, work_inside_a_call_counts);
+    tcase_add_test(tests, wait_beside_a_call_ends);
+    tcase_add_test(tests, later_work_elsewhere_holds_nobody_up);
+    tcase_add_test(tests, a_broken_context_holds_nobody_else_up);
+    tcase_add_test(tests, lines_run_out_and_come_back);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

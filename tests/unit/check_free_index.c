@@ -1,0 +1,126 @@
+/* The free index against a plain list: what it finds fits, is near the best, and is never
+ * missed. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/block.h"
+
+enum { BLOCKS = 600 };
+static ac_free_index_t free_blocks;
+static ac_block_t block[BLOCKS];
+static bool inside[BLOCKS];
+static uint64_t state = 88172645463325252u;
+
+static uint64_t draw(uint64_t below) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+}
+
+START_TEST(bins_grow_with_the_size) {
+    unsigned last = ac_free_index_bin(AC_GRANULE);
+    ck_assert_uint_gt(last, 0);
+    for (uint64_t size = AC_GRANULE; size < (uint64_t)1 << 50;
+         size += (size / 64 / AC_GRANULE + 1) * AC_GRANULE) {
+        unsigned bin = ac_free_index_bin(size);
+        ck_assert_uint_ge(bin, last);
+        ck_assert_uint_lt(bin, AC_BINS - 1); /* the bin without bound is for what cannot come */
+        last = bin;
+    }
+    for (uint64_t power = (uint64_t)16 * AC_GRANULE; power < (uint64_t)1 << 49; power *= 2)
+        ck_assert_uint_eq(ac_free_index_bin(2 * power) - ac_free_index_bin(power), 16);
+    ck_assert_uint_eq(ac_free_index_bin((uint64_t)1 << 62), AC_BINS - 1);
+}
+END_TEST
+
+static ac_block_t *best(const ac_fit_t *fit) {
+    ac_block_t *found = NULL;
+    for (int i = 0; i < BLOCKS; i++)
+        if (inside[i] && block[i].size >= fit->size && block[i].size >= fit->least &&
+            block[i].size < fit->below && (!found || block[i].size < found->size))
+            found = &block[i];
+    return found;
+}
+
+START_TEST(finds_what_fits) {
+    for (unsigned step = 0; step < 200000; step++) {
+        unsigned i = (unsigned)draw(BLOCKS);
+        if (inside[i]) {
+            ac_free_index_remove(&free_blocks, &block[i]);
+        } else {
+            block[i].size = (1 + draw((uint64_t)1 << (1 + draw(20)))) * AC_GRANULE;
+            ac_free_index_insert(&free_blocks, &block[i]);
+        }
+        inside[i] = !inside[i];
+
+        ac_fit_t fit = {(1 + draw((uint64_t)1 << (1 + draw(20)))) * AC_GRANULE, 0, UINT64_MAX};
+        if (draw(4) == 0)
+            fit.below = fit.size + draw(fit.size) + 1;
+        if (draw(8) == 0)
+            fit.least = fit.size + draw(fit.size);
+        ac_block_t *exact = best(&fit);
+        ac_block_t *found = ac_free_index_find(&free_blocks, &fit, true);
+        ck_assert((exact == NULL) == (found == NULL)); /* nothing that fits is missed */
+        if (found) {
+            ck_assert(found->size >= fit.size && found->size >= fit.least &&
+                      found->size < fit.below);
+            ck_assert_uint_eq(found->size, exact->size); /* the whole bin was looked at */
+        }
+        found = ac_free_index_find(&free_blocks, &fit, false);
+        if (found) {
+            ck_assert(found->size >= fit.size && found->size >= fit.least &&
+                      found->size < fit.below);
+            uint64_t from = fit.size > fit.least ? fit.size : fit.least;
+            if (ac_free_index_bin(exact->size) >
+                ac_free_index_bin(from)) /* not a miss of the scan */
+                ck_assert_uint_eq(ac_free_index_bin(found->size), ac_free_index_bin(exact->size));
+        }
+        if (!found && fit.below == UINT64_MAX && exact) /* only a long own bin may hide it */
+            ck_assert_uint_eq(ac_free_index_bin(exact->size),
+                              ac_free_index_bin(fit.size > fit.least ? fit.size : fit.least));
+    }
+}
+END_TEST
+
+START_TEST(an_exact_fit_wins) {
+    static const uint64_t sizes[] = {70, 65, 64, 66, 71};
+    for (int i = 0; i < 5; i++) {
+        block[i].size = sizes[i] * AC_GRANULE;
+        ac_free_index_insert(&free_blocks, &block[i]);
+    }
+    ac_fit_t fit = {64 * AC_GRANULE, 0, UINT64_MAX};
+    ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, false), &block[2]);
+    fit.size = 65 * AC_GRANULE;
+    ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, false), &block[1]);
+    fit.size = 72 * AC_GRANULE;
+    ck_assert_ptr_null(ac_free_index_find(&free_blocks, &fit, true));
+}
+END_TEST
+
+START_TEST(the_scan_is_bounded) {
+    for (int i = 0; i < 40; i++) { /* all in one bin; the fitting one is the oldest */
+        block[i].size = (i == 0 ? 1055 : 1024) * AC_GRANULE;
+        ac_free_index_insert(&free_blocks, &block[i]);
+    }
+    ac_fit_t fit = {1050 * AC_GRANULE, 0, UINT64_MAX};
+    ck_assert_ptr_null(ac_free_index_find(&free_blocks, &fit, false));
+    ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, true), &block[0]);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("free_index");
+    TCase *tests = tcase_create("free_index");
+    tcase_add_test(tests, bins_grow_with_the_size);
+    tcase_add_test(tests, finds_what_fits);
+    tcase_add_test(tests, an_exact_fit_wins);
+    tcase_add_test(tests, the_scan_is_bounded);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,504 @@
+/* The live page: one address for life, nothing lost by SIGKILL, nothing inherited by fork,
+ * and no failure of the folder that hurts the process.  Check runs each test in a process of its
+ * own, so each starts with the page as the loader made it. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "observe/live.h"
+#include "observe/log.h"
+
+static const char *const hooks[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cudaMalloc"};
+enum { HOOKS = sizeof hooks / sizeof *hooks };
+static char dir[64];
+static char error[512];
+static bool alive;
+
+static void enter_dir(void) {
+    strcpy(dir, "/tmp/accelcache-live-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("ACCEL_LIVE_DIR", dir, 1);
+}
+
+static void leave_dir(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static const char *page_name(int pid) {
+    static char name[128];
+    snprintf(name, sizeof name, "%s/accelcache-%u-%d", dir, (unsigned)geteuid(), pid);
+    return name;
+}
+
+static bool exists(const char *name) {
+    struct stat st;
+    return lstat(name, &st) == 0;
+}
+
+static void count(ac_live_row_t *row, unsigned counter, uint64_t n) {
+    row->counter[counter] += n;
+}
+
+static int wait_for(pid_t child) {
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    return status;
+}
+
+START_TEST(counts_before_and_after_opening) {
+    bool shared;
+    const ac_live_t *address = ac_live;
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    ck_assert(!shared);
+    count(row, AC_COUNT_lookups, 3);
+    ac_live_warn("said early");
+    ck_assert_int_eq(ac_live_open("fence:ctx", hooks, HOOKS), 0);
+    ck_assert_ptr_eq(address, ac_live);
+    count(row, AC_COUNT_lookups, 4);
+    count(row, AC_COUNT_HOOKS + 2, 1);
+
+    const ac_live_t *page = ac_live_map(getpid(), &alive, error, sizeof error);
+    ck_assert_msg(page != NULL, "%s", error);
+    ck_assert(alive && page != ac_live);
+    ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_lookups), 7);
+    ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_HOOKS + 2), 1);
+    ck_assert_str_eq(page->warning[0], "said early");
+    ck_assert_str_eq(page->conf, "fence:ctx");
+    ck_assert_uint_eq(page->hook_count, HOOKS);
+    ck_assert_str_eq(page->hook_name[1], "cuMemFree_v2");
+    ck_assert_int_eq(page->pid, getpid());
+    ck_assert_int_eq(page->ppid, getppid());
+    ck_assert_uint_ne(page->start_ticks, 0);
+    ck_assert_ptr_nonnull(strstr(page->exe, program_invocation_short_name));
+    ck_assert_ptr_nonnull(strstr(page->argv, program_invocation_short_name));
+    ck_assert_int_gt(page->start_time_ns, 1700000000000000000);
+    ck_assert_uint_eq(page->state, AC_LIVE_RUNNING);
+    ac_live_set_conf("fence:sync");
+    ck_assert_str_eq(page->conf, "fence:sync");
+
+    struct stat st;
+    ck_assert_int_eq(stat(page_name(getpid()), &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+    ck_assert_msg((size_t)st.st_blocks * 512 >= sizeof *page, "space is not reserved");
+    ck_assert_int_eq(ac_live_collect(getpid()), EBUSY);
+    ac_live_close();
+    ck_assert(!exists(page_name(getpid())));
+    ck_assert_uint_eq(page->state, AC_LIVE_EXITED);
+    count(row, AC_COUNT_lookups, 1); /* a thread that outlives exit must not crash */
+    ac_live_unmap(page);
+    ck_assert_ptr_null(ac_live_map(getpid(), &alive, error, sizeof error));
+    ck_assert_ptr_nonnull(strstr(error, "no live page"));
+}
+END_TEST
+
+START_TEST(long_texts_are_cut) {
+    static char text[AC_LIVE_CONF + 100], name[AC_LIVE_NAME + 10];
+    const char *names[1] = {name};
+    memset(text, 'c', sizeof text - 1);
+    memset(name, 'n', sizeof name - 1);
+    ck_assert_int_eq(ac_live_open(text, names, 1), 0);
+    ck_assert_uint_eq(strlen(ac_live->conf), AC_LIVE_CONF - 1);
+    ck_assert_uint_eq(strlen(ac_live->hook_name[0]), AC_LIVE_NAME - 1);
+    ac_live_close();
+}
+END_TEST
+
+START_TEST(survives_sigkill) {
+    int ready[2];
+    char byte;
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool shared;
+        if (ac_live_open(NULL, hooks, HOOKS) != 0)
+            _exit(1);
+        count(ac_live_row_take(&shared), AC_COUNT_submissions, 41);
+        ac_live->device[0].used = 1;
+        ac_live->device[0].stats.num_ooms = 5;
+        count(ac_live_row_take(&shared), AC_COUNT_submissions, 1);
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(1);
+    }
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    ck_assert_int_eq(ac_live_collect(child), EBUSY);
+    kill(child, SIGKILL);
+    siginfo_t info;
+    ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    const ac_live_t *page = ac_live_map(child, &alive, error, sizeof error);
+    ck_assert_msg(page != NULL, "%s", error);
+    ck_assert_msg(!alive, "a zombie is dead");
+    ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_submissions), 42);
+    ck_assert_int_eq(page->device[0].stats.num_ooms, 5);
+    ck_assert_uint_eq(page->state, AC_LIVE_RUNNING);
+    ac_live_unmap(page);
+    ck_assert(WIFSIGNALED(wait_for(child)));
+    ck_assert_int_eq(ac_live_collect(child), 0);
+    ck_assert(!exists(page_name(child)));
+    ck_assert_int_eq(ac_live_collect(child), ENOENT);
+}
+END_TEST
+
+START_TEST(fork_child_is_apart) {
+    bool shared;
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+    count(row, AC_COUNT_submissions, 10);
+    pid_t child = fork();
+    if (child == 0) {
+        ac_live_fork_child();
+        if (ac_live_sum(ac_live, AC_COUNT_submissions) != 0 || ac_live->pid != 0)
+            _exit(1);
+        count(row, AC_COUNT_submissions, 7); /* the forking thread keeps its row */
+        ac_live_row_t *other = ac_live_row_take(&shared);
+        if (other == row || shared)
+            _exit(2);
+        ac_live_close(); /* not the child's to remove */
+        if (!exists(page_name(getppid())))
+            _exit(3);
+        if (ac_live_open("", hooks, HOOKS) != 0 || !exists(page_name(getpid())))
+            _exit(4);
+        const ac_live_t *page = ac_live_map(getpid(), &alive, error, sizeof error);
+        if (!page || !alive || ac_live_sum(page, AC_COUNT_submissions) != 7)
+            _exit(5);
+        ac_live_close();
+        _exit(exists(page_name(getpid())) ? 6 : 0);
+    }
+    ck_assert_int_eq(wait_for(child), 0);
+    ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_submissions), 10);
+    ck_assert(exists(page_name(getpid())));
+    /* without ac_live_fork_child a child still does not remove the file */
+    child = fork();
+    if (child == 0) {
+        ac_live_close();
+        _exit(0);
+    }
+    ck_assert_int_eq(wait_for(child), 0);
+    ck_assert(exists(page_name(getpid())));
+    ck_assert_uint_eq(ac_live->state, AC_LIVE_RUNNING);
+    ac_live_close();
+}
+END_TEST
+
+START_TEST(fork_child_of_a_private_page) {
+    bool shared;
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    count(row, AC_COUNT_lookups, 3);
+    pid_t child = fork();
+    if (child == 0) {
+        ac_live_fork_child();
+        _exit(ac_live_sum(ac_live, AC_COUNT_lookups) != 0);
+    }
+    ck_assert_int_eq(wait_for(child), 0);
+    ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_lookups), 3);
+}
+END_TEST
+
+START_TEST(stale_files_are_replaced) {
+    const char *name = page_name(getpid());
+    FILE *old = fopen(name, "w");
+    fputs("left by another process", old);
+    fclose(old);
+    ck_assert_ptr_null(ac_live_map(getpid(), &alive, error, sizeof error));
+    ck_assert_ptr_nonnull(strstr(error, "another version"));
+    ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+    const ac_live_t *page = ac_live_map(getpid(), &alive, error, sizeof error);
+    ck_assert_msg(page && alive, "%s", error);
+    ac_live_unmap(page);
+    /* a later page of the same name is not ours to remove */
+    ck_assert_int_eq(unlink(name), 0);
+    fclose(fopen(name, "w"));
+    ac_live_close();
+    ck_assert(exists(name));
+}
+END_TEST
+
+START_TEST(reused_pid_is_dead) {
+    ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+    ac_live->start_ticks++;
+    const ac_live_t *page = ac_live_map(getpid(), &alive, error, sizeof error);
+    ck_assert(page && !alive);
+    ac_live_unmap(page);
+    page = NULL;
+    ac_live->size--;
+    ck_assert_ptr_null(ac_live_map(getpid(), &alive, error, sizeof error));
+    ac_live->size++;
+    ck_assert_int_eq(ac_live_collect(getpid()), 0);
+    ac_live_close();
+}
+END_TEST
+
+/* Opening fails with `expected`; everything goes on in private memory. */
+static void open_fails(int expected) {
+    bool shared;
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    count(row, AC_COUNT_lookups, 2);
+    ck_assert_int_eq(ac_live_open("dump:none", hooks, HOOKS), expected);
+    count(row, AC_COUNT_lookups, 2);
+    ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_lookups), 4);
+    ck_assert_int_eq(ac_live->pid, getpid());
+    ck_assert_str_eq(ac_live->conf, "dump:none");
+    ac_live_close();
+}
+
+START_TEST(link_in_the_way) {
+    char target[128];
+    snprintf(target, sizeof target, "%s/target", dir);
+    fclose(fopen(target, "w"));
+    ck_assert_int_eq(symlink(target, page_name(getpid())), 0);
+    open_fails(EEXIST);
+    struct stat st;
+    ck_assert_int_eq(stat(target, &st), 0);
+    ck_assert_int_eq(st.st_size, 0);
+    ck_assert(exists(page_name(getpid())));
+}
+END_TEST
+
+START_TEST(missing_folder) {
+    setenv("ACCEL_LIVE_DIR", "/nonexistent/folder", 1);
+    open_fails(ENOENT);
+    ck_assert_int_eq(ac_live_each(NULL, NULL), 0);
+}
+END_TEST
+
+START_TEST(file_size_limit_sends_no_signal) {
+    struct rlimit limit = {4096, 4096};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    /* SIGXFSZ has its default action: it would kill this process now or at the end */
+    open_fails(EFBIG);
+    sigset_t pending;
+    sigpending(&pending);
+    ck_assert_int_eq(sigismember(&pending, SIGXFSZ), 0);
+    sigset_t mask;
+    pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    ck_assert_int_eq(sigismember(&mask, SIGXFSZ), 0);
+    ck_assert(!exists(page_name(getpid())));
+}
+END_TEST
+
+/* Needs root, or a kernel that lets users mount in a namespace of their own. */
+START_TEST(full_file_system) {
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", dir, "tmpfs", 0, "size=64k") != 0) {
+        fprintf(stderr, "full_file_system: may not mount, not tested\n");
+        return;
+    }
+    open_fails(ENOSPC);
+    ck_assert(!exists(page_name(getpid())));
+    ck_assert_int_eq(umount(dir), 0);
+}
+END_TEST
+
+static void visited(int pid, void *arg) {
+    int *sum = arg;
+    *sum += pid;
+}
+
+START_TEST(each_visits_this_users_pages) {
+    static const int pids[] = {17, 400000};
+    char name[128];
+    int sum = 0;
+    for (int i = 0; i < 2; i++)
+        fclose(fopen(page_name(pids[i]), "w"));
+    snprintf(name, sizeof name, "%s/accelcache-%u-5", dir, (unsigned)geteuid() + 1);
+    fclose(fopen(name, "w"));
+    snprintf(name, sizeof name, "%s/accelcache-%u-5x", dir, (unsigned)geteuid());
+    fclose(fopen(name, "w"));
+    ck_assert_int_eq(ac_live_each(visited, &sum), 2);
+    ck_assert_int_eq(sum, 400017);
+    /* leftovers that are no pages go as well, unless a process of that pid runs */
+    ck_assert(exists(page_name(400000)));
+    fclose(fopen(page_name(getpid()), "w"));
+    ck_assert_int_eq(ac_live_collect(getpid()), EBUSY);
+}
+END_TEST
+
+enum { THREADS = 100, ADDITIONS = 2000 };
+
+static void *count_in_thread(void *arg) {
+    pthread_barrier_t *barrier = arg;
+    bool shared;
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    pthread_barrier_wait(barrier); /* more threads than rows hold one at once */
+    for (int i = 0; i < ADDITIONS; i++) {
+        if (shared)
+            __atomic_fetch_add(&row->counter[AC_COUNT_fast_hits], 1, __ATOMIC_RELAXED);
+        else
+            __atomic_store_n(&row->counter[AC_COUNT_fast_hits],
+                             row->counter[AC_COUNT_fast_hits] + 1, __ATOMIC_RELAXED);
+    }
+    ac_live_warn("said by every thread");
+    ac_live_row_return(row);
+    return (void *)(uintptr_t)shared;
+}
+
+START_TEST(rows_of_many_threads) {
+    pthread_t thread[THREADS];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    int shared = 0;
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, count_in_thread, &barrier), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *result;
+        pthread_join(thread[i], &result);
+        shared += result != NULL;
+    }
+    ck_assert_int_eq(shared, THREADS - (AC_LIVE_ROWS - 1));
+    ck_assert_uint_eq(ac_live_sum(ac_live, AC_COUNT_fast_hits), THREADS * ADDITIONS);
+    ck_assert_uint_eq(ac_live->row[0].counter[AC_COUNT_fast_hits], THREADS * ADDITIONS);
+    for (int i = 0; i < AC_LIVE_ROWS; i++)
+        ck_assert_uint_eq(ac_live->row_owner[i], 0);
+}
+END_TEST
+
+START_TEST(warnings_are_kept_once) {
+    char text[2 * AC_LIVE_TEXT];
+    memset(text, 'w', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (int round = 0; round < 2; round++) {
+        ac_live_warn("one");
+        ac_live_warn("one and more");
+        ac_live_warn(text);
+    }
+    ck_assert_uint_eq(ac_live->warning_count, 3);
+    ck_assert_str_eq(ac_live->warning[0], "one");
+    ck_assert_str_eq(ac_live->warning[1], "one and more");
+    ck_assert_uint_eq(strlen(ac_live->warning[2]), AC_LIVE_TEXT - 1);
+    for (int i = 0; i < AC_LIVE_WARNINGS; i++) {
+        snprintf(text, sizeof text, "number %d", i);
+        ac_live_warn(text);
+    }
+    ck_assert_uint_eq(ac_live->warning_count, AC_LIVE_WARNINGS + 3);
+    ck_assert_str_eq(ac_live->warning[AC_LIVE_WARNINGS - 1], "number 12");
+}
+END_TEST
+
+START_TEST(rank_comes_from_the_launcher) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                        "SLURM_PROCID", "RANK"};
+    for (int i = 0; i < 5; i++)
+        unsetenv(names[i]);
+    ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+    ck_assert_str_eq(ac_live->rank, "");
+    ac_live_close();
+    for (int i = 4; i >= 0; i--) { /* the earlier name wins */
+        char value[16];
+        snprintf(value, sizeof value, "%d", 10 + i);
+        setenv(names[i], value, 1);
+        ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+        ck_assert_str_eq(ac_live->rank, value);
+        ac_live_close();
+    }
+    memset(ac_live->rank, 0, sizeof ac_live->rank);
+    setenv("OMPI_COMM_WORLD_RANK", "../../x", 1); /* goes into file names */
+    ck_assert_int_eq(ac_live_open("", hooks, HOOKS), 0);
+    ck_assert_str_eq(ac_live->rank, "");
+    ac_live_close();
+}
+END_TEST
+
+/* What `speak` wrote to stderr. */
+static const char *heard(void (*speak)(void)) {
+    static char text[8192];
+    int ends[2], saved = dup(STDERR_FILENO);
+    ck_assert_int_eq(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    speak();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t n = read(ends[0], text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    close(ends[0]);
+    return text;
+}
+
+static void speak_levels(void) {
+    errno = EDOM;
+    ac_log(AC_LOG_ERROR, "error %d", 1);
+    ac_log(AC_LOG_WARNING, "two\nlines");
+    ac_log(AC_LOG_INFO, "info");
+    for (int i = 0; i < 3; i++)
+        ac_log_once(AC_LOG_WARNING, "once %s", "only");
+    ck_assert_int_eq(errno, EDOM);
+}
+
+static void speak_long(void) {
+    char text[4000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    ac_log(AC_LOG_ERROR, "%s", text);
+}
+
+START_TEST(log_lines) {
+    ck_assert_str_eq(heard(speak_levels),
+                     "accelcache: error 1\naccelcache: two lines\naccelcache: once only\n");
+    ck_assert_uint_eq(ac_live->warning_count, 3);
+    ck_assert_str_eq(ac_live->warning[1], "two lines");
+    atomic_store(&ac_log_level, AC_LOG_NONE);
+    ck_assert_str_eq(heard(speak_levels), "");
+    atomic_store(&ac_log_level, AC_LOG_INFO);
+    ck_assert_ptr_nonnull(strstr(heard(speak_levels), "accelcache: info\n"));
+    const char *text = heard(speak_long);
+    ck_assert_uint_lt(strlen(text), 1100);
+    ck_assert_int_eq(text[strlen(text) - 1], '\n');
+    ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
+}
+END_TEST
+
+START_TEST(log_to_a_closed_pipe_or_nowhere) {
+    int ends[2], saved = dup(STDERR_FILENO);
+    ck_assert_int_eq(pipe(ends), 0);
+    close(ends[0]);
+    dup2(ends[1], STDERR_FILENO);
+    ac_log(AC_LOG_ERROR, "nobody reads this"); /* SIGPIPE would kill the test */
+    close(STDERR_FILENO);
+    ac_log(AC_LOG_ERROR, "nor this");
+    dup2(saved, STDERR_FILENO);
+    ck_assert_uint_eq(ac_live->warning_count, 2);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("live");
+    TCase *cases = tcase_create("live");
+    tcase_add_checked_fixture(cases, enter_dir, leave_dir);
+    tcase_add_test(cases, counts_before_and_after_opening);
+    tcase_add_test(cases, long_texts_are_cut);
+    tcase_add_test(cases, survives_sigkill);
+    tcase_add_test(cases, fork_child_is_apart);
+    tcase_add_test(cases, fork_child_of_a_private_page);
+    tcase_add_test(cases, stale_files_are_replaced);
+    tcase_add_test(cases, reused_pid_is_dead);
+    tcase_add_test(cases, link_in_the_way);
+    tcase_add_test(cases, missing_folder);
+    tcase_add_test(cases, file_size_limit_sends_no_signal);
+    tcase_add_test(cases, full_file_system);
+    tcase_add_test(cases, each_visits_this_users_pages);
+    tcase_add_test(cases, rows_of_many_threads);
+    tcase_add_test(cases, warnings_are_kept_once);
+    tcase_add_test(cases, rank_comes_from_the_launcher);
+    tcase_add_test(cases, log_lines);
+    tcase_add_test(cases, log_to_a_closed_pipe_or_nowhere);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,47 @@
+/* Fills the live page and writes dumps for dump_schema.py: `dump_program PATTERN [CONF]`; prints
+ * the path.  The host's locale has a decimal comma where the machine knows one. */
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "observe/dump.h"
+#include "observe/live.h"
+
+static const char *const hooks[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cudaMalloc"};
+
+int main(int argc, char **argv) {
+    char path[1024];
+    bool shared;
+    if (argc < 2)
+        return 2;
+    setlocale(LC_ALL, "de_DE.UTF-8");
+    /* A page that cannot be shared gives the same dump. */
+    ac_live_open(argc > 2 ? argv[2] : NULL, hooks, 3);
+    ac_live_row_t *row = ac_live_row_take(&shared);
+    row->counter[AC_COUNT_submissions] = 7;
+    row->counter[AC_COUNT_HOOKS + 2] = 5;
+    for (int i = 0; i < 2; i++) {
+        ac_live_device_t *device = &ac_live->device[3 * i];
+        device->used = 1;
+        device->ordinal = 3 * i;
+        strcpy(device->name, "Device \"\xe9\" of tests");
+        memset(device->uuid, i ? 0xa5 : 0, sizeof device->uuid);
+        device->total_memory = (uint64_t)80 << 30;
+        device->stats.max_split_size = -1;
+        ac_stat_pools_up(device->stats.allocated_bytes, AC_POOL_SMALL, 512);
+        device->counters.cached_allocs = 11;
+    }
+    for (int i = 0; i < AC_LIVE_WARNINGS + 2; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "warning %d", i);
+        ac_live_warn(text);
+    }
+    int failure = ac_dump_write(argv[1], "request", path, sizeof path);
+    ac_live_close();
+    if (failure) {
+        fprintf(stderr, "%s: %s\n", path, strerror(failure));
+        return 1;
+    }
+    puts(path);
+    return 0;
+}

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Dumps against shim/observe/dump.schema.json, and the schema against the tables.
+
+usage: dump_schema.py ROOT DUMP_PROGRAM      exit status 77: python3-jsonschema is missing
+"""
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+root, program = sys.argv[1:3]
+with open(os.path.join(root, "shim/observe/dump.schema.json"), encoding="utf-8") as file:
+    schema = json.load(file)
+
+
+def rows(table, macro):
+    with open(os.path.join(root, "shim", table), encoding="utf-8") as file:
+        return re.findall(rf"^{macro}\((\w+),", file.read(), re.M)
+
+
+def keys(at):
+    assert at["additionalProperties"] is False, at
+    assert at["required"] == list(at["properties"]), at
+    return list(at["properties"])
+
+
+# The tables decide; the schema follows.
+device = schema["properties"]["devices"]["items"]["properties"]
+for what, have, want in (
+        ("stats", keys(device["stats"]), rows("observe/stats.def", r"STAT_\w+")),
+        ("device counters", keys(device["counters"]), rows("observe/counters.def", "DEVICE_COUNTER")),
+        ("counters", keys(schema["properties"]["counters"]),
+         rows("observe/counters.def", "PROCESS_COUNTER")),
+        ("config", keys(schema["properties"]["config"]["properties"]["effective"]),
+         rows("config/config.def", "CONFIG"))):
+    assert len(want) > 5 and have == want, f"{what}: schema {set(have) ^ set(want)} or order"
+shape = {"COUNT": "count", "POOLS": "pools", "SINGLE": "stat"}
+for kind, ref in shape.items():
+    for name in rows("observe/stats.def", "STAT_" + kind):
+        if name != "max_split_size":
+            assert device["stats"]["properties"][name] == {"$ref": "#/$defs/" + ref}, name
+
+folder = tempfile.mkdtemp()
+os.environ["ACCEL_LIVE_DIR"] = folder
+os.environ["RANK"] = "3"
+for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
+    os.environ.pop(name, None)
+
+
+def dump(*conf):
+    run = subprocess.run([program, os.path.join(folder, "%e-%r-%p.json"), *conf], check=True,
+                         stdout=subprocess.PIPE)
+    path = run.stdout.decode().strip()
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    assert text.endswith("}\n")
+    return path, json.loads(text)
+
+
+path, plain = dump()
+assert os.path.basename(path) == f"{os.path.basename(program)}-3-{plain['process']['pid']}.json"
+assert plain["process"]["rank"] == 3 and plain["process"]["argv"][0] == program
+assert plain["process"]["ppid"] == os.getpid()
+assert plain["config"]["error"] is None
+assert plain["config"]["effective"]["large_segment_size_mb"] == "20"
+assert [d["ordinal"] for d in plain["devices"]] == [0, 3]
+assert plain["devices"][0]["uuid"] is None
+assert plain["devices"][1]["uuid"] == "GPU-a5a5a5a5-a5a5-a5a5-a5a5-a5a5a5a5a5a5"
+assert plain["devices"][0]["name"] == 'Device "\ufffd" of tests'
+assert plain["devices"][0]["total_memory"] == 80 << 30
+assert plain["devices"][0]["stats"]["max_split_size"] == -1
+assert plain["devices"][0]["stats"]["allocated_bytes"]["small_pool"] == {
+    "current": 512, "peak": 512, "allocated": 512, "freed": 0}
+assert plain["devices"][0]["counters"]["cached_allocs"] == 11
+assert plain["counters"]["submissions"] == 7
+assert plain["hooks"] == {"cudaMalloc": 5} and plain["hook_count"] == 3
+assert plain["warnings"][0] == "warning 0"
+assert plain["warnings"][-1] == "2 more warnings were not kept"
+_, tuned = dump("garbage_collection_threshold:0.8,memory_limit:3G,dump_interval:1.5")
+effective = tuned["config"]["effective"]
+assert effective["garbage_collection_threshold"] == "0.8", "the host's locale shows"
+assert effective["memory_limit"] == "3G" and effective["dump_interval"] == "1.5"
+_, wrong = dump("fence:no")
+assert wrong["config"]["string"] == "fence:no" and "position 6" in wrong["config"]["error"]
+assert wrong["config"]["effective"]["fence"] == "auto"
+assert sorted(os.listdir(folder)) == sorted(
+    f"{os.path.basename(program)}-3-{d['process']['pid']}.json" for d in (plain, tuned, wrong)), \
+    "leftover files"
+
+try:
+    import jsonschema
+except ImportError:
+    print("python3-jsonschema is missing: tables and contents compared, schema not applied")
+    sys.exit(77)
+jsonschema.Draft7Validator.check_schema(schema)
+validator = jsonschema.Draft7Validator(schema)
+for document in (plain, tuned, wrong):
+    errors = [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(document)]
+    assert not errors, errors
+
+# The schema must be able to refuse.
+breakages = [
+    lambda d: d.pop("reason"),
+    lambda d: d.update(reason="because"),
+    lambda d: d.update(more=1),
+    lambda d: d.update(version=2),
+    lambda d: d["devices"][0]["stats"].pop("num_ooms"),
+    lambda d: d["devices"][0]["stats"]["segment"]["all"].update(current=-1),
+    lambda d: d["devices"][0]["counters"].update(unknown=1),
+    lambda d: d["hooks"].update(cuMemFree_v2=0),
+    lambda d: d["config"]["effective"].update(fence=1),
+    lambda d: d.update(time="yesterday"),
+]
+for number, breakage in enumerate(breakages):
+    document = copy.deepcopy(plain)
+    breakage(document)
+    assert not validator.is_valid(document), f"breakage {number} was accepted"
+print(f"{len(breakages)} breakages refused, 3 dumps valid")
