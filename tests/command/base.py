@@ -1,0 +1,70 @@
+"""What the tests of the command share: where things are, and running them.
+
+The environment names them: AC_COMMAND, AC_FIXTURE, AC_PRELOAD (a harmless library to preload),
+AC_CC (a C compiler), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), and where they are
+built AC_LIBRARY (libaccelcache.so) and AC_SIM_DIR (the simulated device)."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+COMMAND = os.environ["AC_COMMAND"]
+FIXTURE = os.environ["AC_FIXTURE"]
+PRELOAD = os.environ["AC_PRELOAD"]
+LIBRARY = os.environ.get("AC_LIBRARY", "")
+SIM_DIR = os.environ.get("AC_SIM_DIR", "")
+CC = os.environ.get("AC_CC", "cc")
+SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="accelcache-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.live = self.path("live")
+        os.mkdir(self.live)
+        self.environment = {k: v for k, v in os.environ.items()
+                            if k not in ("LD_PRELOAD", "ACCEL_ALLOC_CONF", "ACCEL_SIM",
+                                         "LD_LIBRARY_PATH")}
+        self.environment["ACCEL_LIVE_DIR"] = self.live
+        self.environment["ASAN_OPTIONS"] = "detect_leaks=0"
+        if SANITIZER:
+            self.environment["LD_PRELOAD"] = SANITIZER
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, content, mode=0o644):
+        with open(self.path(name), "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def command(self, *arguments, **variables):
+        """Run `accelcache arguments...`; its output as text is in .stdout and .stderr."""
+        environment = {**self.environment, **variables}
+        return subprocess.run([COMMAND, *arguments], env=environment, text=True, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=50, check=False)
+
+    def expect(self, status, *arguments, **variables):
+        result = self.command(*arguments, **variables)
+        self.assertEqual(result.returncode, status, (arguments, result.stdout, result.stderr))
+        return result
+
+    def fixture(self, *arguments, **variables):
+        return subprocess.run([FIXTURE, *arguments], env={**self.environment, **variables},
+                              stdout=subprocess.PIPE, check=True, timeout=50).stdout
+
+    def compile(self, name, source, *options):
+        """A program or library from C text, or None where the compiler cannot make it so."""
+        text = self.write(name + ".c", source)
+        made = subprocess.run([CC, text, "-o", self.path(name), *options],
+                              stderr=subprocess.PIPE, timeout=50, check=False)
+        return self.path(name) if made.returncode == 0 else None
+
+
+def main():
+    unittest.main(verbosity=2)

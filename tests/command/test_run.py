@@ -1,0 +1,349 @@
+"""accelcache run: environment, status, refusals, --sim's words, --compare."""
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import unittest
+
+import base
+
+MACHINE_AT = 18  # e_machine in an ELF header
+CLASS_AT = 4     # EI_CLASS
+
+STATIC_RUNTIME = """
+const char *volatile names[] = {"cudaErrorCudartUnloading", "libcuda.so.1"};
+int main(void) { return names[0] == names[1]; }
+"""
+
+
+class Run(base.CommandTest):
+    def run_with(self, status, *arguments, **variables):
+        return self.expect(status, "run", "--lib", base.PRELOAD, *arguments, **variables)
+
+    def told(self, *arguments, **variables):
+        """The environment that the program got, from the preloaded library itself."""
+        result = self.run_with(0, *arguments, COMMAND_TEST="1", **variables)
+        return dict(line.split("=", 1) for line in result.stderr.splitlines()
+                    if "=" in line and not line.startswith("accelcache"))
+
+    def test_status_and_output(self):
+        result = self.run_with(7, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+        self.assertEqual((result.stdout, result.stderr), ("out\n", "err\n"))
+        self.assertEqual(self.run_with(0, "echo", "--json", "-x").stdout, "--json -x\n")
+
+    def test_signal(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            result = subprocess.run(["sh", "-c", f'"$0" run --lib "$1" -- sh -c \'kill -{number} '
+                                     '$$\'; echo $?', base.COMMAND, base.PRELOAD],
+                                    env=self.environment, stdout=subprocess.PIPE,
+                                    stderr=subprocess.DEVNULL, check=True)
+            self.assertEqual(int(result.stdout), 128 + number)
+
+    def test_process_id_is_kept(self):
+        process = subprocess.Popen([base.COMMAND, "run", "--lib", base.PRELOAD, "--", "sh", "-c",
+                                    "echo $$"], env=self.environment, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=50)
+        self.assertEqual(int(out), process.pid)
+
+    def test_preload(self):
+        first = [base.SANITIZER] if base.SANITIZER else []
+        preload = os.path.realpath(base.PRELOAD)
+        self.assertEqual(self.told("true")["LD_PRELOAD"], ":".join([*first, preload]))
+        other = ":".join([*first, "libm.so.6", preload])
+        self.assertEqual(self.told("true", LD_PRELOAD=other)["LD_PRELOAD"],
+                         ":".join([*first, preload, "libm.so.6"]))
+
+    def test_sanitizer_runtime_stays_first(self):
+        # The loader skips a file that is not there with a message; the order is what counts.
+        runtime = base.SANITIZER or "/none/libasan.so.8"
+        found = self.told("true", LD_PRELOAD=f"{runtime} libm.so.6")["LD_PRELOAD"]
+        self.assertEqual(found, f"{runtime}:{os.path.realpath(base.PRELOAD)}:libm.so.6")
+
+    def test_conf(self):
+        self.assertEqual(self.told("true")["ACCEL_ALLOC_CONF"], "(unset)")
+        self.assertEqual(self.told("true", ACCEL_ALLOC_CONF="x")["ACCEL_ALLOC_CONF"], "x")
+        self.assertEqual(self.told("--conf", "fence:sync", "true",
+                                   ACCEL_ALLOC_CONF="x")["ACCEL_ALLOC_CONF"], "fence:sync")
+        for given in ("dump : a.json, roundup_power2_divisions:[256:1,>:8]",
+                      "roundup_power2_divisions:[256:1,>:8],dump:a.json,"):
+            told = self.told("--conf", given, "--dump", "b-%p.json", "true")["ACCEL_ALLOC_CONF"]
+            self.assertEqual(told.replace(" ", ""),
+                             "roundup_power2_divisions:[256:1,>:8],dump:b-%p.json")
+        self.assertIn("nearest known key", self.run_with(2, "--conf", "enabld:1", "true").stderr)
+        self.assertIn("--dump", self.run_with(2, "--dump", "a,b", "true").stderr)
+
+    def test_usage(self):
+        self.assertIn("no program", self.run_with(2).stderr)
+        self.run_with(2, "--repeat", "0", "--compare", "true")
+        self.run_with(2, "--json", "true")
+        self.run_with(2, "--compare", "--dump", "x", "true")
+        self.assertIn("does not exist", self.expect(1, "run", "--lib", "none", "true").stderr)
+
+    def test_not_found(self):
+        self.assertIn("no such program in PATH", self.run_with(127, "no-such-program").stderr)
+        self.assertIn("No such file", self.run_with(127, "./none").stderr)
+        script = self.write("script", "#!/no/such/interpreter\n", 0o755)
+        self.assertIn("a script for /no/such/interpreter", self.run_with(127, script).stderr)
+
+    def test_not_runnable(self):
+        self.assertIn("is a folder", self.run_with(126, "/tmp").stderr)
+        self.assertIn("not executable", self.run_with(126, self.write("text", "hi")).stderr)
+        with open(shutil.which("true"), "rb") as file:
+            image = bytearray(file.read())
+        cut = self.write("cut", bytes(image[:100]), 0o755)
+        self.assertIn("damaged or cut short", self.run_with(126, cut).stderr)
+        foreign = image[:]
+        foreign[MACHINE_AT:MACHINE_AT + 2] = b"\xf3\x00"
+        foreign = self.write("foreign", bytes(foreign), 0o755)
+        self.assertIn("another architecture", self.run_with(126, foreign).stderr)
+        image[CLASS_AT] = 1
+        narrow = self.write("narrow", bytes(image), 0o755)
+        self.assertIn("32-bit", self.run_with(126, narrow).stderr)
+
+    def test_damaged_elf_never_crashes(self):
+        with open(shutil.which("true"), "rb") as file:
+            image = file.read()
+        for at in [*range(16, 64), *range(64, 800, 8)]:
+            changed = bytearray(image)
+            changed[at] ^= 0xff
+            changed[at + 1] ^= 0x7f
+            self.write("program", bytes(changed), 0o755)
+            # The library is missing, so that whatever passes the reader ends there with 1.
+            result = self.command("run", "--lib", "none", "./program")
+            self.assertIn(result.returncode, (1, 126), (at, result.stderr))
+
+    def test_musl(self):
+        program = self.compile("musl", "int main(void) { return 0; }",
+                               "-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1")
+        self.assertIn("needs glibc", self.run_with(126, program).stderr)
+
+    def test_static(self):
+        program = self.compile("static", "int main(void) { return 0; }", "-static")
+        if not program:
+            self.skipTest("no static libc here")
+        self.assertIn("static executable", self.run_with(126, program).stderr)
+        script = self.write("script", f"#!{program}\n", 0o755)
+        self.assertIn("static executable", self.run_with(126, script).stderr)
+
+    def test_setuid(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a setuid program of another user")
+        program = self.path("other")
+        shutil.copy(shutil.which("true"), program)
+        os.chown(program, 65534, 65534)
+        self.run_with(0, program)
+        os.chmod(program, 0o4755)
+        self.assertIn("is setuid", self.run_with(126, program).stderr)
+        os.chmod(program, 0o2755)
+        self.assertIn("is setgid", self.run_with(126, program).stderr)
+
+    def test_scripts(self):
+        plain = self.write("plain", "#!/bin/sh\necho plain\n", 0o755)
+        through_env = self.write("env", "#!/usr/bin/env sh\necho env\n", 0o755)
+        bare = self.write("bare", "echo bare\n", 0o755)
+        for script, said in ((plain, "plain\n"), (through_env, "env\n"), (bare, "bare\n")):
+            self.assertEqual(self.run_with(0, script).stdout, said)
+
+
+class Kinds(base.CommandTest):
+    """How a program reaches CUDA, as doctor says it."""
+
+    def kind(self, program, *options):
+        out = self.command("doctor", "--lib", base.PRELOAD, "--json", *options, "--", program)
+        rows = json.loads(out.stdout)["findings"]
+        return " | ".join(row["text"] for row in rows
+                          if row["topic"] in ("preload", "runtime", "simulated"))
+
+    def test_kinds(self):
+        main = "int {0}(void); int main(void) {{ return {0}(); }}"
+        self.compile("libcudart.so.99", "int cudaMalloc(void) { return 0; }", "-shared", "-fPIC",
+                     "-Wl,-soname,libcudart.so.99")
+        self.compile("libcuda.so.1", "int cuInit(void) { return 0; }", "-shared", "-fPIC",
+                     "-Wl,-soname,libcuda.so.1")
+        shared = self.compile("shared", main.format("cudaMalloc"), self.path("libcudart.so.99"))
+        self.assertIn("shared CUDA runtime libcudart.so.99", self.kind(shared))
+        self.assertIn("libcudart.so.99 was found in no folder", self.kind(shared))
+        driver = self.compile("driver", main.format("cuInit"), self.path("libcuda.so.1"))
+        self.assertIn("driver API, linked to libcuda.so.1", self.kind(driver))
+        static = self.compile("static", STATIC_RUNTIME, "-s")
+        self.assertIn("static CUDA runtime linked in", self.kind(static))
+        stand_in = self.compile("standin", STATIC_RUNTIME + "void simrt_enter(void) {}")
+        self.assertIn("static stand-in runtime linked in", self.kind(stand_in, "--sim"))
+        self.assertNotIn("does not work", self.kind(stand_in, "--sim"))
+        self.assertIn("does not work on the simulated", self.kind(static, "--sim"))
+        self.compile("libmath.so", STATIC_RUNTIME, "-shared", "-fPIC")
+        library = self.compile("library", "int main(void) { return 0; }", "-Wl,--no-as-needed",
+                               self.path("libmath.so"))
+        self.assertIn("static CUDA runtime linked in (through libmath.so)", self.kind(library))
+        opens = self.compile("opens", 'const char *volatile name = "libcuda.so.1";'
+                             "int main(void) { return !name; }")
+        self.assertIn("loads CUDA at run time", self.kind(opens))
+        self.assertIn("no trace of CUDA", self.kind(shutil.which("true")))
+        script = self.write("script", f"#!{shared}\n", 0o755)
+        self.assertIn(f"a script for {shared}; shared CUDA runtime", self.kind(script))
+
+    def test_pinned(self):
+        self.compile("libcudart.so.99", "int cudaMalloc(void) { return 0; }", "-shared", "-fPIC",
+                     "-Wl,-soname,libcudart.so.99")
+        main = "int cudaMalloc(void); int main(void) { return cudaMalloc(); }"
+        pinned = self.compile("pinned", main, self.path("libcudart.so.99"),
+                              "-Wl,--disable-new-dtags,-rpath,$ORIGIN")
+        self.assertIn("before the stand-in", self.kind(pinned, "--sim"))
+        free = self.compile("free", main, self.path("libcudart.so.99"),
+                            "-Wl,--enable-new-dtags,-rpath,$ORIGIN")
+        self.assertNotIn("before the stand-in", self.kind(free, "--sim"))
+        self.assertNotIn("found in no folder", self.kind(free))
+
+
+class Compare(base.CommandTest):
+    def compare(self, status, *arguments, **variables):
+        return self.expect(status, "run", "--lib", base.PRELOAD, "--compare", *arguments,
+                           TMPDIR=self.folder, **variables)
+
+    def left(self):
+        return [name for name in os.listdir(self.folder) if name.startswith("accelcache-")]
+
+    def test_figures(self):
+        out = self.compare(0, "--json", "--repeat", "3", "--", base.FIXTURE, "app").stdout
+        whole = json.loads(out)
+        self.assertEqual(whole["off"]["driver_calls"], 1000)
+        self.assertEqual(whole["on"]["driver_calls"], 10)
+        self.assertEqual(whole["off"]["saved_calls"], 0)
+        self.assertEqual(whole["on"]["saved_calls"], 990)
+        self.assertEqual(whole["off"]["allocation_ns"], 100000000)
+        self.assertEqual(whole["on"]["allocation_ns"], 1000000)
+        self.assertEqual(whole["on"]["reserved_peak"], 12 << 20)
+        self.assertEqual(whole["command"], [base.FIXTURE, "app"])
+        self.assertTrue(whole["stdout_identical"])
+        self.assertTrue(whole["stdout_steady"])
+        self.assertEqual([run["caching"] for run in whole["runs"]], 3 * [False, True])
+        self.assertEqual([run["dumps"] for run in whole["runs"]], 6 * [1])
+        self.assertGreater(whole["off"]["wall_ns"], 0)
+        self.assertEqual(self.left(), [])
+
+    def test_text(self):
+        out = self.compare(0, base.FIXTURE, "app").stdout
+        self.assertRegex(out, r"(?m)^in allocation calls +100 ms +1\.00 ms +100x less$")
+        self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 +100x less$")
+        self.assertRegex(out, r"(?m)^peak reserved +12\.0 MiB +12\.0 MiB$")
+        self.assertIn("stdout  byte-identical", out)
+
+    def test_difference(self):
+        out = self.compare(0, base.FIXTURE, "app", "setting").stdout
+        self.assertIn("first difference in line 2:\n    off: caching is off\n"
+                      "    on:  caching is on\n", out)
+        self.assertIn("time stamps", out)
+        out = self.compare(0, "--repeat", "2", base.FIXTURE, "app", "setting").stdout
+        self.assertIn("time stamps", out)
+        out = self.compare(0, "--repeat", "2", "sh", "-c", "echo $$").stdout
+        self.assertIn("differs between runs of the same setting", out)
+
+    def test_failure(self):
+        result = self.compare(3, base.FIXTURE, "app", "fail")
+        self.assertIn("with caching off the program ended with status 3", result.stderr)
+        self.assertIn("\nfail\n", result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.compare(128 + signal.SIGKILL, "sh", "-c", "kill -KILL $$")
+        self.assertEqual(self.left(), [])
+
+    def test_no_statistics(self):
+        self.assertIn("no statistics", self.compare(0, "true").stdout)
+
+    def test_keep(self):
+        for _ in range(2):
+            self.compare(0, "--keep", "kept", base.FIXTURE, "app", ACCEL_ALLOC_CONF="fence:sync")
+            for way in ("off-1", "on-1"):
+                files = os.listdir(self.path(f"kept/{way}"))
+                self.assertEqual(len(files), 3)
+                dump = [name for name in files if name.endswith(".json")][0]
+                with open(self.path(f"kept/{way}/{dump}"), encoding="utf-8") as file:
+                    effective = json.load(file)["config"]["effective"]
+                self.assertEqual(effective["fence"], "sync")
+                self.assertEqual(effective["enabled"], "true" if way == "on-1" else "false")
+
+    def test_stdin(self):
+        self.write("input", "from the file\n")
+        self.compare(0, "--stdin", "input", "--keep", "kept", "cat")
+        for way in ("off-1", "on-1"):
+            with open(self.path(f"kept/{way}/stdout"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "from the file\n")
+
+    def test_stopped(self):
+        os.mkfifo(self.path("fifo"))
+        process = subprocess.Popen([base.COMMAND, "run", "--lib", base.PRELOAD, "--compare", "--",
+                                    "sh", "-c", "echo started > started; exec cat fifo"],
+                                   cwd=self.folder, env={**self.environment,
+                                                         "TMPDIR": self.folder},
+                                   stderr=subprocess.PIPE)
+        fifo = os.open(self.path("fifo"), os.O_RDWR)  # so that cat waits
+        self.addCleanup(os.close, fifo)
+        while not os.path.exists(self.path("started")):
+            self.assertIsNone(process.poll())
+        process.terminate()
+        _, said = process.communicate(timeout=50)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)
+        self.assertIn(b"stopped by signal 15", said)
+        self.assertEqual(self.left(), [])
+
+
+@unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "needs libaccelcache.so and the simulator")
+class Real(base.CommandTest):
+    """The library and the simulated device of this build, found without options."""
+
+    PROGRAM = """
+    #include <stdio.h>
+    typedef unsigned long long ptr;
+    int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(void **, int);
+    int cuCtxSetCurrent(void *), cuMemAlloc_v2(ptr *, unsigned long), cuMemFree_v2(ptr);
+    int main(void) {
+        int device, failed = cuInit(0);
+        void *context;
+        ptr p;
+        failed |= cuDeviceGet(&device, 0) | cuDevicePrimaryCtxRetain(&context, device);
+        failed |= cuCtxSetCurrent(context);
+        for (int i = 0; i < 100; i++)
+            failed |= cuMemAlloc_v2(&p, 1 << 20) | cuMemFree_v2(p);
+        printf("failed %d\\n", failed);
+        return failed;
+    }
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.program = self.compile("program", self.PROGRAM, "-L" + base.SIM_DIR,
+                                    "-l:libcuda.so.1")
+        self.assertTrue(self.program)
+
+    def test_run(self):
+        result = self.expect(0, "run", "--sim=devices:2", "--dump", "out.json", self.program)
+        self.assertEqual(result.stdout, "failed 0\n")
+        self.assertIn("driver API, linked to libcuda.so.1", result.stderr)
+        document = json.loads(self.expect(0, "stat", "--json", "out.json").stdout)
+        self.assertEqual(document["hooks"]["cuMemAlloc_v2"], 100)
+        self.assertGreater(document["devices"][0]["counters"]["cached_allocs"], 90)
+        self.assertEqual(os.listdir(self.live), [])
+
+    def test_compare(self):
+        out = self.expect(0, "run", "--sim", "--compare", "--json", self.program).stdout
+        whole = json.loads(out)
+        self.assertTrue(whole["simulated"])
+        self.assertTrue(whole["stdout_identical"])
+        self.assertGreaterEqual(whole["off"]["driver_calls"], 200)
+        self.assertLess(whole["on"]["driver_calls"], 10)
+        self.assertGreater(whole["on"]["saved_calls"], 190)
+        self.assertIsNone(whole["off"]["reserved_peak"])
+        self.assertGreaterEqual(whole["on"]["reserved_peak"], 1 << 20)
+        text = self.expect(0, "run", "--sim", "--compare", self.program).stdout
+        self.assertRegex(text, r"(?m)^caching +off \(simulated\) +on \(simulated\)$")
+
+    def test_doctor(self):
+        out = self.expect(0, "doctor", "--sim", "--", self.program).stdout
+        self.assertRegex(out, r"ok +driver .*libcuda.so.1, CUDA \d+\.\d+, 1 device")
+        self.assertIn("Simulated CUDA device", out)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,63 @@
+/* What the subcommands of `accelcache` share: their entry points, exit codes, messages, text
+ * and tables.  The command is single-threaded. */
+#ifndef CMD_COMMAND_H
+#define CMD_COMMAND_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+    CMD_OK = 0,           /* done */
+    CMD_FAILED = 1,       /* tried, and failed or found a problem */
+    CMD_USAGE = 2,        /* the command line makes no sense */
+    CMD_CANNOT_RUN = 126, /* run: the program is there, and cannot run under the library */
+    CMD_NOT_FOUND = 127   /* run: there is no such program */
+};
+
+/* argv[0] is the subcommand's name; the result is the exit status. */
+typedef int cmd_subcommand_fn(int argc, char **argv);
+cmd_subcommand_fn cmd_run, cmd_stat, cmd_config, cmd_doctor;
+
+/* One line on stderr, with "accelcache <subcommand>: " in front. */
+void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same, then a hint at --help; returns CMD_USAGE. */
+int cmd_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* What cmd_say names. */
+extern const char *cmd_name;
+
+/* malloc and friends that end the command with a message when memory is short. */
+void *cmd_alloc(size_t size);
+void *cmd_resize(void *memory, size_t size);
+char *cmd_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A whole file as NUL-terminated text, malloc'd; NULL with errno set.  Works for /proc. */
+char *cmd_file_read(const char *path, size_t *length);
+
+/* Figures as people read them, into a buffer of the caller; they return it. */
+enum { CMD_FIGURE = 40 };
+char *cmd_text_bytes(char text[CMD_FIGURE], int64_t bytes); /* 12.5 MiB */
+char *cmd_text_ns(char text[CMD_FIGURE], int64_t ns);       /* 3.21 ms */
+char *cmd_text_count(char text[CMD_FIGURE], int64_t n);     /* 1,234,567 */
+/* By the unit of a stats.def or counters.def row: "bytes", "ns", else a count. */
+char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value);
+
+/* Text of unknown origin to stdout: control characters, which could command the terminal,
+ * appear as question marks. */
+void cmd_print_safe(const char *text);
+
+/* Headings: an escape sequence where stdout is a terminal, else nothing. */
+const char *cmd_bold(void);
+const char *cmd_plain(void);
+
+/* Rows of cells, printed with aligned columns.  `align` has one letter a column: l or r. */
+typedef struct cmd_table cmd_table_t;
+cmd_table_t *cmd_table_new(const char *align);
+/* One string per column, copied.  NULL cells end the row early. */
+void cmd_table_row(cmd_table_t *table, ...);
+/* Print every row behind `indent` spaces to stdout, and free the table. */
+void cmd_table_print(cmd_table_t *table, int indent);
+
+#endif

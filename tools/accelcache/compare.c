@@ -1,0 +1,334 @@
+/* `accelcache run --compare`: the same program with caching off, then on. */
+#include "command.h"
+#include "run.h"
+#include "trial.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is compared: one row each.
+ *   FIGURE(key, unit, "label", expression of a trial `t`) */
+#define FIGURES                                                                                  \
+    FIGURE(wall_ns, ns, "wall time", t->wall)                                                    \
+    FIGURE(allocation_ns, ns, "in allocation calls",                                             \
+           PROCESS(passed_ns) + DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns) +               \
+               DEVICE(fence_wait_ns) + PROCESS(shim_ns))                                         \
+    FIGURE(passed_ns, ns, "  driver, for the program", PROCESS(passed_ns))                       \
+    FIGURE(segment_ns, ns, "  driver, for segments",                                             \
+           DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns))                                     \
+    FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns))                     \
+    FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns))                                    \
+    FIGURE(driver_calls, calls, "driver calls made",                                             \
+           PROCESS(passed_allocs) + PROCESS(passed_frees) + DEVICE(driver_allocs) +              \
+               DEVICE(driver_frees))                                                             \
+    FIGURE(saved_calls, calls, "driver calls saved",                                             \
+           DEVICE(cached_allocs) + DEVICE(cached_frees))                                         \
+    FIGURE(reserved_peak, bytes, "peak reserved", t->figures.reserved_peak)                      \
+    FIGURE(allocated_peak, bytes, "peak allocated", t->figures.allocated_peak)
+#define DEVICE(name)  (int64_t) t->figures.device.name
+#define PROCESS(name) (int64_t) t->figures.process[AC_COUNT_##name]
+
+enum {
+#define FIGURE(key, unit, label, expression) FIGURE_##key,
+    FIGURES
+#undef FIGURE
+        FIGURE_COUNT
+};
+
+static const struct {
+    const char *key, *unit, *label;
+} figure_rows[] = {
+#define FIGURE(key, unit, label, expression) {#key, #unit, label},
+    FIGURES
+#undef FIGURE
+};
+
+static int64_t figure_value(const cmd_trial_t *t, int figure) {
+    switch (figure) {
+#define FIGURE(key, unit, label, expression)                                                     \
+    case FIGURE_##key:                                                                           \
+        return expression;
+        FIGURES
+#undef FIGURE
+    }
+    return 0;
+}
+
+/* With caching off the library passes allocations on and keeps no account of their bytes. */
+static bool is_untracked(int figure, int64_t value) {
+    return value == 0 && (figure == FIGURE_reserved_peak || figure == FIGURE_allocated_peak);
+}
+
+typedef struct {
+    const cmd_run_t *run;
+    cmd_trial_t *trial; /* off and on in turn */
+    int count;          /* run so far */
+    bool simulated;
+    bool same_stdout, same_stderr; /* of the last two */
+    bool steady;                   /* runs with the same setting agree in stdout */
+    int64_t value[2][FIGURE_COUNT];
+} comparison_t;
+
+/* ------------------------------------------------------------------ figures */
+
+static int by_value(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void find_medians(comparison_t *c) {
+    int64_t *values = cmd_alloc((size_t)c->count * sizeof *values);
+    for (int figure = 0; figure < FIGURE_COUNT; figure++) {
+        for (int cached = 0; cached < 2; cached++) {
+            int n = 0;
+            for (int i = 0; i < c->count; i++)
+                if (c->trial[i].cached == cached)
+                    values[n++] = figure_value(&c->trial[i], figure);
+            qsort(values, (size_t)n, sizeof *values, by_value);
+            c->value[cached][figure] = n == 0  ? 0
+                                       : n % 2 ? values[n / 2]
+                                               : values[n / 2 - 1] / 2 + values[n / 2] / 2;
+        }
+    }
+    free(values);
+}
+
+static void compare_outputs(comparison_t *c) {
+    const cmd_trial_t *off = &c->trial[c->count - 2], *on = &c->trial[c->count - 1];
+    c->same_stdout = cmd_trial_same(off, on, "stdout");
+    c->same_stderr = cmd_trial_same(off, on, "stderr");
+    c->steady = true;
+    for (int i = 2; i < c->count; i++)
+        c->steady &= cmd_trial_same(&c->trial[i - 2], &c->trial[i], "stdout");
+}
+
+/* ------------------------------------------------------------------ human */
+
+static char *factor(int64_t off, int64_t on) {
+    if (off <= 0 || on <= 0 || off == on)
+        return cmd_format("%s", "");
+    if (on < off)
+        return cmd_format("%.*fx less", off / on >= 10 ? 0 : 2, (double)off / (double)on);
+    return cmd_format("%.*fx more", on / off >= 10 ? 0 : 2, (double)on / (double)off);
+}
+
+/* The line of `text` that begins at `at`, fit for a terminal. */
+static void print_line(const char *mark, const char *text, size_t at, size_t length) {
+    printf("    %s ", mark);
+    for (size_t i = at; i < length && text[i] != '\n' && i < at + 100; i++)
+        putchar((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i]);
+    puts(at >= length ? "(nothing)" : "");
+}
+
+static void print_difference(const comparison_t *c) {
+    const cmd_trial_t *off = &c->trial[c->count - 2], *on = &c->trial[c->count - 1];
+    size_t length[2] = {0, 0}, at = 0, start = 0;
+    int line = 1;
+    char *path[2] = {cmd_format("%s/stdout", off->folder), cmd_format("%s/stdout", on->folder)};
+    char *text[2] = {cmd_file_read(path[0], &length[0]), cmd_file_read(path[1], &length[1])};
+    if (text[0] && text[1]) {
+        for (; at < length[0] && at < length[1] && text[0][at] == text[1][at]; at++) {
+            if (text[0][at] == '\n') {
+                start = at + 1;
+                line++;
+            }
+        }
+        printf("  first difference in line %d:\n", line);
+        print_line("off:", text[0], start, length[0]);
+        print_line("on: ", text[1], start, length[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        free(text[i]);
+        free(path[i]);
+    }
+}
+
+static void print_outputs(const comparison_t *c) {
+    printf("stdout  %s\n", c->same_stdout ? "byte-identical" : "differs");
+    if (!c->same_stdout) {
+        print_difference(c);
+        if (!c->steady)
+            puts("  it differs between runs of the same setting as well: not caching's doing");
+        else
+            puts("  time stamps, measured times, addresses and process ids in the output differ\n"
+                 "  between any two runs; --repeat 2 tells whether it is that, --keep DIR keeps "
+                 "both");
+    }
+    if (!c->same_stderr)
+        puts("stderr  differs");
+}
+
+static void print_comparison(const comparison_t *c) {
+    const char *mark = c->simulated ? " (simulated)" : "";
+    printf("%s%s%s: %d run%s each way%s\n\n", cmd_bold(), c->run->command[0], cmd_plain(),
+           c->count / 2, c->count > 2 ? "s" : "", c->count > 2 ? ", medians" : "");
+    char *head[2] = {cmd_format("off%s", mark), cmd_format("on%s", mark)};
+    cmd_table_t *table = cmd_table_new("lrrl");
+    cmd_table_row(table, "caching", head[0], head[1], "");
+    for (int i = 0; i < FIGURE_COUNT; i++) {
+        char off[CMD_FIGURE], on[CMD_FIGURE];
+        char *change = factor(c->value[0][i], c->value[1][i]);
+        cmd_table_row(table, figure_rows[i].label,
+                      is_untracked(i, c->value[0][i])
+                          ? "-"
+                          : cmd_text_unit(off, figure_rows[i].unit, c->value[0][i]),
+                      cmd_text_unit(on, figure_rows[i].unit, c->value[1][i]), change);
+        free(change);
+    }
+    cmd_table_print(table, 0);
+    free(head[0]);
+    free(head[1]);
+    putchar('\n');
+    print_outputs(c);
+    if (!c->trial[0].dumps || !c->trial[1].dumps)
+        puts("no statistics: the program did not use CUDA, or the library did not reach it\n"
+             "(accelcache doctor -- PROGRAM says which)");
+    for (int i = 0; i < 2; i++)
+        if (c->trial[i].dumps > 1)
+            printf("%u processes wrote statistics with caching %s: figures are their sums\n",
+                   c->trial[i].dumps, i ? "on" : "off");
+    if (c->run->keep)
+        printf("dumps and outputs are in %s\n", c->run->keep);
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+static json_t *figures_json(const int64_t value[FIGURE_COUNT]) {
+    json_t *json = json_object();
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        json_object_set_new(json, figure_rows[i].key,
+                            is_untracked(i, value[i]) ? json_null() : json_integer(value[i]));
+    return json;
+}
+
+static int print_json(const comparison_t *c) {
+    json_t *command = json_array(), *trials = json_array();
+    for (char **argument = c->run->command; *argument; argument++) {
+        json_t *text = json_string(*argument);
+        json_array_append_new(command, text ? text : json_string("(not UTF-8)"));
+    }
+    for (int i = 0; i < c->count; i++) {
+        const cmd_trial_t *t = &c->trial[i];
+        int64_t value[FIGURE_COUNT];
+        for (int f = 0; f < FIGURE_COUNT; f++)
+            value[f] = figure_value(t, f);
+        json_t *json = figures_json(value);
+        json_object_set_new(json, "caching", json_boolean(t->cached));
+        json_object_set_new(json, "status", json_integer(t->status));
+        json_object_set_new(json, "dumps", json_integer(t->dumps));
+        json_array_append_new(trials, json);
+    }
+    json_t *whole =
+        json_pack("{s:s, s:i, s:o, s:b, s:i, s:o, s:o, s:b, s:b, s:b, s:o}", "schema",
+                  "accelcache-compare", "version", 1, "command", command, "simulated",
+                  c->simulated, "repeat", c->count / 2, "off", figures_json(c->value[0]), "on",
+                  figures_json(c->value[1]), "stdout_identical", c->same_stdout,
+                  "stderr_identical", c->same_stderr, "stdout_steady", c->steady, "runs", trials);
+    int failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(whole);
+    return failed ? CMD_FAILED : CMD_OK;
+}
+
+/* ------------------------------------------------------------------ running */
+
+/* A folder for all files: --keep, or a temporary one (a comma in TMPDIR would end the key
+ * `dump`).  malloc'd; NULL after a message. */
+static char *make_folder(const cmd_run_t *run) {
+    if (run->keep) {
+        if (mkdir(run->keep, 0777) && errno != EEXIST) {
+            cmd_say("--keep %s: %s", run->keep, strerror(errno));
+            return NULL;
+        }
+        char *folder = realpath(run->keep, NULL);
+        if (folder && !strpbrk(folder, ",%"))
+            return folder;
+        cmd_say("--keep %s: %s", run->keep,
+                folder ? "the path may hold no comma and no percent sign" : strerror(errno));
+        free(folder);
+        return NULL;
+    }
+    const char *base = getenv("TMPDIR");
+    if (!base || base[0] != '/' || strpbrk(base, ",%"))
+        base = "/tmp";
+    char *folder = cmd_format("%s/accelcache-XXXXXX", base);
+    if (mkdtemp(folder))
+        return folder;
+    cmd_say("%s: %s", folder, strerror(errno));
+    free(folder);
+    return NULL;
+}
+
+/* Show what a failed run said. */
+static void show_failure(const cmd_trial_t *trial) {
+    static const char *const names[] = {"stdout", "stderr"};
+    cmd_say("with caching %s the program ended with status %d; its output:",
+            trial->cached ? "on" : "off", trial->status);
+    for (int i = 0; i < 2; i++) {
+        char *path = cmd_format("%s/%s", trial->folder, names[i]);
+        size_t length = 0;
+        char *text = cmd_file_read(path, &length);
+        if (text)
+            fwrite(text, 1, length, stderr);
+        free(text);
+        free(path);
+    }
+}
+
+/* All runs; 0, or the status to end with. */
+static int run_trials(comparison_t *c, const char *folder, const char *program,
+                      const char *conf) {
+    const cmd_run_t *run = c->run;
+    for (int i = 0; i < 2 * run->repeat; i++) {
+        cmd_trial_t *trial = &c->trial[i];
+        int stopped = 0;
+        trial->cached = i % 2;
+        trial->folder = cmd_format("%s/%s-%d", folder, trial->cached ? "on" : "off", i / 2 + 1);
+        c->count = i + 1;
+        /* Dumps of an earlier comparison in the same --keep folder would be counted again. */
+        cmd_folder_remove(trial->folder);
+        if (mkdir(trial->folder, 0777)) {
+            cmd_say("%s: %s", trial->folder, strerror(errno));
+            return CMD_FAILED;
+        }
+        if (cmd_trial_run(trial, program, run->command, conf,
+                          run->input ? run->input : "/dev/null", &stopped))
+            return CMD_FAILED;
+        if (stopped) {
+            cmd_say("stopped by signal %d", stopped);
+            return 128 + stopped;
+        }
+        if (trial->status) {
+            show_failure(trial);
+            return trial->status;
+        }
+    }
+    return CMD_OK;
+}
+
+int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf) {
+    comparison_t c = {.run = run, .simulated = run->simulated};
+    char *folder = make_folder(run);
+    if (!folder)
+        return CMD_FAILED;
+    c.trial = cmd_alloc((size_t)run->repeat * 2 * sizeof *c.trial);
+    int status = run_trials(&c, folder, program, conf);
+    if (!status) {
+        find_medians(&c);
+        compare_outputs(&c);
+        if (run->json)
+            status = print_json(&c);
+        else
+            print_comparison(&c);
+    }
+    if (!run->keep)
+        cmd_folder_remove(folder);
+    for (int i = 0; i < c.count; i++)
+        free(c.trial[i].folder);
+    free(c.trial);
+    free(folder);
+    return status;
+}

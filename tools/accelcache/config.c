@@ -1,0 +1,230 @@
+/* `accelcache config`: the keys of ACCEL_ALLOC_CONF, and the tables for the README. */
+#include "command.h"
+#include "config/config.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: accelcache config [OPTION...] [STRING]\n"
+    "Shows every key of ACCEL_ALLOC_CONF with its range, its default and its value in STRING\n"
+    "(default: the environment's), and says what is wrong with the string.\n\n"
+    "  --json        the same as JSON\n"
+    "  --markdown    the table of keys as the README has it\n"
+    "  --markdown --stats\n"
+    "                the tables of statistics and counters as the README has them\n\n"
+    "Exit status: 0, 1 when the string is wrong, 2 wrong usage.\n";
+
+/* ------------------------------------------------------------------ human */
+
+/* `text` broken into lines of at most 76 columns, behind `indent` blanks. */
+static void print_paragraph(const char *text, int indent) {
+    const int most = 80;
+    int column = 0;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (column && column + 1 + length > most) {
+            putchar('\n');
+            column = 0;
+        }
+        if (!column)
+            column = printf("%*s%.*s", indent, "", length, text);
+        else
+            column += printf(" %.*s", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
+static void print_keys(const ac_config_t *config) {
+    ac_config_t defaults;
+    ac_config_default(&defaults);
+    for (unsigned i = 0; i < ac_config_row_count; i++) {
+        const ac_config_row_t *row = &ac_config_rows[i];
+        if (row->foreign)
+            continue;
+        char value[AC_CONFIG_PATH] = "", usual[AC_CONFIG_PATH] = "";
+        ac_config_value(config, row->key, value, sizeof value);
+        ac_config_value(&defaults, row->key, usual, sizeof usual);
+        bool changed = strcmp(value, usual) != 0;
+        printf("%s%-28s%s %s%s%s%s\n", cmd_bold(), row->key, cmd_plain(), value,
+               changed ? "   (default " : "", changed ? row->default_text : "",
+               changed ? ")" : "");
+        char *accepts = cmd_format("%s: %s", row->type, row->range);
+        print_paragraph(accepts, 4);
+        print_paragraph(row->doc, 4);
+        free(accepts);
+    }
+    printf("\n%sKeys of PyTorch's without effect here%s (warned about, never an error)\n",
+           cmd_bold(), cmd_plain());
+    cmd_table_t *table = cmd_table_new("ll");
+    for (unsigned i = 0; i < ac_config_row_count; i++)
+        if (ac_config_rows[i].foreign)
+            cmd_table_row(table, ac_config_rows[i].key, ac_config_rows[i].doc);
+    cmd_table_print(table, 2);
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+static int print_json(const char *string, const ac_config_t *config,
+                      const ac_config_error_t *error, const ac_config_warnings_t *warnings) {
+    json_t *keys = json_array();
+    for (unsigned i = 0; i < ac_config_row_count; i++) {
+        const ac_config_row_t *row = &ac_config_rows[i];
+        char value[AC_CONFIG_PATH] = "";
+        bool known = !row->foreign && ac_config_value(config, row->key, value, sizeof value) >= 0;
+        json_array_append_new(
+            keys, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b}", "key", row->key, "type",
+                            row->type, "range", row->range, "default", row->default_text, "value",
+                            known ? value : NULL, "doc", row->doc, "foreign", row->foreign));
+    }
+    json_t *said = json_array();
+    for (unsigned i = 0; i < warnings->count; i++)
+        json_array_append_new(said, json_string(warnings->text[i]));
+    json_t *wrong = error ? json_pack("{s:I, s:s}", "position", (json_int_t)error->position,
+                                      "text", error->text)
+                          : json_null();
+    json_t *whole = json_pack("{s:s?, s:o, s:o, s:o}", "string", string, "error", wrong,
+                              "warnings", said, "keys", keys);
+    if (!whole) {
+        cmd_say("the string is not UTF-8 text");
+        return CMD_FAILED;
+    }
+    int failed = json_dumpf(whole, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(whole);
+    return failed || error ? CMD_FAILED : CMD_OK;
+}
+
+/* ------------------------------------------------------------------ markdown */
+
+/* A cell: | would end it. */
+static void print_cell(const char *text) {
+    for (; *text; text++) {
+        if (*text == '|')
+            putchar('\\');
+        putchar(*text);
+    }
+}
+
+static void print_cells(unsigned count, const char *const *cell) {
+    for (unsigned i = 0; i < count; i++) {
+        fputs(i ? " | " : "| ", stdout);
+        print_cell(cell[i]);
+    }
+    puts(" |");
+}
+
+static void print_markdown_keys(void) {
+    puts("| key | default | accepts | what it does |\n|---|---|---|---|");
+    for (unsigned i = 0; i < ac_config_row_count; i++) {
+        const ac_config_row_t *row = &ac_config_rows[i];
+        if (row->foreign)
+            continue;
+        char key[80], usual[AC_CONFIG_PATH + 2];
+        snprintf(key, sizeof key, "`%s`", row->key);
+        snprintf(usual, sizeof usual, "`%s`", row->default_text);
+        print_cells(4, (const char *const[]){key, usual, row->range, row->doc});
+    }
+    fputs("\nKeys of PyTorch's that are known, warned about and without effect here:", stdout);
+    const char *separator = " ";
+    for (unsigned i = 0; i < ac_config_row_count; i++) {
+        if (!ac_config_rows[i].foreign)
+            continue;
+        printf("%s`%s`", separator, ac_config_rows[i].key);
+        separator = ",\n";
+    }
+    puts(".");
+}
+
+static void print_markdown_row(const char *name, const char *unit, const char *doc) {
+    char key[160];
+    snprintf(key, sizeof key, "`%s`", name);
+    print_cells(3, (const char *const[]){key, unit, doc});
+}
+
+static void print_markdown_stats(void) {
+    puts("Statistics of a device (`devices[].stats`):\n\n| name | unit | what it says |\n"
+         "|---|---|---|");
+#define STAT_COUNT(name, doc) print_markdown_row(#name, "", doc);
+#define STAT_POOLS(name, unit, doc)                                                              \
+    print_markdown_row(#name ".{all,small_pool,large_pool}.{current,peak,allocated,freed}",      \
+                       #unit, doc);
+#define STAT_SINGLE(name, unit, doc)                                                             \
+    print_markdown_row(#name ".{current,peak,allocated,freed}", #unit, doc);
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+    puts("\nCounters of a device (`devices[].counters`):\n\n| name | unit | what it says |\n"
+         "|---|---|---|");
+#define DEVICE_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
+#define PROCESS_COUNTER(name, unit, doc)
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    puts("\nCounters of the process (`counters`):\n\n| name | unit | what it says |\n"
+         "|---|---|---|");
+#define DEVICE_COUNTER(name, unit, doc)
+#define PROCESS_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+}
+
+/* ------------------------------------------------------------------ */
+
+int cmd_config(int argc, char **argv) {
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"markdown", no_argument, NULL, 'm'},
+                                            {"stats", no_argument, NULL, 's'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    bool json = false, markdown = false, stats = false;
+    int option;
+    while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
+        if (option == 'j')
+            json = true;
+        else if (option == 'm')
+            markdown = true;
+        else if (option == 's')
+            stats = true;
+        else if (option == 'h') {
+            fputs(help, stdout);
+            return CMD_OK;
+        } else
+            return cmd_usage("wrong option");
+    }
+    if (argc - optind > 1)
+        return cmd_usage("one STRING at most; quote it when it has blanks");
+    if ((markdown && (json || optind < argc)) || (stats && !markdown))
+        return cmd_usage("--markdown goes alone or with --stats");
+    if (markdown) {
+        if (stats)
+            print_markdown_stats();
+        else
+            print_markdown_keys();
+        return CMD_OK;
+    }
+    const char *string = optind < argc ? argv[optind] : getenv("ACCEL_ALLOC_CONF");
+    ac_config_t config;
+    ac_config_error_t error;
+    ac_config_warnings_t warnings = {0};
+    ac_config_default(&config);
+    bool wrong = ac_config_parse(string, &config, &error, &warnings) != 0;
+    if (json)
+        return print_json(string, &config, wrong ? &error : NULL, &warnings);
+    const char *source = optind < argc ? "the string" : "ACCEL_ALLOC_CONF";
+    if (wrong) {
+        cmd_say("%s: %s", source, error.text);
+        fprintf(stderr, "  %s\n  %*s^\n", string, (int)error.position, "");
+        return CMD_FAILED;
+    }
+    for (unsigned i = 0; i < warnings.count; i++)
+        cmd_say("%s: %s", source, warnings.text[i]);
+    print_keys(&config);
+    return CMD_OK;
+}

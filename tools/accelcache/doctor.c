@@ -1,0 +1,249 @@
+/* `accelcache doctor`: can the library work here, with this program, in that process. */
+#include "doctor.h"
+#include "command.h"
+#include "config/config.h"
+#include "elf.h"
+#include "observe/live.h"
+#include "place.h"
+#include "program.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static const char help[] =
+    "Usage: accelcache doctor [OPTION...] [PID | [--] PROGRAM [ARGUMENT...]]\n"
+    "Says whether the library can work on this machine; with PROGRAM, whether preloading\n"
+    "reaches it and how it gets to CUDA (it is not run); with PID, whether the library is\n"
+    "active in that process and whether the dump signal may be sent to it.\n\n"
+    "  --lib FILE   the library to look at, instead of the one beside this command\n"
+    "  --sim        look at the simulated device instead of the machine's driver\n"
+    "  --json       the findings as JSON\n\n"
+    "Exit status: 0, 1 when something keeps accelcache from working, 2 wrong usage.\n";
+
+struct cmd_findings {
+    struct {
+        cmd_level_t level;
+        const char *topic;
+        char *text;
+    } * row;
+    unsigned count, problems;
+};
+
+void cmd_finding(cmd_findings_t *findings, cmd_level_t level, const char *topic,
+                 const char *format, ...) {
+    va_list args;
+    char *text;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0)
+        text = cmd_format("(out of memory)");
+    va_end(args);
+    findings->row = cmd_resize(findings->row, (findings->count + 1) * sizeof *findings->row);
+    findings->row[findings->count].level = level;
+    findings->row[findings->count].topic = topic;
+    findings->row[findings->count++].text = text;
+    findings->problems += level == CMD_FINDING_PROBLEM;
+}
+
+static const char *const level_words[] = {"ok", "note", "problem"};
+
+/* ------------------------------------------------------------------ this machine */
+
+static void check_library(cmd_findings_t *findings, const char *given) {
+    char *why, *path = cmd_place_library(given, &why);
+    if (!path) {
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "library", "%s", why);
+        free(why);
+        return;
+    }
+    cmd_elf_t elf;
+    int error = cmd_elf_open(&elf, path);
+    if (error || !elf.is_elf || !elf.bits64)
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "library", "%s is no usable library: %s", path,
+                    error ? strerror(error) : "not a 64-bit ELF file");
+    else if (!cmd_elf_has_symbol(&elf, "cuMemAlloc_v2", true))
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "library",
+                    "%s does not export cuMemAlloc_v2: it is another library", path);
+    else
+        cmd_finding(findings, CMD_FINDING_OK, "library", "%s", path);
+    if (!error)
+        cmd_elf_close(&elf);
+    free(path);
+}
+
+static void check_config(cmd_findings_t *findings) {
+    const char *string = getenv("ACCEL_ALLOC_CONF");
+    ac_config_t config;
+    ac_config_error_t error;
+    ac_config_warnings_t warnings = {0};
+    if (ac_config_parse(string, &config, &error, &warnings)) {
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
+                    "ACCEL_ALLOC_CONF is wrong, and none of it would be applied: %s", error.text);
+        return;
+    }
+    for (unsigned i = 0; i < warnings.count; i++)
+        cmd_finding(findings, CMD_FINDING_NOTE, "config", "%s", warnings.text[i]);
+    if (!config.enabled)
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "config",
+                    "ACCEL_ALLOC_CONF has enabled:false: nothing is cached");
+    else
+        cmd_finding(findings, CMD_FINDING_OK, "config",
+                    string && *string ? "ACCEL_ALLOC_CONF is applied as it stands"
+                                      : "ACCEL_ALLOC_CONF is not set: defaults");
+}
+
+static void check_environment(cmd_findings_t *findings) {
+    struct statvfs space;
+    if (access(AC_LIVE_DIR, W_OK | X_OK) || statvfs(AC_LIVE_DIR, &space))
+        cmd_finding(findings, CMD_FINDING_NOTE, "live page",
+                    AC_LIVE_DIR " cannot be written (%s): figures of a process are lost when it "
+                                "is killed",
+                    strerror(errno));
+    else if ((uint64_t)space.f_bavail * space.f_frsize < sizeof(ac_live_t))
+        cmd_finding(findings, CMD_FINDING_NOTE, "live page",
+                    AC_LIVE_DIR " is full: figures of a process are lost when it is killed");
+    else
+        cmd_finding(findings, CMD_FINDING_OK, "live page",
+                    AC_LIVE_DIR " has room for figures that outlive a kill");
+    const char *preload = getenv("LD_PRELOAD");
+    if (preload && strstr(preload, "libaccelcache.so"))
+        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
+                    "LD_PRELOAD names the library already: every program started here gets it");
+    if (getenv("CUDA_INJECTION64_PATH"))
+        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
+                    "CUDA_INJECTION64_PATH is set (a profiler): the runtime fast path is off");
+    if (getenv("SUDO_COMMAND"))
+        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
+                    "under sudo: it dropped LD_PRELOAD from outside; write sudo accelcache run "
+                    "-- PROGRAM");
+    if (access("/.dockerenv", F_OK) == 0)
+        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
+                    "in a container: the library must lie inside it, LD_PRELOAD is set with -e");
+}
+
+/* ------------------------------------------------------------------ a program */
+
+static void check_program(cmd_findings_t *findings, const char *name, bool simulated) {
+    cmd_program_t program;
+    cmd_program_inspect(&program, name);
+    if (program.problem != CMD_PROGRAM_FINE) {
+        cmd_finding(findings, CMD_FINDING_PROBLEM, "preload", "%s", program.problem_text);
+    } else {
+        char *how = cmd_program_describe(&program);
+        cmd_finding(findings, CMD_FINDING_OK, "preload",
+                    "works with %s: a dynamic program for this machine's loader",
+                    program.interpreter ? program.interpreter : program.path);
+        cmd_finding(findings,
+                    program.runtime == CMD_RUNTIME_UNSEEN ? CMD_FINDING_NOTE : CMD_FINDING_OK,
+                    "runtime", "%s", how);
+        if (program.static_in)
+            cmd_finding(findings, CMD_FINDING_OK, "runtime",
+                        "%s has a static runtime inside; its lookups are seen",
+                        program.static_in);
+        if (program.unresolved)
+            cmd_finding(findings, CMD_FINDING_NOTE, "runtime",
+                        "%s was found in no folder of the loader's: LD_LIBRARY_PATH may be "
+                        "missing",
+                        program.unresolved);
+        if (simulated && program.runtime == CMD_RUNTIME_STATIC)
+            cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",
+                        "NVIDIA's static runtime does not work on the simulated device: relink "
+                        "with nvcc -cudart shared or the stand-in libcudart_static.a");
+        if (simulated && program.pinned)
+            cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",
+                        "RPATH finds %s before the stand-in: remove it or relink",
+                        program.pinned);
+        free(how);
+    }
+    cmd_finding(findings, CMD_FINDING_NOTE, "not covered",
+                "static executables, setuid programs, libraries opened with dlmopen");
+    cmd_program_clear(&program);
+}
+
+/* ------------------------------------------------------------------ */
+
+static int print_findings(cmd_findings_t *findings, bool json) {
+    int failed = 0;
+    if (json) {
+        json_t *rows = json_array();
+        for (unsigned i = 0; i < findings->count; i++) {
+            json_t *text = json_string(findings->row[i].text);
+            json_array_append_new(rows, json_pack("{s:s, s:s, s:o}", "level",
+                                                  level_words[findings->row[i].level], "topic",
+                                                  findings->row[i].topic, "text",
+                                                  text ? text : json_string("(not UTF-8)")));
+        }
+        json_t *whole = json_pack("{s:b, s:o}", "ok", findings->problems == 0, "findings", rows);
+        failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2));
+        putchar('\n');
+        json_decref(whole);
+    } else {
+        cmd_table_t *table = cmd_table_new("lll");
+        for (unsigned i = 0; i < findings->count; i++)
+            cmd_table_row(table, level_words[findings->row[i].level], findings->row[i].topic,
+                          findings->row[i].text);
+        cmd_table_print(table, 0);
+    }
+    for (unsigned i = 0; i < findings->count; i++)
+        free(findings->row[i].text);
+    free(findings->row);
+    return failed || findings->problems ? CMD_FAILED : CMD_OK;
+}
+
+static int read_pid(const char *text) {
+    char *end;
+    long pid = strtol(text, &end, 10);
+    return *text >= '1' && *text <= '9' && !*end && pid <= INT_MAX ? (int)pid : 0;
+}
+
+int cmd_doctor(int argc, char **argv) {
+    static const struct option options[] = {
+        {"lib", required_argument, NULL, 'l'},    {"sim", no_argument, NULL, 's'},
+        {"json", no_argument, NULL, 'j'},         {"help", no_argument, NULL, 'h'},
+        {"probe-driver", no_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
+    const char *library = NULL;
+    bool simulated = false, json = false;
+    int option;
+    while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
+        if (option == 'l')
+            library = optarg;
+        else if (option == 's')
+            simulated = true;
+        else if (option == 'j')
+            json = true;
+        else if (option == 'p')
+            return cmd_doctor_probe();
+        else if (option == 'h') {
+            fputs(help, stdout);
+            return CMD_OK;
+        } else
+            return cmd_usage("wrong option");
+    }
+    bool divided = optind > 1 && !strcmp(argv[optind - 1], "--");
+    int pid = optind < argc && !divided ? read_pid(argv[optind]) : 0;
+    if (pid && optind + 1 < argc)
+        return cmd_usage("one PID at a time");
+    cmd_findings_t findings = {0};
+    if (pid) {
+        cmd_doctor_process(&findings, pid);
+        return print_findings(&findings, json);
+    }
+    check_library(&findings, library);
+    char *why = NULL, *folder = simulated ? cmd_place_simulator(&why) : NULL;
+    if (simulated && !folder)
+        cmd_finding(&findings, CMD_FINDING_PROBLEM, "driver", "%s", why);
+    else
+        cmd_doctor_driver(&findings, folder);
+    free(why);
+    free(folder);
+    check_config(&findings);
+    check_environment(&findings);
+    if (optind < argc)
+        check_program(&findings, argv[optind], simulated);
+    return print_findings(&findings, json);
+}

@@ -1,0 +1,26 @@
+/* What the parts of `doctor` share: findings, and the checks that make them. */
+#ifndef CMD_DOCTOR_H
+#define CMD_DOCTOR_H
+
+#include <stdbool.h>
+
+typedef enum {
+    CMD_FINDING_OK,
+    CMD_FINDING_NOTE,   /* worth knowing */
+    CMD_FINDING_PROBLEM /* keeps accelcache from working: exit status 1 */
+} cmd_level_t;
+
+typedef struct cmd_findings cmd_findings_t;
+void cmd_finding(cmd_findings_t *findings, cmd_level_t level, const char *topic,
+                 const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* The driver, asked by a child of ours within ten seconds; `folder` (may be NULL) is searched
+ * for libcuda.so.1 first. */
+void cmd_doctor_driver(cmd_findings_t *findings, const char *folder);
+/* That child: prints what it finds, a "key value" a line. */
+int cmd_doctor_probe(void);
+
+/* A running process: the library, the CUDA libraries, the live page, the dump signal. */
+void cmd_doctor_process(cmd_findings_t *findings, int pid);
+
+#endif

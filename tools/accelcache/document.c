@@ -1,0 +1,172 @@
+/* See document.h. */
+#include "document.h"
+#include "command.h"
+#include "observe/dump.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t cmd_document_stat(const json_t *device, const char *name, const char *pool,
+                          const char *field) {
+    const json_t *value = json_object_get(json_object_get(device, "stats"), name);
+    if (pool)
+        value = json_object_get(value, pool);
+    if (field)
+        value = json_object_get(value, field);
+    return json_integer_value(value);
+}
+
+int64_t cmd_document_counter(const json_t *holder, const char *name) {
+    return json_integer_value(json_object_get(json_object_get(holder, "counters"), name));
+}
+
+/* ------------------------------------------------------------------ checking */
+
+static bool is_stat(const json_t *stat) {
+    static const char *const fields[] = {"current", "peak", "allocated", "freed"};
+    for (unsigned i = 0; i < 4; i++)
+        if (!json_is_integer(json_object_get(stat, fields[i])))
+            return false;
+    return true;
+}
+
+static bool is_pools(const json_t *pools) {
+    return is_stat(json_object_get(pools, "all")) &&
+           is_stat(json_object_get(pools, "small_pool")) &&
+           is_stat(json_object_get(pools, "large_pool"));
+}
+
+/* The name of a statistic that is missing or misshapen, NULL when all are there. */
+static const char *wrong_stat(const json_t *stats) {
+#define STAT_COUNT(name, doc)                                                                    \
+    if (!json_is_integer(json_object_get(stats, #name)))                                         \
+        return #name;
+#define STAT_POOLS(name, unit, doc)                                                              \
+    if (!is_pools(json_object_get(stats, #name)))                                                \
+        return #name;
+#define STAT_SINGLE(name, unit, doc)                                                             \
+    if (!is_stat(json_object_get(stats, #name)))                                                 \
+        return #name;
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+    return NULL;
+}
+
+/* One line about what keeps `document` from being one of ours; NULL: nothing. */
+static char *document_fault(const json_t *document) {
+    const json_t *schema = json_object_get(document, "schema");
+    if (!json_is_string(schema) || strcmp(json_string_value(schema), "accelcache-dump") != 0)
+        return cmd_format("this is no accelcache dump (its \"schema\" is not accelcache-dump)");
+    const json_t *version = json_object_get(document, "version");
+    if (!json_is_integer(version) || json_integer_value(version) != 1)
+        return cmd_format("written in version %lld of the format, and this command reads "
+                          "version 1: use the accelcache of the same release",
+                          (long long)json_integer_value(version));
+    const json_t *process = json_object_get(document, "process");
+    const json_t *devices = json_object_get(document, "devices");
+    if (!json_is_integer(json_object_get(process, "pid")) || !json_is_array(devices) ||
+        !json_is_object(json_object_get(document, "counters")) ||
+        !json_is_object(json_object_get(document, "hooks")) ||
+        !json_is_array(json_object_get(document, "warnings")))
+        return cmd_format("process.pid, devices, counters, hooks or warnings is missing: the "
+                          "file was changed after it was written");
+    size_t index;
+    const json_t *device;
+    json_array_foreach((json_t *)(uintptr_t)devices, index, device) {
+        const char *name = wrong_stat(json_object_get(device, "stats"));
+        if (name)
+            return cmd_format("devices[%zu].stats.%s is missing or has another form: the file "
+                              "was changed after it was written",
+                              index, name);
+        if (!json_is_object(json_object_get(device, "counters")))
+            return cmd_format("devices[%zu].counters is missing", index);
+    }
+    return NULL;
+}
+
+static json_t *document_parse(const char *text, size_t length, char **error) {
+    json_error_t at;
+    if (length == 0) {
+        *error = cmd_format("the file is empty: it was not written by accelcache, or lost in a "
+                            "crash of the machine; run the program again");
+        return NULL;
+    }
+    json_t *document = json_loadb(text, length, 0, &at);
+    if (!document) {
+        bool cut = json_error_code(&at) == json_error_premature_end_of_input;
+        *error = cmd_format("%s at line %d, column %d (%s): %s",
+                            cut ? "the JSON ends too early" : "not valid JSON", at.line,
+                            at.column, at.text,
+                            cut ? "the copy is incomplete; copy it again or run the program again"
+                                : "accelcache did not write this; is it the right file?");
+        return NULL;
+    }
+    *error = document_fault(document);
+    if (*error) {
+        json_decref(document);
+        return NULL;
+    }
+    return document;
+}
+
+/* ------------------------------------------------------------------ loading */
+
+json_t *cmd_document_load(const char *path, char **error) {
+    size_t length;
+    char *text = cmd_file_read(path, &length);
+    if (!text) {
+        *error = cmd_format("%s", strerror(errno));
+        return NULL;
+    }
+    json_t *document = document_parse(text, length, error);
+    free(text);
+    return document;
+}
+
+json_t *cmd_document_live(int pid, bool *alive, char **error) {
+    char why[512];
+    const ac_live_t *page = ac_live_map(pid, alive, why, sizeof why);
+    if (!page) {
+        *error = cmd_format("%s", why);
+        return NULL;
+    }
+    size_t length;
+    char *text = ac_dump_text(page, *alive ? "running" : "killed", &length);
+    ac_live_unmap(page);
+    if (!text) {
+        *error = cmd_format("out of memory");
+        return NULL;
+    }
+    json_t *document = document_parse(text, length, error);
+    free(text);
+    return document;
+}
+
+/* ------------------------------------------------------------------ sums */
+
+void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
+    const json_t *devices = json_object_get(document, "devices");
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const json_t *device = json_array_get(devices, i);
+        figures->allocated += cmd_document_stat(device, "allocated_bytes", "all", "current");
+        figures->allocated_peak += cmd_document_stat(device, "allocated_bytes", "all", "peak");
+        figures->reserved += cmd_document_stat(device, "reserved_bytes", "all", "current");
+        figures->reserved_peak += cmd_document_stat(device, "reserved_bytes", "all", "peak");
+        figures->ooms += cmd_document_stat(device, "num_ooms", NULL, NULL);
+#define DEVICE_COUNTER(name, unit, doc)                                                          \
+    figures->device.name += (uint64_t)cmd_document_counter(device, #name);
+#define PROCESS_COUNTER(name, unit, doc)
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    }
+#define DEVICE_COUNTER(name, unit, doc)
+#define PROCESS_COUNTER(name, unit, doc)                                                         \
+    figures->process[AC_COUNT_##name] += (uint64_t)cmd_document_counter(document, #name);
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+}

@@ -1,0 +1,37 @@
+/* Statistics documents: the JSON that the library writes at exit, or that is made of the live
+ * page of a running or killed process. */
+#ifndef CMD_DOCUMENT_H
+#define CMD_DOCUMENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "observe/live.h"
+
+/* The document in a file, checked against what this command knows; the caller decrefs it.
+ * NULL: *error is one line with cause and remedy, malloc'd. */
+json_t *cmd_document_load(const char *path, char **error);
+
+/* That of process `pid`, from its live page; *alive says whether it still runs.  The page of
+ * a dead one stays until it is collected. */
+json_t *cmd_document_live(int pid, bool *alive, char **error);
+
+/* A figure of a device: `pool` NULL for single statistics, `field` NULL for plain counts.
+ * 0 where it is absent (loading checks that it is not). */
+int64_t cmd_document_stat(const json_t *device, const char *name, const char *pool,
+                          const char *field);
+
+/* A counter of a device or of the whole document. */
+int64_t cmd_document_counter(const json_t *holder, const char *name);
+
+/* Sums over devices and documents. */
+typedef struct {
+    int64_t allocated, allocated_peak, reserved, reserved_peak; /* bytes; sums of peaks */
+    int64_t ooms;
+    ac_device_counters_t device;
+    uint64_t process[AC_COUNT_HOOKS];
+} cmd_figures_t;
+void cmd_figures_add(cmd_figures_t *figures, const json_t *document);
+
+#endif

@@ -1,0 +1,39 @@
+/* Our own small reader of ELF files: what `run` and `doctor` must know of a program without
+ * running it.  Nothing in a file is trusted: every offset is checked against its length. */
+#ifndef CMD_ELF_H
+#define CMD_ELF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    bool is_elf;         /* else nothing below is set */
+    bool bits64, little; /* only such files are read further */
+    uint16_t machine;    /* EM_X86_64, EM_AARCH64, ... */
+    uint16_t type;       /* ET_EXEC, ET_DYN, ... */
+    bool dynamic;        /* has a dynamic section */
+    const char *interp;  /* the loader it asks for, NULL: none */
+    const char *soname;  /* NULL: none */
+    const char *rpath;   /* DT_RPATH: searched before LD_LIBRARY_PATH; NULL: none */
+    const char *runpath; /* DT_RUNPATH: searched after it; NULL: none */
+    const char **needed; /* DT_NEEDED names */
+    unsigned needed_count;
+    /* Inside. */
+    const unsigned char *bytes;
+    size_t size;
+} cmd_elf_t;
+
+/* Map and read `path`.  Returns 0 or an errno value; a file that is no ELF gives 0 and
+ * is_elf false, one cut short or out of order EBADMSG. */
+int cmd_elf_open(cmd_elf_t *elf, const char *path);
+void cmd_elf_close(cmd_elf_t *elf);
+
+/* Does the file define, or only use (`defined` false), a symbol of this name; with a `*` at
+ * the end: of any name that begins so.  Symbol tables that were stripped answer no. */
+bool cmd_elf_has_symbol(const cmd_elf_t *elf, const char *name, bool defined);
+
+/* Does `text` occur in the file's constants (its first 256 MiB)? */
+bool cmd_elf_has_text(const cmd_elf_t *elf, const char *text);
+
+#endif

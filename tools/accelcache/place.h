@@ -1,0 +1,25 @@
+/* Where the parts of this installation lie, and the environment a program gets from them. */
+#ifndef CMD_PLACE_H
+#define CMD_PLACE_H
+
+#include <stdbool.h>
+
+/* libaccelcache.so beside this command: of the build tree or installed.  `given` (may be NULL)
+ * wins.  malloc'd absolute path; or NULL, and *error is one line with cause and remedy, malloc'd.
+ */
+char *cmd_place_library(const char *given, char **error);
+
+/* The folder with the simulated device's libcuda.so.1, in the same way. */
+char *cmd_place_simulator(char **error);
+
+/* LD_PRELOAD with `library` in front; runtimes of sanitizers stay before it, and an entry for
+ * the same file is not repeated.  malloc'd. */
+char *cmd_place_preload(const char *library, const char *existing);
+
+/* Put `folder` in front of the colon-separated `existing` (may be NULL).  malloc'd. */
+char *cmd_place_prepend(const char *folder, const char *existing);
+
+/* The configuration string `conf` (may be NULL) with `key` set to `value`.  malloc'd. */
+char *cmd_place_conf(const char *conf, const char *key, const char *value);
+
+#endif

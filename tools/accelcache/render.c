@@ -1,0 +1,237 @@
+/* See render.h.  Rows come from stats.def and counters.def. */
+#include "render.h"
+#include "command.h"
+#include "document.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_HOOKS = 12 };
+
+static const char *text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+static int64_t integer_of(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* What `reason` means; a killed process wrote nothing, its page did. */
+static const char *reason_text(const char *reason) {
+    static const char *const texts[][2] = {
+        {"exit", "written at exit"},
+        {"signal", "written on a signal, the process went on"},
+        {"interval", "written at an interval, the process went on"},
+        {"request", "written on request of the program"},
+        {"running", "running: rendered from its live page"},
+        {"killed", "killed: rendered from its live page"},
+    };
+    for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (!strcmp(reason, texts[i][0]))
+            return texts[i][1];
+    return reason;
+}
+
+/* ------------------------------------------------------------------ one document */
+
+static void render_process(const json_t *document, const char *source) {
+    const json_t *process = json_object_get(document, "process");
+    const json_t *argv = json_object_get(process, "argv");
+    printf("%s%s%s\n", cmd_bold(), source, cmd_plain());
+    printf("process %lld on ", (long long)integer_of(process, "pid"));
+    cmd_print_safe(text_of(process, "host"));
+    putchar(':');
+    for (size_t i = 0; i < json_array_size(argv); i++) {
+        const char *argument = json_string_value(json_array_get(argv, i));
+        putchar(' ');
+        cmd_print_safe(argument ? argument : "?");
+    }
+    if (!json_array_size(argv))
+        cmd_print_safe(text_of(process, "exe"));
+    const json_t *rank = json_object_get(process, "rank");
+    if (json_is_integer(rank))
+        printf("  (rank %lld)", (long long)json_integer_value(rank));
+    printf("\n%s; started %s; figures of %s", reason_text(text_of(document, "reason")),
+           text_of(process, "start_time"), text_of(document, "time"));
+    int64_t driver = integer_of(document, "driver_version");
+    if (driver > 0)
+        printf("; driver of CUDA %lld.%lld", (long long)driver / 1000,
+               (long long)driver % 1000 / 10);
+    putchar('\n');
+    const json_t *config = json_object_get(document, "config");
+    if (*text_of(config, "string")) {
+        fputs("ACCEL_ALLOC_CONF ", stdout);
+        cmd_print_safe(text_of(config, "string"));
+        putchar('\n');
+    }
+    if (*text_of(config, "error")) {
+        fputs("  not applied: ", stdout);
+        cmd_print_safe(text_of(config, "error"));
+        putchar('\n');
+    }
+}
+
+static void render_stat(cmd_table_t *table, const json_t *device, const char *name,
+                        const char *pool, const char *label, const char *unit) {
+    static const char *const fields[] = {"current", "peak", "allocated", "freed"};
+    char text[4][CMD_FIGURE];
+    for (int i = 0; i < 4; i++)
+        cmd_text_unit(text[i], unit, cmd_document_stat(device, name, pool, fields[i]));
+    cmd_table_row(table, pool && strcmp(pool, "all") ? "" : name, label, text[0], text[1],
+                  text[2], text[3]);
+}
+
+static void render_pools(cmd_table_t *table, const json_t *device, const char *name,
+                         const char *unit) {
+    render_stat(table, device, name, "all", "all", unit);
+    render_stat(table, device, name, "small_pool", "small", unit);
+    render_stat(table, device, name, "large_pool", "large", unit);
+}
+
+static void render_count(cmd_table_t *table, const char *name, const char *unit, int64_t value,
+                         const char *doc) {
+    char text[CMD_FIGURE];
+    cmd_table_row(table, name, cmd_text_unit(text, unit, value), doc);
+}
+
+static void render_device(const json_t *device) {
+    char total[CMD_FIGURE];
+    cmd_text_bytes(total, integer_of(device, "total_memory"));
+    printf("\n%sdevice %lld%s  ", cmd_bold(), (long long)integer_of(device, "ordinal"),
+           cmd_plain());
+    cmd_print_safe(text_of(device, "name"));
+    printf(", %s%s", total, *text_of(device, "uuid") ? ", " : "");
+    cmd_print_safe(text_of(device, "uuid"));
+    puts("");
+    cmd_table_t *table = cmd_table_new("llrrrr");
+    cmd_table_row(table, "", "", "current", "peak", "allocated", "freed");
+#define STAT_COUNT(name, doc)
+#define STAT_POOLS(name, unit, doc)  render_pools(table, device, #name, #unit);
+#define STAT_SINGLE(name, unit, doc) render_stat(table, device, #name, NULL, "", #unit);
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+    cmd_table_print(table, 2);
+    puts("");
+    table = cmd_table_new("lrl");
+#define STAT_COUNT(name, doc)                                                                    \
+    render_count(table, #name, "count", cmd_document_stat(device, #name, NULL, NULL), doc);
+#define STAT_POOLS(name, unit, doc)
+#define STAT_SINGLE(name, unit, doc)
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+#define DEVICE_COUNTER(name, unit, doc)                                                          \
+    render_count(table, #name, #unit, cmd_document_counter(device, #name), doc);
+#define PROCESS_COUNTER(name, unit, doc)
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    cmd_table_print(table, 2);
+}
+
+typedef struct {
+    const char *name;
+    int64_t calls;
+} hook_t;
+
+static int by_calls(const void *a, const void *b) {
+    const hook_t *x = a, *y = b;
+    if (x->calls != y->calls)
+        return x->calls < y->calls ? 1 : -1;
+    return strcmp(x->name, y->name);
+}
+
+static void render_hooks(const json_t *hooks) {
+    unsigned count = 0;
+    hook_t *list = cmd_alloc((json_object_size(hooks) + 1) * sizeof *list);
+    const char *name;
+    const json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)hooks, name, value) {
+        list[count++] = (hook_t){name, json_integer_value(value)};
+    }
+    qsort(list, count, sizeof *list, by_calls);
+    printf("\n%shooks%s  %s\n", cmd_bold(), cmd_plain(),
+           count > MOST_HOOKS ? "most called first; the JSON has all" : "calls");
+    cmd_table_t *table = cmd_table_new("lr");
+    for (unsigned i = 0; i < count && i < MOST_HOOKS; i++) {
+        char calls[CMD_FIGURE];
+        cmd_table_row(table, list[i].name, cmd_text_count(calls, list[i].calls));
+    }
+    cmd_table_print(table, 2);
+    free(list);
+}
+
+void cmd_render(const json_t *document, const char *source) {
+    render_process(document, source);
+    const json_t *devices = json_object_get(document, "devices");
+    for (size_t i = 0; i < json_array_size(devices); i++)
+        render_device(json_array_get(devices, i));
+    if (!json_array_size(devices))
+        puts("\nno device was used");
+    printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
+    cmd_table_t *table = cmd_table_new("lrl");
+#define DEVICE_COUNTER(name, unit, doc)
+#define PROCESS_COUNTER(name, unit, doc)                                                         \
+    render_count(table, #name, #unit, cmd_document_counter(document, #name), doc);
+#include "observe/counters.def"
+#undef DEVICE_COUNTER
+#undef PROCESS_COUNTER
+    cmd_table_print(table, 2);
+    const json_t *hooks = json_object_get(document, "hooks");
+    if (json_object_size(hooks))
+        render_hooks(hooks);
+    const json_t *warnings = json_object_get(document, "warnings");
+    if (json_array_size(warnings))
+        printf("\n%swarnings%s\n", cmd_bold(), cmd_plain());
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        fputs("  ", stdout);
+        cmd_print_safe(text ? text : "");
+        putchar('\n');
+    }
+}
+
+/* ------------------------------------------------------------------ several */
+
+static void render_line(cmd_table_t *table, const char *pid, const char *rank, const char *reason,
+                        const cmd_figures_t *f, const char *source) {
+    char text[6][CMD_FIGURE];
+    cmd_table_row(
+        table, pid, rank, reason, cmd_text_bytes(text[0], f->reserved_peak),
+        cmd_text_bytes(text[1], f->allocated_peak),
+        cmd_text_count(text[2], (int64_t)(f->device.cached_allocs + f->device.cached_frees)),
+        cmd_text_count(text[3], (int64_t)(f->device.driver_allocs + f->device.driver_frees +
+                                          f->process[AC_COUNT_passed_allocs] +
+                                          f->process[AC_COUNT_passed_frees])),
+        cmd_text_ns(text[4], (int64_t)(f->device.driver_alloc_ns + f->device.driver_free_ns +
+                                       f->process[AC_COUNT_passed_ns])),
+        cmd_text_count(text[5], f->ooms), source);
+}
+
+void cmd_render_many(const cmd_rendered_t *documents, unsigned count) {
+    cmd_figures_t sum = {0};
+    cmd_table_t *table = cmd_table_new("rrlrrrrrrl");
+    cmd_table_row(table, "pid", "rank", "reason", "peak reserved", "peak allocated",
+                  "calls saved", "driver calls", "driver time", "OOMs", "file");
+    for (unsigned i = 0; i < count; i++) {
+        const json_t *document = documents[i].document;
+        const json_t *process = json_object_get(document, "process");
+        const json_t *rank = json_object_get(process, "rank");
+        cmd_figures_t one = {0};
+        cmd_figures_add(&one, document);
+        cmd_figures_add(&sum, document);
+        char pid[CMD_FIGURE], place[CMD_FIGURE] = "-";
+        snprintf(pid, sizeof pid, "%lld", (long long)integer_of(process, "pid"));
+        if (json_is_integer(rank))
+            snprintf(place, sizeof place, "%lld", (long long)json_integer_value(rank));
+        render_line(table, pid, place, text_of(document, "reason"), &one, documents[i].source);
+    }
+    char label[CMD_FIGURE];
+    snprintf(label, sizeof label, "%u files", count);
+    render_line(table, "sum", "", "", &sum, label);
+    cmd_table_print(table, 0);
+}

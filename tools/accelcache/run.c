@@ -1,0 +1,240 @@
+/* `accelcache run`: start a program under libaccelcache.so. */
+#include "command.h"
+#include "config/config.h"
+#include "place.h"
+#include "program.h"
+#include "run.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help[] =
+    "Usage: accelcache run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
+    "Runs PROGRAM with libaccelcache.so preloaded.\n\n"
+    "  --conf STRING   ACCEL_ALLOC_CONF for the program, instead of the environment's\n"
+    "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json\n"
+    "  --lib FILE      the library to preload, instead of the one beside this command\n"
+    "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G)\n"
+    "  --compare       run it with caching off, then on, and print what caching changes\n"
+    "  --repeat N      --compare: N runs each way (1); figures are medians\n"
+    "  --keep DIR      --compare: leave dumps and outputs in DIR\n"
+    "  --stdin FILE    --compare: every run reads FILE (default: nothing)\n"
+    "  --json          --compare: the result as JSON\n\n"
+    "The program takes the place of this command: process id, signals and status are its own.\n"
+    "With --compare its output is captured: it is shown where a run fails or where the runs\n"
+    "differ, and kept with --keep.  The status is then 0, or that of the first failed run\n"
+    "(128 + number for a signal).\n\n"
+    "Exit status: the program's; 1 the library was not found, 2 wrong usage, 126 the program\n"
+    "cannot run under the library (static, setuid, another architecture, not executable),\n"
+    "127 there is no such program.\n";
+
+enum { OPT_CONF = 256, OPT_DUMP, OPT_LIB, OPT_SIM, OPT_COMPARE, OPT_REPEAT, OPT_KEEP, OPT_STDIN };
+
+static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
+                                        {"dump", required_argument, NULL, OPT_DUMP},
+                                        {"lib", required_argument, NULL, OPT_LIB},
+                                        {"sim", optional_argument, NULL, OPT_SIM},
+                                        {"compare", no_argument, NULL, OPT_COMPARE},
+                                        {"repeat", required_argument, NULL, OPT_REPEAT},
+                                        {"keep", required_argument, NULL, OPT_KEEP},
+                                        {"stdin", required_argument, NULL, OPT_STDIN},
+                                        {"json", no_argument, NULL, 'j'},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
+
+/* 0: go on; else the exit status (negative: 0 after --help). */
+static int read_options(cmd_run_t *run, int argc, char **argv) {
+    int option;
+    char *end;
+    while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
+        switch (option) {
+        case OPT_CONF:
+            run->conf = optarg;
+            break;
+        case OPT_DUMP:
+            run->dump = optarg;
+            break;
+        case OPT_LIB:
+            run->library = optarg;
+            break;
+        case OPT_SIM:
+            run->simulated = true;
+            run->sim = optarg;
+            break;
+        case OPT_COMPARE:
+            run->compare = true;
+            break;
+        case OPT_REPEAT:
+            run->repeat = (int)strtol(optarg, &end, 10);
+            if (*end || end == optarg || run->repeat < 1 || run->repeat > 1000)
+                return cmd_usage("--repeat: expected a number from 1 to 1000, got \"%s\"",
+                                 optarg);
+            break;
+        case OPT_KEEP:
+            run->keep = optarg;
+            break;
+        case OPT_STDIN:
+            run->input = optarg;
+            break;
+        case 'j':
+            run->json = true;
+            break;
+        case 'h':
+            fputs(help, stdout);
+            return -1;
+        default:
+            return cmd_usage("wrong option");
+        }
+    }
+    run->command = argv + optind;
+    if (!run->command[0])
+        return cmd_usage("no program was given");
+    if (!run->compare && (run->json || run->repeat != 1 || run->keep || run->input))
+        return cmd_usage("--json, --repeat, --keep and --stdin belong to --compare");
+    if (run->compare && run->dump)
+        return cmd_usage("--dump does not go with --compare: use --keep DIR");
+    return 0;
+}
+
+/* ACCEL_ALLOC_CONF of the program, malloc'd, or NULL after a message.  A string from the
+ * environment that is wrong stays: the library says so itself, and runs on defaults. */
+static char *build_conf(const cmd_run_t *run) {
+    ac_config_t config;
+    ac_config_error_t error;
+    const char *given = run->conf ? run->conf : getenv("ACCEL_ALLOC_CONF");
+    bool valid = ac_config_parse(given, &config, &error, NULL) == 0;
+    if (!valid && run->conf) {
+        cmd_say("--conf: %s", error.text);
+        return NULL;
+    }
+    if (!valid && (run->dump || run->compare)) {
+        cmd_say("ACCEL_ALLOC_CONF: %s", error.text);
+        return NULL;
+    }
+    if (!run->dump)
+        return cmd_format("%s", given ? given : "");
+    char *conf = cmd_place_conf(given, "dump", run->dump);
+    if (ac_config_parse(conf, &config, &error, NULL)) {
+        cmd_say("--dump: %s", error.text);
+        free(conf);
+        return NULL;
+    }
+    return conf;
+}
+
+/* ------------------------------------------------------------------ the simulated device */
+
+/* One line: which case this program is, and what follows. */
+static void say_simulated(const cmd_program_t *program, const char *folder) {
+    static const char kernels[] = "kernels do not compute unless registered as host functions";
+    char *case_text = cmd_program_describe(program);
+    switch (program->runtime) {
+    case CMD_RUNTIME_SHARED: {
+        char *stand_in = cmd_format("%s/%s", folder, program->runtime_name);
+        if (program->pinned)
+            cmd_say("simulated device: %s, but its RPATH finds %s first; NVIDIA's runtime does "
+                    "not work here: remove the RPATH (patchelf --remove-rpath) or relink",
+                    case_text, program->pinned);
+        else if (access(stand_in, R_OK))
+            cmd_say("simulated device: %s, and there is no stand-in of that version in %s: "
+                    "relink with another",
+                    case_text, folder);
+        else if (program->static_in)
+            cmd_say("simulated device: %s, replaced by the stand-in; %s holds NVIDIA's static "
+                    "runtime, whose calls will fail; %s",
+                    case_text, program->static_in, kernels);
+        else
+            cmd_say("simulated device: %s, replaced by the stand-in; %s", case_text, kernels);
+        free(stand_in);
+        break;
+    }
+    case CMD_RUNTIME_STATIC:
+        cmd_say(
+            "simulated device: %s: its CUDA calls will fail; relink with nvcc -cudart shared, "
+            "or with the stand-in libcudart_static.a",
+            case_text);
+        break;
+    default:
+        cmd_say("simulated device: %s; %s", case_text, kernels);
+        break;
+    }
+    free(case_text);
+}
+
+static int set_simulated(const cmd_run_t *run, const cmd_program_t *program) {
+    char *error, *folder = cmd_place_simulator(&error);
+    if (!folder) {
+        cmd_say("%s", error);
+        free(error);
+        return CMD_FAILED;
+    }
+    char *path = cmd_place_prepend(folder, getenv("LD_LIBRARY_PATH"));
+    setenv("LD_LIBRARY_PATH", path, 1);
+    if (run->sim)
+        setenv("ACCEL_SIM", run->sim, 1);
+    say_simulated(program, folder);
+    free(path);
+    free(folder);
+    return CMD_OK;
+}
+
+/* ------------------------------------------------------------------ running */
+
+/* The status of a program that cannot run; 0 when it can. */
+static int refuse(const cmd_program_t *program) {
+    if (program->problem == CMD_PROGRAM_FINE)
+        return 0;
+    cmd_say("%s", program->problem_text);
+    return program->problem == CMD_PROGRAM_MISSING ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
+}
+
+static int start(const cmd_run_t *run, const cmd_program_t *program) {
+    char *conf = build_conf(run);
+    if (!conf)
+        return CMD_USAGE;
+    char *error, *library = cmd_place_library(run->library, &error);
+    int status = library ? CMD_OK : CMD_FAILED;
+    if (!library) {
+        cmd_say("%s", error);
+        free(error);
+    }
+    if (!status && run->simulated)
+        status = set_simulated(run, program);
+    if (!status) {
+        char *preload = cmd_place_preload(library, getenv("LD_PRELOAD"));
+        setenv("LD_PRELOAD", preload, 1);
+        free(preload);
+        if (run->compare) {
+            status = cmd_run_compare(run, program->path, conf);
+        } else {
+            if (*conf)
+                setenv("ACCEL_ALLOC_CONF", conf, 1);
+            else
+                unsetenv("ACCEL_ALLOC_CONF");
+            fflush(stdout);
+            execvp(program->path, run->command);
+            cmd_say("%s: %s", program->path, strerror(errno));
+            status = errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
+        }
+    }
+    free(library);
+    free(conf);
+    return status;
+}
+
+int cmd_run(int argc, char **argv) {
+    cmd_run_t run = {.repeat = 1};
+    int status = read_options(&run, argc, argv);
+    if (status)
+        return status < 0 ? CMD_OK : status;
+    cmd_program_t program;
+    cmd_program_inspect(&program, run.command[0]);
+    status = refuse(&program);
+    if (!status)
+        status = start(&run, &program);
+    cmd_program_clear(&program);
+    return status;
+}

@@ -1,0 +1,52 @@
+# Completion of `accelcache` for bash: source this file, or install it as
+# share/bash-completion/completions/accelcache.
+
+_accelcache() {
+    local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
+    COMPREPLY=()
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor --help --version" -- "$word")
+        return
+    fi
+    case ${COMP_WORDS[1]} in
+    run) options="--conf --dump --lib --sim --compare --repeat --keep --stdin --json --help" ;;
+    stat) options="--json --help" ;;
+    config) options="--json --markdown --stats --help" ;;
+    doctor) options="--lib --sim --json --help" ;;
+    *) return ;;
+    esac
+    # Behind the program's name everything belongs to the program.
+    if [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
+        for ((at = 2; at < COMP_CWORD; at++)); do
+            case ${COMP_WORDS[at]} in
+            --)
+                if ((at + 1 == COMP_CWORD)); then
+                    mapfile -t COMPREPLY < <(compgen -c -- "$word")
+                else
+                    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                fi
+                return
+                ;;
+            --conf | --dump | --lib | --repeat | --keep | --stdin) ((at++)) ;;
+            -*) ;;
+            *)
+                mapfile -t COMPREPLY < <(compgen -f -- "$word")
+                return
+                ;;
+            esac
+        done
+    fi
+    case $previous in
+    --conf | --repeat) return ;;
+    --dump | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+    --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
+    esac
+    if [[ $word == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
+    elif [[ ${COMP_WORDS[1]} == stat ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+    elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$word")
+    fi
+}
+complete -o filenames -F _accelcache accelcache

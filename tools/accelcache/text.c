@@ -1,0 +1,223 @@
+/* Messages, figures and aligned tables for all subcommands. */
+#include "command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *cmd_name = "";
+
+static void say(const char *format, va_list args) {
+    fflush(stdout);
+    fprintf(stderr, "accelcache%s%s: ", *cmd_name ? " " : "", cmd_name);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+void cmd_say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+}
+
+int cmd_usage(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    fprintf(stderr, "Try: accelcache%s%s --help\n", *cmd_name ? " " : "", cmd_name);
+    return CMD_USAGE;
+}
+
+void *cmd_resize(void *memory, size_t size) {
+    void *result = realloc(memory, size ? size : 1);
+    if (!result) {
+        cmd_say("out of memory");
+        exit(CMD_FAILED);
+    }
+    return result;
+}
+
+void *cmd_alloc(size_t size) {
+    return memset(cmd_resize(NULL, size), 0, size ? size : 1);
+}
+
+char *cmd_format(const char *format, ...) {
+    va_list args;
+    char *text = NULL;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0) {
+        cmd_say("out of memory");
+        exit(CMD_FAILED);
+    }
+    va_end(args);
+    return text;
+}
+
+char *cmd_file_read(const char *path, size_t *length) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    size_t used = 0, size = 65536;
+    char *text = cmd_resize(NULL, size);
+    for (;;) {
+        if (used + 1 == size)
+            text = cmd_resize(text, size *= 2);
+        ssize_t n = read(fd, text + used, size - 1 - used);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            int error = errno;
+            close(fd);
+            free(text);
+            errno = error;
+            return NULL;
+        }
+        if (n == 0)
+            break;
+        used += (size_t)n;
+    }
+    close(fd);
+    text[used] = '\0';
+    if (length)
+        *length = used;
+    return text;
+}
+
+/* ------------------------------------------------------------------ figures */
+
+char *cmd_text_count(char text[CMD_FIGURE], int64_t n) {
+    char digits[CMD_FIGURE];
+    int length = snprintf(digits, sizeof digits, "%lld", (long long)n), out = 0;
+    for (int i = 0; i < length; i++) {
+        text[out++] = digits[i];
+        int left = length - 1 - i;
+        if (left > 0 && left % 3 == 0 && digits[i] != '-')
+            text[out++] = ',';
+    }
+    text[out] = '\0';
+    return text;
+}
+
+/* Three significant digits of `value` in the largest unit that keeps it at least 1. */
+static char *scaled(char text[CMD_FIGURE], double value, double step, const char *const *units,
+                    int count) {
+    int unit = 0;
+    double magnitude = value < 0 ? -value : value;
+    while (unit + 1 < count && magnitude >= step) {
+        magnitude /= step;
+        value /= step;
+        unit++;
+    }
+    int digits = unit == 0 || magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
+    snprintf(text, CMD_FIGURE, "%.*f %s", digits, value, units[unit]);
+    return text;
+}
+
+char *cmd_text_bytes(char text[CMD_FIGURE], int64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    return scaled(text, (double)bytes, 1024, units, 5);
+}
+
+char *cmd_text_ns(char text[CMD_FIGURE], int64_t ns) {
+    static const char *const units[] = {"ns", "us", "ms", "s"};
+    return scaled(text, (double)ns, 1000, units, 4);
+}
+
+char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value) {
+    if (!strcmp(unit, "bytes"))
+        return cmd_text_bytes(text, value);
+    if (!strcmp(unit, "ns"))
+        return cmd_text_ns(text, value);
+    return cmd_text_count(text, value);
+}
+
+/* ------------------------------------------------------------------ tables */
+
+void cmd_print_safe(const char *text) {
+    for (; *text; text++)
+        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+}
+
+static bool on_terminal(void) {
+    static int known = -1;
+    if (known < 0)
+        known = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+    return known;
+}
+
+const char *cmd_bold(void) {
+    return on_terminal() ? "\033[1m" : "";
+}
+
+const char *cmd_plain(void) {
+    return on_terminal() ? "\033[0m" : "";
+}
+
+struct cmd_table {
+    const char *align;
+    unsigned columns, cells; /* cells: a multiple of columns */
+    char **cell;
+};
+
+cmd_table_t *cmd_table_new(const char *align) {
+    cmd_table_t *table = cmd_alloc(sizeof *table);
+    table->align = align;
+    table->columns = (unsigned)strlen(align);
+    return table;
+}
+
+void cmd_table_row(cmd_table_t *table, ...) {
+    va_list args;
+    va_start(args, table);
+    table->cell = cmd_resize(table->cell, (table->cells + table->columns) * sizeof(char *));
+    bool ended = false;
+    for (unsigned i = 0; i < table->columns; i++) {
+        const char *text = ended ? NULL : va_arg(args, const char *);
+        ended |= !text;
+        table->cell[table->cells++] = cmd_format("%s", text ? text : "");
+    }
+    va_end(args);
+}
+
+/* Terminal columns of UTF-8 text: continuation bytes take none. */
+static int text_width(const char *text) {
+    int width = 0;
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+void cmd_table_print(cmd_table_t *table, int indent) {
+    int *width = cmd_alloc(table->columns * sizeof *width);
+    for (unsigned i = 0; i < table->cells; i++) {
+        int w = text_width(table->cell[i]);
+        if (w > width[i % table->columns])
+            width[i % table->columns] = w;
+    }
+    for (unsigned row = 0; row < table->cells; row += table->columns) {
+        unsigned last = table->columns; /* no blanks at the end of a line */
+        while (last > 0 && !*table->cell[row + last - 1])
+            last--;
+        printf("%*s", last ? indent : 0, "");
+        for (unsigned i = 0; i < last; i++) {
+            const char *text = table->cell[row + i];
+            int blanks = width[i] - text_width(text);
+            if (table->align[i] == 'r')
+                printf("%*s%s", blanks, "", text);
+            else
+                printf("%s%*s", text, i + 1 < last ? blanks : 0, "");
+            if (i + 1 < last)
+                fputs("  ", stdout);
+        }
+        putchar('\n');
+    }
+    for (unsigned i = 0; i < table->cells; i++)
+        free(table->cell[i]);
+    free(table->cell);
+    free(width);
+    free(table);
+}

@@ -1,0 +1,175 @@
+/* See trial.h. */
+#include "trial.h"
+#include "command.h"
+#include "place.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Only the handler and cmd_trial_run touch these. */
+static volatile sig_atomic_t child, stop_signal;
+
+static void pass_on(int number) {
+    stop_signal = number;
+    if (child > 0)
+        kill(child, number);
+}
+
+static const int passed[] = {SIGINT, SIGTERM, SIGHUP};
+enum { PASSED = sizeof passed / sizeof passed[0] };
+
+/* For the rest of the command: between two runs a signal must not leave files behind. */
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = pass_on};
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < PASSED; i++)
+        sigaction(passed[i], &action, NULL);
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* In the child: descriptors and environment, then the program. */
+static void become(const char *program, char **command, const char *conf, const int fd[3]) {
+    for (int i = 0; i < 3; i++)
+        if (dup2(fd[i], i) < 0)
+            _exit(CMD_CANNOT_RUN);
+    setenv("ACCEL_ALLOC_CONF", conf, 1);
+    execvp(program, command);
+    dprintf(STDERR_FILENO, "accelcache run: %s: %s\n", program, strerror(errno));
+    _exit(errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
+}
+
+static int open_files(const cmd_trial_t *trial, const char *input, int fd[3]) {
+    char *path[3] = {cmd_format("%s", input), cmd_format("%s/stdout", trial->folder),
+                     cmd_format("%s/stderr", trial->folder)};
+    int failed = 0;
+    for (int i = 0; i < 3; i++) {
+        int flags = i ? O_WRONLY | O_CREAT | O_TRUNC | O_APPEND : O_RDONLY;
+        fd[i] = open(path[i], flags | O_CLOEXEC, 0600);
+        if (fd[i] < 0) {
+            cmd_say("%s: %s", path[i], strerror(errno));
+            failed = -1;
+        }
+        free(path[i]);
+    }
+    return failed;
+}
+
+/* Start and wait; the wall time counts from the fork. */
+static int run_child(cmd_trial_t *trial, const char *program, char **command, const char *conf,
+                     const int fd[3]) {
+    fflush(NULL);
+    int64_t start = now_ns();
+    pid_t pid = fork();
+    if (pid < 0) {
+        cmd_say("fork: %s", strerror(errno));
+        return -1;
+    }
+    if (pid == 0) {
+        for (int i = 0; i < PASSED; i++)
+            signal(passed[i], SIG_DFL);
+        if (stop_signal) /* it came before the lines above, and our handler took it */
+            raise(stop_signal);
+        become(program, command, conf, fd);
+    }
+    child = pid;
+    if (stop_signal)
+        kill(pid, stop_signal);
+    int status;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child = 0;
+    trial->wall = now_ns() - start;
+    trial->status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return 0;
+}
+
+static int read_dumps(cmd_trial_t *trial) {
+    DIR *folder = opendir(trial->folder);
+    if (!folder) {
+        cmd_say("%s: %s", trial->folder, strerror(errno));
+        return -1;
+    }
+    const struct dirent *entry;
+    int failed = 0;
+    while ((entry = readdir(folder))) {
+        size_t length = strlen(entry->d_name);
+        if (length < 5 || strcmp(entry->d_name + length - 5, ".json") != 0)
+            continue;
+        char *path = cmd_format("%s/%s", trial->folder, entry->d_name), *error;
+        json_t *document = cmd_document_load(path, &error);
+        if (document) {
+            cmd_figures_add(&trial->figures, document);
+            trial->dumps++;
+            json_decref(document);
+        } else {
+            cmd_say("%s: %s", path, error);
+            free(error);
+            failed = -1;
+        }
+        free(path);
+    }
+    closedir(folder);
+    return failed;
+}
+
+int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,
+                  const char *input, int *stopped) {
+    char *pattern = cmd_format("%s/%%h-%%p.json", trial->folder);
+    char *with_dump = cmd_place_conf(conf, "dump", pattern);
+    char *whole = cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
+    int fd[3], failed = open_files(trial, input, fd);
+    catch_signals();
+    if (!failed && !stop_signal)
+        failed = run_child(trial, program, command, whole, fd);
+    for (int i = 0; i < 3; i++)
+        if (fd[i] >= 0)
+            close(fd[i]);
+    *stopped = stop_signal;
+    if (!failed && !stop_signal)
+        failed = read_dumps(trial);
+    free(whole);
+    free(with_dump);
+    free(pattern);
+    return failed;
+}
+
+bool cmd_trial_same(const cmd_trial_t *a, const cmd_trial_t *b, const char *name) {
+    char *path_a = cmd_format("%s/%s", a->folder, name);
+    char *path_b = cmd_format("%s/%s", b->folder, name);
+    size_t length_a = 0, length_b = 0;
+    char *text_a = cmd_file_read(path_a, &length_a), *text_b = cmd_file_read(path_b, &length_b);
+    bool same = text_a && text_b && length_a == length_b && !memcmp(text_a, text_b, length_a);
+    free(text_a);
+    free(text_b);
+    free(path_a);
+    free(path_b);
+    return same;
+}
+
+void cmd_folder_remove(const char *path) {
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        char *inner = cmd_format("%s/%s", path, entry->d_name);
+        if (unlink(inner) && (errno == EISDIR || errno == EPERM))
+            cmd_folder_remove(inner);
+        free(inner);
+    }
+    if (folder)
+        closedir(folder);
+    rmdir(path);
+}

@@ -1,0 +1,32 @@
+/* One run of a program for a comparison: started with its output captured, then read. */
+#ifndef CMD_TRIAL_H
+#define CMD_TRIAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "document.h"
+
+typedef struct {
+    bool cached;
+    char *folder;   /* its dumps, and the files "stdout" and "stderr" */
+    int status;     /* as a shell shows it: 128 + number for a signal */
+    int64_t wall;   /* ns */
+    unsigned dumps; /* processes that wrote statistics */
+    cmd_figures_t figures;
+} cmd_trial_t;
+
+/* Run `program` with `command` as its arguments and `conf` as ACCEL_ALLOC_CONF; `input` is its
+ * standard input.  Files go to trial->folder, which exists.  Returns 0, or -1 after a message.
+ * From the first call on SIGINT, SIGTERM and SIGHUP reach the program, and end the
+ * comparison: *stopped is then the signal's number, else 0. */
+int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,
+                  const char *input, int *stopped);
+
+/* Do the files `name` of two trials hold the same bytes? */
+bool cmd_trial_same(const cmd_trial_t *a, const cmd_trial_t *b, const char *name);
+
+/* Remove a folder and all in it. */
+void cmd_folder_remove(const char *path);
+
+#endif
