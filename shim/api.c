@@ -1,0 +1,269 @@
+/* The C API (accelcache.h) over the allocator and the hooks. */
+#include "accelcache.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "device/driver.h"
+#include "intercept/body.h"
+#include "observe/dump.h"
+
+#pragma GCC visibility push(default)
+
+const char *accel_status_string(accel_status_t status) {
+    switch (status) {
+    case ACCEL_OK:
+        return "success";
+    case ACCEL_ERROR_INVALID:
+        return "an argument is out of range or NULL";
+    case ACCEL_ERROR_NO_DRIVER:
+        return "no CUDA driver or device, or the cache cannot run in this process";
+    case ACCEL_ERROR_NOT_OURS:
+        return "the pointer was not handed out by the cache";
+    case ACCEL_ERROR_CUDA:
+        return "a CUDA call failed";
+    case ACCEL_ERROR_SETTINGS:
+        return "a malformed setting, or one that cannot change any more";
+    case ACCEL_ERROR_OUT_OF_MEMORY:
+        return "host memory is short";
+    case ACCEL_ERROR_IO:
+        return "a file could not be written";
+    }
+    return "unknown status";
+}
+
+/* Have a driver that is loaded and initialised, and the shim awake. */
+static bool ready(void) {
+    if (ac_is_active())
+        return true;
+    if (!ac_resolve_driver("cuInit"))
+        dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL); /* stays loaded: drivers do not unload */
+    return ac_resolve_driver("cuInit") && cuInit(0) == CUDA_SUCCESS && ac_is_active();
+}
+
+static bool valid(int device) {
+    return device >= 0 && device < accel_device_count();
+}
+
+/* What a call about one device begins with. */
+static accel_status_t need(int device) {
+    if (!ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    return valid(device) ? ACCEL_OK : ACCEL_ERROR_INVALID;
+}
+
+int accel_initialized(void) {
+    return atomic_load(&ac_state) == AC_STATE_ACTIVE;
+}
+
+int accel_device_count(void) {
+    int count = 0;
+    if (!ready() || ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return 0;
+    return count;
+}
+
+int accel_current_device(void) {
+    CUcontext current = NULL;
+    CUdevice device;
+    if (!ready() || ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+        ac_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+        return -1;
+    return device;
+}
+
+/* The primary context, retained once per process. */
+static CUcontext primary(int device) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static CUcontext retained[AC_LIVE_DEVICES];
+    CUcontext context = NULL;
+    if (device >= AC_LIVE_DEVICES)
+        return NULL;
+    pthread_mutex_lock(&lock);
+    context = retained[device];
+    pthread_mutex_unlock(&lock);
+    if (context || ac_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
+        return context;
+    pthread_mutex_lock(&lock);
+    retained[device] = context;
+    pthread_mutex_unlock(&lock);
+    return context;
+}
+
+accel_status_t accel_set_device(int device) {
+    accel_status_t status = need(device);
+    if (status != ACCEL_OK)
+        return status;
+    CUcontext context = primary(device);
+    if (!context || ac_driver.cuCtxSetCurrent(context) != CUDA_SUCCESS)
+        return ACCEL_ERROR_CUDA;
+    ac_thread_forget();
+    return ACCEL_OK;
+}
+
+int accel_exchange_device(int device) {
+    int before = accel_current_device();
+    if (before == device && before >= 0)
+        return before;
+    return accel_set_device(device) == ACCEL_OK ? before : -2;
+}
+
+int accel_maybe_exchange_device(int device) {
+    return device < 0 ? -1 : accel_exchange_device(device);
+}
+
+accel_status_t accel_synchronize_device(int device) {
+    accel_status_t status = need(device);
+    if (status != ACCEL_OK)
+        return status;
+    CUcontext context = primary(device), popped;
+    if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return ACCEL_ERROR_CUDA;
+    ac_thread_forget();
+    CUresult result = cuCtxSynchronize(); /* our hook: it retires the fences */
+    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_thread_forget();
+    return result == CUDA_SUCCESS ? ACCEL_OK : ACCEL_ERROR_CUDA;
+}
+
+static accel_stat_t stat_of(ac_stat_t s) {
+    return (accel_stat_t){s.current, s.peak, s.allocated, s.freed};
+}
+
+static accel_pool_stat_t pools_of(const ac_stat_t s[AC_POOL_KINDS]) {
+    return (accel_pool_stat_t){stat_of(s[AC_POOL_ALL]), stat_of(s[AC_POOL_SMALL]),
+                               stat_of(s[AC_POOL_LARGE])};
+}
+
+accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
+    if (!stats || stats->size < sizeof(size_t))
+        return ACCEL_ERROR_INVALID;
+    accel_status_t status = need(device);
+    if (status != ACCEL_OK)
+        return status;
+    ac_allocator_t *allocator = ac_device_allocator(device);
+    ac_device_stats_t now;
+    if (!allocator)
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    ac_allocator_stats(allocator, &now);
+    accel_device_stats_t out = {.size = stats->size};
+#define STAT_COUNT(name, doc)        out.name = now.name;
+#define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);
+#define STAT_SINGLE(name, unit, doc) out.name = stat_of(now.name);
+#include "observe/stats.def"
+#undef STAT_COUNT
+#undef STAT_POOLS
+#undef STAT_SINGLE
+    memcpy(stats, &out, stats->size < sizeof out ? stats->size : sizeof out);
+    return ACCEL_OK;
+}
+
+static accel_status_t on_allocator(int device, void (*act)(ac_allocator_t *)) {
+    accel_status_t status = need(device);
+    if (status != ACCEL_OK)
+        return status;
+    ac_allocator_t *allocator = ac_device_allocator(device);
+    if (!allocator)
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    act(allocator);
+    return ACCEL_OK;
+}
+
+accel_status_t accel_reset_accumulated_stats(int device) {
+    return on_allocator(device, ac_allocator_reset_accumulated);
+}
+
+accel_status_t accel_reset_peak_stats(int device) {
+    return on_allocator(device, ac_allocator_reset_peak);
+}
+
+static void empty(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)device;
+    (void)arg;
+    ac_allocator_trim(allocator, true);
+}
+
+accel_status_t accel_empty_cache(void) {
+    if (!ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    ac_device_each(empty, NULL);
+    return ACCEL_OK;
+}
+
+accel_status_t accel_record_stream(void *pointer, void *stream) {
+    (void)stream; /* a fence covers every stream of the context */
+    ac_block_info_t info;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK || !info.allocated)
+        return ACCEL_ERROR_NOT_OURS;
+    return ac_block_mark_used(info.address) == AC_OK ? ACCEL_OK : ACCEL_ERROR_NOT_OURS;
+}
+
+accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
+    accel_status_t status = need(device);
+    if (status != ACCEL_OK)
+        return status;
+    if (!free_bytes || !total_bytes)
+        return ACCEL_ERROR_INVALID;
+    CUcontext context = primary(device), popped;
+    size_t available, total;
+    if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+        return ACCEL_ERROR_CUDA;
+    ac_thread_forget();
+    CUresult result = cuMemGetInfo_v2(&available, &total); /* our hook: it adds what is idle */
+    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_thread_forget();
+    if (result != CUDA_SUCCESS)
+        return ACCEL_ERROR_CUDA;
+    *free_bytes = available;
+    *total_bytes = total;
+    return ACCEL_OK;
+}
+
+accel_status_t accel_set_allocator_settings(const char *conf, char *message,
+                                            size_t message_size) {
+    ac_config_error_t error = {.text = "no string was given"};
+    if (conf && ac_process_configure(conf, &error))
+        return ACCEL_OK;
+    if (message && message_size)
+        snprintf(message, message_size, "%s", error.text);
+    return conf ? ACCEL_ERROR_SETTINGS : ACCEL_ERROR_INVALID;
+}
+
+/* Whether there is anything to tell of: a document of a process that used no CUDA names none. */
+static bool used(void) {
+    return atomic_load(&ac_state) != AC_STATE_ASLEEP;
+}
+
+accel_status_t accel_stats_json(char **json) {
+    size_t length;
+    if (!json)
+        return ACCEL_ERROR_INVALID;
+    if (!used())
+        return ACCEL_ERROR_NO_DRIVER;
+    char *text = ac_dump_text(ac_live, "request", &length);
+    if (!text)
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    *json = text;
+    return ACCEL_OK;
+}
+
+accel_status_t accel_dump(const char *path) {
+    char expanded[AC_CONFIG_PATH + 512];
+    if (!path)
+        path = ac_process_config()->dump;
+    if (!strcmp(path, "none"))
+        return ACCEL_ERROR_INVALID;
+    if (!used())
+        return ACCEL_ERROR_NO_DRIVER;
+    int error = ac_process_dump(path, "request", expanded, sizeof expanded);
+    if (!error)
+        return ACCEL_OK;
+    errno = error;
+    return ACCEL_ERROR_IO;
+}
+
+#pragma GCC visibility pop

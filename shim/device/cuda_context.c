@@ -1,0 +1,123 @@
+/* The life of a context record, calls of ours inside it, and captures (cuda_device.h). */
+#include <sched.h>
+#include <string.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+
+void (*ac_cuda_count)(ac_cuda_event_t event);
+uint64_t (*ac_cuda_thread)(void);
+_Atomic bool ac_cuda_quiet;
+
+pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
+static _Atomic int captures; /* in the whole process */
+
+void ac_cuda_count_one(ac_cuda_event_t event) {
+    if (ac_cuda_count)
+        ac_cuda_count(event);
+}
+
+void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
+                          CUdevice device, ac_record_mode_t mode) {
+    memset(context, 0, sizeof *context);
+    context->handle = handle;
+    context->id = id;
+    context->device = device;
+    atomic_store(&context->mode, mode);
+    pthread_mutex_init(&context->lock, NULL);
+}
+
+void ac_cuda_context_greened(ac_cuda_context_t *context) {
+    int whole = AC_RECORD_CTX;
+    atomic_compare_exchange_strong(&context->mode, &whole, AC_RECORD_BOTH);
+}
+
+void ac_cuda_context_dying(ac_cuda_context_t *context) {
+    atomic_store(&context->dying, true);
+    while (atomic_load(&context->users) > 0)
+        sched_yield();
+}
+
+void ac_cuda_context_spare(ac_cuda_context_t *context) {
+    atomic_store(&context->dying, false);
+}
+
+void ac_cuda_context_kill(ac_cuda_context_t *context) {
+    atomic_store(&context->dead, true);
+    atomic_fetch_sub(&captures, atomic_exchange(&context->capturing, 0));
+    pthread_mutex_lock(&context->lock);
+    context->event_count = 0; /* they went with the context */
+    context->stream_count = 0;
+    context->keeper = NULL;
+    pthread_mutex_unlock(&context->lock);
+}
+
+static bool may_enter(const ac_cuda_context_t *context) {
+    return !atomic_load(&context->dead) && !atomic_load(&context->dying) &&
+           !atomic_load(&ac_cuda_quiet);
+}
+
+bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
+    CUcontext current = NULL;
+    *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    atomic_fetch_add(&context->users, 1);
+    if (may_enter(context) && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+        if (current != context->handle)
+            scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
+        if (scope->pushed || current == context->handle) {
+            /* Always, not only while a capture is known: another thread may begin one. */
+            scope->relaxed =
+                ac_driver.cuThreadExchangeStreamCaptureMode &&
+                ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
+            return true;
+        }
+    }
+    atomic_fetch_sub(&context->users, 1);
+    return false;
+}
+
+void ac_cuda_leave(ac_cuda_scope_t *scope) {
+    CUcontext popped;
+    if (scope->relaxed)
+        ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode);
+    if (scope->pushed)
+        ac_driver.cuCtxPopCurrent_v2(&popped);
+    atomic_fetch_sub(&scope->context->users, 1);
+}
+
+void ac_cuda_lose(ac_cuda_context_t *context) {
+    atomic_fetch_add(&context->lost, 1);
+}
+
+uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
+    return atomic_load(&context->lost);
+}
+
+void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost) {
+    uint64_t before = atomic_load(&context->recovered);
+    while (before < lost && !atomic_compare_exchange_weak(&context->recovered, &before, lost))
+        ;
+}
+
+bool ac_cuda_is_capturing(void) {
+    return atomic_load(&captures) > 0;
+}
+
+void ac_cuda_capture_begin(void) {
+    pthread_rwlock_wrlock(&ac_cuda_gate);
+}
+
+void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
+    if (began && context) {
+        atomic_fetch_add(&context->capturing, 1);
+        atomic_fetch_add(&captures, 1);
+    }
+    pthread_rwlock_unlock(&ac_cuda_gate);
+}
+
+void ac_cuda_capture_ended(ac_cuda_context_t *context) {
+    if (atomic_load(&context->capturing) > 0) {
+        atomic_fetch_sub(&context->capturing, 1);
+        atomic_fetch_sub(&captures, 1);
+    }
+}

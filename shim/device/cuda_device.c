@@ -1,0 +1,210 @@
+/* The operations of device.h over the driver API (cuda_device.h). */
+#include <time.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+
+static ac_status_t status_of(CUresult result) {
+    switch (result) {
+    case CUDA_SUCCESS:
+        return AC_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return AC_OOM;
+    case CUDA_ERROR_NOT_READY:
+        return AC_BUSY;
+    default:
+        if (ac_driver_sticky(result))
+            ac_cuda_count_one(AC_CUDA_STICKY);
+        return AC_FAILED;
+    }
+}
+
+static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
+    ac_cuda_context_t *context = arg;
+    ac_cuda_scope_t scope;
+    CUdeviceptr pointer = 0;
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    if (!ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    ac_status_t status = status_of(ac_driver.cuMemAlloc_v2(&pointer, bytes));
+    if (status == AC_OK && pointer % AC_SEGMENT_ALIGN) {
+        /* Blocks are found by pages of this size; a driver that aligns less is left alone. */
+        ac_driver.cuMemFree_v2(pointer);
+        status = AC_FAILED;
+    }
+    ac_cuda_leave(&scope);
+    if (status == AC_OK)
+        *address = pointer;
+    return status;
+}
+
+static ac_status_t segment_free(void *arg, uint64_t address) {
+    ac_cuda_context_t *context = arg;
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    /* Once more: nobody else knows the segment any longer, it would be lost. */
+    if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    ac_status_t status = status_of(ac_driver.cuMemFree_v2(address));
+    ac_cuda_leave(&scope);
+    return status;
+}
+
+/* A fence is an event; which context it belongs to has to be known when that died meanwhile and
+ * its line serves another one. */
+typedef struct ac_cuda_fence {
+    ac_cuda_context_t *context;
+    CUevent event;
+    struct ac_cuda_fence *next;
+} ac_cuda_fence_t;
+
+enum { FENCES = 4096 };
+static ac_cuda_fence_t fences[FENCES];
+static ac_cuda_fence_t *spare_fences;
+static unsigned fences_made;
+static pthread_mutex_t fences_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static ac_cuda_fence_t *fence_new(void) {
+    pthread_mutex_lock(&fences_lock);
+    ac_cuda_fence_t *fence = spare_fences;
+    if (fence)
+        spare_fences = fence->next;
+    else if (fences_made < FENCES)
+        fence = &fences[fences_made++];
+    pthread_mutex_unlock(&fences_lock);
+    return fence;
+}
+
+static void fence_return(ac_cuda_fence_t *fence) {
+    pthread_mutex_lock(&fences_lock);
+    fence->next = spare_fences;
+    spare_fences = fence;
+    pthread_mutex_unlock(&fences_lock);
+}
+
+static ac_status_t fence_record(void *arg, bool unseen, void **out) {
+    ac_cuda_context_t *context = arg;
+    ac_cuda_scope_t scope;
+    int mode = atomic_load(&context->mode);
+    if (mode == AC_RECORD_NONE || atomic_load(&context->lost) > atomic_load(&context->recovered))
+        return AC_UNSUPPORTED;
+    if (unseen && mode == AC_RECORD_STREAMS)
+        return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    ac_cuda_fence_t *fence = fence_new();
+    if (!fence)
+        return AC_UNSUPPORTED;
+    if (!ac_cuda_enter(context, &scope)) {
+        fence_return(fence);
+        return AC_UNSUPPORTED;
+    }
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    CUevent event = ac_cuda_event_take(context);
+    bool busy = false;
+    if (event) {
+        pthread_rwlock_rdlock(&ac_cuda_gate);
+        busy = ac_cuda_is_capturing();
+        if (!busy)
+            result = mode == AC_RECORD_CTX
+                         ? ac_driver.cuCtxRecordEvent(context->handle, event)
+                         : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
+        pthread_rwlock_unlock(&ac_cuda_gate);
+    }
+    if (result != CUDA_SUCCESS)
+        ac_cuda_event_return(context, event);
+    ac_cuda_leave(&scope);
+    if (result != CUDA_SUCCESS) {
+        fence_return(fence);
+        if (busy)
+            return AC_BUSY;
+        return ac_driver_sticky(result) ? status_of(result) : AC_UNSUPPORTED;
+    }
+    ac_cuda_count_one(mode == AC_RECORD_CTX ? AC_CUDA_FENCE_CTX : AC_CUDA_FENCE_STREAMS);
+    fence->context = context;
+    fence->event = event;
+    *out = fence;
+    return AC_OK;
+}
+
+/* AC_UNSUPPORTED: the driver would not tell, without the context being broken. */
+static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
+    ac_cuda_context_t *context = fence->context;
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK; /* its work went with it */
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    if (!ac_cuda_enter(context, &scope))
+        return atomic_load(&context->dead) ? AC_OK : AC_UNSUPPORTED;
+    CUresult result = ask(fence->event);
+    ac_cuda_leave(&scope);
+    if (result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+        return AC_BUSY;
+    ac_status_t status = status_of(result);
+    return status == AC_FAILED && !ac_driver_sticky(result) ? AC_UNSUPPORTED : status;
+}
+
+static ac_status_t synchronize(void *arg);
+
+static ac_status_t fence_query(void *arg, void *fence) {
+    (void)arg;
+    ac_cuda_count_one(AC_CUDA_FENCE_QUERY);
+    ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery);
+    return status == AC_UNSUPPORTED ? AC_BUSY : status; /* the next query may succeed */
+}
+
+static ac_status_t fence_wait(void *arg, void *fence) {
+    ac_cuda_fence_t *asked = fence;
+    (void)arg;
+    ac_status_t status = fence_ask(asked, ac_driver.cuEventSynchronize);
+    return status == AC_UNSUPPORTED ? synchronize(asked->context) : status;
+}
+
+static void fence_release(void *arg, void *fence) {
+    ac_cuda_fence_t *gone = fence;
+    (void)arg;
+    ac_cuda_event_return(gone->context, gone->event);
+    fence_return(gone);
+}
+
+static ac_status_t synchronize(void *arg) {
+    ac_cuda_context_t *context = arg;
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    if (!ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
+    uint64_t lost = ac_cuda_lost(context);
+    CUresult result = ac_driver.cuCtxSynchronize();
+    if (result == CUDA_SUCCESS && atomic_load(&context->mode) == AC_RECORD_BOTH)
+        result = ac_cuda_streams_wait(context);
+    if (result == CUDA_SUCCESS)
+        ac_cuda_synced(context, lost);
+    ac_cuda_leave(&scope);
+    return status_of(result);
+}
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const ac_device_ops_t ac_cuda_ops = {
+    .segment_alloc = segment_alloc,
+    .segment_free = segment_free,
+    .fence_record = fence_record,
+    .fence_query = fence_query,
+    .fence_wait = fence_wait,
+    .fence_release = fence_release,
+    .synchronize = synchronize,
+    .now_ns = now_ns,
+};

@@ -1,0 +1,120 @@
+/* A CUDA context as the allocator's device: segments by cuMemAlloc, fences by events.
+ *
+ * One ac_cuda_context_t per live context; records are never freed, so that late callers find
+ * `dead` instead of a fault.  The capture gate lives here: beginning a capture takes it
+ * exclusively, recording takes it shared; it is the only lock held over a driver call. */
+#ifndef AC_CUDA_DEVICE_H
+#define AC_CUDA_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "device/cuda_abi.h"
+#include "device/device.h"
+
+/* How fences are recorded; see `fence` in the configuration. */
+typedef enum {
+    AC_RECORD_CTX,     /* one event for the whole context */
+    AC_RECORD_STREAMS, /* each stream that had work, joined by a stream of ours */
+    AC_RECORD_BOTH,    /* the context has green ones: whether its event covers their streams is
+                          not documented, so these are joined by name as well */
+    AC_RECORD_NONE     /* only a synchronisation can tell */
+} ac_record_mode_t;
+
+/* Counted per recorded fence; indices for ac_cuda_hooks_t.count. */
+typedef enum {
+    AC_CUDA_FENCE_CTX,
+    AC_CUDA_FENCE_STREAMS,
+    AC_CUDA_FENCE_LEGACY,
+    AC_CUDA_FENCE_SYNC,
+    AC_CUDA_FENCE_QUERY,
+    AC_CUDA_STICKY
+} ac_cuda_event_t;
+
+enum { AC_CUDA_EVENTS = 64, AC_CUDA_STREAMS = 256 };
+
+/* A stream that had work, for AC_RECORD_STREAMS and _BOTH. */
+typedef struct {
+    CUstream handle;
+    uint64_t used;   /* submissions seen; 0: none since a fence joined it */
+    uint64_t thread; /* per-thread default stream: whose; 0 for others */
+} ac_cuda_stream_t;
+
+typedef struct ac_cuda_context {
+    CUcontext handle;
+    unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
+    CUdevice device;
+    _Atomic int mode;           /* ac_record_mode_t */
+    _Atomic bool dead;          /* destroyed or reset */
+    _Atomic bool dying;         /* the driver is about to: no call of ours enters any more */
+    _Atomic int users;          /* calls of ours that are inside */
+    _Atomic int capturing;      /* captures that began on its streams */
+    _Atomic uint64_t lost;      /* times that work escaped the events ... */
+    _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
+    pthread_mutex_t lock;       /* guards what follows */
+    unsigned event_count;       /* spare events */
+    CUevent event[AC_CUDA_EVENTS];
+    CUstream keeper; /* our own stream: joins the streams of a fence */
+    unsigned stream_count;
+    ac_cuda_stream_t *stream; /* AC_CUDA_STREAMS entries, made at first need */
+} ac_cuda_context_t;
+
+extern const ac_device_ops_t ac_cuda_ops;
+
+/* Called for each event worth counting; set once by activation, may be NULL. */
+extern void (*ac_cuda_count)(ac_cuda_event_t event);
+
+/* Set when exit began: no driver call of our own any more. */
+extern _Atomic bool ac_cuda_quiet;
+
+void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
+                          CUdevice device, ac_record_mode_t mode);
+
+/* The driver is about to destroy or reset the context: wait until no call of ours is inside and
+ * let none in.  Follow with _kill, or with _spare where the driver refused. */
+void ac_cuda_context_dying(ac_cuda_context_t *context);
+void ac_cuda_context_spare(ac_cuda_context_t *context);
+
+/* The context was destroyed or reset: no driver call with its handle any more. */
+void ac_cuda_context_kill(ac_cuda_context_t *context);
+
+/* The program synchronises the whole context: `ac_cuda_lost` before, `ac_cuda_synced` with its
+ * result after success.  Work that had escaped the events by then is done. */
+uint64_t ac_cuda_lost(ac_cuda_context_t *context);
+void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost);
+
+/* Green contexts of this one exist from now on. */
+void ac_cuda_context_greened(ac_cuda_context_t *context);
+
+/* Work goes to `stream` of the context (AC_RECORD_CTX does not need it).  Call before the
+ * submission and after it: a fence recorded in between clears the mark without covering it.
+ * `stream` is resolved: a handle, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of this thread. */
+void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream);
+
+/* The stream is about to be destroyed; with `pending` it may still have work: our own stream then
+ * waits for it, so that later fences cover it, in whatever way they are recorded. */
+void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
+
+/* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
+ * stream of the process captures, nothing is recorded, queried, synchronised, allocated or freed
+ * by us. */
+void ac_cuda_capture_begin(void);
+void ac_cuda_capture_began(ac_cuda_context_t *context, bool captures);
+void ac_cuda_capture_ended(ac_cuda_context_t *context);
+
+/* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
+ * again); set once by activation. */
+extern uint64_t (*ac_cuda_thread)(void);
+
+/* Make `context` current around a call and let it through other threads' captures.  Returns
+ * false when the context cannot be made current. */
+typedef struct {
+    ac_cuda_context_t *context;
+    bool pushed, relaxed;
+    CUstreamCaptureMode mode;
+} ac_cuda_scope_t;
+bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope);
+void ac_cuda_leave(ac_cuda_scope_t *scope);
+
+#endif

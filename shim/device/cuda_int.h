@@ -1,0 +1,30 @@
+/* Between the files of the CUDA device: cuda_context.c, cuda_streams.c, cuda_device.c. */
+#ifndef AC_CUDA_INT_H
+#define AC_CUDA_INT_H
+
+#include "device/cuda_device.h"
+
+/* The capture gate (cuda_context.c). */
+extern pthread_rwlock_t ac_cuda_gate;
+
+void ac_cuda_count_one(ac_cuda_event_t event);
+
+/* Whether any stream of the process captures.  Not only of this context: a stream of another one
+ * joins a capture by waiting for its event, which no call of ours sees. */
+bool ac_cuda_is_capturing(void);
+
+/* Work escaped the events: from now on only a synchronisation can tell. */
+void ac_cuda_lose(ac_cuda_context_t *context);
+
+/* Spare events; the context is current.  NULL when the driver gives none. */
+CUevent ac_cuda_event_take(ac_cuda_context_t *context);
+void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event);
+
+/* Record `event` behind all streams that had work; with `whole`, behind the context's own event
+ * as well.  Inside ac_cuda_enter and the gate. */
+CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole);
+
+/* Synchronise each stream that had work, by name. Inside ac_cuda_enter. */
+CUresult ac_cuda_streams_wait(ac_cuda_context_t *context);
+
+#endif

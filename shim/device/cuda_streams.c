@@ -1,0 +1,186 @@
+/* Fences by streams: which streams had work, and one stream of ours (the keeper) that waits for
+ * them on the device, so that an event on it stands for all.  The keeper works in order: a later
+ * fence covers what an earlier one covers, destroyed streams included. */
+#include <sys/mman.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+
+CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
+    CUevent event = NULL;
+    pthread_mutex_lock(&context->lock);
+    if (context->event_count)
+        event = context->event[--context->event_count];
+    pthread_mutex_unlock(&context->lock);
+    if (!event && ac_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return NULL;
+    return event;
+}
+
+void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
+    bool kept = false;
+    if (!event || atomic_load(&context->dead) || atomic_load(&ac_cuda_quiet))
+        return;
+    pthread_mutex_lock(&context->lock);
+    if (context->event_count < AC_CUDA_EVENTS) {
+        context->event[context->event_count++] = event;
+        kept = true;
+    }
+    pthread_mutex_unlock(&context->lock);
+    if (!kept)
+        ac_driver.cuEventDestroy_v2(event);
+}
+
+/* The keeper waits, on the device, for all that `stream` has been given; NULL: for all that the
+ * context's own event covers. */
+static CUresult join(ac_cuda_context_t *context, CUstream keeper, CUstream stream) {
+    CUevent event = ac_cuda_event_take(context);
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = stream ? ac_driver.cuEventRecord(event, stream)
+                             : ac_driver.cuCtxRecordEvent(context->handle, event);
+    if (result == CUDA_SUCCESS)
+        result = ac_driver.cuStreamWaitEvent(keeper, event, 0);
+    ac_cuda_event_return(context, event); /* the wait took its state: it may be used again */
+    return result;
+}
+
+/* Made at first need; the context is current.  NULL when the driver gives no stream. */
+static CUstream keeper_of(ac_cuda_context_t *context) {
+    CUstream keeper;
+    pthread_mutex_lock(&context->lock);
+    keeper = context->keeper;
+    pthread_mutex_unlock(&context->lock);
+    if (keeper || ac_driver.cuStreamCreate(&keeper, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return keeper;
+    pthread_mutex_lock(&context->lock);
+    if (!context->keeper)
+        context->keeper = keeper;
+    else
+        keeper = context->keeper; /* another thread was faster: one idle stream is left over */
+    pthread_mutex_unlock(&context->lock);
+    return keeper;
+}
+
+static uint64_t self(void) {
+    return ac_cuda_thread ? ac_cuda_thread() : 0;
+}
+
+/* The entry of a stream, under the lock; NULL: none. */
+static ac_cuda_stream_t *entry_of(ac_cuda_context_t *context, CUstream handle, uint64_t thread) {
+    for (unsigned i = 0; i < context->stream_count; i++)
+        if (context->stream[i].handle == handle && context->stream[i].thread == thread)
+            return &context->stream[i];
+    return NULL;
+}
+
+static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, uint64_t thread) {
+    if (!context->stream) {
+        void *table = mmap(NULL, AC_CUDA_STREAMS * sizeof *context->stream,
+                           PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (table == MAP_FAILED)
+            return NULL;
+        context->stream = table;
+    }
+    if (context->stream_count == AC_CUDA_STREAMS)
+        return NULL;
+    ac_cuda_stream_t *entry = &context->stream[context->stream_count++];
+    *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
+    return entry;
+}
+
+void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
+    int mode = atomic_load_explicit(&context->mode, memory_order_relaxed);
+    if (mode != AC_RECORD_STREAMS && mode != AC_RECORD_BOTH)
+        return;
+    uint64_t thread = stream == CU_STREAM_PER_THREAD ? self() : 0;
+    pthread_mutex_lock(&context->lock);
+    ac_cuda_stream_t *entry = entry_of(context, stream, thread);
+    if (!entry)
+        entry = entry_new(context, stream, thread);
+    if (entry)
+        entry->used++;
+    else
+        ac_cuda_lose(context);
+    pthread_mutex_unlock(&context->lock);
+}
+
+/* The streams with work, copied; the marks stay until they are joined. */
+static unsigned used_streams(ac_cuda_context_t *context, ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
+    unsigned n = 0;
+    pthread_mutex_lock(&context->lock);
+    for (unsigned i = 0; i < context->stream_count; i++)
+        if (context->stream[i].used)
+            used[n++] = context->stream[i];
+    pthread_mutex_unlock(&context->lock);
+    return n;
+}
+
+/* Clear the marks that were joined; work that came meanwhile keeps its own. */
+static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, unsigned n) {
+    pthread_mutex_lock(&context->lock);
+    for (unsigned i = 0; i < n; i++) {
+        ac_cuda_stream_t *entry = entry_of(context, joined[i].handle, joined[i].thread);
+        if (entry && entry->used == joined[i].used)
+            entry->used = 0;
+    }
+    pthread_mutex_unlock(&context->lock);
+}
+
+CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole) {
+    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+    bool legacy = false;
+    CUstream keeper = keeper_of(context);
+    if (!keeper)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    unsigned n = used_streams(context, used);
+    CUresult result = whole ? join(context, keeper, NULL) : CUDA_SUCCESS;
+    for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
+        /* Nobody else can name a per-thread stream, but the legacy stream orders after it. */
+        if (used[i].thread && used[i].thread != self())
+            legacy = true;
+        else
+            result = join(context, keeper, used[i].handle);
+    }
+    if (legacy && result == CUDA_SUCCESS) {
+        result = join(context, keeper, CU_STREAM_LEGACY);
+        ac_cuda_count_one(AC_CUDA_FENCE_LEGACY);
+    }
+    if (result == CUDA_SUCCESS)
+        result = ac_driver.cuEventRecord(event, keeper);
+    if (result == CUDA_SUCCESS)
+        unmark(context, used, n);
+    return result;
+}
+
+CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
+    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+    unsigned n = used_streams(context, used);
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
+        if (!used[i].thread) /* per-thread streams belong to the context itself */
+            result = ac_driver.cuStreamSynchronize(used[i].handle);
+    if (result == CUDA_SUCCESS)
+        unmark(context, used, n);
+    return result;
+}
+
+void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending) {
+    ac_cuda_scope_t scope;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    if (pending && ac_cuda_enter(context, &scope)) {
+        CUstream keeper = keeper_of(context);
+        pthread_rwlock_rdlock(&ac_cuda_gate);
+        if (keeper && !ac_cuda_is_capturing())
+            result = join(context, keeper, stream);
+        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_cuda_leave(&scope);
+    }
+    if (pending && result != CUDA_SUCCESS)
+        ac_cuda_lose(context);
+    pthread_mutex_lock(&context->lock);
+    ac_cuda_stream_t *entry = entry_of(context, stream, 0);
+    if (entry)
+        *entry = context->stream[--context->stream_count];
+    pthread_mutex_unlock(&context->lock);
+}

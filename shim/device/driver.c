@@ -1,0 +1,55 @@
+/* Binding of driver.def. */
+#include "device/driver.h"
+
+#include <stddef.h>
+#include <string.h>
+
+ac_driver_t ac_driver;
+
+enum { OPTIONAL, NEEDED };
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+    int need;
+} rows[] = {
+#define DRIVER(symbol, need) {#symbol, offsetof(ac_driver_t, symbol), need},
+#include "device/driver.def"
+#undef DRIVER
+};
+
+bool ac_driver_bind(void *(*find)(const char *symbol), const char **missing) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        void *function = find(rows[i].symbol);
+        if (!function && rows[i].need == NEEDED) {
+            *missing = rows[i].symbol;
+            return false;
+        }
+        /* ISO C has no conversion from void * to a function pointer. */
+        memcpy((char *)&ac_driver + rows[i].offset, &function, sizeof function);
+    }
+    return true;
+}
+
+bool ac_driver_sticky(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+        return true;
+    default:
+        return false;
+    }
+}

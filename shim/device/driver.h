@@ -1,0 +1,25 @@
+/* The real driver functions that the shim calls, as typed pointers. */
+#ifndef AC_DRIVER_H
+#define AC_DRIVER_H
+
+#include <stdbool.h>
+
+#include "device/cuda_abi.h"
+
+typedef struct {
+#define DRIVER(symbol, need) symbol##_fn *symbol;
+#include "device/driver.def"
+#undef DRIVER
+} ac_driver_t;
+
+/* Filled by ac_driver_bind; read-only afterwards. */
+extern ac_driver_t ac_driver;
+
+/* Fill ac_driver through `find`, which returns the real function of an exact symbol name or
+ * NULL.  False, and *missing names it, when a NEEDED one is absent.  Call once. */
+bool ac_driver_bind(void *(*find)(const char *symbol), const char **missing);
+
+/* Results after which every call of the context fails until it is destroyed. */
+bool ac_driver_sticky(CUresult result);
+
+#endif

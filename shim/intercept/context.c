@@ -1,0 +1,406 @@
+/* Context records and the allocators of their devices (context.h). */
+#include "intercept/context.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "allocator/allocator_int.h"
+#include "device/driver.h"
+#include "intercept/hooks.h"
+#include "intercept/process.h"
+#include "observe/log.h"
+
+enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_context_t *_Atomic contexts[CONTEXTS];
+static _Atomic unsigned context_high, context_live;
+static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
+
+/* Handle -> context of streams, so that a submission costs no driver call: the handle and the
+ * index of its context in one word, which cannot be read torn. */
+static _Atomic uint64_t streams[STREAMS];
+
+static uint64_t stream_word(CUstream stream, unsigned slot) {
+    return (uint64_t)(uintptr_t)stream << 8 | slot;
+}
+
+static ac_settings_t settings_for(uint64_t total_memory) {
+    ac_settings_t settings = {.max_split_size = ac_config.max_split_size,
+                              .large_segment_size = ac_config.large_segment_size,
+                              .limit = AC_UNLIMITED,
+                              .gc_threshold = ac_config.garbage_collection_threshold,
+                              .recent = AC_RECENT};
+    if (ac_config.per_process_memory_fraction < 1)
+        settings.limit = (uint64_t)((double)total_memory * ac_config.per_process_memory_fraction);
+    if (ac_config.memory_limit && ac_config.memory_limit < settings.limit)
+        settings.limit = ac_config.memory_limit;
+    memcpy(settings.divisions, ac_config.divisions, sizeof settings.divisions);
+    return settings;
+}
+
+static ac_live_device_t *live_device(CUdevice device) {
+    return &ac_live->device[device < AC_LIVE_DEVICES ? device : AC_LIVE_DEVICES - 1];
+}
+
+static ac_allocator_t *make_allocator(CUdevice device) {
+    ac_live_device_t *live = live_device(device);
+    char name[sizeof live->name] = "";
+    CUuuid uuid = {{0}};
+    size_t total = 0;
+    ac_driver.cuDeviceGetName(name, sizeof name, device);
+    if (ac_driver.cuDeviceGetUuid)
+        ac_driver.cuDeviceGetUuid(&uuid, device);
+    ac_driver.cuDeviceTotalMem_v2(&total, device);
+
+    pthread_mutex_lock(&lock);
+    ac_allocator_t *allocator = allocators[device];
+    if (!allocator) {
+        ac_settings_t settings = settings_for(total);
+        memcpy(live->name, name, sizeof live->name);
+        memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
+        live->total_memory = total;
+        live->ordinal = device;
+        allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
+        if (allocator) {
+            __atomic_store_n(&live->used, 1, __ATOMIC_RELEASE);
+            atomic_store(&allocators[device], allocator);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return allocator;
+}
+
+ac_allocator_t *ac_device_allocator(CUdevice device) {
+    if (device < 0 || device >= AC_LIVE_DEVICES)
+        return NULL;
+    ac_allocator_t *allocator = atomic_load(&allocators[device]);
+    return allocator ? allocator : make_allocator(device);
+}
+
+void ac_device_each(void (*visit)(CUdevice, ac_allocator_t *, void *), void *arg) {
+    for (CUdevice device = 0; device < AC_LIVE_DEVICES; device++) {
+        ac_allocator_t *allocator = atomic_load(&allocators[device]);
+        if (allocator)
+            visit(device, allocator, arg);
+    }
+}
+
+static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)arg;
+    ac_settings_t settings = settings_for(live_device(device)->total_memory);
+    ac_allocator_configure(allocator, &settings);
+}
+
+void ac_context_configure(void) {
+    ac_device_each(configure, NULL);
+}
+
+static ac_record_mode_t record_mode(void) {
+    switch (ac_config.fence) {
+    case AC_FENCE_STREAMS:
+        return AC_RECORD_STREAMS;
+    case AC_FENCE_SYNC:
+        return AC_RECORD_NONE;
+    default:
+        return ac_driver.cuCtxRecordEvent ? AC_RECORD_CTX : AC_RECORD_STREAMS;
+    }
+}
+
+/* 0 where the driver has no ids.  False: it has, and did not tell. */
+static bool id_of(CUcontext handle, unsigned long long *id) {
+    *id = 0;
+    return !ac_driver.cuCtxGetId || ac_driver.cuCtxGetId(handle, id) == CUDA_SUCCESS;
+}
+
+static ac_context_t *find(CUcontext handle) {
+    unsigned high = atomic_load(&context_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (context && context->cuda.handle == handle && !atomic_load(&context->cuda.dead))
+            return context;
+    }
+    return NULL;
+}
+
+static bool device_of(CUcontext handle, CUdevice *device) {
+    CUcontext current = NULL, popped;
+    if (ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
+        return false;
+    if (current == handle)
+        return ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+    if (ac_driver.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+        return false;
+    bool known = ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
+    ac_driver.cuCtxPopCurrent_v2(&popped);
+    return known;
+}
+
+/* Two contexts of one device may share its memory in ways we do not see. */
+static bool shares_device(CUdevice device) {
+    for (unsigned i = 0; i < atomic_load(&context_high); i++) {
+        ac_context_t *other = atomic_load(&contexts[i]);
+        if (other && !atomic_load(&other->cuda.dead) && other->cuda.device == device)
+            return true;
+    }
+    return false;
+}
+
+static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice device, bool created,
+                         ac_allocator_t *allocator) {
+    ac_context_t *context = NULL;
+    pthread_mutex_lock(&lock);
+    ac_context_t *other = find(handle);
+    unsigned slot = 0;
+    while (slot < CONTEXTS && contexts[slot] && !atomic_load(&contexts[slot]->cuda.dead))
+        slot++;
+    if (other) {
+        context = other; /* another thread was faster */
+    } else if (slot < CONTEXTS && (context = ac_record_memory(sizeof *context))) {
+        ac_cuda_context_init(&context->cuda, handle, id, device, record_mode());
+        context->arena = ac_arena_create(allocator, &ac_cuda_ops, &context->cuda);
+        context->slot = slot;
+        context->created = created;
+        if (context->arena) {
+            context->line = ac_arena_line(context->arena);
+            if (shares_device(device))
+                atomic_store(&ac_fence_crossed, true);
+            atomic_store(&contexts[slot], context);
+            if (slot >= atomic_load(&context_high))
+                atomic_store(&context_high, slot + 1);
+            atomic_fetch_add(&context_live, 1);
+        } else {
+            context = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return context;
+}
+
+/* Under the lock. */
+static void gone(ac_context_t *context) {
+    if (atomic_load(&context->cuda.dead))
+        return;
+    ac_cuda_context_kill(&context->cuda);
+    ac_arena_drop(context->arena);
+    atomic_fetch_sub(&context_live, 1);
+    for (unsigned i = 0; i < STREAMS; i++)
+        if ((atomic_load(&streams[i]) & 0xff) == context->slot)
+            atomic_store(&streams[i], 0);
+    atomic_fetch_add(&ac_generation, 1);
+}
+
+static bool has_handle(const ac_context_t *context, uintptr_t handle) {
+    return (uintptr_t)context->cuda.handle == handle;
+}
+
+static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
+    return (uintptr_t)context->cuda.device == device && !context->created;
+}
+
+static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what) {
+    ac_ending_t found = {.count = 0};
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (context && !atomic_load(&context->cuda.dead) && matches(context, what))
+            found.context[found.count++] = context;
+    }
+    pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < found.count; i++)
+        ac_cuda_context_dying(&found.context[i]->cuda);
+    return found;
+}
+
+ac_ending_t ac_context_ending(CUcontext handle) {
+    return ending(has_handle, (uintptr_t)handle);
+}
+
+ac_ending_t ac_context_primary_ending(CUdevice device) {
+    return ending(is_primary_of, (uintptr_t)device);
+}
+
+void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
+    if (!destroyed) {
+        for (unsigned i = 0; i < ending->count; i++)
+            ac_cuda_context_spare(&ending->context[i]->cuda);
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < ending->count; i++)
+        gone(ending->context[i]);
+    pthread_mutex_unlock(&lock);
+}
+
+/* --- green contexts: views of the primary one, whose memory they share --- */
+
+enum { GREENS = 64 };
+static struct {
+    _Atomic(CUcontext) view;
+    ac_context_t *_Atomic primary;
+} greens[GREENS];
+static _Atomic bool any_green;
+
+static ac_context_t *find_green(CUcontext view) {
+    for (int i = 0; atomic_load(&any_green) && i < GREENS; i++) {
+        ac_context_t *primary = atomic_load(&greens[i].primary);
+        if (atomic_load(&greens[i].view) == view && primary && !atomic_load(&primary->cuda.dead))
+            return primary;
+    }
+    return NULL;
+}
+
+bool ac_context_green(CUcontext view) {
+    CUcontext handle = NULL;
+    CUdevice device;
+    unsigned flags;
+    int active = 0;
+    cuDevicePrimaryCtxRelease_v2_fn *release = AC_REAL(cuDevicePrimaryCtxRelease_v2);
+    if (!release || !device_of(view, &device) ||
+        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        !active || ac_driver.cuDevicePrimaryCtxRetain(&handle, device) != CUDA_SUCCESS)
+        return false;
+    ac_context_t *primary = ac_context_of(handle);
+    release(device); /* only its handle was wanted: the green context keeps it alive */
+    if (!primary)
+        return false;
+    ac_cuda_context_greened(&primary->cuda);
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)
+        i++;
+    if (i < GREENS) {
+        atomic_store(&greens[i].primary, primary);
+        atomic_store(&greens[i].view, view);
+        atomic_store(&any_green, true);
+    }
+    pthread_mutex_unlock(&lock);
+    return i < GREENS;
+}
+
+void ac_context_green_gone(CUcontext view) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < GREENS; i++)
+        if (atomic_load(&greens[i].view) == view)
+            atomic_store(&greens[i].view, NULL);
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&ac_generation, 1);
+}
+
+/* --- look-ups --- */
+
+static ac_context_t *context_of(CUcontext handle, bool created) {
+    CUdevice device;
+    unsigned long long id;
+    ac_context_t *context = find_green(handle);
+    if (context)
+        return context;
+    bool known = id_of(handle, &id);
+    context = find(handle);
+    /* Without an answer a known handle keeps its record: its memory is in use. */
+    if (context && (!known || context->cuda.id == id))
+        return context;
+    if (!known)
+        return NULL;
+    if (context) {
+        /* The handle lives on in another context: the end of the old one went unseen. */
+        ac_ending_t unseen = ac_context_ending(handle);
+        ac_context_ended(&unseen, true);
+    }
+    if (!device_of(handle, &device))
+        return NULL;
+    ac_allocator_t *allocator = ac_device_allocator(device);
+    context = allocator ? add(handle, id, device, created, allocator) : NULL;
+    if (!context)
+        ac_count(ac_thread_tls, AC_COUNT_internal_failures);
+    return context;
+}
+
+ac_context_t *ac_context_of(CUcontext handle) {
+    return context_of(handle, false);
+}
+
+ac_context_t *ac_context_created(CUcontext handle) {
+    return context_of(handle, true);
+}
+
+ac_context_t *ac_context_current(ac_thread_t *thread) {
+    uint64_t generation = ac_generation_now();
+    if (thread->known && thread->generation == generation && !atomic_load(&ac_current_unseen))
+        return thread->known;
+    CUcontext handle = NULL;
+    thread->known = thread->runtime = NULL;
+    if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+        return NULL;
+    thread->known = ac_context_of(handle);
+    thread->generation = generation; /* read before: a change meanwhile is seen next time */
+    return thread->known;
+}
+
+static _Atomic uint64_t *stream_entry(CUstream stream) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
+    return &streams[hash >> 52];
+}
+
+static ac_context_t *look_up_stream(CUstream stream) {
+    uint64_t word = atomic_load_explicit(stream_entry(stream), memory_order_acquire);
+    if (word >> 8 != (uint64_t)(uintptr_t)stream)
+        return NULL;
+    ac_context_t *context = atomic_load(&contexts[word & 0xff]);
+    return context && !atomic_load(&context->cuda.dead) ? context : NULL;
+}
+
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
+    if ((uintptr_t)stream <= 2)
+        return ac_context_current(thread);
+    uint64_t generation = ac_generation_now();
+    if (thread->stream == (void *)stream && thread->stream_generation == generation)
+        return thread->stream_context;
+    CUcontext handle = NULL;
+    ac_context_t *context = look_up_stream(stream);
+    if (!context) {
+        if (!ac_driver.cuStreamGetCtx ||
+            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
+            return ac_context_current(thread); /* where a bad handle fails as well */
+        context = ac_context_of(handle);
+        if (!context)
+            return NULL; /* not remembered: it may be found next time */
+        atomic_store(stream_entry(stream), stream_word(stream, context->slot));
+    }
+    thread->stream = (void *)stream;
+    thread->stream_context = context;
+    thread->stream_generation = generation;
+    return context;
+}
+
+void ac_context_stream_gone(CUstream stream) {
+    _Atomic uint64_t *entry = stream_entry(stream);
+    if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
+        atomic_store(entry, 0);
+    atomic_fetch_add(&ac_generation, 1);
+}
+
+void ac_context_note(ac_context_t *context, CUresult result) {
+    if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
+        return;
+    if (!atomic_exchange(&context->line->broken, true))
+        atomic_fetch_add(&ac_generation, 1);
+}
+
+unsigned ac_context_count(void) {
+    return atomic_load(&context_live);
+}
+
+void ac_context_cross(void) {
+    if (ac_context_count() > 1)
+        atomic_store(&ac_fence_crossed, true);
+}
+
+void ac_context_each(void (*visit)(ac_context_t *, void *), void *arg) {
+    unsigned high = atomic_load(&context_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (context && !atomic_load(&context->cuda.dead))
+            visit(context, arg);
+    }
+}

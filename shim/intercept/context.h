@@ -1,0 +1,73 @@
+/* Contexts of the program: which one a call works on, and its arena.
+ *
+ * A record is found by handle and, where the driver has ids, checked by id; when a context goes,
+ * its record is marked dead and never used again. */
+#ifndef AC_CONTEXT_H
+#define AC_CONTEXT_H
+
+#include "allocator/allocator.h"
+#include "device/cuda_device.h"
+#include "intercept/thread.h"
+
+typedef struct ac_context {
+    ac_cuda_context_t cuda;
+    ac_arena_t *arena;
+    ac_fence_line_t *line;
+    unsigned slot; /* in the table of contexts */
+    bool created;  /* by cuCtxCreate or from a green context: not a primary context */
+} ac_context_t;
+
+/* One allocator per device ordinal; NULL if it could not be made. */
+ac_allocator_t *ac_device_allocator(CUdevice device);
+
+/* Call `visit` for every device that has an allocator. */
+void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, void *arg),
+                    void *arg);
+
+/* The calling thread's current context; NULL: none, or it cannot be served. */
+ac_context_t *ac_context_current(ac_thread_t *thread);
+
+/* The record of a context handle, made if needed; NULL when that fails. */
+ac_context_t *ac_context_of(CUcontext handle);
+
+/* The context that `stream` belongs to. `per_thread`: handle 0 means the per-thread stream. */
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
+
+/* The same for one that cuCtxCreate just made: no reset of its device ends it. */
+ac_context_t *ac_context_created(CUcontext handle);
+
+/* Contexts that the driver is about to end, by handle or as the primary one of a device: no call
+ * of ours is inside them from the return of _ending until _ended says what came of it. */
+enum { AC_ENDING = 8 };
+typedef struct {
+    unsigned count;
+    ac_context_t *context[AC_ENDING];
+} ac_ending_t;
+ac_ending_t ac_context_ending(CUcontext handle);
+ac_ending_t ac_context_primary_ending(CUdevice device);
+void ac_context_ended(const ac_ending_t *ending, bool destroyed);
+
+/* `view` is the handle of a green context: it stands for its device's primary context from now
+ * on, until it is gone.  False: that cannot be kept. */
+bool ac_context_green(CUcontext view);
+void ac_context_green_gone(CUcontext view);
+
+/* A stream handle is about to be destroyed: forget what it meant. */
+void ac_context_stream_gone(CUstream stream);
+
+/* A result that says whether the context is broken for good. */
+void ac_context_note(ac_context_t *context, CUresult result);
+
+/* Number of live contexts: with one, no memory can be reached from another. */
+unsigned ac_context_count(void);
+
+/* Another context may reach the memory: see ac_fence_crossed. */
+void ac_context_cross(void);
+
+/* Call `visit` for each live context. */
+void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg);
+
+/* Settings of the allocators from the configuration (at activation and when it changes). */
+void ac_context_configure(void);
+
+#endif

@@ -1,0 +1,157 @@
+/* Contexts come and go; which one is current changes. */
+#include "intercept/body.h"
+
+#include "device/driver.h"
+
+/* --- creation: a context that is not primary, known from the start --- */
+
+static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
+    ac_thread_forget(); /* creation makes the new one current */
+    if (result == CUDA_SUCCESS && thread && handle)
+        ac_context_created(*handle);
+    return result;
+}
+
+#define CREATE(symbol, params, args)                                                             \
+    CUresult symbol params {                                                                     \
+        AC_BODY(symbol);                                                                         \
+        CUresult result;                                                                         \
+        AC_RETRY(result, real args);                                                             \
+        return created(thread, result, a);                                                       \
+    }
+CREATE(cuCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))
+CREATE(cuCtxCreate_v2, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))
+CREATE(cuCtxCreate_v3, (CUcontext * a, CUexecAffinityParam *b, int c, unsigned d, CUdevice e),
+       (a, b, c, d, e))
+CREATE(cuCtxCreate_v4, (CUcontext * a, CUctxCreateParams *b, unsigned c, CUdevice d),
+       (a, b, c, d))
+
+/* A green context shares its device's memory with the primary one: it is served from the same
+ * arena, and fences take in the streams of both. */
+CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
+    AC_BODY(cuCtxFromGreenCtx);
+    CUresult result = real(a, b);
+    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a)) {
+        atomic_store(&ac_fence_crossed, true);
+        atomic_store(&ac_fence_uncounted, true);
+    }
+    return result;
+}
+
+CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsigned d) {
+    AC_BODY(cuGreenCtxCreate);
+    CUresult result;
+    CUcontext view = NULL;
+    AC_RETRY(result, real(a, b, c, d));
+    /* Streams are made from it directly: known from here on. */
+    if (result == CUDA_SUCCESS && thread && a)
+        cuCtxFromGreenCtx(&view, *a);
+    return result;
+}
+
+/* --- the current context of the calling thread --- */
+
+#define CURRENT(symbol, params, args)                                                            \
+    CUresult symbol params {                                                                     \
+        AC_BODY(symbol);                                                                         \
+        CUresult result = real args;                                                             \
+        (void)thread;                                                                            \
+        ac_thread_forget();                                                                      \
+        return result;                                                                           \
+    }
+CURRENT(cuCtxSetCurrent, (CUcontext a), (a))
+CURRENT(cuCtxPushCurrent, (CUcontext a), (a))
+CURRENT(cuCtxPushCurrent_v2, (CUcontext a), (a))
+CURRENT(cuCtxPopCurrent, (CUcontext * a), (a))
+CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
+CURRENT(cuDevicePrimaryCtxRetain, (CUcontext * a, CUdevice b), (a, b))
+
+/* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
+
+#define DESTROY(symbol)                                                                          \
+    CUresult symbol(CUcontext a) {                                                               \
+        AC_BODY(symbol);                                                                         \
+        (void)thread;                                                                            \
+        ac_ending_t ending = ac_context_ending(a);                                               \
+        CUresult result = real(a);                                                               \
+        ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
+        ac_thread_forget();                                                                      \
+        return result;                                                                           \
+    }
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
+
+/* Detaching destroys with the last use. */
+CUresult cuCtxDetach(CUcontext a) {
+    AC_BODY(cuCtxDetach);
+    unsigned long long id;
+    ac_ending_t ending = ac_context_ending(a);
+    CUresult result = real(a);
+    ac_context_ended(&ending,
+                     result == CUDA_SUCCESS && thread &&
+                         (!ac_driver.cuCtxGetId || ac_driver.cuCtxGetId(a, &id) != CUDA_SUCCESS));
+    ac_thread_forget();
+    return result;
+}
+
+/* The memory stays with the primary context. */
+CUresult cuGreenCtxDestroy(CUgreenCtx a) {
+    AC_BODY(cuGreenCtxDestroy);
+    CUcontext view = NULL;
+    cuCtxFromGreenCtx_fn *from_green = AC_REAL(cuCtxFromGreenCtx);
+    if (thread && from_green && from_green(&view, a) != CUDA_SUCCESS)
+        view = NULL;
+    CUresult result = real(a);
+    if (result == CUDA_SUCCESS && view)
+        ac_context_green_gone(view);
+    ac_thread_forget();
+    return result;
+}
+
+#define RESET(symbol)                                                                            \
+    CUresult symbol(CUdevice a) {                                                                \
+        AC_BODY(symbol);                                                                         \
+        (void)thread;                                                                            \
+        ac_ending_t ending = ac_context_primary_ending(a);                                       \
+        CUresult result = real(a);                                                               \
+        ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
+        ac_thread_forget();                                                                      \
+        return result;                                                                           \
+    }
+RESET(cuDevicePrimaryCtxReset)
+RESET(cuDevicePrimaryCtxReset_v2)
+
+/* The last release ends the primary context. */
+#define RELEASE(symbol)                                                                          \
+    CUresult symbol(CUdevice a) {                                                                \
+        AC_BODY(symbol);                                                                         \
+        unsigned flags;                                                                          \
+        int active = 1;                                                                          \
+        if (!thread)                                                                             \
+            return real(a);                                                                      \
+        ac_ending_t ending = ac_context_primary_ending(a);                                       \
+        CUresult result = real(a);                                                               \
+        bool ended = result == CUDA_SUCCESS &&                                                   \
+                     ac_driver.cuDevicePrimaryCtxGetState(a, &flags, &active) == CUDA_SUCCESS && \
+                     !active;                                                                    \
+        ac_context_ended(&ending, ended);                                                        \
+        ac_thread_forget();                                                                      \
+        return result;                                                                           \
+    }
+RELEASE(cuDevicePrimaryCtxRelease)
+RELEASE(cuDevicePrimaryCtxRelease_v2)
+
+/* --- peers: from now on memory may be touched from other contexts --- */
+
+CUresult cuCtxEnablePeerAccess(CUcontext a, unsigned b) {
+    AC_BODY(cuCtxEnablePeerAccess);
+    if (thread)
+        atomic_store(&ac_fence_crossed, true); /* before the first access can be submitted */
+    return real(a, b);
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext a) {
+    AC_BODY(cuCtxDisablePeerAccess);
+    (void)thread;
+    return real(a);
+}

@@ -1,0 +1,142 @@
+/* The entries of dlsym and dlopen.
+ *
+ * The loader tells by the return address who asks: RTLD_NEXT and RTLD_DEFAULT search from
+ * that object, dlopen uses its RUNPATH and its namespace.  So a wrapper must be gone from the
+ * stack when the real function runs.  A compiler may or may not make that a tail call; these
+ * entries always do: they ask a C function in lookup.c what to do and then either return its
+ * answer or jump to the real function with the caller's registers and stack.
+ *
+ *   ac_route_t ac_dlsym_route(handle, name, caller)   answer, or a function to jump to
+ *   ac_route_t ac_dlopen_route(file, mode)            the mode to use, function to jump to
+ *
+ * An ac_route_t comes back in two registers. */
+
+#if defined(__x86_64__)
+
+#ifdef __CET__
+#include <cet.h>
+#else
+#define _CET_ENDBR
+#endif
+
+    .text
+    .hidden ac_dlsym_route
+    .hidden ac_dlopen_route
+
+    .globl dlsym
+    .type dlsym, @function
+    .p2align 4
+dlsym:
+    .cfi_startproc
+    _CET_ENDBR
+    pushq %rdi
+    .cfi_adjust_cfa_offset 8
+    pushq %rsi
+    .cfi_adjust_cfa_offset 8
+    movq 16(%rsp), %rdx
+    subq $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    call ac_dlsym_route
+    addq $8, %rsp
+    .cfi_adjust_cfa_offset -8
+    popq %rsi
+    .cfi_adjust_cfa_offset -8
+    popq %rdi
+    .cfi_adjust_cfa_offset -8
+    testq %rdx, %rdx
+    jz 1f
+    jmpq *%rdx
+1:  ret
+    .cfi_endproc
+    .size dlsym, . - dlsym
+
+    .globl dlopen
+    .type dlopen, @function
+    .p2align 4
+dlopen:
+    .cfi_startproc
+    _CET_ENDBR
+    pushq %rdi
+    .cfi_adjust_cfa_offset 8
+    call ac_dlopen_route
+    popq %rdi
+    .cfi_adjust_cfa_offset -8
+    movl %eax, %esi
+    testq %rdx, %rdx
+    jz 1f
+    jmpq *%rdx
+1:  xorl %eax, %eax
+    ret
+    .cfi_endproc
+    .size dlopen, . - dlopen
+
+#elif defined(__aarch64__)
+
+    .text
+    .hidden ac_dlsym_route
+    .hidden ac_dlopen_route
+
+    .globl dlsym
+    .type dlsym, %function
+    .p2align 4
+dlsym:
+    .cfi_startproc
+    hint #34 /* bti c */
+    stp x29, x30, [sp, #-32]!
+    .cfi_def_cfa_offset 32
+    .cfi_offset x29, -32
+    .cfi_offset x30, -24
+    mov x29, sp
+    stp x0, x1, [sp, #16]
+    mov x2, x30
+    bl ac_dlsym_route
+    mov x16, x1
+    cbz x16, 1f
+    ldp x0, x1, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_remember_state
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    br x16
+1:  .cfi_restore_state
+    ldp x29, x30, [sp], #32
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    ret
+    .cfi_endproc
+    .size dlsym, . - dlsym
+
+    .globl dlopen
+    .type dlopen, %function
+    .p2align 4
+dlopen:
+    .cfi_startproc
+    hint #34 /* bti c */
+    stp x29, x30, [sp, #-32]!
+    .cfi_def_cfa_offset 32
+    .cfi_offset x29, -32
+    .cfi_offset x30, -24
+    mov x29, sp
+    str x0, [sp, #16]
+    bl ac_dlopen_route
+    mov x16, x1
+    mov x1, x0
+    ldr x0, [sp, #16]
+    ldp x29, x30, [sp], #32
+    .cfi_restore x29
+    .cfi_restore x30
+    .cfi_def_cfa_offset 0
+    cbz x16, 1f
+    br x16
+1:  mov x0, xzr
+    ret
+    .cfi_endproc
+    .size dlopen, . - dlopen
+
+#else
+#error "accelcache knows x86-64 and aarch64"
+#endif
+
+    .section .note.GNU-stack, "", %progbits

@@ -1,0 +1,63 @@
+/* What hooks.def yields for everybody: indices, names, real functions, exports. */
+#ifndef AC_HOOKS_H
+#define AC_HOOKS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "device/cuda_abi.h"
+
+/* Exported from the shared library; nothing else is. */
+#define AC_EXPORT __attribute__((visibility("default")))
+
+typedef enum {
+#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_HOOK_##symbol,
+#define HOOK_RETRY(symbol, params, args)                       AC_HOOK_##symbol,
+#define HOOK_BODY(symbol)                                      AC_HOOK_##symbol,
+#define HOOK_RUNTIME(symbol)                                   AC_HOOK_##symbol,
+#define HOOK_LOADER(symbol)                                    AC_HOOK_##symbol,
+#include "intercept/hooks.def"
+    AC_HOOK_COUNT
+} ac_hook_t;
+
+/* Symbol names by index. */
+extern const char *const ac_hook_names[AC_HOOK_COUNT];
+
+/* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
+#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;
+#define HOOK_RETRY(symbol, params, args)                       AC_EXPORT symbol##_fn symbol;
+#define HOOK_BODY(symbol)                                      AC_EXPORT symbol##_fn symbol;
+#include "intercept/hooks.def"
+
+/* The real function behind hook `hook`; NULL until it is known.  Written by resolve.c. */
+extern _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
+
+/* Find the real function behind `hook` and remember it: the driver's rows in the real
+ * libcuda.so.1, the runtime's in the libcudart that the process has.  NULL where there is
+ * none; never one of our own hooks.  Any thread; takes no lock of ours, may take the loader's. */
+void *ac_real_find(ac_hook_t hook);
+
+static inline void *ac_real_get(ac_hook_t hook) {
+    void *real = atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
+    return real ? real : ac_real_find(hook);
+}
+
+/* The typed real function of a driver hook, NULL where the driver lacks it. */
+#define AC_REAL(symbol) (__extension__(symbol##_fn *) ac_real_get(AC_HOOK_##symbol))
+
+/* Address of any symbol of the real libcuda.so.1 (exact name, with its suffix), never ours;
+ * NULL without a driver or symbol.  For device/driver.c. */
+void *ac_resolve_driver(const char *symbol);
+
+/* The hook that stands for the real driver function at `address`, or NULL. */
+void *ac_resolve_substitute(void *address);
+
+/* Set once a lookup handed out a function that can change a thread's current context without our
+ * seeing it: what threads remember of that is worth nothing from then on. */
+extern _Atomic bool ac_current_unseen;
+
+/* The lookups run in every process, CUDA or not, before anything is set up: these count
+ * without a thread state (row 0 of the live page, atomic). */
+void ac_count_early(unsigned counter);
+
+#endif

@@ -1,0 +1,139 @@
+/* What a block looks like from outside: address ranges, pointer attributes, sharing.  A block
+ * inside a segment answers as an allocation of its own; what cannot be answered so is refused. */
+#include "intercept/body.h"
+
+#include "device/driver.h"
+#include "observe/log.h"
+
+/* No allocation has this address: in place of memory of ours that is free, or that may not be
+ * shared, it makes the driver answer in its own words and order. */
+enum { NOBODYS = 1 };
+
+/* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
+static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
+    return info->allocated && address - info->address < info->requested;
+}
+
+static void refuse(ac_thread_t *thread, const char *what) {
+    ac_count(thread, AC_COUNT_refused_shares);
+    ac_log_once(AC_LOG_WARNING,
+                "%s of memory inside a segment was refused: only a block at its start can be "
+                "shared; run with ACCEL_ALLOC_CONF=enabled:false if the program depends on it",
+                what);
+}
+
+/* What the driver now knows about the segment stays true for as long as it lives: take it out of
+ * reuse. */
+static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
+    bool fresh = false;
+    if (ac_block_taint(info->address, &fresh) == AC_OK && fresh)
+        ac_count(thread, AC_COUNT_tainted_segments);
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *a, size_t *b, CUdeviceptr c) {
+    AC_BODY(cuMemGetAddressRange_v2);
+    (void)thread;
+    ac_block_info_t info;
+    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
+        return real(a, b, c);
+    CUdeviceptr base;
+    size_t size;
+    CUresult result = real(&base, &size, c); /* errors of the context are the driver's to tell */
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!inside(&info, c))
+        return CUDA_ERROR_NOT_FOUND;
+    if (a)
+        *a = info.address;
+    if (b)
+        *b = info.requested;
+    return CUDA_SUCCESS;
+}
+
+/* Put the block's own figures in place of the segment's. */
+static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)data = info->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)data = info->requested;
+}
+
+CUresult cuPointerGetAttribute(void *a, CUpointer_attribute b, CUdeviceptr c) {
+    AC_BODY(cuPointerGetAttribute);
+    (void)thread;
+    ac_block_info_t info;
+    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
+        return real(a, b, c);
+    if (!inside(&info, c))
+        return real(a, b, NOBODYS);
+    CUresult result = real(a, b, c);
+    if (result == CUDA_SUCCESS)
+        patch(b, &info, a);
+    return result;
+}
+
+CUresult cuPointerGetAttributes(unsigned a, CUpointer_attribute *b, void **c, CUdeviceptr d) {
+    AC_BODY(cuPointerGetAttributes);
+    (void)thread;
+    ac_block_info_t info;
+    if (!ac_owned(d) || ac_block_find(d, &info) != AC_OK)
+        return real(a, b, c, d);
+    if (!inside(&info, d))
+        return real(a, b, c, NOBODYS);
+    CUresult result = real(a, b, c, d);
+    if (result == CUDA_SUCCESS)
+        for (unsigned i = 0; i < a; i++)
+            patch(b[i], &info, c[i]);
+    return result;
+}
+
+/* SYNC_MEMOPS holds for the whole segment, which makes more calls synchronous than asked for,
+ * never fewer. */
+CUresult cuPointerSetAttribute(const void *a, CUpointer_attribute b, CUdeviceptr c) {
+    AC_BODY(cuPointerSetAttribute);
+    ac_block_info_t info;
+    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
+        return real(a, b, c);
+    if (!inside(&info, c))
+        return real(a, b, NOBODYS);
+    CUresult result = real(a, b, c);
+    if (result == CUDA_SUCCESS)
+        taint(thread, &info);
+    return result;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *a, CUdeviceptr b) {
+    AC_BODY(cuIpcGetMemHandle);
+    ac_block_info_t info;
+    if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
+        return real(a, b);
+    if (!inside(&info, b))
+        return real(a, NOBODYS);
+    if (info.address != info.segment_address) {
+        refuse(thread, "an IPC handle");
+        return real(a, NOBODYS);
+    }
+    CUresult result = real(a, b);
+    if (result == CUDA_SUCCESS)
+        taint(thread, &info);
+    return result;
+}
+
+/* The handle names the very range that was asked for: right for any range inside one block. */
+CUresult cuMemGetHandleForAddressRange(void *a, CUdeviceptr b, size_t c, CUmemRangeHandleType d,
+                                       unsigned long long e) {
+    AC_BODY(cuMemGetHandleForAddressRange);
+    ac_block_info_t info;
+    if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
+        return real(a, b, c, d, e);
+    if (!inside(&info, b))
+        return real(a, NOBODYS, c, d, e);
+    if (c > info.size || b - info.address > info.size - c) {
+        refuse(thread, "a handle for a range");
+        return real(a, NOBODYS, c, d, e);
+    }
+    CUresult result = real(a, b, c, d, e);
+    if (result == CUDA_SUCCESS)
+        taint(thread, &info);
+    return result;
+}

@@ -1,0 +1,490 @@
+/* The answers to lookups: dlsym and dlopen (entered through dlsym.S), cuGetProcAddress and
+ * cudaGetDriverEntryPoint.  The rules and their numbers stand in resolve.h.
+ *
+ * Called by the host from any thread, in every process, also before constructors ran and
+ * while the loader's lock is held.  No lock and no allocation here; nothing is started by a
+ * lookup. */
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "allocator/fence.h"
+#include "intercept/process.h"
+#include "intercept/resolve.h"
+#include "intercept/runtimes.h"
+#include "intercept/thread.h"
+#include "observe/live.h"
+
+/* Functions of the driver outside cuda_functions.def that change nothing for the fences:
+ * graphics and video interoperation, whose memory is never ours, and profiler switches. */
+static const char *const harmless[] = {
+    "cuGLGetDevices",
+    "cuGLInit",
+    "cuGLMapBufferObject",
+    "cuGLMapBufferObjectAsync",
+    "cuGLRegisterBufferObject",
+    "cuGLSetBufferObjectMapFlags",
+    "cuGLUnmapBufferObject",
+    "cuGLUnmapBufferObjectAsync",
+    "cuGLUnregisterBufferObject",
+    "cuGraphicsGLRegisterBuffer",
+    "cuGraphicsGLRegisterImage",
+    "cuGraphicsEGLRegisterImage",
+    "cuGraphicsResourceGetMappedEglFrame",
+    "cuGraphicsVDPAURegisterOutputSurface",
+    "cuGraphicsVDPAURegisterVideoSurface",
+    "cuEGLStreamConsumerAcquireFrame",
+    "cuEGLStreamConsumerConnect",
+    "cuEGLStreamConsumerConnectWithFlags",
+    "cuEGLStreamConsumerDisconnect",
+    "cuEGLStreamConsumerReleaseFrame",
+    "cuEGLStreamProducerConnect",
+    "cuEGLStreamProducerDisconnect",
+    "cuEGLStreamProducerPresentFrame",
+    "cuEGLStreamProducerReturnFrame",
+    "cuProfilerInitialize",
+    "cuProfilerStart",
+    "cuProfilerStop",
+    "cuVDPAUGetDevice",
+};
+
+/* Objects whose lookups are never answered with a hook.  UCX's memory hooks patch the code of
+ * whatever their lookup returns: they have to patch the driver, not us, and then see the
+ * segments come and go, which is what their caches need. */
+static const char *const exempt_objects[] = {"libucm"};
+
+/* Symbols of every libcuda that we do not export: finding the driver's through some handle
+ * shows that the driver is in reach of that handle. */
+static const char *const witnesses[] = {"cuDeviceComputeCapability", "cuDriverGetVersion"};
+
+/* Whether `symbol` is one of `harmless`, with or without a suffix such as "_v2" or "_ptsz". */
+AC_EARLY static bool is_harmless(const char *symbol) {
+    for (unsigned i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++) {
+        const char *rest = symbol;
+        for (const char *c = harmless[i]; *c && *rest == *c; c++)
+            rest++;
+        if (ac_text_starts(symbol, harmless[i]) && (!*rest || *rest == '_'))
+            return true;
+    }
+    return false;
+}
+
+AC_EARLY static bool is_exempt(const void *caller) {
+    ac_object_t object = ac_object_of(caller);
+    struct link_map *driver = ac_driver_find();
+    if (!object.dynamic)
+        return false;
+    if (driver && object.dynamic == driver->l_ld)
+        return true;
+    const char *name = ac_text_basename(object.path ? object.path : "");
+    for (unsigned i = 0; i < sizeof(exempt_objects) / sizeof(exempt_objects[0]); i++)
+        if (ac_text_starts(name, exempt_objects[i]))
+            return true;
+    return false;
+}
+
+AC_EARLY static void unknown_function(void) {
+    ac_count_early(AC_COUNT_unknown_functions);
+    atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
+}
+
+AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
+    void *ours = ac_hook_function(hook);
+    if (!ours || is_exempt(caller))
+        return found;
+    ac_count_early(AC_COUNT_lookups_substituted);
+    return ours;
+}
+
+/* ---------------------------------------------------------------- functions in no table
+ *
+ * Two of the driver's functions for graphics make a new context current in the calling thread.
+ * Every runtime asks for them when it starts and hardly any program calls them, so that handing
+ * them out must not cost anything: what is handed out is a function that calls them and then has
+ * the thread forget its current context. */
+
+#define MAKERS(MAKER)                                                                            \
+    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))   \
+    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))      \
+    MAKER(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate,                                                 \
+          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))         \
+    MAKER(cuVDPAUCtxCreate, cuVDPAUCtxCreate,                                                    \
+          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))
+
+#define MAKER(symbol, query, params, args)                                                       \
+    static _Atomic(void *) real_##symbol;                                                        \
+    static CUresult make_##symbol params {                                                       \
+        CUresult(*real) params = __extension__(CUresult(*) params) atomic_load(&real_##symbol);  \
+        CUresult result = real args;                                                             \
+        ac_thread_forget();                                                                      \
+        return result;                                                                           \
+    }
+MAKERS(MAKER)
+#undef MAKER
+
+static const struct {
+    const char *symbol, *name;
+    void (*ours)(void);
+    _Atomic(void *) *real;
+} makers[] = {
+#define MAKER(symbol, query, params, args)                                                       \
+    {#symbol, #query, (void (*)(void))make_##symbol, &real_##symbol},
+    MAKERS(MAKER)
+#undef MAKER
+};
+enum { MAKER_COUNT = sizeof(makers) / sizeof(makers[0]) };
+
+AC_EARLY static bool names_context(const char *name) {
+    for (; *name; name++)
+        if (ac_text_starts(name, "Ctx"))
+            return true;
+    return false;
+}
+
+/* What to hand out for `found`, which the driver has under `name` and no table knows.
+ * `familiar`: it cannot be newer than our tables, so that its parameters are what we think. */
+AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, const void *caller) {
+    if (is_harmless(name))
+        return found;
+    for (int exact = 1; exact >= 0; exact--) { /* the address knows better than the name */
+        for (unsigned i = 0; i < MAKER_COUNT; i++) {
+            if (exact ? ac_resolve_driver(makers[i].symbol) != found
+                      : !familiar || !(ac_text_same(makers[i].name, name) ||
+                                       ac_text_same(makers[i].symbol, name)))
+                continue;
+            if (is_exempt(caller))
+                return found;
+            atomic_store(makers[i].real, found);
+            return __extension__(void *) makers[i].ours;
+        }
+    }
+    if (names_context(name))
+        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+    unknown_function();
+    return found;
+}
+
+/* ---------------------------------------------------------------- dlsym */
+
+typedef struct {
+    ac_dlsym_fn *real;
+    const char *name;
+    int hook;
+    const void *caller;
+} query_t;
+
+AC_EARLY static ac_route_t answer(void *value) {
+    return (ac_route_t){.value = value};
+}
+
+AC_EARLY static ac_route_t jump(void) {
+    ac_dlsym_fn *next = ac_next_dlsym();
+    return (ac_route_t){.jump = __extension__(void *) next};
+}
+
+/* NULL, with dlerror() saying that the name is not defined: only for a name that this very
+ * lookup is known not to find. */
+AC_EARLY static ac_route_t missing(const query_t *query) {
+    return answer(query->real(RTLD_NEXT, query->name));
+}
+
+/* "replaced by address" in the rules. */
+AC_EARLY static ac_route_t settle(const query_t *query, void *found) {
+    int hook = ac_hook_by_address(found, query->hook);
+    return answer(hook >= 0 ? substituted(hook, found, query->caller) : found);
+}
+
+/* "the next, replaced by address": the natural answer was our own export. */
+AC_EARLY static ac_route_t settle_next(const query_t *query, void *next) {
+    if (ac_hook_kinds[query->hook] == AC_KIND_RUNTIME) {
+        ac_object_t object = ac_object_of(next);
+        if (ac_object_is_cudart(&object))
+            return answer(substituted(query->hook, next, query->caller));
+    }
+    return settle(query, next);
+}
+
+/* Whether the real libcuda is what `handle` leads to. */
+AC_EARLY static bool driver_behind(const query_t *query, void *handle) {
+    for (unsigned i = 0; i < sizeof(witnesses) / sizeof(witnesses[0]); i++) {
+        void *expected = ac_resolve_driver(witnesses[i]);
+        if (expected && query->real(handle, witnesses[i]) == expected)
+            return true;
+    }
+    return false;
+}
+
+AC_EARLY static struct link_map *map_of(const void *address) {
+    Dl_info info;
+    struct link_map *map = NULL;
+    return dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+AC_EARLY static void *driver_function(int hook) {
+    return ac_hook_kinds[hook] == AC_KIND_DRIVER && ac_driver_find()
+               ? atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire)
+               : NULL;
+}
+
+AC_EARLY static ac_route_t route_handle(const query_t *query, void *handle) {
+    void *found = query->real(handle, query->name);
+    if (!found || !ac_is_ours(found))
+        return found ? settle(query, found) : answer(NULL);
+    struct link_map *map = handle; /* glibc's handles are that; it accepted this one */
+    if (ac_is_ours(map->l_ld))
+        return answer(found);
+    void *next = query->real(RTLD_NEXT, query->name);
+    if (next && !ac_is_ours(next))
+        return settle_next(query, next);
+    void *function = driver_function(query->hook);
+    if (function && driver_behind(query, handle))
+        return settle(query, function);
+    return missing(query);
+}
+
+AC_EARLY static ac_route_t route_default(const query_t *query) {
+    void *found = query->real(RTLD_DEFAULT, query->name);
+    if (!found || !ac_is_ours(found))
+        return found ? settle(query, found) : jump();
+    void *next = query->real(RTLD_NEXT, query->name);
+    if (next && !ac_is_ours(next))
+        return settle_next(query, next);
+    struct link_map *map = map_of(query->caller);
+    found = map ? query->real(map, query->name) : NULL;
+    if (found && !ac_is_ours(found))
+        return settle(query, found);
+    void *function = found ? driver_function(query->hook) : NULL;
+    if (function && driver_behind(query, map))
+        return settle(query, function);
+    return missing(query);
+}
+
+AC_EARLY static ac_route_t route_next(const query_t *query) {
+    ac_object_t object = ac_object_after(query->caller, query->name);
+    if (ac_is_ourselves(&object)) {
+        void *next = query->real(RTLD_NEXT, query->name);
+        return next && !ac_is_ours(next) ? settle_next(query, next) : answer(NULL);
+    }
+    void *function = driver_function(query->hook);
+    if (!function)
+        return jump();
+    struct link_map *map = map_of(query->caller), *driver = ac_driver_find();
+    if (object.dynamic == driver->l_ld) {
+        if (driver_behind(query, RTLD_NEXT) || (map && driver_behind(query, map)))
+            return settle(query, function);
+        unknown_function();
+    } else if (!object.dynamic && map && query->real(map, query->name) == function) {
+        return settle(query, function);
+    }
+    return jump();
+}
+
+/* A program that takes a function out of libcuda which no table knows may submit work that
+ * nobody sees. */
+AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const void *caller) {
+    void *function = ac_resolve_driver(name);
+    void *ours = function ? unlisted(name, true, function, caller) : NULL;
+    if (ours == function)
+        return jump();
+    ac_dlsym_fn *real = ac_real_dlsym();
+    if (handle != RTLD_NEXT && real && real(handle, name) == function)
+        return answer(ours);
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) /* found in the caller's own scope? */
+        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+    return jump();
+}
+
+enum { UNLISTED = AC_HOOK_NONE - 1 };
+
+/* The hook that the name asks for, UNLISTED if it looks like a function of a driver that no table
+ * has.  All names pass through here, so those that cannot be ours
+ * leave early: ours start with "cu" and a capital letter, or with "cuda". */
+AC_EARLY static int hook_of(const char *name) {
+    if (!name || name[0] != 'c' || name[1] != 'u')
+        return AC_HOOK_NONE;
+    if (name[2] >= 'A' && name[2] <= 'Z') {
+        int row = ac_function_by_symbol(name);
+        if (row >= 0)
+            return ac_function_hook(row);
+        return UNLISTED;
+    }
+    return name[2] == 'd' && name[3] == 'a' ? ac_hook_by_name(name) : AC_HOOK_NONE;
+}
+
+AC_EARLY __attribute__((visibility("hidden"))) ac_route_t
+ac_dlsym_route(void *handle, const char *name, const void *caller) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlsym);
+    int hook = hook_of(name);
+    if (hook < 0)
+        return hook == UNLISTED ? route_unlisted(handle, name, caller) : jump();
+    query_t query = {.real = ac_real_dlsym(), .name = name, .hook = hook, .caller = caller};
+    if (!query.real)
+        return jump();
+    ac_count_early(AC_COUNT_lookups);
+    ac_driver_find(); /* first: it may call the loader, whose last word counts */
+    if (handle == RTLD_NEXT)
+        return route_next(&query);
+    return handle == RTLD_DEFAULT ? route_default(&query) : route_handle(&query, handle);
+}
+
+/* ---------------------------------------------------------------- dlopen */
+
+/* RTLD_DEEPBIND would put a plugin's own libraries before us for everything in it. */
+AC_EARLY __attribute__((visibility("hidden"))) ac_route_t ac_dlopen_route(const char *file,
+                                                                          int mode) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_dlopen);
+    if (file && ac_text_starts(ac_text_basename(file), "libcuda.so"))
+        atomic_store_explicit(&ac_driver_wanted, (int)getpid(), memory_order_relaxed);
+    if (file && (mode & RTLD_DEEPBIND) && ac_deepbind_strip()) {
+        mode &= ~RTLD_DEEPBIND;
+        ac_count_early(AC_COUNT_deepbind_stripped);
+    }
+    ac_runtime_forget();
+    ac_dlopen_fn *next = ac_next_dlopen();
+    return (ac_route_t){.value = (void *)(intptr_t)mode, .jump = __extension__(void *) next};
+}
+
+/* ---------------------------------------------------------------- cuGetProcAddress */
+
+/* The row that answers (name, version, flags), -1 if there is none: in the per-thread mode a
+ * row of that mode wins over any other, then the newest that fits. */
+static int function_row(const char *name, int version, cuuint64_t flags) {
+    bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    int best = -1;
+    for (int row = ac_function_next(name, -1); row >= 0; row = ac_function_next(name, row)) {
+        const ac_function_t *function = &ac_functions[row];
+        if (function->since > version || (function->per_thread && !per_thread))
+            continue;
+        if (best < 0 || function->per_thread > ac_functions[best].per_thread ||
+            (function->per_thread == ac_functions[best].per_thread &&
+             function->since > ac_functions[best].since))
+            best = row;
+    }
+    return best;
+}
+
+/* What to answer where the driver answered `found`.  The address decides.  Only where it is no
+ * exported symbol's, the row decides, and only for versions that the table knows: a newer
+ * driver's newer variant has another signature. */
+static void *versioned_answer(const char *name, int version, cuuint64_t flags, void *found,
+                              const void *caller) {
+    if (ac_is_ours(found))
+        return found;
+    int row = function_row(name, version, flags);
+    int likely = row >= 0 ? ac_function_hook(row) : AC_HOOK_NONE;
+    int hook = ac_hook_by_address(found, likely);
+    if (hook >= 0)
+        return substituted(hook, found, caller);
+    for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
+        if (ac_resolve_driver(ac_functions[any].symbol) == found)
+            return found;
+    if (row >= 0 && version <= ac_function_newest()) {
+        if (likely < 0)
+            return found;
+        void *none = NULL;
+        atomic_compare_exchange_strong(&ac_real_slots[likely], &none, found);
+        return substituted(likely, found, caller);
+    }
+    return name[0] ? unlisted(name, version <= ac_function_newest(), found, caller) : found;
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress_v2);
+    ac_count_early(AC_COUNT_lookups);
+    cuGetProcAddress_v2_fn *real = AC_REAL(cuGetProcAddress_v2);
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    CUresult result = real(name, function, version, flags, status);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        *function =
+            versioned_answer(name, version, flags, *function, __builtin_return_address(0));
+    return result;
+}
+
+CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint64_t flags) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetProcAddress);
+    ac_count_early(AC_COUNT_lookups);
+    cuGetProcAddress_fn *real = AC_REAL(cuGetProcAddress);
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    CUresult result = real(name, function, version, flags);
+    if (result == CUDA_SUCCESS && name && function && *function)
+        *function =
+            versioned_answer(name, version, flags, *function, __builtin_return_address(0));
+    return result;
+}
+
+/* ---------------------------------------------------------------- cudaGetDriverEntryPoint
+ *
+ * The runtime asks the driver, by the function that our lookups gave it: mostly the answer is
+ * ours already.  A runtime of CUDA 11 takes three arguments and leaves the fourth alone. */
+
+typedef unsigned entry_point_fn(const char *name, void **function, unsigned long long flags,
+                                unsigned *status);
+typedef unsigned entry_point_by_version_fn(const char *name, void **function, unsigned version,
+                                           unsigned long long flags, unsigned *status);
+
+AC_EXPORT entry_point_fn cudaGetDriverEntryPoint, cudaGetDriverEntryPoint_ptsz;
+AC_EXPORT entry_point_by_version_fn cudaGetDriverEntryPointByVersion,
+    cudaGetDriverEntryPointByVersion_ptsz;
+
+enum { RUNTIME_SYMBOL_NOT_FOUND = 500 };
+
+static unsigned entry_point(ac_hook_t hook, const char *name, void **function,
+                            unsigned long long flags, unsigned *status, const void *caller) {
+    ac_count_early(AC_COUNT_HOOKS + hook);
+    entry_point_fn *real =
+        __extension__(entry_point_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    if (!real)
+        return RUNTIME_SYMBOL_NOT_FOUND;
+    unsigned result = real(name, function, flags, status);
+    if (!result && function && *function) {
+        ac_driver_find();
+        int found = ac_hook_by_address(*function, AC_HOOK_NONE);
+        if (found >= 0)
+            *function = substituted(found, *function, caller);
+    }
+    return result;
+}
+
+static unsigned entry_point_by_version(ac_hook_t hook, const char *name, void **function,
+                                       unsigned version, unsigned long long flags,
+                                       unsigned *status, bool per_thread, const void *caller) {
+    ac_count_early(AC_COUNT_HOOKS + hook);
+    entry_point_by_version_fn *real =
+        __extension__(entry_point_by_version_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    if (!real)
+        return RUNTIME_SYMBOL_NOT_FOUND;
+    unsigned result = real(name, function, version, flags, status);
+    if (!result && name && function && *function && ac_driver_find()) {
+        if (per_thread && !flags)
+            flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+        *function = versioned_answer(name, (int)version, flags, *function, caller);
+    }
+    return result;
+}
+
+unsigned cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                 unsigned *status) {
+    return entry_point(AC_HOOK_cudaGetDriverEntryPoint, name, function, flags, status,
+                       __builtin_return_address(0));
+}
+
+unsigned cudaGetDriverEntryPoint_ptsz(const char *name, void **function, unsigned long long flags,
+                                      unsigned *status) {
+    return entry_point(AC_HOOK_cudaGetDriverEntryPoint_ptsz, name, function, flags, status,
+                       __builtin_return_address(0));
+}
+
+unsigned cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                          unsigned long long flags, unsigned *status) {
+    return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion, name, function,
+                                  version, flags, status, false, __builtin_return_address(0));
+}
+
+unsigned cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **function,
+                                               unsigned version, unsigned long long flags,
+                                               unsigned *status) {
+    return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion_ptsz, name, function,
+                                  version, flags, status, true, __builtin_return_address(0));
+}

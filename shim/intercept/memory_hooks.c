@@ -1,0 +1,184 @@
+/* Allocation, free, and what is free: the hooks that the cache is for. */
+#include "intercept/body.h"
+
+#include "device/driver.h"
+#include "observe/log.h"
+
+/* The context that serves a request of this thread, NULL: leave the call to the driver. */
+static ac_context_t *serving_context(ac_thread_t *thread) {
+    if (!thread || !ac_config.enabled)
+        return NULL;
+    ac_context_t *context = ac_context_current(thread);
+    return context && !atomic_load(&context->line->broken) ? context : NULL;
+}
+
+static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+    ac_device_stats_t stats;
+    ac_allocator_stats(allocator, &stats);
+    int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
+    int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
+    ac_log_once(AC_LOG_WARNING,
+                "out of memory on device %d: %llu bytes asked for, %lld allocated, %lld in free "
+                "parts of segments in use. If that last figure is large, "
+                "expandable_segments:true would help (not yet available here; a smaller "
+                "large_segment_size_mb may)",
+                (int)context->cuda.device, (unsigned long long)bytes, (long long)allocated,
+                (long long)(reserved - allocated));
+}
+
+/* Serve `bytes` from the cache.  AC_OK sets *pointer; AC_OOM: a limit of the user forbids it;
+ * AC_UNSUPPORTED: nothing that we hold could avoid the failure; anything else: ask the driver. */
+static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
+    ac_context_t *context = serving_context(thread);
+    uint64_t address;
+    if (!context)
+        return AC_FAILED;
+    CUdevice device = context->cuda.device;
+    uint64_t total = ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
+    if (total && bytes > total)
+        return AC_UNSUPPORTED; /* nothing that we hold could avoid this failure: keep it */
+    thread->last_alloc = context;
+    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+    ac_status_t status = ac_arena_alloc(context->arena, bytes, true, &address);
+    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+    if (status != AC_OK)
+        status = ac_arena_alloc(context->arena, bytes, false, &address);
+    if (status == AC_OK)
+        *pointer = address;
+    else if (status == AC_FAILED)
+        ac_count(thread, AC_COUNT_internal_failures);
+    if (status != AC_OOM)
+        return status; /* AC_BUSY: a capture, where the driver knows whether it may allocate */
+    say_out_of_memory(context, bytes);
+    return ac_allocator_room(ac_arena_allocator(context->arena)) < bytes ? AC_OOM
+                                                                         : AC_UNSUPPORTED;
+}
+
+/* An allocation that is left to the driver: timed, so that the gain can be told. */
+static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes) {
+    uint64_t begin = ac_cuda_ops.now_ns();
+    CUresult result = AC_REAL(cuMemAlloc_v2)(pointer, bytes);
+    ac_count(thread, AC_COUNT_passed_allocs);
+    ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+    return result;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
+    AC_BODY(cuMemAlloc_v2);
+    CUresult result;
+    if (!thread)
+        return real(a, b);
+    switch (a && b ? serve(thread, b, a) : AC_UNSUPPORTED) {
+    case AC_OK:
+        return CUDA_SUCCESS;
+    case AC_OOM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case AC_UNSUPPORTED:
+        return driver_alloc(thread, a, b);
+    default:
+        AC_RETRY(result, driver_alloc(thread, a, b));
+        return result;
+    }
+}
+
+/* Rows are padded to 512 bytes, as NVIDIA's devices do. */
+CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsigned e) {
+    AC_BODY(cuMemAllocPitch_v2);
+    CUresult result;
+    bool plain = a && b && c && d && (e == 4 || e == 8 || e == 16) && c <= SIZE_MAX - AC_GRANULE;
+    size_t pitch = (c + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
+    if (thread && plain && d <= SIZE_MAX / pitch) {
+        ac_status_t status = serve(thread, pitch * d, a);
+        if (status == AC_OK)
+            *b = pitch;
+        if (status == AC_OK || status == AC_OOM)
+            return status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    AC_RETRY(result, real(a, b, c, d, e));
+    if (thread)
+        ac_count(thread, AC_COUNT_passed_allocs);
+    return result;
+}
+
+/* All work of the current context, for free_sync:true. */
+static CUresult wait_for_context(ac_context_t *context) {
+    if (atomic_load(&context->cuda.capturing) > 0)
+        return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
+    uint64_t clock = ac_fence_now(), lost = ac_cuda_lost(&context->cuda);
+    CUresult result = ac_driver.cuCtxSynchronize();
+    if (result == CUDA_SUCCESS && atomic_load(&context->cuda.mode) != AC_RECORD_BOTH) {
+        ac_cuda_synced(&context->cuda, lost);
+        ac_fence_synced(context->line, clock);
+    }
+    ac_context_note(context, result);
+    return result;
+}
+
+static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
+    ac_context_t *context = NULL;
+    CUcontext current = NULL;
+    if (atomic_load(&ac_state) == AC_STATE_ACTIVE && thread) {
+        context = ac_context_current(thread);
+        if (!context && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        if (!context) {
+            /* One that we failed to learn about: the block is free all the same. */
+        } else if (ac_config.free_sync || atomic_load(&context->line->broken)) {
+            CUresult result = wait_for_context(context);
+            if (result != CUDA_SUCCESS && ac_driver_sticky(result))
+                return result;
+        }
+    }
+    if (ac_block_free(pointer) == AC_OK)
+        return CUDA_SUCCESS;
+    ac_count(thread, AC_COUNT_bad_frees);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr a) {
+    AC_BODY(cuMemFree_v2);
+    if (ac_owned(a)) {
+        uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        CUresult result = free_ours(thread, a);
+        ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+        return result;
+    }
+    if (!thread)
+        return real(a);
+    uint64_t begin = ac_cuda_ops.now_ns();
+    CUresult result = real(a);
+    ac_count(thread, AC_COUNT_passed_frees);
+    ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+    return result;
+}
+
+/* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */
+CUresult cuMemFree(CUdeviceptr_v1 a) {
+    AC_BODY(cuMemFree);
+    (void)thread;
+    return ac_owned(a) ? CUDA_ERROR_INVALID_VALUE : real(a);
+}
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* To what is free comes what a trim could give back: a request could really obtain it. */
+CUresult cuMemGetInfo_v2(size_t *a, size_t *b) {
+    AC_BODY(cuMemGetInfo_v2);
+    size_t available, total;
+    CUresult result = real(a ? a : &available, b ? b : &total);
+    if (result != CUDA_SUCCESS || !thread || !a)
+        return result;
+    ac_context_t *context = serving_context(thread);
+    if (context) {
+        ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+        uint64_t idle = ac_allocator_idle_bytes(allocator);
+        uint64_t room = ac_allocator_room(allocator);
+        *a = smaller(*a + idle, *(b ? b : &total));
+        if (room != AC_UNLIMITED)
+            *a = smaller(*a, room + idle);
+    }
+    return result;
+}

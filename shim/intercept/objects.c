@@ -1,0 +1,246 @@
+/* The loader's objects and their symbol tables: see objects.h. */
+#include "intercept/objects.h"
+
+AC_EARLY bool ac_text_same(const char *a, const char *b) {
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
+AC_EARLY bool ac_text_starts(const char *text, const char *prefix) {
+    while (*prefix && *text == *prefix) {
+        text++;
+        prefix++;
+    }
+    return !*prefix;
+}
+
+AC_EARLY const char *ac_text_basename(const char *path) {
+    const char *name = path;
+    for (; *path; path++)
+        if (*path == '/')
+            name = path + 1;
+    return name;
+}
+
+/* The parts of an object's dynamic section that a lookup needs. */
+typedef struct {
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *hash;
+    const ElfW(Half) * versions;
+    const char *soname;
+} tables_t;
+
+/* glibc relocates the pointers of most dynamic sections in place, but not those of the vDSO
+ * and of read-only sections: a value below the base is still an offset. */
+AC_EARLY static const void *table_at(uintptr_t base, uintptr_t value) {
+    return (const void *)(value < base ? base + value : value);
+}
+
+AC_EARLY static tables_t tables_of(const ac_object_t *object) {
+    tables_t tables = {0};
+    uintptr_t soname = 0;
+    for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
+        const void *at = table_at(object->base, entry->d_un.d_ptr);
+        if (entry->d_tag == DT_SYMTAB)
+            tables.symbols = at;
+        else if (entry->d_tag == DT_STRTAB)
+            tables.strings = at;
+        else if (entry->d_tag == DT_GNU_HASH)
+            tables.gnu_hash = at;
+        else if (entry->d_tag == DT_HASH)
+            tables.hash = at;
+        else if (entry->d_tag == DT_VERSYM)
+            tables.versions = at;
+        else if (entry->d_tag == DT_SONAME)
+            soname = entry->d_un.d_val;
+    }
+    if (soname && tables.strings)
+        tables.soname = tables.strings + soname;
+    return tables;
+}
+
+/* The address of symbol `index` if it is a definition of `name`. */
+AC_EARLY static void *symbol_if(const tables_t *tables, uintptr_t base, uint32_t index,
+                                const char *name) {
+    const ElfW(Sym) *symbol = &tables->symbols[index];
+    unsigned type = ELF64_ST_TYPE(symbol->st_info);
+    if (symbol->st_shndx == SHN_UNDEF || !symbol->st_value ||
+        (type != STT_FUNC && type != STT_OBJECT && type != STT_NOTYPE))
+        return NULL;
+    if (tables->versions && (tables->versions[index] & 0x8000))
+        return NULL; /* an old version, kept for programs linked against it */
+    if (!ac_text_same(tables->strings + symbol->st_name, name))
+        return NULL;
+    return (void *)(base + symbol->st_value);
+}
+
+AC_EARLY static void *find_by_gnu_hash(const tables_t *tables, uintptr_t base, const char *name) {
+    uint32_t hash = 5381;
+    for (const char *c = name; *c; c++)
+        hash = hash * 33 + (unsigned char)*c;
+    const uint32_t *header = tables->gnu_hash;
+    uint32_t bucket_count = header[0], first = header[1], words = header[2], shift = header[3];
+    if (!bucket_count || !words)
+        return NULL;
+    const ElfW(Addr) *bloom = (const void *)(header + 4);
+    const uint32_t *buckets = (const void *)(bloom + words);
+    const uint32_t *chain = buckets + bucket_count;
+    enum { BITS = 8 * sizeof(ElfW(Addr)) };
+    ElfW(Addr) word = bloom[(hash / BITS) % words];
+    if (!(word >> (hash % BITS) & word >> ((hash >> shift) % BITS) & 1))
+        return NULL;
+    uint32_t index = buckets[hash % bucket_count];
+    if (index < first)
+        return NULL;
+    for (;; index++) {
+        uint32_t entry = chain[index - first];
+        if ((entry | 1) == (hash | 1)) {
+            void *address = symbol_if(tables, base, index, name);
+            if (address)
+                return address;
+        }
+        if (entry & 1)
+            return NULL;
+    }
+}
+
+AC_EARLY static void *find_by_hash(const tables_t *tables, uintptr_t base, const char *name) {
+    uint32_t hash = 0;
+    for (const char *c = name; *c; c++) {
+        hash = (hash << 4) + (unsigned char)*c;
+        uint32_t high = hash & 0xf0000000u;
+        hash ^= high >> 24;
+        hash &= ~high;
+    }
+    const uint32_t *buckets = tables->hash + 2, *chain = buckets + tables->hash[0];
+    if (!tables->hash[0])
+        return NULL;
+    for (uint32_t index = buckets[hash % tables->hash[0]]; index; index = chain[index]) {
+        void *address = symbol_if(tables, base, index, name);
+        if (address)
+            return address;
+    }
+    return NULL;
+}
+
+AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol) {
+    tables_t tables = tables_of(object);
+    if (!tables.symbols || !tables.strings)
+        return NULL;
+    if (tables.gnu_hash)
+        return find_by_gnu_hash(&tables, object->base, symbol);
+    return tables.hash ? find_by_hash(&tables, object->base, symbol) : NULL;
+}
+
+AC_EARLY const char *ac_object_soname(const ac_object_t *object) {
+    tables_t tables = tables_of(object);
+    return tables.soname ? tables.soname : "";
+}
+
+AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index) {
+    const char *strings = tables_of(object).strings;
+    for (const ElfW(Dyn) *entry = object->dynamic; strings && entry && entry->d_tag != DT_NULL;
+         entry++)
+        if (entry->d_tag == DT_NEEDED && !index--)
+            return strings + entry->d_un.d_val;
+    return NULL;
+}
+
+AC_EARLY bool ac_object_is_cudart(const ac_object_t *object) {
+    const char *soname = ac_object_soname(object);
+    return ac_text_starts(soname, "libcudart.so") || ac_text_starts(soname, "libcudart-");
+}
+
+/* ---------------------------------------------------------------- walking the objects */
+
+typedef struct {
+    uintptr_t address;  /* wanted: the object that holds it; 0: do not care */
+    const char *symbol; /* wanted: an object after that one which defines it */
+    const char *soname; /* wanted: an object whose soname starts so */
+    bool passed;        /* the object of `address` was seen */
+    ac_object_t found;
+} walk_t;
+
+AC_EARLY static bool holds(const struct dl_phdr_info *info, uintptr_t address) {
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        if (header->p_type == PT_LOAD &&
+            address - (info->dlpi_addr + header->p_vaddr) < header->p_memsz)
+            return true;
+    }
+    return false;
+}
+
+AC_EARLY static ac_object_t object_from(const struct dl_phdr_info *info) {
+    ac_object_t object = {.base = info->dlpi_addr, .path = info->dlpi_name};
+    for (unsigned i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            object.dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+    return object;
+}
+
+AC_EARLY static int walk_step(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    walk_t *walk = argument;
+    ac_object_t object = object_from(info);
+    if (walk->soname) {
+        if (!ac_text_starts(ac_object_soname(&object), walk->soname))
+            return 0;
+    } else if (!walk->passed) {
+        walk->passed = holds(info, walk->address);
+        if (!walk->passed || walk->symbol)
+            return 0;
+    } else if (!ac_object_symbol(&object, walk->symbol)) {
+        return 0;
+    }
+    walk->found = object;
+    return 1;
+}
+
+AC_EARLY ac_object_t ac_object_of(const void *address) {
+    walk_t walk = {.address = (uintptr_t)address};
+    dl_iterate_phdr(walk_step, &walk);
+    return walk.found;
+}
+
+AC_EARLY ac_object_t ac_object_by_soname(const char *prefix) {
+    walk_t walk = {.soname = prefix};
+    dl_iterate_phdr(walk_step, &walk);
+    return walk.found;
+}
+
+AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol) {
+    walk_t walk = {.address = (uintptr_t)address, .symbol = symbol};
+    dl_iterate_phdr(walk_step, &walk);
+    return walk.found;
+}
+
+typedef struct {
+    uintptr_t address;
+    ac_object_t *holder, *runtimes;
+    unsigned room, count;
+} survey_t;
+
+AC_EARLY static int survey_step(struct dl_phdr_info *info, size_t size, void *argument) {
+    (void)size;
+    survey_t *survey = argument;
+    ac_object_t object = object_from(info);
+    if (holds(info, survey->address))
+        *survey->holder = object;
+    if (survey->count < survey->room && ac_object_is_cudart(&object))
+        survey->runtimes[survey->count++] = object;
+    return 0;
+}
+
+AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
+                                   ac_object_t *runtimes, unsigned room) {
+    survey_t survey = {(uintptr_t)address, holder, runtimes, room, 0};
+    *holder = (ac_object_t){.dynamic = NULL};
+    dl_iterate_phdr(survey_step, &survey);
+    return survey.count;
+}

@@ -1,0 +1,66 @@
+/* What is loaded and what it defines: the resolver's own view of the process.
+ *
+ * Reading the symbol tables ourselves, rather than asking the loader, allocates nothing,
+ * leaves dlerror() alone and can answer questions that dlsym cannot, such as "which object
+ * after that one defines this name".  Everything here sees the main namespace only.
+ *
+ * Any thread, at any time, also before constructors ran.  No lock of ours; dl_iterate_phdr
+ * holds the loader's list lock while it runs. */
+#ifndef AC_OBJECTS_H
+#define AC_OBJECTS_H
+
+#include <link.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Code that runs inside dlsym may run before a sanitizer's runtime is up, whose first act is
+ * to call dlsym: it must not be instrumented. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define AC_EARLY                                                                                 \
+    __attribute__((no_sanitize("address", "thread", "undefined"),                                \
+                   disable_sanitizer_instrumentation))
+#else
+#define AC_EARLY __attribute__((no_sanitize("address", "thread", "undefined")))
+#endif
+
+typedef struct {
+    uintptr_t base;            /* what the object's addresses are relative to */
+    const ElfW(Dyn) * dynamic; /* identifies the object; NULL: none */
+    const char *path;          /* as the loader names it, valid while the object is loaded */
+} ac_object_t;
+
+/* String helpers that no sanitizer intercepts. */
+AC_EARLY bool ac_text_same(const char *a, const char *b);
+AC_EARLY bool ac_text_starts(const char *text, const char *prefix);
+AC_EARLY const char *ac_text_basename(const char *path);
+
+/* Address of the function or variable `symbol` that the object itself defines, its default
+ * version where there are several; NULL if there is none, or if only a resolver function
+ * (IFUNC) would know it. */
+AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
+
+/* Its DT_SONAME, "" if it has none. */
+AC_EARLY const char *ac_object_soname(const ac_object_t *object);
+
+/* Its DT_NEEDED entry number `index` as it is written there, NULL past the last one. */
+AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index);
+
+/* Whether it is a CUDA runtime, also under the name that a wheel's repair gave it. */
+AC_EARLY bool ac_object_is_cudart(const ac_object_t *object);
+
+/* The object that `address` lies in. */
+AC_EARLY ac_object_t ac_object_of(const void *address);
+
+/* The first object, in load order, whose DT_SONAME starts with `prefix`. */
+AC_EARLY ac_object_t ac_object_by_soname(const char *prefix);
+
+/* The first object loaded after the one of `address` that defines `symbol`. */
+AC_EARLY ac_object_t ac_object_after(const void *address, const char *symbol);
+
+/* The object of `address` and the first `room` CUDA runtimes in load order, in one walk; answers
+ * how many of those were found. */
+AC_EARLY unsigned ac_object_survey(const void *address, ac_object_t *holder,
+                                   ac_object_t *runtimes, unsigned room);
+
+#endif

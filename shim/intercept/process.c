@@ -1,0 +1,410 @@
+/* First use, fork, exit (process.h); dumps on request are writer.c's.
+ *
+ * Waking takes no lock: one thread wins the right to set things up, and the others' calls go to
+ * the driver until it is done.  So a thread that holds the loader's lock (a library constructor
+ * that uses CUDA) never waits for one that needs it. */
+#include "intercept/process.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device/driver.h"
+#include "intercept/body.h"
+#include "intercept/resolve.h"
+#include "intercept/writer.h"
+#include "observe/dump.h"
+#include "observe/live_file.h"
+#include "observe/log.h"
+
+_Atomic int ac_state = AC_STATE_ASLEEP;
+_Atomic bool ac_fast_path;
+ac_config_t ac_config;
+
+/* --- the environment --- */
+
+static char conf_text[AC_LIVE_CONF];
+static bool conf_set, conf_bad, profiled, sanitized;
+static ac_config_error_t conf_error;
+static ac_config_warnings_t conf_warnings;
+static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
+
+/* Reads the environment and nothing else: it may run in any process, at any time. */
+static void read_environment(void) {
+    const char *text = secure_getenv("ACCEL_ALLOC_CONF");
+    const char *injected = secure_getenv("CUDA_INJECTION64_PATH");
+    profiled = injected && *injected;
+    sanitized = (injected && strstr(injected, "sanitizer")) ||
+                secure_getenv("NV_SANITIZER_INJECTION_PORT_BASE");
+    ac_config_default(&ac_config);
+    if (!text || !*text)
+        return;
+    conf_set = true;
+    conf_bad = strlen(text) >= sizeof conf_text;
+    if (conf_bad) {
+        strcpy(conf_error.text, "the string is too long (4095 bytes at most)");
+        return;
+    }
+    strcpy(conf_text, text);
+    conf_bad = ac_config_parse(conf_text, &ac_config, &conf_error, &conf_warnings) != 0;
+    if (!conf_bad)
+        atomic_store(&ac_log_level, ac_config.log_level);
+}
+
+const ac_config_t *ac_process_config(void) {
+    pthread_once(&environment_once, read_environment);
+    return &ac_config;
+}
+
+bool ac_deepbind_strip(void) {
+    return ac_process_config()->deepbind == AC_DEEPBIND_STRIP;
+}
+
+/* --- the dump --- */
+
+static pthread_mutex_t dump_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool live_shared; /* whether the live page is one that the command can see */
+
+int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size) {
+    struct timespec limit;
+    if (atomic_load(&ac_state) == AC_STATE_INERT) {
+        snprintf(path, size, "%s", pattern);
+        return EOPNOTSUPP; /* a fork child: its figures would be nobody's */
+    }
+    /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 5;
+    if (pthread_mutex_timedlock(&dump_lock, &limit) != 0)
+        return ETIMEDOUT;
+    ac_live_gather();
+    int error = ac_dump_write(pattern, reason, path, size);
+    pthread_mutex_unlock(&dump_lock);
+    return error;
+}
+
+/* What the user can do about a failure to write; `elsewhere`: how to name another place. */
+static const char *remedy(int error, const char *elsewhere) {
+    switch (error) {
+    case EMFILE:
+    case ENFILE:
+        return "raise the limit on open files (ulimit -n)";
+    case EFBIG:
+        return "raise the limit on file sizes (ulimit -f)";
+    case ENOMEM:
+        return "raise the limit on memory (ulimit -v)";
+    default:
+        return elsewhere;
+    }
+}
+
+bool ac_process_dump_configured(const char *reason) {
+    char path[AC_CONFIG_PATH + 512] = "";
+    if (!strcmp(ac_config.dump, "none"))
+        return true;
+    int error = ac_process_dump(ac_config.dump, reason, path, sizeof path);
+    if (error)
+        ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
+                    strerror(error),
+                    remedy(error, "free space there, or name another place with "
+                                  "ACCEL_ALLOC_CONF=dump:PATH (dump:none for no file)"),
+                    live_shared ? "; `accelcache stat PID` shows them" : "");
+    return !error;
+}
+
+/* --- changes while running --- */
+
+bool ac_process_configure(const char *text, ac_config_error_t *error) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    ac_config_t wanted_config;
+    ac_process_config();
+    if (ac_config_parse(text, &wanted_config, error, NULL) != 0)
+        return false;
+    bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
+    pthread_mutex_lock(&lock);
+    /* An absent key keeps what holds since the start: only another value is refused. */
+    ac_config_t defaults;
+    ac_config_default(&defaults);
+    static const char *const fixed[] = {"fence", "deepbind", "dump_signal", "dump_interval"};
+    bool changes = false;
+    for (size_t i = 0; running && i < sizeof fixed / sizeof *fixed; i++) {
+        char now[64], then[64], absent[64];
+        ac_config_value(&ac_config, fixed[i], now, sizeof now);
+        ac_config_value(&wanted_config, fixed[i], then, sizeof then);
+        ac_config_value(&defaults, fixed[i], absent, sizeof absent);
+        if (strcmp(then, absent) != 0 && strcmp(then, now) != 0) {
+            snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
+                     fixed[i]);
+            changes = true;
+        }
+    }
+    if (!changes) {
+        if (running) {
+            wanted_config.fence = ac_config.fence;
+            wanted_config.deepbind = ac_config.deepbind;
+            wanted_config.dump_signal = ac_config.dump_signal;
+            wanted_config.dump_interval = ac_config.dump_interval;
+        }
+        ac_config = wanted_config;
+        atomic_store(&ac_log_level, ac_config.log_level);
+        ac_live_set_conf(text);
+        ac_context_configure();
+        atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
+        atomic_fetch_add(&ac_generation, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return !changes;
+}
+
+/* --- fork and exit --- */
+
+/* The child shares no memory and no device with its parent: it must not count into the parent's
+ * page, write a dump, or take a lock that another thread held. */
+static void forked_child(void) {
+    if (atomic_load(&ac_state) == AC_STATE_ASLEEP)
+        return;
+    atomic_store(&ac_state, AC_STATE_INERT);
+    atomic_fetch_add(&ac_generation, 1);
+    ac_live_fork_child();
+    ac_thread_fork_child();
+    ac_writer_fork_child();
+}
+
+/* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
+static void exit_began(void) {
+    int active = AC_STATE_ACTIVE;
+    if (atomic_compare_exchange_strong(&ac_state, &active, AC_STATE_EXITING)) {
+        atomic_store(&ac_cuda_quiet, true);
+        atomic_fetch_add(&ac_generation, 1);
+    }
+}
+
+static void count_page(int pid, void *count) {
+    (void)pid;
+    ++*(int *)count;
+}
+
+/* Figures that could not be written stay where `accelcache stat` finds them, as those of a
+ * killed process do; but not without bound. */
+static bool may_leave_page(void) {
+    enum { MOST_LEFT = 16 };
+    int count = 0;
+    ac_live_each(count_page, &count);
+    return count <= MOST_LEFT;
+}
+
+static void last_dump(void) {
+    static _Atomic bool done;
+    /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
+    if (atomic_load(&ac_state) != AC_STATE_EXITING || ac_live->pid != (int32_t)getpid() ||
+        atomic_exchange(&done, true))
+        return;
+    if (ac_process_dump_configured("exit") || !may_leave_page())
+        ac_live_close();
+}
+
+static void tell_missing_driver(void) {
+    if (atomic_load(&ac_state) == AC_STATE_ASLEEP &&
+        atomic_load(&ac_driver_wanted) == (int)getpid() && !ac_resolve_driver("cuInit"))
+        ac_log_once(AC_LOG_WARNING,
+                    "the program asked for a CUDA driver and found none (libcuda.so.1): nothing "
+                    "was cached; install NVIDIA's driver, or try `accelcache run --sim`");
+}
+
+static void process_over(void *unused) {
+    (void)unused;
+    exit_began();
+    last_dump();
+    tell_missing_driver();
+}
+
+static void quick_exit_over(void) {
+    process_over(NULL);
+}
+
+/* glibc's: an exit handler that belongs to no library. */
+int __cxa_atexit(void (*handler)(void *), void *arg, void *library);
+
+/* Runs before the C library registers the loader's own exit handler: what is registered here is
+ * run after it, and so after the destructors of every library, which may free memory too. */
+__attribute__((constructor)) static void loaded(void) {
+    ac_process_config();
+    ac_log_start();
+    ac_thread_watch_main();
+    /* A driver that is there from the start is found now: later the loader's lock may be held by
+     * somebody who waits for the thread that asks. */
+    ac_resolve_driver("cuInit");
+    __cxa_atexit(process_over, NULL, NULL);
+    at_quick_exit(quick_exit_over);
+}
+
+/* --- waking --- */
+
+static void count_cuda(ac_cuda_event_t event) {
+    static const unsigned counter[] = {
+        [AC_CUDA_FENCE_CTX] = AC_COUNT_fences_ctx,
+        [AC_CUDA_FENCE_STREAMS] = AC_COUNT_fences_streams,
+        [AC_CUDA_FENCE_LEGACY] = AC_COUNT_fences_legacy,
+        [AC_CUDA_FENCE_SYNC] = AC_COUNT_fences_sync,
+        [AC_CUDA_FENCE_QUERY] = AC_COUNT_fence_queries,
+        [AC_CUDA_STICKY] = AC_COUNT_internal_failures,
+    };
+    ac_count(ac_thread_tls, counter[event]);
+}
+
+static uint64_t number_of_thread(void) {
+    return ac_thread_tls ? ac_thread_tls->number : 0;
+}
+
+static void report_configuration(void) {
+    atomic_store(&ac_log_level, ac_config.log_level);
+    if (conf_bad)
+        ac_log(AC_LOG_ERROR, "ACCEL_ALLOC_CONF was not applied, the defaults hold: %s",
+               conf_error.text);
+    for (unsigned i = 0; i < conf_warnings.count; i++)
+        ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
+    if (sanitized && ac_config.enabled) {
+        ac_config.enabled = false;
+        ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
+    }
+    if (ac_config.fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
+        ac_log(AC_LOG_WARNING,
+               "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
+}
+
+/* --- pages of killed processes --- */
+
+/* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the
+ * folder in time: beyond MOST_DEAD files the oldest of dead processes go, some at each start. */
+enum { MOST_DEAD = 64, AT_ONCE = 32 };
+
+typedef struct {
+    int count, kept; /* files seen; entries of `oldest`, which is sorted */
+    struct {
+        int pid;
+        struct timespec time;
+    } oldest[AT_ONCE];
+} pages_t;
+
+static void see_page(int pid, void *arg) {
+    pages_t *pages = arg;
+    char name[512];
+    struct stat st;
+    pages->count++;
+    if (ac_live_file_name(pid, name, sizeof name) != 0 || lstat(name, &st) != 0)
+        return;
+    int at = pages->kept;
+    while (at > 0 && (pages->oldest[at - 1].time.tv_sec > st.st_mtim.tv_sec ||
+                      (pages->oldest[at - 1].time.tv_sec == st.st_mtim.tv_sec &&
+                       pages->oldest[at - 1].time.tv_nsec > st.st_mtim.tv_nsec)))
+        at--;
+    if (at == AT_ONCE)
+        return;
+    if (pages->kept < AT_ONCE)
+        pages->kept++;
+    memmove(&pages->oldest[at + 1], &pages->oldest[at],
+            (size_t)(pages->kept - at - 1) * sizeof pages->oldest[0]);
+    pages->oldest[at].pid = pid;
+    pages->oldest[at].time = st.st_mtim;
+}
+
+static void collect_pages(void) {
+    pages_t pages = {.count = 0};
+    ac_live_each(see_page, &pages);
+    for (int i = 0; i < pages.kept && pages.count > MOST_DEAD; i++)
+        if (ac_live_collect(pages.oldest[i].pid) == 0) /* not those of living ones */
+            pages.count--;
+}
+
+static void set_up(void) {
+    int version = 0;
+    report_configuration();
+    pthread_atfork(NULL, NULL, forked_child); /* before there is a page to share */
+    int error = ac_live_open(conf_set ? conf_text : NULL, ac_hook_names, AC_HOOK_COUNT);
+    live_shared = !error;
+    if (error)
+        ac_log(AC_LOG_WARNING,
+               "no shared page for live statistics in %s: %s; %s. Until then `accelcache stat "
+               "PID` does not see this program; the dump at exit is written as usual",
+               ac_live_dir(), strerror(error),
+               error == EEXIST ? "remove what lies there under this program's name"
+                               : remedy(error, "free space there, or name a writable folder "
+                                               "with ACCEL_LIVE_DIR"));
+    else
+        collect_pages();
+    if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
+        ac_live->driver_version = (uint32_t)version;
+    ac_cuda_count = count_cuda;
+    ac_cuda_thread = number_of_thread;
+    atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
+    ac_thread_setup();
+    atexit(exit_began);
+    at_quick_exit(exit_began);
+    ac_writer_start();
+}
+
+/* Whether the driver of this process was initialised. */
+static bool driver_ready(void) {
+    static _Atomic bool bound, hopeless;
+    const char *missing = NULL;
+    CUcontext current;
+    if (atomic_load(&hopeless))
+        return false;
+    if (!atomic_load(&bound)) {
+        if (!ac_resolve_driver("cuInit"))
+            return false; /* not loaded yet */
+        if (!ac_driver_bind(ac_resolve_driver, &missing)) {
+            ac_log_once(AC_LOG_WARNING,
+                        "this driver lacks %s: the cache is off; update NVIDIA's driver",
+                        missing);
+            atomic_store(&hopeless, true);
+            return false;
+        }
+        atomic_store(&bound, true);
+    }
+    return ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS;
+}
+
+bool ac_process_active(void) {
+    int asleep = AC_STATE_ASLEEP;
+    ac_process_config();
+    if (!atomic_compare_exchange_strong(&ac_state, &asleep, AC_STATE_WAKING))
+        return asleep == AC_STATE_ACTIVE;
+    if (!driver_ready()) {
+        atomic_store(&ac_state, AC_STATE_ASLEEP);
+        return false;
+    }
+    set_up();
+    atomic_store(&ac_state, AC_STATE_ACTIVE);
+    return true;
+}
+
+static void tell_failed_start(CUresult result) {
+    if (result == CUDA_ERROR_NO_DEVICE)
+        ac_log_once(AC_LOG_WARNING,
+                    "the driver has no CUDA device for this program (cuInit answers %d): nothing "
+                    "is cached; look at nvidia-smi and CUDA_VISIBLE_DEVICES",
+                    (int)result);
+    else
+        ac_log_once(AC_LOG_WARNING,
+                    "the CUDA driver does not start (cuInit answers %d): nothing is cached; "
+                    "`accelcache doctor` looks for the reason",
+                    (int)result);
+}
+
+/* A process that never initialises CUDA never wakes. */
+CUresult cuInit(unsigned a) {
+    cuInit_fn *real = AC_REAL(cuInit);
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    CUresult result = real(a);
+    if (result != CUDA_SUCCESS && atomic_load(&ac_state) == AC_STATE_ASLEEP)
+        tell_failed_start(result);
+    ac_thread_t *thread = result == CUDA_SUCCESS && ac_is_active() ? ac_thread_get() : NULL;
+    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cuInit);
+    return result;
+}

@@ -1,0 +1,52 @@
+/* The shim in the life of its process: first use, fork, exit, signals. */
+#ifndef AC_PROCESS_H
+#define AC_PROCESS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "config/config.h"
+
+typedef enum {
+    AC_STATE_ASLEEP, /* no CUDA was used */
+    AC_STATE_WAKING, /* one thread sets things up: the others pass their calls through */
+    AC_STATE_ACTIVE,
+    AC_STATE_INERT,  /* every call is passed through: no driver, a fork child, a sanitizer */
+    AC_STATE_EXITING /* exit began: host-side bookkeeping only, no CUDA of our own */
+} ac_state_t;
+
+extern _Atomic int ac_state;
+
+/* Read-only after activation, but for what accel_set_allocator_settings may change. */
+extern ac_config_t ac_config;
+
+/* Whether the cache serves; wakes the shim at the process's first CUDA use (reads the
+ * configuration, opens the live page, binds the driver).  Cheap afterwards.  Any thread. */
+bool ac_process_active(void);
+
+static inline bool ac_is_active(void) {
+    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_ACTIVE ||
+           ac_process_active();
+}
+
+/* Whether the runtime-level fast path may be used (profilers want to see every call). */
+extern _Atomic bool ac_fast_path;
+
+/* For the dlopen hook: whether RTLD_DEEPBIND is taken out. */
+bool ac_deepbind_strip(void);
+
+/* The configuration of the environment, parsed but not yet reported; for settings that matter
+ * before CUDA is used. */
+const ac_config_t *ac_process_config(void);
+
+/* Replace the configuration (accel_set_allocator_settings).  False: *error says why, and nothing
+ * has changed. */
+bool ac_process_configure(const char *text, ac_config_error_t *error);
+
+/* Write a dump now. Returns 0 or an errno value; the path goes to `path`. */
+int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size);
+
+/* The same to the configured place; a failure is said once. */
+bool ac_process_dump_configured(const char *reason);
+
+#endif

@@ -1,0 +1,181 @@
+/* Which CUDA runtime a call is for (runtimes.h). */
+#include "intercept/runtimes.h"
+
+#include <dlfcn.h>
+
+#include "intercept/resolve.h"
+
+enum {
+    FIRST = AC_HOOK_cudaMalloc,
+    FUNCTIONS = AC_HOOK_cudaGetDriverEntryPointByVersion_ptsz - FIRST + 1
+};
+#define HOOK_RUNTIME(symbol)                                                                     \
+    _Static_assert((int)AC_HOOK_##symbol >= (int)FIRST &&                                        \
+                       (int)AC_HOOK_##symbol < (int)FIRST + (int)FUNCTIONS,                      \
+                   "the runtime's rows of hooks.def stand together");
+#include "intercept/hooks.def"
+
+struct ac_runtime {
+    _Atomic(struct link_map *) map; /* set first: whoever sees it may fill the rest, too */
+    _Atomic(void *) functions[FUNCTIONS];
+    _Atomic bool ready;
+};
+
+enum { RUNTIMES = 15 };
+static ac_runtime_t runtimes[RUNTIMES];
+
+/* ---------------------------------------------------------------- what callers have
+ *
+ * A set-associative cache of words: page of the code, how often dlopen was called, and number of
+ * the runtime plus one (0: none).  A word is read and written whole, so it is never torn; an
+ * entry that gets lost is looked up again. */
+
+enum { SETS = 64, WAYS = 8, INDEX_BITS = 4, OPENED_BITS = 24, PAGE_BITS = 12 };
+_Static_assert(RUNTIMES < 1 << INDEX_BITS, "a word has no room for the runtime's number");
+
+static _Alignas(64) _Atomic uint64_t known[SETS][WAYS];
+static _Atomic uint32_t opened = 1;
+
+AC_EARLY void ac_runtime_forget(void) {
+    atomic_fetch_add_explicit(&opened, 1, memory_order_acq_rel);
+}
+
+/* What an entry of this caller begins with; 0: its address is too high for a word. */
+AC_EARLY static uint64_t word_of(const void *caller, uint32_t generation) {
+    uint64_t page = (uint64_t)(uintptr_t)caller >> PAGE_BITS;
+    if (page >> (64 - INDEX_BITS - OPENED_BITS))
+        return 0;
+    return page << (INDEX_BITS + OPENED_BITS) | (uint64_t)(generation & ((1u << OPENED_BITS) - 1))
+                                                    << INDEX_BITS;
+}
+
+AC_EARLY static _Atomic uint64_t *set_of(uint64_t word) {
+    uint64_t page = word >> (INDEX_BITS + OPENED_BITS);
+    return known[(page * 0x9e3779b97f4a7c15ull) >> 58];
+}
+_Static_assert(SETS == 1 << (64 - 58), "the hash of a page names a set");
+
+AC_EARLY static void remember(uint64_t word, unsigned index) {
+    _Atomic uint64_t *set = set_of(word);
+    uint64_t generation = word << (64 - INDEX_BITS - OPENED_BITS);
+    unsigned victim = (unsigned)(word >> (INDEX_BITS + OPENED_BITS)) % WAYS;
+    for (unsigned way = 0; way < WAYS; way++) {
+        uint64_t old = atomic_load_explicit(&set[way], memory_order_relaxed) >> INDEX_BITS;
+        if (old << (64 - OPENED_BITS) != generation || old == word >> INDEX_BITS) {
+            victim = way; /* empty, outdated, or this very page */
+            break;
+        }
+    }
+    atomic_store_explicit(&set[victim], word | index, memory_order_release);
+}
+
+/* ---------------------------------------------------------------- the runtimes */
+
+AC_EARLY static void *function_of(const ac_object_t *runtime, const char *symbol) {
+    ac_dlsym_fn *real = ac_real_dlsym();
+    void *next = real ? real(RTLD_NEXT, symbol) : NULL;
+    if (next && !ac_is_ours(next)) {
+        ac_object_t object = ac_object_of(next);
+        if (!ac_object_is_cudart(&object)) {
+            ac_object_pin(&object);
+            return next;
+        }
+    }
+    return ac_object_symbol(runtime, symbol);
+}
+
+/* The record of this libcudart, NULL if it cannot be kept loaded or there are too many. */
+AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
+    struct link_map *map = NULL;
+    for (unsigned i = 0; i < RUNTIMES; i++) {
+        ac_runtime_t *runtime = &runtimes[i];
+        struct link_map *seen = atomic_load_explicit(&runtime->map, memory_order_acquire);
+        if (!seen) {
+            if (!map && !(map = ac_object_pin(object)))
+                return NULL;
+            if (atomic_compare_exchange_strong(&runtime->map, &seen, map))
+                seen = map;
+        }
+        if (seen->l_ld != object->dynamic)
+            continue;
+        if (!atomic_load_explicit(&runtime->ready, memory_order_acquire)) {
+            for (int hook = 0; hook < FUNCTIONS; hook++)
+                atomic_store_explicit(&runtime->functions[hook],
+                                      function_of(object, ac_hook_names[FIRST + hook]),
+                                      memory_order_relaxed);
+            atomic_store_explicit(&runtime->ready, true, memory_order_release);
+        }
+        return runtime;
+    }
+    return NULL;
+}
+
+AC_EARLY static const ac_object_t *one_of(const ac_object_t *loaded, unsigned count,
+                                          const void *function) {
+    if (!function || ac_is_ours(function))
+        return NULL;
+    ac_object_t object = ac_object_of(function);
+    for (unsigned i = 0; i < count; i++)
+        if (loaded[i].dynamic == object.dynamic)
+            return &loaded[i];
+    return NULL;
+}
+
+/* Which of several runtimes code at `caller`, in `holder`, is bound to.  What it was linked with
+ * comes first: references carry the version of their libcudart, so that one of another version
+ * does not answer them even from the global scope.  Then the loader's order: global, local. */
+AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned count,
+                                          const ac_object_t *holder, const void *caller) {
+    for (unsigned i = 0; i < count; i++)
+        if (loaded[i].dynamic == holder->dynamic)
+            return &loaded[i];
+    const char *needed;
+    for (unsigned n = 0; (needed = ac_object_needed(holder, n)); n++)
+        for (unsigned i = 0; i < count; i++)
+            if (ac_text_same(ac_text_basename(needed), ac_object_soname(&loaded[i])))
+                return &loaded[i];
+    ac_dlsym_fn *real = ac_real_dlsym();
+    const char *symbol = ac_hook_names[FIRST];
+    const ac_object_t *found = one_of(loaded, count, real ? real(RTLD_NEXT, symbol) : NULL);
+    Dl_info info;
+    struct link_map *map = NULL;
+    if (!found && real && dladdr1(caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map)
+        found = one_of(loaded, count, real(map, symbol));
+    if (!found)
+        found = one_of(loaded, count, ac_real_get(AC_HOOK_cudaMalloc));
+    return found ? found : &loaded[0];
+}
+
+AC_EARLY static ac_runtime_t *look_up(const void *caller) {
+    /* Read before: a dlopen meanwhile makes the new entry outdated. */
+    uint64_t word = word_of(caller, atomic_load_explicit(&opened, memory_order_acquire));
+    ac_object_t loaded[RUNTIMES], holder;
+    ac_runtime_t *runtime = NULL;
+    unsigned count = ac_object_survey(caller, &holder, loaded, RUNTIMES);
+    void *fallback =
+        ac_real_get(AC_HOOK_cudaMalloc); /* stays what it is when other runtimes come */
+    if (count)
+        runtime = record_of(count > 1 ? choose(loaded, count, &holder, caller) : &loaded[0]);
+    if (word && (runtime || fallback))
+        remember(word, runtime ? (unsigned)(runtime - runtimes) + 1 : 0);
+    return runtime;
+}
+
+AC_EARLY ac_runtime_t *ac_runtime_of(const void *caller) {
+    uint64_t word = word_of(caller, atomic_load_explicit(&opened, memory_order_acquire));
+    _Atomic uint64_t *set = set_of(word);
+    for (unsigned way = 0; word && way < WAYS; way++) {
+        uint64_t entry = atomic_load_explicit(&set[way], memory_order_acquire);
+        if (entry >> INDEX_BITS == word >> INDEX_BITS) {
+            unsigned index = entry & ((1u << INDEX_BITS) - 1);
+            return index ? &runtimes[index - 1] : NULL;
+        }
+    }
+    return look_up(caller);
+}
+
+AC_EARLY void *ac_runtime_get(const ac_runtime_t *runtime, ac_hook_t hook) {
+    if (!runtime)
+        return ac_real_get(hook);
+    return atomic_load_explicit(&runtime->functions[hook - FIRST], memory_order_relaxed);
+}

@@ -1,0 +1,113 @@
+/* The generated bodies: HOOK_SUBMIT (work for a stream) and HOOK_RETRY (may need memory). */
+#include "intercept/body.h"
+
+#include "device/driver.h"
+
+typedef struct {
+    bool wait;
+    uint64_t freed;
+} ac_trim_t;
+
+static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    ac_trim_t *trim = arg;
+    (void)device;
+    trim->freed += ac_allocator_trim(allocator, trim->wait);
+}
+
+bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
+    ac_trim_t trim = {.wait = wait};
+    ac_device_each(trim_device, &trim);
+    if (trim.freed)
+        ac_count(thread, AC_COUNT_oom_trims);
+    return trim.freed > 0;
+}
+
+/* Work is submitted of which no record can be kept: from now on every free takes a fence of every
+ * context. */
+static void submit_unseen(void) {
+    CUcontext current = NULL;
+    if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
+        atomic_store(&ac_fence_crossed, true);
+        atomic_store(&ac_fence_uncounted, true);
+    }
+}
+
+bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
+    ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
+    if (!context) {
+        submit_unseen();
+        return false;
+    }
+    if (!stream)
+        stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    submit->context = context;
+    submit->stream = stream;
+    /* Frees that wait for a fence get it now, before later work would delay it. */
+    if (atomic_load_explicit(&context->line->open, memory_order_relaxed))
+        ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
+    ac_cuda_stream_used(&context->cuda, stream);
+    ac_fence_enter(context->line);
+    return true;
+}
+
+void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
+    if (ac_context_count() < 2 || atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed))
+        return;
+    ac_arena_t *owner = ac_block_arena(address);
+    if (owner && owner != submit->context->arena)
+        ac_context_cross();
+}
+
+void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
+    ac_cuda_stream_used(&submit->context->cuda, submit->stream);
+    ac_fence_leave(submit->context->line);
+    ac_count(thread, AC_COUNT_submissions);
+    ac_context_note(submit->context, result);
+}
+
+/* One launch, a stream on each of several devices. */
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
+    AC_BODY(cuLaunchCooperativeKernelMultiDevice);
+    enum { MOST = 64 };
+    ac_submit_t submit[MOST];
+    bool kept[MOST] = {false};
+    CUresult result;
+    if (b > MOST && thread)
+        submit_unseen();
+    for (unsigned i = 0; a && i < b && i < MOST; i++)
+        kept[i] = ac_submit_begin(&submit[i], thread, a[i].hStream, false);
+    ac_context_cross();
+    AC_RETRY(result, real(a, b, c));
+    for (unsigned i = 0; i < b && i < MOST; i++)
+        if (kept[i])
+            ac_submit_end(&submit[i], thread, result);
+    return result;
+}
+
+#define REACH_NONE    ((void)0)
+#define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
+#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
+#define REACH_MANY    ac_context_cross()
+enum { MODE_LEGACY, MODE_PTDS };
+
+#define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
+    CUresult symbol params {                                                                     \
+        AC_BODY(symbol);                                                                         \
+        ac_submit_t submit;                                                                      \
+        bool kept = ac_submit_begin(&submit, thread, stream_of, MODE_##mode);                    \
+        if (kept)                                                                                \
+            reach;                                                                               \
+        CUresult result;                                                                         \
+        AC_RETRY(result, real args);                                                             \
+        if (kept)                                                                                \
+            ac_submit_end(&submit, thread, result);                                              \
+        return result;                                                                           \
+    }
+#define HOOK_RETRY(symbol, params, args)                                                         \
+    CUresult symbol params {                                                                     \
+        AC_BODY(symbol);                                                                         \
+        CUresult result;                                                                         \
+        AC_RETRY(result, real args);                                                             \
+        return result;                                                                           \
+    }
+#include "intercept/hooks.def"

@@ -1,0 +1,177 @@
+/* The thread that writes dumps on request (writer.h).  Started at activation, where a signal or
+ * an interval is configured; the signal's handler only wakes it.
+ *
+ * A process whose main thread has called pthread_exit ends with its last thread.  Ours must not
+ * be the one that keeps it alive: once the main thread is gone, it looks whether it is alone. */
+#include "intercept/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "intercept/process.h"
+#include "observe/log.h"
+
+static sem_t wake;
+static _Atomic bool started, dump_wanted, main_watched, main_ended;
+static int signal_taken;
+static sigset_t program_mask; /* of the thread that activated */
+
+static void on_signal(int number) {
+    int saved = errno;
+    (void)number;
+    atomic_store(&dump_wanted, true);
+    sem_post(&wake);
+    errno = saved;
+}
+
+/* Whether every other thread has ended.  Without /proc nobody can tell, and the process's end is
+ * worth more than a dump on request. */
+static bool alone(void) {
+    char text[1024];
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    else if (errno == EMFILE || errno == ENFILE)
+        return false;
+    if (length <= 0)
+        return true;
+    text[length] = '\0';
+    const char *at = strrchr(text, ')'); /* field 2 is the program's name in parentheses */
+    if (!at || at[1] != ' ')
+        return true;
+    char main_state = at[2];
+    for (int field = 2; field < 20 && at; field++)
+        at = strchr(at + 1, ' ');
+    return main_state == 'Z' && (!at || strtol(at, NULL, 10) <= 2);
+}
+
+static void add_ns(struct timespec *time, int64_t ns) {
+    ns += time->tv_nsec;
+    time->tv_sec += (time_t)(ns / 1000000000);
+    time->tv_nsec = (long)(ns % 1000000000);
+}
+
+static bool before(const struct timespec *a, const struct timespec *b) {
+    return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+enum { SOON_NS = 5000000, LATER_NS = 500000000 };
+
+/* Sleep until something is to be done; the next look at the other threads comes `look_ns` from
+ * now (0: there is no need).  True when it was that time that ran out. */
+static bool sleep_until(const struct timespec *next_dump, int64_t look_ns) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    add_ns(&until, look_ns);
+    bool look = look_ns && (!next_dump || before(&until, next_dump));
+    if (!look && !next_dump) {
+        sem_wait(&wake);
+        return false;
+    }
+    return sem_clockwait(&wake, CLOCK_MONOTONIC, look ? &until : next_dump) != 0 &&
+           errno == ETIMEDOUT && look;
+}
+
+static void *writer(void *arg) {
+    int64_t interval = (int64_t)(ac_config.dump_interval * 1e9), look_ns = 0;
+    struct timespec next, now;
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &next);
+    add_ns(&next, interval);
+    for (;;) {
+        if (atomic_load(&main_ended))
+            look_ns = look_ns ? look_ns : SOON_NS;
+        else if (!atomic_load(&main_watched))
+            look_ns = LATER_NS;
+        bool quiet = sleep_until(interval ? &next : NULL, look_ns);
+        if (atomic_load(&ac_state) != AC_STATE_ACTIVE)
+            return NULL;
+        if (look_ns) {
+            if (alone())
+                break;
+            look_ns = quiet && look_ns < LATER_NS ? look_ns * 2 : look_ns;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (atomic_exchange(&dump_wanted, false))
+            ac_process_dump_configured("signal");
+        if (interval && !before(&now, &next)) {
+            ac_process_dump_configured("interval");
+            next = now;
+            add_ns(&next, interval);
+        }
+    }
+    /* The C library sees its last thread end, and exits: in the program's state of signals. */
+    pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
+    return NULL;
+}
+
+static void take_signal(void) {
+    struct sigaction now, ours;
+    int number = ac_config.dump_signal;
+    if (!number || sigaction(number, NULL, &now) != 0)
+        return;
+    if (now.sa_handler != SIG_DFL) {
+        ac_log(AC_LOG_INFO, "signal %d belongs to the program: it will not write a dump", number);
+        return;
+    }
+    memset(&ours, 0, sizeof ours);
+    ours.sa_handler = on_signal;
+    ours.sa_flags = SA_RESTART;
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(number, &ours, NULL) == 0)
+        signal_taken = number;
+}
+
+void ac_writer_start(void) {
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all;
+    if (!strcmp(ac_config.dump, "none") ||
+        (!ac_config.dump_signal && ac_config.dump_interval <= 0))
+        return;
+    sem_init(&wake, 0, 0);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &program_mask); /* its signals are not ours to take */
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20); /* exit handlers may run on it */
+    int error = pthread_create(&thread, &attributes, writer, NULL);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
+    if (error) {
+        ac_log_once(AC_LOG_WARNING,
+                    "no thread for dumps on request: %s; raise the limit on memory or processes "
+                    "(ulimit -v, -u). The dump at exit is written as usual",
+                    strerror(error));
+        return;
+    }
+    atomic_store(&started, true);
+    take_signal();
+}
+
+void ac_writer_main_watched(void) {
+    atomic_store(&main_watched, true);
+}
+
+void ac_writer_thread_ended(bool is_main) {
+    if (is_main)
+        atomic_store(&main_ended, true);
+    if (atomic_load(&main_ended) && atomic_load(&started))
+        sem_post(&wake);
+}
+
+void ac_writer_fork_child(void) {
+    struct sigaction now;
+    atomic_store(&started, false);
+    if (signal_taken && sigaction(signal_taken, NULL, &now) == 0 && now.sa_handler == on_signal)
+        signal(signal_taken, SIG_DFL);
+}

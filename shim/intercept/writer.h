@@ -1,0 +1,19 @@
+/* Dumps while the program runs: on the signal, and every dump_interval seconds. */
+#ifndef AC_WRITER_H
+#define AC_WRITER_H
+
+#include <stdbool.h>
+
+/* Start the thread that writes and take the signal, as far as configured; from activation. */
+void ac_writer_start(void);
+
+/* Somebody will call ac_writer_thread_ended when the main thread ends; from the constructor. */
+void ac_writer_main_watched(void);
+
+/* A thread of the program that used CUDA, or the main thread, is about to end. */
+void ac_writer_thread_ended(bool is_main);
+
+/* In a fork child: there is no writer. */
+void ac_writer_fork_child(void);
+
+#endif

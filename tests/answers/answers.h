@@ -1,0 +1,35 @@
+/* Shared by the programs of this folder: prototypes of the driver, symbolic printing of addresses
+ * and results, children that may crash.  Everything is printed so that a run without and a run
+ * with the library can be compared line by line: no address, no handle, no time. */
+#ifndef ANSWERS_H
+#define ANSWERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+enum { POISON = 0xa5 };
+#define POISONED ((uint64_t)0xa5a5a5a5a5a5a5a5u)
+
+/* Run `body(arg)` in a child process; what it printed comes out, and a line if it crashed, hung
+ * or failed.  0: it ended with status 0. */
+int in_child(const char *name, void (*body)(const void *), const void *arg);
+
+/* A step that has to work for the rest to mean anything. */
+void must(CUresult result, const char *what);
+#define MUST(call) must(call, #call)
+
+/* "ok" or the number of the error. */
+const char *code(CUresult result);
+
+#endif

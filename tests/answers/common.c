@@ -1,0 +1,49 @@
+/* What answers.h declares. */
+#include "answers.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *code(CUresult result) {
+    static _Thread_local char text[4][16];
+    static _Thread_local unsigned turn;
+    if (result == CUDA_SUCCESS)
+        return "ok";
+    char *out = text[turn++ % 4];
+    snprintf(out, sizeof text[0], "%u", (unsigned)result);
+    return out;
+}
+
+void must(CUresult result, const char *what) {
+    if (result == CUDA_SUCCESS)
+        return;
+    printf("SETUP FAILED %s: %u\n", what, (unsigned)result);
+    fflush(stdout);
+    _exit(3);
+}
+
+int in_child(const char *name, void (*body)(const void *), const void *arg) {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        body(arg);
+        fflush(stdout);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child) {
+        perror("fork");
+        exit(2);
+    }
+    if (WIFSIGNALED(status))
+        printf("%s: CRASHED signal %d\n", name, WTERMSIG(status));
+    else if (WEXITSTATUS(status))
+        printf("%s: FAILED status %d\n", name, WEXITSTATUS(status));
+    return status;
+}

@@ -1,0 +1,511 @@
+/* Every driver function of hooks.def, once with arguments that are all valid and once for each
+ * interesting value of each single argument, in several states of the process.
+ *
+ * usage: sweep STATE      STATE: normal, none, uninitialised, capturing, sticky, other
+ *
+ * The rows come from hooks.def (sweep_rows.py).  One line a call: result and what became of the
+ * arguments that the driver writes to. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "answers.h"
+
+enum { ARGS = 11, BUFFER = 4096 };
+
+typedef enum {
+    ARG_SIZE,
+    ARG_WIDE,
+    ARG_NUMBER,
+    ARG_DEVICE,
+    ARG_ADDRESS,
+    ARG_ADDRESS32,
+    ARG_STREAM,
+    ARG_CONTEXT,
+    ARG_EVENT,
+    ARG_ARRAY,
+    ARG_FUNCTION,
+    ARG_GRAPH,
+    ARG_GRAPH_EXEC,
+    ARG_POOL,
+    ARG_HANDLE,
+    ARG_HANDLE64,
+    ARG_CALLBACK,
+    ARG_HOST_FN,
+    ARG_ATTRIBUTE,
+    ARG_RANGE_TYPE,
+    ARG_VALUE_LOCATION,
+    ARG_VALUE_IPC,
+    ARG_NAME,
+    ARG_CONST_BYTES,
+    ARG_BYTES,
+    ARG_OUT_HANDLE,
+    ARG_OUT_SIZE,
+    ARG_OUT_BYTES,
+    ARG_OUT_ADDRESS,
+    ARG_OUT_INT,
+    ARG_IN_ATTRIBUTES,
+    ARG_IN_COPY2D,
+    ARG_IN_COPY3D,
+    ARG_IN_LAUNCH,
+    ARG_IN_ARRAY,
+    ARG_IN_ARRAY3D,
+    ARG_IN_PROP,
+    ARG_IN_ACCESS,
+    ARG_IN_POOL,
+    ARG_IN_ZERO,
+    ARG_IN_ADDRESSES,
+    ARG_IN_SIZES,
+    ARG_ANY_ADDRESS,
+    ARG_COUNT
+} kind_t;
+
+enum { BODY, RETRY, SUBMIT };
+
+typedef struct {
+    const char *symbol;
+    int hook;
+    unsigned count;
+    unsigned char kind[ARGS];
+    CUresult (*call)(const uint64_t *arg);
+} row_t;
+
+#define ROW(hook, symbol, count, kinds, body)                                                    \
+    static CUresult call_##symbol(const uint64_t *arg) body
+#include "sweep_rows.inc"
+#undef ROW
+
+#define KINDS(...)                                                                               \
+    { __VA_ARGS__ }
+#define ROW(hook, symbol, count, kinds, body) {#symbol, hook, count, KINDS kinds, call_##symbol},
+static const row_t rows[] = {
+#include "sweep_rows.inc"
+};
+
+/* --- what the process has --- */
+
+static struct {
+    CUcontext primary, created, second; /* second: of device 1 */
+    CUstream stream, destroyed, elsewhere;
+    CUevent event;
+    CUarray array;
+    CUfunction function;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUmemoryPool pool;
+    CUdeviceptr block, freed, managed, pooled, others, far;
+    void *pinned;
+} have;
+
+enum { BLOCK = 70000, PINNED = 8192 };
+
+static char bytes[BUFFER];
+static char zero[BUFFER];
+
+static void on_host(void *arg) {
+    (void)arg;
+}
+
+static void on_stream(CUstream stream, CUresult result, void *arg) {
+    (void)stream, (void)result, (void)arg;
+}
+
+static void others(void) {
+    MUST(cuCtxCreate_v2(&have.created, 0, 0));
+    MUST(cuMemAlloc_v2(&have.others, BLOCK));
+    MUST(cuStreamCreate(&have.elsewhere, 0));
+    MUST(cuCtxSetCurrent(NULL));
+    MUST(cuDevicePrimaryCtxRetain(&have.second, 1));
+    MUST(cuCtxSetCurrent(have.second));
+    MUST(cuMemAlloc_v2(&have.far, BLOCK));
+}
+
+static void set_up(const char *state) {
+    CUmodule module;
+    if (!strcmp(state, "uninitialised"))
+        return;
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&have.primary, 0));
+    if (!strcmp(state, "other") || !strcmp(state, "none"))
+        others();
+    MUST(cuCtxSetCurrent(have.primary));
+    MUST(cuMemAlloc_v2(&have.freed, BLOCK));
+    MUST(cuMemAlloc_v2(&have.block, BLOCK));
+    MUST(cuStreamCreate(&have.destroyed, 0));
+    MUST(cuStreamCreate(&have.stream, 0));
+    MUST(cuStreamDestroy_v2(have.destroyed));
+    MUST(cuEventCreate(&have.event, 0));
+    MUST(cuModuleLoadData(&module, "stand-in"));
+    MUST(cuModuleGetFunction(&have.function, module, "anything"));
+    MUST(cuGraphCreate(&have.graph, 0));
+    MUST(cuGraphInstantiateWithFlags(&have.exec, have.graph, 0));
+    MUST(cuDeviceGetDefaultMemPool(&have.pool, 0));
+    MUST(cuMemAllocManaged(&have.managed, BLOCK, CU_MEM_ATTACH_GLOBAL));
+    MUST(cuMemHostAlloc(&have.pinned, PINNED, 0));
+    MUST(cuMemAllocAsync(&have.pooled, BLOCK, have.stream));
+    MUST(cuStreamSynchronize(have.stream));
+    CUDA_ARRAY_DESCRIPTOR shape = {
+        .Width = 64, .Height = 4, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    MUST(cuArrayCreate_v2(&have.array, &shape));
+    MUST(cuMemFree_v2(have.freed)); /* last, so that the driver itself has not used it again */
+    if (!strcmp(state, "capturing"))
+        MUST(cuStreamBeginCapture_v2(have.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (!strcmp(state, "none"))
+        MUST(cuCtxSetCurrent(NULL));
+    if (!strcmp(state, "other"))
+        MUST(cuCtxSetCurrent(have.created));
+    if (!strcmp(state, "sticky")) {
+        simcuda_sticky(1);
+        MUST(cuLaunchKernel(have.function, 1, 1, 1, 1, 1, 1, 0, have.stream, NULL, NULL));
+        cuStreamSynchronize(have.stream);
+    }
+}
+
+/* --- values of arguments: the first is valid --- */
+
+typedef struct {
+    const char *name;
+    uint64_t value;
+} choice_t;
+
+enum { CHOICES = 12 };
+
+static char out[ARGS][BUFFER];
+static CUlaunchConfig launch;
+static CUDA_MEMCPY2D copy2d;
+static CUDA_MEMCPY3D copy3d;
+static CUdeviceptr addresses[64];
+static size_t sizes[64];
+
+static uint64_t word(const void *pointer) {
+    return (uint64_t)(uintptr_t)pointer;
+}
+
+static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
+    static const CUDA_ARRAY_DESCRIPTOR array = {
+        .Width = 8, .Height = 8, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    static const CUDA_ARRAY3D_DESCRIPTOR array3d = {.Width = 8,
+                                                    .Height = 8,
+                                                    .Depth = 2,
+                                                    .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+                                                    .NumChannels = 1};
+    static const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    static const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                           .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    static const CUmemPoolProps pool = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                        .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    static const CUpointer_attribute attributes[64] = {
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    static const CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    unsigned n = 0;
+#define CHOICE(text, what)                                                                       \
+    choice[n++] = (choice_t) {                                                                   \
+        text, (uint64_t)(what)                                                                   \
+    }
+#define NEVER(type) CHOICE("null", 0), CHOICE("bad", 0x7f0000badu << 4)
+    switch (kind) {
+    case ARG_SIZE:
+        CHOICE("64", 64), CHOICE("0", 0), CHOICE("4", 4), CHOICE("huge", (uint64_t)1 << 44);
+        break;
+    case ARG_WIDE:
+        CHOICE("0", 0), CHOICE("64", 64), CHOICE("huge", ~(uint64_t)0);
+        break;
+    case ARG_NUMBER:
+        CHOICE("1", 1), CHOICE("0", 0), CHOICE("7", 7), CHOICE("huge", 0xffffffffu);
+        break;
+    case ARG_DEVICE:
+        CHOICE("0", 0), CHOICE("1", 1), CHOICE("-1", (uint64_t)-1), CHOICE("99", 99);
+        break;
+    case ARG_ADDRESS:
+    case ARG_ANY_ADDRESS: /* where host memory does as well, no other address may be given */
+        CHOICE("block", have.block), CHOICE("0", 0);
+        CHOICE("foreign", kind == ARG_ADDRESS ? 0x12345600u : word(bytes));
+        CHOICE("freed", have.freed), CHOICE("interior", have.block + 512);
+        CHOICE("unaligned", have.block + 1), CHOICE("end", have.block + BLOCK);
+        CHOICE("last", have.block + BLOCK - 1), CHOICE("managed", have.managed);
+        CHOICE("pool", have.pooled), CHOICE("pinned", word(have.pinned));
+        if (have.others)
+            choice[n - 1] = (choice_t){"other context", have.others},
+                       choice[n++] = (choice_t){"other device", have.far};
+        break;
+    case ARG_ADDRESS32:
+        CHOICE("block's low half", (uint32_t)have.block), CHOICE("0", 0), CHOICE("4096", 4096);
+        break;
+    case ARG_STREAM:
+        CHOICE("stream", word(have.stream)), CHOICE("0", 0), CHOICE("legacy", 1);
+        CHOICE("per-thread", 2), CHOICE("bad", 0x7f0000badu);
+        CHOICE("destroyed", word(have.destroyed));
+        if (have.elsewhere)
+            CHOICE("of another context", word(have.elsewhere));
+        break;
+    case ARG_CONTEXT:
+        CHOICE("context", word(have.primary)), NEVER();
+        if (have.created)
+            CHOICE("created", word(have.created)), CHOICE("device 1", word(have.second));
+        break;
+    case ARG_EVENT:
+        CHOICE("event", word(have.event)), NEVER();
+        break;
+    case ARG_ARRAY:
+        CHOICE("array", word(have.array)), NEVER();
+        break;
+    case ARG_FUNCTION:
+        CHOICE("function", word(have.function)), NEVER();
+        break;
+    case ARG_GRAPH:
+        CHOICE("graph", word(have.graph)), NEVER();
+        break;
+    case ARG_GRAPH_EXEC:
+        CHOICE("exec", word(have.exec)), NEVER();
+        break;
+    case ARG_POOL:
+        CHOICE("pool", word(have.pool)), NEVER();
+        break;
+    case ARG_HANDLE:
+    case ARG_HANDLE64:
+        NEVER();
+        break;
+    case ARG_CALLBACK:
+        CHOICE("function", (uintptr_t)on_stream), CHOICE("null", 0);
+        break;
+    case ARG_HOST_FN:
+        CHOICE("function", (uintptr_t)on_host), CHOICE("null", 0);
+        break;
+    case ARG_ATTRIBUTE:
+        CHOICE("start", CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
+        CHOICE("size", CU_POINTER_ATTRIBUTE_RANGE_SIZE);
+        CHOICE("type", CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+        CHOICE("sync", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+        CHOICE("ordinal", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+        CHOICE("0", 0), CHOICE("999", 999);
+        break;
+    case ARG_RANGE_TYPE:
+        CHOICE("dma-buf", CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD), CHOICE("0", 0), CHOICE("9", 9);
+        break;
+    case ARG_VALUE_LOCATION:
+        CHOICE("device 0", word(&location)), CHOICE("zero", word(zero));
+        break;
+    case ARG_VALUE_IPC:
+        CHOICE("zero", word(zero));
+        break;
+    case ARG_NAME:
+        CHOICE("name", word("cuMemAlloc")), CHOICE("null", 0), CHOICE("empty", word(""));
+        break;
+    case ARG_CONST_BYTES:
+    case ARG_BYTES:
+        CHOICE("bytes", word(bytes)), CHOICE("null", 0), CHOICE("pinned", word(have.pinned));
+        break;
+    case ARG_OUT_HANDLE:
+    case ARG_OUT_SIZE:
+    case ARG_OUT_BYTES:
+    case ARG_OUT_ADDRESS:
+    case ARG_OUT_INT:
+        CHOICE("out", word(out[at])), CHOICE("null", 0);
+        break;
+    case ARG_IN_ATTRIBUTES:
+        CHOICE("four", word(attributes)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_COPY2D:
+        copy2d = (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                 .srcHost = bytes,
+                                 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                 .dstDevice = have.block,
+                                 .WidthInBytes = 16,
+                                 .Height = 2};
+        CHOICE("copy", word(&copy2d)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_COPY3D:
+        copy3d = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                 .srcHost = bytes,
+                                 .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                 .dstDevice = have.block,
+                                 .WidthInBytes = 16,
+                                 .Height = 2,
+                                 .Depth = 1};
+        CHOICE("copy", word(&copy3d)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_LAUNCH:
+        launch = (CUlaunchConfig){.gridDimX = 1,
+                                  .gridDimY = 1,
+                                  .gridDimZ = 1,
+                                  .blockDimX = 1,
+                                  .blockDimY = 1,
+                                  .blockDimZ = 1,
+                                  .hStream = have.stream};
+        CHOICE("launch", word(&launch)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_ARRAY:
+        CHOICE("8x8", word(&array)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_ARRAY3D:
+        CHOICE("8x8x2", word(&array3d)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_ADDRESSES:
+        for (unsigned i = 0; i < 64; i++)
+            addresses[i] = have.block + 512 * (i + at % 2 * 64);
+        CHOICE("64", word(addresses)), CHOICE("null", 0);
+        break;
+    case ARG_IN_SIZES:
+        for (unsigned i = 0; i < 64; i++)
+            sizes[i] = 16;
+        CHOICE("64", word(sizes)), CHOICE("null", 0);
+        break;
+    case ARG_IN_PROP:
+        CHOICE("pinned", word(&prop)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_ACCESS:
+        CHOICE("read and write", word(&access)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    case ARG_IN_POOL:
+        CHOICE("pinned", word(&pool)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        break;
+    default: /* structures without a sample, and extra arguments of launches */
+        CHOICE("zero", word(zero)), CHOICE("null", 0);
+    }
+    return n;
+}
+
+/* --- one call --- */
+
+static void print_address(uint64_t address) {
+    static const uint64_t length = BLOCK;
+    struct {
+        const char *name;
+        uint64_t at;
+    } known[] = {{"block", have.block},
+                 {"managed", have.managed},
+                 {"pool", have.pooled},
+                 {"other context", have.others},
+                 {"other device", have.far}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].at && address >= known[i].at && address < known[i].at + length) {
+            printf("%s+%llu", known[i].name, (unsigned long long)(address - known[i].at));
+            return;
+        }
+    printf(!address ? "0" : address % 512 ? "unaligned address" : "address");
+}
+
+static void print_out(kind_t kind, const char *buffer, CUresult result) {
+    bool touched = false;
+    uint64_t value;
+    for (unsigned i = 0; i < BUFFER; i++)
+        touched |= (unsigned char)buffer[i] != POISON;
+    memcpy(&value, buffer, sizeof value);
+    if (!touched || result != CUDA_SUCCESS)
+        printf(touched ? " TOUCHED" : " untouched");
+    else if (kind == ARG_OUT_SIZE)
+        printf(" %llu", (unsigned long long)value);
+    else if (kind == ARG_OUT_INT)
+        printf(" %u", (unsigned)value);
+    else if (kind == ARG_OUT_ADDRESS)
+        printf(" "), print_address(value);
+    else
+        printf(value ? " handle" : " no handle");
+}
+
+static const char *state_name;
+static choice_t choice[ARGS][CHOICES];
+
+/* The call in which argument `varied` takes its choice `which`; the others are valid. */
+static void one_call(const row_t *row, unsigned varied, unsigned which) {
+    uint64_t arg[ARGS] = {0};
+    CUdeviceptr start = 0;
+    printf("%s %s", state_name, row->symbol);
+    for (unsigned i = 0; i < row->count; i++) {
+        unsigned pick = i == varied ? which : 0;
+        arg[i] = choice[i][pick].value;
+        if (i == varied)
+            printf(" %c=%s", 'a' + (int)i, choice[i][pick].name);
+    }
+    memset(out, POISON, sizeof out);
+    /* The out-parameter of attribute queries is a plain void *. */
+    bool asks = !strcmp(row->symbol, "cuPointerGetAttribute");
+    if (asks && arg[0])
+        arg[0] = word(out[0]);
+    bool asks_many = !strcmp(row->symbol, "cuPointerGetAttributes");
+    static void *slots[64];
+    for (unsigned i = 0; asks_many && i < 64; i++)
+        slots[i] = out[4 + i % 4];
+    if (asks_many && arg[2])
+        arg[2] = word(slots);
+    if (asks_many && varied != 0)
+        arg[0] = 4;
+    fflush(stdout);
+    CUresult result = row->call(arg);
+    printf(" => %s", code(result));
+    for (unsigned i = 0; i < row->count; i++)
+        if (arg[i] == word(out[i]))
+            print_out(asks ? ARG_OUT_BYTES : (kind_t)row->kind[i], out[i], result);
+    if (asks && result == CUDA_SUCCESS && arg[0] && arg[1] <= CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+        memcpy(&start, out[0], sizeof start);
+        printf(" ");
+        if (arg[1] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+            print_address(start);
+        else if (arg[1] == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+            printf("%llu bytes", (unsigned long long)start);
+        else if (arg[1] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+                 arg[1] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            printf("%d", (int)start);
+    }
+    if (asks_many && result == CUDA_SUCCESS && arg[1] && arg[2] && arg[0] == 4) {
+        printf(" type %d start ", *(int *)out[4]);
+        memcpy(&start, out[5], sizeof start);
+        print_address(start);
+        memcpy(&start, out[6], sizeof start);
+        printf(" size %llu ordinal %d", (unsigned long long)start, *(int *)out[7]);
+    }
+    printf("\n");
+}
+
+typedef struct {
+    const row_t *row;
+    unsigned from, to; /* numbers of calls, counted over all arguments */
+} part_t;
+
+static unsigned calls_of(const row_t *row) {
+    unsigned calls = 0;
+    for (unsigned i = 0; i < row->count; i++)
+        calls += choices(row->kind[i], i, choice[i]) - (i > 0);
+    return calls ? calls : 1;
+}
+
+static void run_part(const void *arg) {
+    const part_t *part = arg;
+    set_up(state_name);
+    calls_of(part->row);
+    unsigned number = 0;
+    for (unsigned i = 0; i < part->row->count; i++) {
+        unsigned n = choices(part->row->kind[i], i, choice[i]);
+        for (unsigned c = i > 0; c < n; c++, number++)
+            if (number >= part->from && number < part->to)
+                one_call(part->row, i, c);
+    }
+    if (!part->row->count)
+        one_call(part->row, 0, 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2)
+        return 2;
+    state_name = argv[1];
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const row_t *row = &rows[i];
+        if (argc > 2 && strcmp(argv[2], row->symbol))
+            continue;
+        /* Filled as in a child, as far as how many choices there are is concerned. */
+        have.others = have.far = !strcmp(state_name, "other") || !strcmp(state_name, "none");
+        have.elsewhere = have.others ? CU_STREAM_LEGACY : NULL;
+        have.created = (CUcontext)(uintptr_t)have.others;
+        unsigned calls = calls_of(row);
+        memset(&have, 0, sizeof have);
+        /* Functions with a body change the process: every call of theirs in a fresh one. */
+        unsigned step = row->hook == BODY ? 1 : calls;
+        for (unsigned from = 0; from < calls; from += step)
+            in_child(row->symbol, run_part, &(part_t){row, from, from + step});
+    }
+    return 0;
+}

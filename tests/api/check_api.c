@@ -1,0 +1,201 @@
+/* Every function of accelcache.h, in a program that links the library and uses the simulated
+ * device.  Each test runs in a process of its own (Check forks), so that what one sets up does
+ * not help the next. */
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "device/cuda_abi.h"
+
+cuMemAlloc_v2_fn cuMemAlloc_v2;
+cuMemFree_v2_fn cuMemFree_v2;
+cuMemGetInfo_v2_fn cuMemGetInfo_v2;
+cuMemsetD8Async_fn cuMemsetD8Async;
+cuStreamCreate_fn cuStreamCreate;
+
+enum { MIB = 1 << 20 };
+
+static accel_device_stats_t stats_of(int device) {
+    accel_device_stats_t stats = {.size = sizeof stats};
+    ck_assert_int_eq(accel_get_device_stats(device, &stats), ACCEL_OK);
+    return stats;
+}
+
+START_TEST(devices) {
+    ck_assert_int_eq(accel_initialized(), 0);
+    ck_assert_int_eq(accel_device_count(), 2);
+    ck_assert_int_eq(accel_initialized(), 1);
+    ck_assert_int_eq(accel_current_device(), -1);
+    ck_assert_int_eq(accel_exchange_device(1), -1);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(accel_exchange_device(0), 1);
+    ck_assert_int_eq(accel_exchange_device(0), 0);
+    ck_assert_int_eq(accel_maybe_exchange_device(-1), -1);
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert_int_eq(accel_maybe_exchange_device(1), 0);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(accel_exchange_device(7), -2);
+    ck_assert_int_eq(accel_set_device(-1), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_device(2), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_current_device(), 1);
+    ck_assert_int_eq(accel_synchronize_device(2), ACCEL_ERROR_INVALID);
+}
+END_TEST
+
+START_TEST(statistics) {
+    CUdeviceptr small, large;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
+    ck_assert_int_eq(cuMemAlloc_v2(&small, 100), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemAlloc_v2(&large, 3 * MIB), CUDA_SUCCESS);
+    accel_device_stats_t stats = stats_of(0);
+    ck_assert_int_eq(stats.allocation.all.current, 2);
+    ck_assert_int_eq(stats.allocation.small_pool.current, 1);
+    ck_assert_int_eq(stats.allocated_bytes.small_pool.current, 512);
+    ck_assert_int_eq(stats.requested_bytes.small_pool.current, 100);
+    ck_assert_int_eq(stats.allocated_bytes.large_pool.current, 3 * MIB);
+    ck_assert_int_eq(stats.reserved_bytes.all.current, 22 * MIB);
+    ck_assert_int_eq(stats.max_split_size, -1);
+    ck_assert_int_eq(stats.num_device_alloc, 2);
+    ck_assert_int_eq(stats_of(1).allocation.all.current, 0);
+
+    ck_assert_int_eq(cuMemFree_v2(large), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_reset_peak_stats(0), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocated_bytes.all.peak, 512);
+    ck_assert_int_eq(accel_reset_accumulated_stats(0), ACCEL_OK);
+    stats = stats_of(0);
+    ck_assert_int_eq(stats.allocation.all.allocated, 0);
+    ck_assert_int_eq(stats.allocation.all.current, 1);
+    ck_assert_int_eq(stats.num_device_alloc, 0);
+
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    stats = stats_of(0);
+    ck_assert_int_eq(stats.reserved_bytes.all.current, 2 * MIB);
+    ck_assert_int_eq(stats.num_sync_all_streams, 1);
+    ck_assert_int_eq(stats.num_device_free, 1);
+    ck_assert_int_eq(accel_get_device_stats(0, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_device_stats(2, &stats), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_reset_peak_stats(-1), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_reset_accumulated_stats(9), ACCEL_ERROR_INVALID);
+
+    /* A caller built against an older, shorter structure gets no byte more than it has. */
+    struct {
+        accel_device_stats_t stats;
+        unsigned char canary;
+    } older = {.stats = {.size = offsetof(accel_device_stats_t, oversize_segments)}};
+    memset(&older.stats.oversize_segments, 0x5a, sizeof older.stats.oversize_segments);
+    ck_assert_int_eq(accel_get_device_stats(0, &older.stats), ACCEL_OK);
+    ck_assert_int_eq(((unsigned char *)&older.stats.oversize_segments)[0], 0x5a);
+    cuMemFree_v2(small);
+}
+END_TEST
+
+START_TEST(memory_info) {
+    size_t free_bytes = 1, total = 2, later;
+    CUdeviceptr pointer;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_get_memory_info(0, &free_bytes, &total), ACCEL_OK);
+    ck_assert_uint_gt(free_bytes, 0);
+    ck_assert_uint_ge(total, free_bytes);
+    ck_assert_int_eq(cuMemAlloc_v2(&pointer, 32 * MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
+    ck_assert_uint_eq(later, free_bytes - 32 * MIB);
+    /* What is idle in the cache counts as free. */
+    ck_assert_int_eq(cuMemFree_v2(pointer), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_get_memory_info(0, &later, &total), ACCEL_OK);
+    ck_assert_uint_eq(later, free_bytes);
+    ck_assert_int_eq(accel_get_memory_info(0, NULL, &total), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_memory_info(5, &later, &total), ACCEL_ERROR_INVALID);
+}
+END_TEST
+
+START_TEST(record_stream) {
+    CUdeviceptr first, second;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuMemAlloc_v2(&first, MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(first + 512), NULL), ACCEL_OK);
+    ck_assert_int_eq(cuMemFree_v2(first), CUDA_SUCCESS);
+    /* Freed behind a fence although the library saw no work: allocated falls, active stays. */
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
+    ck_assert_int_eq(stats_of(0).active.all.current, 1);
+    ck_assert_int_eq(cuMemAlloc_v2(&second, MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)0x1000, NULL), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(cuMemFree_v2(second), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(second + MIB), NULL),
+                     ACCEL_ERROR_NOT_OURS);
+}
+END_TEST
+
+START_TEST(settings) {
+    char message[256] = "";
+    CUdeviceptr pointer, other;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_set_allocator_settings("memory_limit:64M", message, sizeof message),
+                     ACCEL_OK);
+    ck_assert_int_eq(cuMemAlloc_v2(&pointer, 48 * MIB), CUDA_SUCCESS);
+    /* The device has the memory, but the limit holds. */
+    accel_device_stats_t before = stats_of(0);
+    ck_assert_int_eq(cuMemAlloc_v2(&other, 48 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+    ck_assert_int_eq(stats_of(0).num_ooms, before.num_ooms + 1);
+
+    ck_assert_int_eq(accel_set_allocator_settings("memory_limt:64M", message, sizeof message),
+                     ACCEL_ERROR_SETTINGS);
+    ck_assert_ptr_nonnull(strstr(message, "memory_limit"));
+    ck_assert_int_eq(accel_set_allocator_settings("fence:sync", message, sizeof message),
+                     ACCEL_ERROR_SETTINGS);
+    ck_assert_ptr_nonnull(strstr(message, "fence"));
+    ck_assert_int_eq(accel_set_allocator_settings(NULL, message, sizeof message),
+                     ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_allocator_settings("", NULL, 0), ACCEL_OK);
+    ck_assert_int_eq(cuMemAlloc_v2(&other, 48 * MIB), CUDA_SUCCESS);
+}
+END_TEST
+
+START_TEST(documents) {
+    char *json = NULL;
+    CUdeviceptr pointer;
+    char path[64];
+    ck_assert_int_eq(accel_stats_json(&json), ACCEL_ERROR_NO_DRIVER);
+    ck_assert_int_eq(accel_dump("api-%p.json"), ACCEL_ERROR_NO_DRIVER);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuMemAlloc_v2(&pointer, MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_stats_json(&json), ACCEL_OK);
+    ck_assert_ptr_nonnull(strstr(json, "\"accelcache-dump\""));
+    ck_assert_ptr_nonnull(strstr(json, "\"cuMemAlloc_v2\": 1"));
+    free(json);
+    ck_assert_int_eq(accel_stats_json(NULL), ACCEL_ERROR_INVALID);
+
+    snprintf(path, sizeof path, "api-%d.json", (int)getpid());
+    ck_assert_int_eq(accel_dump("api-%p.json"), ACCEL_OK);
+    ck_assert_int_eq(access(path, R_OK), 0);
+    unlink(path);
+    ck_assert_int_eq(accel_dump("no/such/folder/x.json"), ACCEL_ERROR_IO);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(accel_dump(NULL), ACCEL_ERROR_INVALID); /* dump:none in this test */
+    for (int status = ACCEL_OK; status <= ACCEL_ERROR_IO; status++)
+        ck_assert_uint_gt(strlen(accel_status_string((accel_status_t)status)), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("api");
+    TCase *all = tcase_create("api");
+    tcase_add_test(all, devices);
+    tcase_add_test(all, statistics);
+    tcase_add_test(all, memory_info);
+    tcase_add_test(all, record_stream);
+    tcase_add_test(all, settings);
+    tcase_add_test(all, documents);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,343 @@
+"""Bad input: one clear line on stderr with cause and remedy, the program's own output and status
+as without the library, and nothing lost."""
+
+import ctypes
+import shutil
+
+from host import *
+
+SIM_OLD = os.environ.get("AC_SIM_OLD", "")
+WORK = program("work")
+PROBE = program("probe")
+CALLS = (19, 19)  # allocations and frees of `work`
+DRIVER_HERE = None
+try:
+    DRIVER_HERE = ctypes.CDLL("libcuda.so.1") if not os.environ.get("LD_LIBRARY_PATH") else None
+except OSError:
+    pass
+
+
+def can_mount():
+    done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"],
+                          capture_output=True, check=False)
+    return done.returncode == 0
+
+
+CAN_MOUNT = shutil.which("unshare") is not None and can_mount()
+
+
+class BadInput(HostTest):
+    def compare(self, *command, conf=None, cwd=None, lines=1, stderr_too=True, **more):
+        """Bare and preloaded; returns the pid and the library's lines."""
+        cwd = cwd or self.work
+        bare = subprocess.run(command, cwd=cwd, text=True, timeout=LIMIT, check=False,
+                              capture_output=True, stdin=subprocess.DEVNULL,
+                              env=self.environment(conf, **dict(more, LD_PRELOAD=None)))
+        self.reset()
+        child = self.start(*command, cwd=cwd, env=self.environment(conf, **more),
+                           stdin=subprocess.DEVNULL)
+        out, err = child.communicate(timeout=LIMIT)
+        ours = [line for line in err.splitlines() if line.startswith("accelcache: ")]
+        rest = [line for line in err.splitlines() if not line.startswith("accelcache: ")]
+        self.assertEqual((child.returncode, out), (bare.returncode, bare.stdout), err)
+        if stderr_too:
+            self.assertEqual(rest, bare.stderr.splitlines())
+        self.assertEqual(len(ours), lines, err)
+        return child.pid, ours
+
+    def reset(self):
+        """Between the bare and the preloaded run."""
+
+    def assert_says(self, line, *words):
+        for word in words:
+            self.assertIn(word, line)
+
+    # ---- configuration
+
+    def test_malformed_configuration(self):
+        table = [
+            ("enabled:maybe", "enabled", "true or false"),
+            ("enabld:true", "enabld", "enabled"),
+            ("large_segment_size_mb:1", "large_segment_size_mb", "from 2 to 1024"),
+            ("large_segment_size_mb:x", "large_segment_size_mb", "expected"),
+            ("large_segment_size_mb:99999999999999999999", "large_segment_size_mb", "expected"),
+            ("roundup_power2_divisions:[256:3]", "roundup_power2_divisions", "power of two"),
+            ("roundup_power2_divisions:[256:1", "roundup_power2_divisions", "expected"),
+            ("memory_limit:-1", "memory_limit", "expected"),
+            ("garbage_collection_threshold:1.5", "garbage_collection_threshold", "expected"),
+            ("fence:none", "fence", "auto, ctx, streams or sync"),
+            ("dump_signal:KILL", "dump_signal", "expected"),
+            ("enabled", "enabled", "expected"),
+            (":", "expected"),
+            ("enabled:true,,fence:auto", "expected"),
+            ("enabled:true;fence:auto", "enabled", "expected"),
+            ("\x01\x7f\xff", "known keys"),
+            ("dump:" + "x" * 5000, "too long"),
+        ]
+        for conf, *words in table:
+            with self.subTest(conf=conf[:40]):
+                pid, (line,) = self.compare(WORK, conf=conf)
+                self.assert_says(line, "ACCEL_ALLOC_CONF was not applied, the defaults hold",
+                                 *words)
+                dump = self.the_dump(pid)  # under the default name: nothing was applied
+                self.assert_calls(dump, *CALLS)
+                self.assertTrue(any("was not applied" in w for w in dump["warnings"]))
+                os.remove(os.path.join(self.work, f"accelcache-{pid}.json"))
+
+    def test_configuration_is_applied_whole_or_not_at_all(self):
+        self.compare(WORK, conf="enabled:false,dump:none,fence:wrong")
+        self.assertEqual(len(self.dumps()), 1)
+        dump = self.read_dump(self.dumps()[0])
+        self.assertGreater(dump["devices"][0]["counters"]["cached_allocs"], 0)
+
+    def test_keys_of_others(self):
+        _, (line,) = self.compare(WORK, conf="backend:cudaMallocAsync")
+        self.assert_says(line, "backend", "no effect")
+        _, (line,) = self.compare(WORK, conf="max_non_split_rounding_mb:20")
+        self.assert_says(line, "max_non_split_rounding_mb", "no effect")
+
+    def test_quiet_where_asked(self):
+        self.compare(WORK, conf="log_level:none,backend:cudaMallocAsync,dump:/nonexistent/x",
+                     lines=0)
+
+    def test_no_word_without_cuda(self):
+        self.compare("/bin/sh", "-c", "echo fine; exit 3", conf="enabled:maybe", lines=0)
+        self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    # ---- drivers
+
+    @unittest.skipIf(DRIVER_HERE, "this machine has a driver")
+    def test_no_driver(self):
+        _, (line,) = self.compare(PROBE, LD_LIBRARY_PATH=None)
+        self.assert_says(line, "libcuda.so.1", "install", "accelcache run --sim")
+        self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    @unittest.skipIf(DRIVER_HERE, "this machine has a driver")
+    def test_linked_program_without_driver(self):
+        """The loader speaks, and nothing of ours happens."""
+        self.compare(WORK, LD_LIBRARY_PATH=None, lines=0)
+        self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    def test_no_device(self):
+        for command in (WORK, PROBE):
+            _, (line,) = self.compare(command, ACCEL_SIM="devices:0")
+            self.assert_says(line, "no CUDA device", "100", "nvidia-smi")
+            self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    def test_driver_that_does_not_start(self):
+        for code in (802, 999):
+            _, (line,) = self.compare(WORK, ACCEL_SIM=f"fail:cuInit>=1={code}")
+            self.assert_says(line, str(code), "accelcache doctor")
+        self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    def test_driver_that_lacks_functions(self):
+        _, (line,) = self.compare(PROBE, LD_LIBRARY_PATH=program("lacking"))
+        self.assert_says(line, "lacks cu", "the cache is off", "update")
+        self.assertEqual((self.dumps(), self.pages()), ([], []))
+
+    @unittest.skipUnless(SIM_OLD, "no old driver was built")
+    def test_old_driver(self):
+        pid, _ = self.compare(WORK, lines=0, LD_LIBRARY_PATH=SIM_OLD)
+        self.assert_calls(self.the_dump(pid), *CALLS)
+        os.remove(os.path.join(self.work, self.dumps()[0]))
+        _, (line,) = self.compare(WORK, conf="fence:ctx", LD_LIBRARY_PATH=SIM_OLD)
+        self.assert_says(line, "fence:ctx", "12.5", "fence:streams")
+
+    # ---- places for the dump
+
+    def unwritable(self, conf, *words, lines=1, command=(WORK,), cwd=None, **more):
+        """The line names the place; the figures stay with the command."""
+        pid, ours = self.compare(*command, conf=conf, lines=lines, cwd=cwd, **more)
+        line = [text for text in ours if "cannot write the statistics" in text][0]
+        self.assert_says(line, *words)
+        shown = json.loads(self.stat("--json", str(pid))[0])
+        self.assert_calls(shown, *CALLS)
+        self.assertTrue(any("cannot write the statistics" in w for w in shown["warnings"]))
+        self.assertEqual(self.pages(), [])
+        return line
+
+    def test_unwritable_places(self):
+        os.mkdir(os.path.join(self.work, "folder"))
+        os.mkfifo(os.path.join(self.work, "fifo"))
+        table = [
+            ("dump:/nonexistent/x.json", "/nonexistent/x.json", "No such file", "dump:PATH"),
+            ("dump:folder", "folder", "Is a directory", "dump:PATH"),
+            ("dump:fifo", "fifo", "No such device", "dump:PATH"),
+            ("dump:/dev/full", "/dev/full", "No space left", "free space"),
+            ("dump:" + "x" * 300, "File name too long", "dump:PATH"),
+            ("dump:/proc/x", "/proc/x", "dump:PATH"),
+        ]
+        for conf, *words in table:
+            with self.subTest(conf=conf[:30]):
+                self.unwritable(conf, *words, "accelcache stat")
+        self.assertEqual(self.dumps(), ["fifo", "folder"])
+
+    def test_folder_that_cannot_be_written_to(self):
+        self.unwritable(None, "accelcache-", "dump:PATH", cwd="/proc")
+
+    def test_figures_left_behind_have_a_bound(self):
+        for _ in range(20):
+            self.compare(WORK, conf="dump:/nonexistent/x")
+        self.assertLessEqual(len(self.pages()), 16)
+        self.assertGreater(len(self.pages()), 10)
+
+    @unittest.skipUnless(CAN_MOUNT, "needs the right to mount")
+    def test_full_disk(self):
+        self.unwritable(None, "No space left", "free space", command=self.mounted("size=4k"))
+
+    @unittest.skipUnless(CAN_MOUNT, "needs the right to mount")
+    def test_read_only_disk(self):
+        self.unwritable(None, "Read-only file system", "dump:PATH", command=self.mounted("ro"))
+
+    def mounted(self, options, where=None, then=f"cd . && exec '{WORK}'"):
+        where = where or self.work
+        return ["unshare", "-m", "/bin/sh", "-c",
+                f"mount -t tmpfs -o {options} none '{where}' && cd '{where}' && {then}"]
+
+    def test_file_size_limit(self):
+        pid, ours = self.compare(WORK, "fsize", lines=2)
+        self.assert_says(ours[0], "no shared page", "File too large", "ulimit -f")
+        self.assert_says(ours[1], "cannot write", "File too large", "ulimit -f")
+        self.assertNotIn(str(pid), "".join(self.pages()))
+        self.unwritable(None, "File too large", "ulimit -f", command=(WORK, "-fsize"))
+
+    def test_no_descriptors(self):
+        self.unwritable(None, "Too many open files", "ulimit -n", command=(WORK, "-files"))
+        _, ours = self.compare(WORK, "files", lines=2)
+        self.assert_says(ours[0], "no shared page", "Too many open files", "ulimit -n")
+
+    @unittest.skipIf(SANITIZED, "sanitizers need address space")
+    def test_no_memory(self):
+        self.unwritable(None, "Cannot allocate memory", "ulimit -v", command=(WORK, "-memory"))
+
+    # ---- the folder of live pages
+
+    def no_page(self, *words, command=(WORK,), dump=True, **more):
+        pid, (line,) = self.compare(*command, **more)
+        self.assert_says(line, "no shared page", *words)
+        if dump:
+            self.assert_calls(self.the_dump(pid), *CALLS)
+            os.remove(os.path.join(self.work, self.dumps()[0]))
+
+    def test_folders_without_room_for_pages(self):
+        path = os.path.join(self.root, "file")
+        with open(path, "w") as file:
+            file.write("x")
+        for folder, reason in (("/nonexistent", "No such file"), (path, "Not a directory"),
+                               ("/proc", ""), ("/" + "x" * 600, "name too long")):
+            with self.subTest(folder=folder[:20]):
+                self.no_page(folder[:300], reason, "ACCEL_LIVE_DIR", ACCEL_LIVE_DIR=folder)
+
+    @unittest.skipUnless(CAN_MOUNT, "needs the right to mount")
+    def test_full_folder_of_pages(self):
+        command = self.mounted("size=64k", self.live, f"cd '{self.work}' && exec '{WORK}'")
+        self.no_page("No space left", "free space", "ACCEL_LIVE_DIR", command=command)
+
+    def exec_over(self, prepare):
+        """`prepare` lays something under the page's name before the program has the same pid."""
+        page = f"'{self.live}/accelcache-{os.geteuid()}-'$$"
+        return ["/bin/sh", "-c", f"{prepare.format(page=page)}; exec '{WORK}'"]
+
+    def test_page_of_a_former_process(self):
+        for prepare in ("echo garbage > {page}", ": > {page}",
+                        "head -c 2000000 /dev/urandom > {page}"):
+            with self.subTest(prepare=prepare):
+                shutil.rmtree(self.live)
+                os.mkdir(self.live)
+                pid, _ = self.compare(*self.exec_over(prepare), lines=0)
+                self.assert_calls(self.the_dump(pid), *CALLS)
+                os.remove(os.path.join(self.work, self.dumps()[0]))
+                self.assertFalse([p for p in self.pages() if p.endswith(f"-{pid}")])
+
+    def test_link_under_the_name_of_the_page(self):
+        victim = os.path.join(self.root, "victim")
+        with open(victim, "w") as file:
+            file.write("mine")
+        self.no_page("File exists", "remove",
+                     command=self.exec_over(f"ln -s '{victim}' {{page}}"))
+        with open(victim) as file:
+            self.assertEqual(file.read(), "mine")
+        self.no_page("File exists", "remove", command=self.exec_over("mkdir {page}"))
+
+    # ---- links under the names of the dump
+
+    def victim(self):
+        path = os.path.join(self.root, "victim")
+        with open(path, "w") as file:
+            file.write("mine")
+        return path
+
+    def test_link_under_the_temporary_name(self):
+        victim = self.victim()
+        command = ["/bin/sh", "-c",
+                   f"ln -s '{victim}' accelcache-$$.json.$$-0.tmp; exec '{WORK}'"]
+        pid, _ = self.compare(*command, lines=0)
+        self.assert_calls(self.read_dump(f"accelcache-{pid}.json"), *CALLS)
+        with open(victim) as file:
+            self.assertEqual(file.read(), "mine")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs the right to give a link away")
+    def test_link_of_a_stranger_under_the_dumps_name(self):
+        victim = self.victim()
+        link = os.path.join(self.work, "out.json")
+        os.symlink(victim, link)
+        os.lchown(link, 12345, 12345)
+        self.unwritable("dump:out.json", "out.json", "not permitted", "dump:PATH")
+        with open(victim) as file:
+            self.assertEqual(file.read(), "mine")
+
+    # ---- closed descriptors
+
+    def test_data_under_number_2(self):
+        """The line that would be due goes nowhere but into the dump."""
+        pid, _ = self.compare(WORK, "data2", conf="enabled:maybe", lines=0, stderr_too=False)
+        with open(os.path.join(self.work, "data")) as file:
+            self.assertEqual(file.read(), "data\n")
+        dump = self.read_dump(f"accelcache-{pid}.json")
+        self.assertTrue(any("was not applied" in w for w in dump["warnings"]))
+
+    def test_closed_from_the_start(self):
+        command = ["/bin/sh", "-c", f"exec '{WORK}' data2 2>&-"]
+        self.compare(*command, conf="enabled:maybe", lines=0)
+        with open(os.path.join(self.work, "data")) as file:
+            self.assertEqual(file.read(), "data\n")
+
+    def test_log_under_number_2(self):
+        self.compare(WORK, "append2", conf="enabled:maybe", lines=0, stderr_too=False)
+        with open(os.path.join(self.work, "data")) as file:
+            self.assertIn("data\naccelcache: ACCEL_ALLOC_CONF was not applied", file.read())
+
+    def test_all_closed(self):
+        for when in ("close", "-close"):
+            pid, _ = self.compare(WORK, when, lines=0)
+            self.assert_calls(self.the_dump(pid), *CALLS)
+            os.remove(os.path.join(self.work, self.dumps()[0]))
+
+    def test_prints_to_a_closed_number_reach_no_file_of_ours(self):
+        child = self.start(WORK, "close", "-scribble")
+        self.finish(child, 13)
+        self.assert_calls(self.the_dump(child.pid), *CALLS)
+
+    def test_stderr_without_reader(self):
+        """Nobody reads any more: the line is lost, not the program."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        child = self.start(WORK, env=self.environment("enabled:maybe"), stderr=writer,
+                           restore_signals=True)
+        os.close(writer)
+        out, _ = child.communicate(timeout=LIMIT)
+        self.assertEqual((child.returncode, out), (11, "sum 65535000\n"))
+        self.the_dump(child.pid)
+
+    # ---- no /proc
+
+    @unittest.skipUnless(CAN_MOUNT and not SANITIZED, "needs the right to mount, no sanitizer")
+    def test_no_proc(self):
+        command = ["unshare", "-m", "/bin/sh", "-c",
+                   f"mount -t tmpfs none /proc && exec '{WORK}'"]
+        pid, _ = self.compare(*command, lines=0)
+        self.assert_calls(self.the_dump(pid), *CALLS)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""What libaccelcache.so shows and needs.  usage: exports.py [--self-test] LIBRARY ROOT CC
+
+Its dynamic symbols are the rows of hooks.def and the functions of accelcache.h, unversioned, and
+nothing else; it needs no library beyond libc; its thread-local storage is one pointer that is
+reached without a call into the dynamic linker; it has no text relocations.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+KINDS = ("SUBMIT", "RETRY", "BODY", "RUNTIME", "LOADER")
+SANITIZERS = r"lib[atu]san\.so|libubsan\.so"
+MAY_NEED = re.compile(r"(libc\.so\.6|libdl\.so\.2|libpthread\.so\.0|ld-linux[\w-]*\.so\.\d)$|"
+                      + SANITIZERS)
+
+
+def output(*command, text=None):
+    return subprocess.run(command, input=text, check=True, capture_output=True, text=True).stdout
+
+
+def preprocessed(root, compiler, text):
+    return output(compiler, "-E", "-P", "-D_GNU_SOURCE", f"-I{root}/shim", f"-I{root}/include",
+                  "-x", "c", "-", text=text)
+
+
+def declared(root, compiler):
+    macros = "".join(f"#define HOOK_{kind}(symbol, ...) hook_row symbol;\n" for kind in KINDS)
+    hooks = re.findall(r"hook_row (\w+);", preprocessed(
+        root, compiler, macros + '#include "intercept/hooks.def"\n'))
+    api = re.findall(r"\b(accel_\w+)\s*\(", preprocessed(
+        root, compiler, '#include "accelcache.h"\n'))
+    if len(hooks) < 5 or not api:
+        sys.exit("exports.py: could not read hooks.def or accelcache.h")
+    return set(hooks) | set(api)
+
+
+def problems(library, names):
+    shown = {}
+    for line in output("nm", "-D", "--defined-only", library).splitlines():
+        symbol = line.split()[-1]
+        shown[symbol.split("@")[0]] = symbol
+    for name in sorted(names - shown.keys()):
+        yield f"not exported: {name}"
+    for name in sorted(shown.keys() - names):
+        yield f"exported, but neither a hook nor in accelcache.h: {name}"
+    for name, symbol in sorted(shown.items()):
+        if "@" in symbol:  # a named version would never bind to the program's references
+            yield f"exported with a version: {symbol}"
+    for needed in re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-dW", library)):
+        if not MAY_NEED.match(needed):
+            yield f"needs {needed}"
+    if "TEXTREL" in output("readelf", "-dW", library):
+        yield "has text relocations"
+    if "__tls_get_addr" in output("nm", "-D", library):
+        yield "reaches thread-local storage through the dynamic linker"
+    for size in re.findall(r"^\s+TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+(\S+)",
+                           output("readelf", "-lW", library), re.M):
+        if int(size, 16) > 8:
+            yield f"has {int(size, 16)} bytes of thread-local storage, at most 8"
+
+
+def self_test(compiler, names):
+    """A library with one fault of each kind must get each reported."""
+    source = "".join(f"void {name}(void) {{}}\n" for name in sorted(names)[1:])
+    source += "void cuStray(void) {}\n_Thread_local char big[64];\n"
+    source += "char *stray_tls(void); char *stray_tls(void) { return big; }\n"
+    with tempfile.TemporaryDirectory() as folder:
+        library = os.path.join(folder, "broken.so")
+        output(compiler, "-shared", "-fPIC", "-fno-builtin", "-w", "-o", library, "-x", "c", "-",
+               "-Wl,--no-as-needed", "-lm", text=source)
+        said = "\n".join(problems(library, names))
+    expected = ("not exported: " + sorted(names)[0], "accelcache.h: cuStray", "needs libm",
+                "64 bytes of thread-local", "through the dynamic linker")
+    return [f"not noticed: {text}" for text in expected if text not in said]
+
+
+def main():
+    library, root, compiler = sys.argv[-3:]
+    names = declared(root, compiler)
+    if sys.argv[1] == "--self-test":
+        found = self_test(compiler, names)
+    else:
+        found = list(problems(library, names))
+    print("\n".join(found) or f"{len(names)} symbols as declared")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Keep the layers of the shim apart.  usage: layers.py ROOT | layers.py --self-test ROOT
+
+Prints one line per violation and exits 1 if there is any.  The self-test copies the tree, breaks
+each rule once and requires that the rule is named.
+"""
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+# What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
+# everybody may write to them, they know nobody above.
+LEAVES = {"observe", "config"}
+MAY_INCLUDE = {
+    "intercept": {"allocator", "device"} | LEAVES,
+    "allocator": {"device"} | LEAVES,
+    "device": LEAVES,
+    "observe": LEAVES,
+    "config": LEAVES,
+}
+# The allocator's view of the device is device.h: time, CUDA and the outside are parameters.
+ALLOCATOR_HEADERS = re.compile(r"(^|/)(cuda\w*\.(h|def)|stdio\.h|dlfcn\.h|jansson\.h|time\.h"
+                               r"|cuda_device\.h|driver\.h)$")
+ALLOCATOR_CALLS = re.compile(r"\b(getenv|secure_getenv|clock_gettime|gettimeofday|dlsym|dlopen"
+                             r"|fopen|open|write|\w*printf)\s*\(")
+HOST_HARM = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort|assert|printf|vprintf|puts"
+                       r"|putchar)\s*\(|\bstdout\b|\bSTDOUT_FILENO\b")
+EXPORT = re.compile(r'visibility\s*\(\s*"default"\s*\)|\bAC_EXPORT\b')
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
+NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+MAX_LINES = 800  # tables (.def) may be longer: one row is one fact
+
+
+def sources(root, top):
+    for folder, _, names in os.walk(os.path.join(root, top)):
+        for name in sorted(names):
+            if name.endswith((".c", ".h", ".S", ".def", ".py", ".sh")):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def included_layer(root, path, name):
+    """The folder of shim/ that `#include "name"` in `path` reaches, or None."""
+    for base in (os.path.dirname(path), "shim"):
+        target = os.path.normpath(os.path.join(base, name))
+        if os.path.exists(os.path.join(root, target)) and target.startswith("shim" + os.sep):
+            parts = target.split(os.sep)
+            return parts[1] if len(parts) > 2 else None
+    return None
+
+
+def check_file(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        text = file.read()
+    if text.count("\n") > MAX_LINES and not path.endswith(".def"):
+        yield f"{path}: {text.count(chr(10))} lines, at most {MAX_LINES}"
+    if not path.endswith((".c", ".h", ".S", ".def")):
+        return
+    parts = path.split(os.sep)
+    layer = parts[1] if parts[0] == "shim" and len(parts) > 2 else None
+    code = NOISE.sub(lambda m: '""' if m.group()[0] == '"' else " ", text)
+    for quote, name in INCLUDE.findall(text):
+        target = included_layer(root, path, name) if quote == '"' else None
+        if layer and target and target != layer and target not in MAY_INCLUDE[layer]:
+            yield f"{path}: {layer} includes {name}"
+        if layer == "allocator" and ALLOCATOR_HEADERS.search(name):
+            yield f"{path}: the allocator includes {name}"
+        if parts[0] == "tools" and target == "intercept" and not name.endswith(".def"):
+            yield f"{path}: a tool includes {name}"
+        if parts[:2] == ["tools", "simcuda"] and target not in (None, "device"):
+            yield f"{path}: the simulated device includes {name} of the shim"
+    if parts[0] != "shim":
+        return
+    for match in HOST_HARM.finditer(code):
+        yield f"{path}: {match.group().strip('( ')} could hurt the host"
+    if layer == "allocator":
+        for match in ALLOCATOR_CALLS.finditer(code):
+            yield f"{path}: the allocator calls {match.group(1)}"
+    if layer != "intercept" and path != os.path.join("shim", "api.c") and EXPORT.search(text):
+        yield f"{path}: only shim/intercept and shim/api.c export"
+
+
+def check(root):
+    return [line for top in ("shim", "tools") for path in sources(root, top)
+            for line in check_file(root, path)]
+
+
+BREAKS = [  # file, text put there, what the report must say
+    ("shim/allocator/x.c", '#include "intercept/resolve.h"\n', "allocator includes"),
+    ("shim/allocator/x.c", '#include "device/cuda_abi.h"\n', "the allocator includes"),
+    ("shim/allocator/x.c", "#include <stdio.h>\n", "the allocator includes stdio.h"),
+    ("shim/allocator/x.c", "char *f(void) { return getenv(\"A\"); }\n", "calls getenv"),
+    ("shim/device/x.c", '#include "../allocator/x.h"\n', "device includes"),
+    ("shim/observe/x.c", '#include "device/cuda_abi.h"\n', "observe includes"),
+    ("shim/config/x.c", '#include "allocator/x.h"\n', "config includes"),
+    ("shim/observe/x.c", "void f(void) { abort(); }\n", "abort could hurt"),
+    ("shim/device/x.c", "void f(void) { assert(1); }\n", "assert could hurt"),
+    ("shim/intercept/x.c", "void f(void) { fputs(\"\", stdout); }\n", "stdout could hurt"),
+    ("shim/device/x.c", '__attribute__((visibility("default"))) int v;\n', "export"),
+    ("shim/config/x.c", "int x;\n" * 801, "801 lines"),
+    ("tools/x/x.c", '#include "intercept/resolve.h"\n', "a tool includes"),
+    ("tools/simcuda/x.c", '#include "allocator/x.h"\n', "simulated device includes"),
+]
+
+
+def self_test(root):
+    failed = 0
+    for path, text, expected in BREAKS:
+        with tempfile.TemporaryDirectory() as copy:
+            for top in ("shim", "tools"):
+                shutil.copytree(os.path.join(root, top), os.path.join(copy, top))
+            for helper in ("shim/allocator/x.h", "shim/intercept/resolve.h"):
+                os.makedirs(os.path.join(copy, os.path.dirname(helper)), exist_ok=True)
+                open(os.path.join(copy, helper), "a", encoding="utf-8").close()
+            target = os.path.join(copy, path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with open(target, "w", encoding="utf-8") as file:
+                file.write(text)
+            if not any(line.startswith(path) and expected in line for line in check(copy)):
+                print(f"not noticed: {path}: {text.splitlines()[0]}")
+                failed = 1
+    return failed
+
+
+def main():
+    if sys.argv[1] == "--self-test":
+        return self_test(sys.argv[2])
+    violations = check(sys.argv[1])
+    print("\n".join(violations))
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,230 @@
+/* Forks before, after and while CUDA is used; forks.py holds the numbers that each must show. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "program.h"
+
+extern char **environ;
+
+static int wait_for(pid_t child) {
+    int status;
+    program_need(child > 0, "fork");
+    while (waitpid(child, &status, 0) < 0)
+        program_need(errno == EINTR, "waitpid");
+    return status;
+}
+
+static void wait_well(pid_t child) {
+    int status = wait_for(child);
+    if (status)
+        fprintf(stderr, "program: child's status is 0x%x\n", (unsigned)status);
+    program_need(status == 0, "a child failed");
+}
+
+static int fork_before(void) {
+    pid_t child = fork();
+    program_device();
+    program_use(child ? 5 : 7);
+    if (child)
+        wait_well(child);
+    return 0;
+}
+
+/* The child of a process that used CUDA: every call gets the driver's own answer. */
+static void use_in_child(CUdeviceptr block) {
+    CUdeviceptr fresh = 42;
+    size_t available = 42, total = 42;
+    CUcontext context;
+    program_need(cuMemAlloc_v2(&fresh, 4096) == CUDA_ERROR_NOT_INITIALIZED, "alloc in child");
+    program_need(fresh == 42, "output of a failed call");
+    program_need(cuMemFree_v2(block) == CUDA_ERROR_NOT_INITIALIZED, "free in child");
+    program_need(cuMemGetInfo_v2(&available, &total) == CUDA_ERROR_NOT_INITIALIZED,
+                 "info in child");
+    program_need(cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_INITIALIZED, "context in child");
+    program_need(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED, "cuInit in child");
+    program_need(cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED, "synchronize in child");
+}
+
+static int fork_after(void) {
+    program_device();
+    CUdeviceptr block = program_alloc();
+    pid_t child = fork();
+    if (!child) {
+        use_in_child(block);
+        pid_t grandchild = fork();
+        if (!grandchild) {
+            use_in_child(block);
+            exit(0);
+        }
+        wait_well(grandchild);
+        exit(0);
+    }
+    wait_well(child);
+    program_free(block);
+    program_use(4);
+    return 0;
+}
+
+/* Children made without the C library's fork handlers end by exit as well. */
+static int fork_bare(void) {
+    char name[64];
+    snprintf(name, sizeof name, "accelcache-%d.json", (int)getpid());
+    program_device();
+    program_use(5);
+    pid_t child = (pid_t)syscall(SYS_fork);
+    if (!child)
+        exit(0);
+    wait_well(child);
+    program_need(access(name, F_OK) != 0, "the child wrote a dump for its parent");
+    return 0;
+}
+
+static _Atomic int stop;
+
+static void *churn(void *arg) {
+    CUdeviceptr held[8] = {0};
+    unsigned at = (unsigned)(size_t)arg;
+    program_device();
+    while (!atomic_load(&stop)) {
+        CUdeviceptr *slot = &held[at++ % 8];
+        if (*slot)
+            program_free(*slot);
+        program_need(cuMemAlloc_v2(slot, 512u << at % 14) == CUDA_SUCCESS, "alloc");
+    }
+    for (int i = 0; i < 8; i++)
+        if (held[i])
+            program_free(held[i]);
+    return NULL;
+}
+
+static void *one_pair(void *arg) {
+    program_device();
+    program_use(1);
+    return arg;
+}
+
+/* Threads that come and go take other locks than those that stay. */
+static void *start_threads(void *arg) {
+    while (!atomic_load(&stop)) {
+        pthread_t threads[4];
+        for (int i = 0; i < 4; i++)
+            program_need(!pthread_create(&threads[i], NULL, one_pair, NULL), "thread");
+        for (int i = 0; i < 4; i++)
+            pthread_join(threads[i], NULL);
+    }
+    return arg;
+}
+
+static void *in_child(void *arg) {
+    CUdeviceptr *block = arg;
+    program_need(cuMemFree_v2(*block) == CUDA_ERROR_NOT_INITIALIZED, "free in child's thread");
+    return NULL;
+}
+
+/* 200 forks while other threads hold whatever locks there are.  A child that hangs is ended by
+ * its alarm, which shows in its status. */
+static int fork_storm(void) {
+    pthread_t threads[4];
+    program_device();
+    CUdeviceptr block = program_alloc();
+    for (size_t i = 0; i < 4; i++)
+        program_need(
+            !pthread_create(&threads[i], NULL, i < 2 ? churn : start_threads, (void *)(i * 3)),
+            "thread");
+    for (int i = 0; i < 200; i++) {
+        if (i % 10 == 0)
+            kill(getpid(), SIGUSR2); /* the writer has locks too */
+        pid_t child = fork();
+        if (!child) {
+            pthread_t other;
+            alarm(20);
+            use_in_child(block);
+            if (i % 4 == 1) {
+                program_need(!pthread_create(&other, NULL, in_child, &block), "thread");
+                pthread_join(other, NULL);
+            } else if (i % 4 == 2) {
+                pthread_exit(NULL);
+            }
+            exit(0);
+        }
+        wait_well(child);
+    }
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    program_free(block);
+    return 0;
+}
+
+/* With fork_inside.so preloaded: the driver itself forks in cuInit, and so does whoever else
+ * registers fork handlers. */
+static int fork_inside(void) {
+    program_device();
+    program_use(5);
+    return 0;
+}
+
+static int spawns(void) {
+    char *const command[] = {"/bin/sh", "-c", "exit 0", NULL};
+    pid_t child;
+    program_device();
+    program_use(3);
+    child = vfork();
+    if (!child) {
+        execve(command[0], command, environ);
+        _exit(97);
+    }
+    wait_well(child);
+    child = vfork();
+    if (!child)
+        _exit(0);
+    wait_well(child);
+    program_need(!posix_spawn(&child, command[0], NULL, NULL, command, environ), "spawn");
+    wait_well(child);
+    program_need(system("exit 0") == 0, "system");
+    FILE *pipe = popen("echo from a pipe", "r");
+    char line[64] = "";
+    program_need(pipe && fgets(line, sizeof line, pipe) && !strcmp(line, "from a pipe\n"),
+                 "popen");
+    pclose(pipe);
+    program_use(2);
+    return 0;
+}
+
+/* Double fork, a session of its own, then CUDA; tells its pid. */
+static int daemonise(void) {
+    int ends[2];
+    char byte;
+    program_need(!pipe(ends), "pipe");
+    if (fork() == 0) {
+        setsid();
+        if (fork() == 0) {
+            close(ends[0]);
+            program_device();
+            program_use(5);
+            printf("%d\n", (int)getpid());
+            fflush(stdout);
+            exit(0); /* closes the pipe */
+        }
+        _exit(0);
+    }
+    close(ends[1]);
+    while (read(ends[0], &byte, 1) > 0) {
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const program_case_t cases[] = {
+        {"before", fork_before}, {"after", fork_after},   {"bare", fork_bare},
+        {"storm", fork_storm},   {"inside", fork_inside}, {"spawns", spawns},
+        {"daemon", daemonise},
+    };
+    return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,60 @@
+"""Forks before, after and inside CUDA's start: each process's figures are its own, a child of one
+that used CUDA is inert, and nothing hangs."""
+
+from host import *
+
+
+class Forks(HostTest):
+    def test_before(self):
+        pid, _, err = self.run_program(program("forks"), "before")
+        self.assertEqual(err, "")
+        self.assertEqual(len(self.dumps()), 2)
+        for name in self.dumps():
+            own = name == f"accelcache-{pid}.json"
+            self.assert_calls(self.read_dump(name), 5 if own else 7)
+        self.assertEqual(self.pages(), [])
+
+    def parent_only(self, case, allocs, **env):
+        pid, _, err = self.run_program(program("forks"), case, env=self.environment(**env))
+        dump = self.the_dump(pid)
+        self.assert_calls(dump, allocs)
+        self.assertEqual(self.pages(), [])
+        return dump, err
+
+    def test_after(self):
+        dump, err = self.parent_only("after", 5)
+        self.assertEqual(err, "")
+        self.assertEqual(dump["hooks"]["cuInit"], 1)  # the child's calls are not its parent's
+        self.assertNotIn("cuMemGetInfo_v2", dump["hooks"])
+
+    def test_without_fork_handlers(self):
+        self.assertEqual(self.parent_only("bare", 5)[1], "")
+
+    def test_inside_init(self):
+        _, err = self.parent_only("inside", 5, preload=[program("libfork_inside.so")])
+        # The driver's registration and the library's own.
+        self.assertGreaterEqual(err.splitlines().count("forked inside"), 2)
+        self.assertNotIn("failed", err)
+
+    def test_spawns(self):
+        self.assertEqual(self.parent_only("spawns", 5)[1], "")
+
+    @unittest.skipIf(SANITIZED, "the sanitizer's own locks do not survive such forks")
+    def test_storm(self):
+        pid, _, err = self.run_program(program("forks"), "storm")
+        self.assertEqual(err, "")
+        dump = self.the_dump(pid)
+        hooks = dump["hooks"]
+        self.assertEqual(hooks["cuMemAlloc_v2"], hooks["cuMemFree_v2"])
+        self.assertEqual(dump["devices"][0]["stats"]["allocation"]["all"]["current"], 0)
+        self.assertEqual(self.pages(), [])
+
+    def test_daemon(self):
+        _, out, err = self.run_program(program("forks"), "daemon")
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(int(out)), 5)
+        self.assertEqual(self.pages(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,121 @@
+"""What the tests of the shim's life in its process share: running programs under it, and looking
+at what they leave behind.
+
+The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_COMMAND, AC_PROGRAMS (the folder
+of the test programs), AC_SANITIZER_RUNTIME (to be preloaded first, or empty), AC_SANITIZERS (what
+it was built with, or empty)."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+LIBRARY = os.environ["AC_LIBRARY"]
+SIM_DIR = os.environ["AC_SIM_DIR"]
+COMMAND = os.environ["AC_COMMAND"]
+PROGRAMS = os.environ["AC_PROGRAMS"]
+SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
+SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
+LIMIT = int(os.environ.get("AC_TEST_LIMIT", "60"))  # seconds until a program that hangs is ended
+
+PARTS = {"schema", "version", "process", "reason", "time", "config", "devices", "counters",
+         "hooks", "warnings"}
+
+
+def program(name):
+    return os.path.join(PROGRAMS, name)
+
+
+class HostTest(unittest.TestCase):
+    """A folder per test: programs run in self.work, live pages lie in self.live."""
+
+    def setUp(self):
+        self.root = os.path.realpath(tempfile.mkdtemp(prefix="accelcache-test-"))
+        self.addCleanup(shutil.rmtree, self.root, True)
+        self.work = os.path.join(self.root, "work")
+        self.live = os.path.join(self.root, "live")
+        os.mkdir(self.work)
+        os.mkdir(self.live)
+
+    def environment(self, conf=None, preload=(), **more):
+        env = {k: v for k, v in os.environ.items()
+               if not k.startswith(("ACCEL_", "LD_", "CUDA_"))}
+        first = [SANITIZER] if SANITIZER else []
+        env.update(LD_LIBRARY_PATH=SIM_DIR, LD_PRELOAD=":".join(first + [LIBRARY, *preload]),
+                   ACCEL_LIVE_DIR=self.live, ACCEL_SIM="clock:virtual",
+                   ASAN_OPTIONS="detect_leaks=0")
+        if conf:
+            env["ACCEL_ALLOC_CONF"] = conf
+        env.update(more)
+        return {k: v for k, v in env.items() if v is not None}
+
+    def start(self, *command, env=None, **more):
+        more.setdefault("cwd", self.work)
+        for stream in ("stdin", "stdout", "stderr"):
+            more.setdefault(stream, subprocess.PIPE)
+        child = subprocess.Popen(command, env=env or self.environment(), text=True, **more)
+        self.addCleanup(self.end, child)
+        return child
+
+    def end(self, child):
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream and not stream.closed:
+                stream.close()
+
+    def finish(self, child, status=0, stdin=None):
+        out, err = child.communicate(stdin, timeout=LIMIT)
+        self.assertEqual(child.returncode, status, f"stdout: {out}\nstderr: {err}")
+        return out, err
+
+    def run_program(self, *command, status=0, env=None, **more):
+        """Run to the end; returns pid, stdout, stderr."""
+        child = self.start(*command, env=env, **more)
+        out, err = self.finish(child, status)
+        return child.pid, out, err
+
+    def dumps(self):
+        return sorted(os.listdir(self.work))
+
+    def pages(self):
+        return sorted(os.listdir(self.live))
+
+    def read_dump(self, name, reason="exit", folder=None):
+        with open(os.path.join(folder or self.work, name)) as file:
+            dump = json.load(file)
+        self.assertLessEqual(PARTS, set(dump))
+        self.assertEqual(dump["reason"], reason)
+        return dump
+
+    def the_dump(self, pid, reason="exit"):
+        """The only file that was written, which is that of `pid`."""
+        self.assertEqual(self.dumps(), [f"accelcache-{pid}.json"])
+        dump = self.read_dump(f"accelcache-{pid}.json", reason)
+        self.assertEqual(dump["process"]["pid"], pid)
+        return dump
+
+    def assert_calls(self, dump, allocs, frees=None):
+        """The hooks were counted exactly, and the device's statistics agree with them."""
+        frees = allocs if frees is None else frees
+        self.assertEqual(dump["hooks"].get("cuMemAlloc_v2", 0), allocs)
+        self.assertEqual(dump["hooks"].get("cuMemFree_v2", 0), frees)
+        blocks = dump["devices"][0]["stats"]["allocation"]["all"]
+        self.assertEqual((blocks["allocated"], blocks["freed"], blocks["current"]),
+                         (allocs, frees, allocs - frees))
+
+    def stat(self, *arguments, status=0):
+        """`accelcache stat`, on the pages of this test."""
+        env = self.environment(LD_PRELOAD=None)
+        done = subprocess.run([COMMAND, "stat", *arguments], env=env, cwd=self.work, text=True,
+                              capture_output=True, timeout=LIMIT, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+
+__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "SANITIZED", "json", "os", "program",
+           "signal", "subprocess", "unittest"]

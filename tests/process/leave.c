@@ -1,0 +1,209 @@
+/* Every way in which a process ends.  Each case makes a known number of calls: leave.py holds the
+ * numbers.  The library late.c, linked, frees what it is given when it is finalised. */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "late.h"
+#include "program.h"
+
+extern char **environ;
+
+unsigned long long simcuda_calls_total(void);
+
+static int by_return(void) {
+    program_device();
+    program_use(5);
+    return 3;
+}
+
+static int by_exit(void) {
+    program_device();
+    program_use(5);
+    exit(4);
+}
+
+static CUdeviceptr kept[2];
+
+/* Registered before CUDA is used: runs when exit has begun for the library.  The free must still
+ * be counted, and cost no driver call. */
+static void free_late(void) {
+    unsigned long long calls = simcuda_calls_total();
+    program_free(kept[0]);
+    program_need(simcuda_calls_total() == calls, "a driver call at exit");
+}
+
+static void free_early(void) {
+    program_free(kept[1]);
+}
+
+static void fill_kept(void) {
+    program_device();
+    kept[0] = program_alloc();
+    kept[1] = program_alloc();
+}
+
+static int by_handlers(void) {
+    atexit(free_late);
+    fill_kept();
+    atexit(free_early);
+    return 0;
+}
+
+static int by_quick_exit(void) {
+    at_quick_exit(free_late);
+    fill_kept();
+    at_quick_exit(free_early);
+    quick_exit(6);
+}
+
+/* What libraries free when they are finalised, the driver before them or after. */
+static int by_libraries(void) {
+    program_device();
+    late_keep(program_alloc());
+    program_use(1);
+    return 0;
+}
+
+static void *last_thread(void *arg) {
+    pthread_join(*(pthread_t *)arg, NULL);
+    program_device();
+    program_use(5);
+    return NULL;
+}
+
+static pthread_t main_thread;
+
+/* The process ends with its last thread, status 0. */
+static void leave_main(void) {
+    pthread_t other;
+    main_thread = pthread_self();
+    program_need(!pthread_create(&other, NULL, last_thread, &main_thread), "thread");
+    pthread_detach(other);
+    pthread_exit(NULL);
+}
+
+static int by_last_thread(void) {
+    program_device();
+    program_use(5);
+    leave_main();
+    return 97;
+}
+
+static int by_last_thread_alone(void) {
+    leave_main(); /* the main thread itself never used CUDA */
+    return 97;
+}
+
+static void *exiting_thread(void *arg) {
+    (void)arg;
+    program_device();
+    program_use(5);
+    exit(5);
+}
+
+static int by_other_thread(void) {
+    pthread_t other;
+    program_device();
+    program_use(5);
+    program_need(!pthread_create(&other, NULL, exiting_thread, NULL), "thread");
+    for (;;)
+        pause();
+    return 97;
+}
+
+static _Atomic int busy;
+
+static void *busy_thread(void *arg) {
+    CUdeviceptr block;
+    program_device();
+    atomic_fetch_add(&busy, 1);
+    for (;;) /* the driver refuses from some moment on */
+        if (cuMemAlloc_v2(&block, 4096) == CUDA_SUCCESS)
+            cuMemFree_v2(block);
+    return arg;
+}
+
+/* Threads go on using the device while the process ends. */
+static int by_busy(void) {
+    program_device();
+    for (int i = 0; i < 4; i++) {
+        pthread_t other;
+        program_need(!pthread_create(&other, NULL, busy_thread, NULL), "thread");
+    }
+    program_use(200);
+    while (atomic_load(&busy) < 4)
+        sched_yield();
+    return 7;
+}
+
+static int by_abort(void) {
+    program_device();
+    program_use(5);
+    abort();
+}
+
+static int by_underscore(void) {
+    program_device();
+    program_use(5);
+    _exit(8);
+}
+
+static int by_kill(void) {
+    program_device();
+    program_use(5);
+    return raise(SIGKILL);
+}
+
+static int by_exec_plain(void) {
+    char *const command[] = {"/bin/cat", NULL}; /* stays until its stdin is closed */
+    program_device();
+    program_use(5);
+    execve(command[0], command, environ);
+    return 97;
+}
+
+static int by_exec_cuda(void) {
+    char *const command[] = {"leave", "return", NULL};
+    program_device();
+    program_use(50);
+    execve("/proc/self/exe", command, environ);
+    return 97;
+}
+
+static int by_failed_exec(void) {
+    char *const command[] = {"none", NULL};
+    program_device();
+    program_use(4);
+    execve("/nonexistent", command, environ);
+    program_use(1);
+    return 0;
+}
+
+static int never_used(void) {
+    return 9;
+}
+
+int main(int argc, char **argv) {
+    static const program_case_t cases[] = {
+        {"return", by_return},
+        {"exit", by_exit},
+        {"handlers", by_handlers},
+        {"quick_exit", by_quick_exit},
+        {"libraries", by_libraries},
+        {"last_thread", by_last_thread},
+        {"last_thread_alone", by_last_thread_alone},
+        {"other_thread", by_other_thread},
+        {"busy", by_busy},
+        {"abort", by_abort},
+        {"_exit", by_underscore},
+        {"kill", by_kill},
+        {"exec_plain", by_exec_plain},
+        {"exec_cuda", by_exec_cuda},
+        {"failed_exec", by_failed_exec},
+        {"never", never_used},
+    };
+    return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,126 @@
+"""However a process ends: one complete dump with the right numbers, or none and a page that
+`accelcache stat` shows."""
+
+from host import *
+
+
+class Leave(HostTest):
+    def leave(self, case, status, allocs, frees=None):
+        pid, _, err = self.run_program(program("leave"), case, status=status)
+        self.assertEqual(err, "")
+        dump = self.the_dump(pid)
+        self.assert_calls(dump, allocs, frees)
+        self.assertEqual(self.pages(), [])
+        return dump
+
+    def test_return(self):
+        self.leave("return", 3, 5)
+
+    def test_exit(self):
+        self.leave("exit", 4, 5)
+
+    def test_handlers_before_and_after_first_use(self):
+        self.leave("handlers", 0, 2)
+
+    def test_quick_exit(self):
+        self.leave("quick_exit", 6, 2)
+
+    def test_destructors_of_libraries(self):
+        self.leave("libraries", 0, 2)
+
+    @unittest.skipUnless(os.path.exists(program("statics")), "no C++ compiler")
+    def test_static_destructors(self):
+        pid, _, err = self.run_program(program("statics"))
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(pid), 3)
+
+    def test_last_thread(self):
+        self.leave("last_thread", 0, 10)
+
+    def test_last_thread_main_unused(self):
+        self.leave("last_thread_alone", 0, 5)
+
+    def test_last_thread_with_interval(self):
+        env = self.environment("dump_interval:600,dump_signal:none")
+        pid, _, _ = self.run_program(program("leave"), "last_thread", env=env)
+        self.assert_calls(self.the_dump(pid), 10)
+
+    def test_exit_by_another_thread(self):
+        self.leave("other_thread", 5, 10)
+
+    def test_threads_still_busy(self):
+        for _ in range(10):
+            child = self.start(program("leave"), "busy")
+            _, err = self.finish(child, 7)
+            self.assertEqual(err, "")
+            name = f"accelcache-{child.pid}.json"
+            self.assertEqual(self.dumps(), [name])
+            dump = self.read_dump(name)
+            self.assertGreaterEqual(dump["hooks"]["cuMemAlloc_v2"], 200)
+            os.remove(os.path.join(self.work, name))
+            self.assertEqual(self.pages(), [])
+
+    def test_failed_exec(self):
+        self.leave("failed_exec", 0, 5)
+
+    def test_never_used(self):
+        _, out, err = self.run_program(program("leave"), "never", status=9)
+        self.assertEqual((out, err, self.dumps(), self.pages()), ("", "", [], []))
+
+    def killed(self, case, status):
+        pid, _, err = self.run_program(program("leave"), case, status=status)
+        self.assertEqual((err, self.dumps()), ("", []))
+        self.assertEqual(len(self.pages()), 1)
+        listed = json.loads(self.stat("--json")[0])
+        self.assertEqual([(p["pid"], p["state"]) for p in listed], [(pid, "killed")])
+        shown = json.loads(self.stat("--json", str(pid))[0])
+        self.assertEqual(shown["reason"], "killed")
+        self.assert_calls(shown, 5)
+        self.assertEqual(self.pages(), [])  # collected, once it was shown
+        self.stat(str(pid), status=1)
+
+    def test_abort(self):
+        self.killed("abort", -signal.SIGABRT)
+
+    def test_underscore_exit(self):
+        self.killed("_exit", 8)
+
+    def test_sigkill(self):
+        self.killed("kill", -signal.SIGKILL)
+
+    def test_killed_is_marked_for_readers(self):
+        pid, _, _ = self.run_program(program("leave"), "kill", status=-signal.SIGKILL)
+        self.assertIn("killed", self.stat(str(pid))[0])
+
+    def test_pages_of_the_killed_have_a_bound(self):
+        """The oldest go first, and none of a living process."""
+        living = self.start(program("signals"), "plain")
+        self.assertEqual(living.stdout.readline(), "ready\n")
+        for _ in range(80):
+            pid, _, _ = self.run_program(program("leave"), "_exit", status=8)
+        self.assertIn(len(self.pages()), range(60, 66))
+        self.assertTrue(os.path.exists(os.path.join(self.live,
+                                                    f"accelcache-{os.geteuid()}-{pid}")))
+        self.stat("--json", str(living.pid))
+        self.finish(living)
+
+    def test_exec_of_a_program_without_cuda(self):
+        """The figures of the old image stay to be looked at, until somebody has."""
+        child = self.start(program("leave"), "exec_plain")
+        while os.readlink(f"/proc/{child.pid}/exe") == os.path.realpath(program("leave")):
+            self.assertIsNone(child.poll())
+        shown = json.loads(self.stat("--json", str(child.pid))[0])
+        self.assert_calls(shown, 5)
+        self.finish(child)
+        self.assertEqual(self.dumps(), [])
+        shown = json.loads(self.stat("--json", str(child.pid))[0])
+        self.assertEqual(shown["reason"], "killed")
+        self.assertEqual(self.pages(), [])
+
+    def test_exec_of_a_program_with_cuda(self):
+        """It starts anew, with a page and a dump of its own."""
+        self.leave("exec_cuda", 3, 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
