@@ -1,0 +1,76 @@
+/* Litmus programs: one rule of CUDA's order each, in two directions.
+ *
+ * A case uses a piece of memory (litmus_old), hands it to a new owner (litmus_hand_over) and
+ * uses it again (litmus_new); between the two uses stands what the rule says orders them, or
+ * something that does not.  What is checked depends on where the program runs:
+ *
+ *   simulated device       ordered cases: no report of the referee, the new value is in memory.
+ *                          racy cases: at least one report.
+ *   with LITMUS=allocator  handing over is a real free and a real allocation: no report and the
+ *                          new value in every case, because whoever serves the memory has to
+ *                          see to the order that the program left out.
+ *   GPU                    ordered cases: the new value is in memory.  Racy ones are left out,
+ *                          as is all that needs a second device where there is one only.
+ *
+ * Exit status 0 passed, 1 failed, 77 no device, or no case that can run. */
+#ifndef LITMUS_H
+#define LITMUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "device/cuda_abi.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+typedef struct {
+    CUdevice device[2];
+    CUcontext ctx[2];        /* primary contexts; ctx[0] is current */
+    CUfunction store[2][2];  /* [device][slow] */
+    CUstream free_stream[3]; /* non-blocking, of ctx[0] */
+    CUstream blocking[2];    /* of ctx[0] */
+    CUstream there;          /* non-blocking, of ctx[1] */
+    CUevent event[2];
+    CUdeviceptr memory, other, peer; /* peer: of device 1 */
+    void *pinned;
+    size_t bytes, reused; /* of `memory`; how often handing over kept the address */
+    int devices;
+    bool simulated, allocator;
+} litmus_t;
+
+enum {
+    ORDERED = 0,
+    RACY = 1,        /* the referee must object */
+    DIRECT = 2,      /* makes no sense with a real free in between */
+    TWO_DEVICES = 4, /* needs peer access */
+};
+
+typedef struct {
+    const char *name;
+    void (*run)(litmus_t *t);
+    unsigned what;
+} litmus_case_t;
+
+/* Each program defines these. */
+extern const litmus_case_t litmus_cases[];
+extern const size_t litmus_case_count;
+
+/* Ends the program with status 1, or 77 where the call is not there, unless `result` is 0. */
+void litmus_must(CUresult result, const char *call, int line);
+#define MUST(call) litmus_must(call, #call, __LINE__)
+
+void litmus_old(litmus_t *t, CUstream stream); /* a long kernel that writes 1 */
+void litmus_new(litmus_t *t, CUstream stream); /* a short kernel that writes 2 */
+void litmus_launch(litmus_t *t, int on, CUstream stream, CUdeviceptr to, unsigned value,
+                   bool slow, bool programmatic);
+void litmus_hand_over(litmus_t *t);
+/* Lets simulated time pass, or waits a moment. */
+void litmus_pause(litmus_t *t);
+
+#define LITMUS_CASES(...)                                                                        \
+    const litmus_case_t litmus_cases[] = {__VA_ARGS__};                                          \
+    const size_t litmus_case_count = sizeof litmus_cases / sizeof *litmus_cases;
+
+#endif
