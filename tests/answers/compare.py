@@ -3,8 +3,7 @@
 usage: compare.py PROGRAM LIBRARY ALLOWED [arguments...]
 
 A line is "what was asked => answer".  Where both runs differ, a row of the file ALLOWED must name
-the difference (see there); a row of ALLOWED that says `required` for these arguments and matched
-nothing fails as well."""
+the difference (see there)."""
 import os
 import re
 import subprocess
