@@ -387,6 +387,11 @@ void ac_context_note(ac_context_t *context, CUresult result) {
         atomic_fetch_add(&ac_generation, 1);
 }
 
+void ac_context_note_current(ac_thread_t *thread, CUresult result) {
+    if (thread && ac_driver_sticky(result))
+        ac_context_note(ac_context_current(thread), result);
+}
+
 unsigned ac_context_count(void) {
     return atomic_load(&context_live);
 }

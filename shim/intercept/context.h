@@ -58,6 +58,9 @@ void ac_context_stream_gone(CUstream stream);
 /* A result that says whether the context is broken for good. */
 void ac_context_note(ac_context_t *context, CUresult result);
 
+/* The same for a call that works on the current context. `thread` may be NULL. */
+void ac_context_note_current(ac_thread_t *thread, CUresult result);
+
 /* Number of live contexts: with one, no memory can be reached from another. */
 unsigned ac_context_count(void);
 

@@ -61,6 +61,7 @@ static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t b
     CUresult result = AC_REAL(cuMemAlloc_v2)(pointer, bytes);
     ac_count(thread, AC_COUNT_passed_allocs);
     ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+    ac_context_note_current(thread, result);
     return result;
 }
 
@@ -98,6 +99,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
     AC_RETRY(result, real(a, b, c, d, e));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
+    ac_context_note_current(thread, result);
     return result;
 }
 
@@ -150,6 +152,7 @@ CUresult cuMemFree_v2(CUdeviceptr a) {
     CUresult result = real(a);
     ac_count(thread, AC_COUNT_passed_frees);
     ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+    ac_context_note_current(thread, result);
     return result;
 }
 

@@ -108,6 +108,7 @@ enum { MODE_LEGACY, MODE_PTDS };
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
         AC_RETRY(result, real args);                                                             \
+        ac_context_note_current(thread, result);                                                 \
         return result;                                                                           \
     }
 #include "intercept/hooks.def"

@@ -412,6 +412,81 @@ static void capture(void) {
     SAY(cuMemFree_v2(other));
 }
 
+/* Memory allocated under a green context is its device's primary context's: it outlives it. */
+static void green(void) {
+    CUgreenCtx part;
+    CUcontext view, whole = primary(0);
+    CUstream stream;
+    CUdeviceptr first, second, third;
+    int description;
+    MUST(cuGreenCtxCreate(&part, (CUdevResourceDesc)(void *)&description, 0, 1));
+    SAY(cuCtxFromGreenCtx(&view, part));
+    SAY(cuCtxSetCurrent(view));
+    SAY(cuMemAlloc_v2(&first, MIB));
+    SAY(cuMemAlloc_v2(&second, MIB));
+    SAY(cuGreenCtxStreamCreate(&stream, part, CU_STREAM_NON_BLOCKING, 0));
+    SAY(cuMemsetD8Async(first, 1, MIB, stream));
+    SAY(cuStreamSynchronize(stream));
+    SAY(cuStreamDestroy_v2(stream));
+    SAY(cuCtxSetCurrent(whole));
+    SAY(cuGreenCtxDestroy(part));
+    SAY(cuMemFree_v2(first));
+    say_usable("memory of a green context that has gone", second, MIB);
+    SAY(cuMemAlloc_v2(&third, MIB));
+    printf("%s: two owners => %d\n", title, third < second + MIB && second < third + MIB);
+    say_usable("its neighbour", third, MIB);
+    SAY(cuMemFree_v2(second));
+    SAY(cuMemFree_v2(third));
+}
+
+/* A stream of another context joins by waiting for an event: calls of ours in that context would
+ * spoil the capture as well. */
+static void wide_capture(void) {
+    CUcontext other, here = primary(0);
+    CUstream origin, joined;
+    CUevent fork, join;
+    CUgraph graph;
+    CUdeviceptr freed, there;
+    MUST(cuStreamCreate(&origin, CU_STREAM_NON_BLOCKING));
+    MUST(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    MUST(cuDevicePrimaryCtxRetain(&other, 1));
+    MUST(cuCtxSetCurrent(other));
+    MUST(cuStreamCreate(&joined, CU_STREAM_NON_BLOCKING));
+    MUST(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    freed = block(MIB);
+    there = block(MIB);
+    MUST(cuMemsetD8Async(freed, 1, MIB, joined));
+    MUST(cuMemFree_v2(freed)); /* waits for a fence that the next submission would record */
+    MUST(cuCtxSetCurrent(here));
+    SAY(cuStreamBeginCapture_v2(origin, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SAY(cuEventRecord(fork, origin));
+    SAY(cuCtxSetCurrent(other));
+    SAY(cuStreamWaitEvent(joined, fork, 0));
+    SAY(cuMemsetD8Async(there, 2, MIB, joined));
+    SAY(cuEventRecord(join, joined));
+    SAY(cuCtxSetCurrent(here));
+    SAY(cuStreamWaitEvent(origin, join, 0));
+    SAY(cuStreamEndCapture(origin, &graph));
+}
+
+/* Destroying the stream ends its capture: fences go on afterwards. */
+static void destroyed_capture(void) {
+    CUstream stream, writer;
+    CUdeviceptr pointer;
+    primary(0);
+    MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SAY(cuStreamDestroy_v2(stream));
+    for (int i = 0; i < 64; i++) { /* 4 GiB in all through a device of 1 GiB */
+        MUST(cuMemAlloc_v2(&pointer, 64 * MIB));
+        MUST(cuMemsetD8Async(pointer, 1, 64 * MIB, writer));
+        MUST(cuMemFree_v2(pointer));
+    }
+    SAY(cuStreamSynchronize(writer));
+    SAY(cuMemAlloc_v2(&pointer, 512 * MIB));
+}
+
 static void uninitialised(void) {
     CUdeviceptr pointer = POISONED;
     CUcontext context;
@@ -436,13 +511,23 @@ static void uninitialised(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"sizes", sizes},       {"pitches", pitches},
-             {"contexts", contexts}, {"reset", reset},
-             {"release", release},   {"devices", devices},
-             {"threads", threads},   {"attributes", attributes},
-             {"sharing", sharing},   {"pools", pools},
-             {"sticky", sticky},     {"sticky seen", sticky_seen},
-             {"capture", capture},   {"uninitialised", uninitialised}};
+} cases[] = {{"sizes", sizes},
+             {"pitches", pitches},
+             {"contexts", contexts},
+             {"reset", reset},
+             {"release", release},
+             {"devices", devices},
+             {"threads", threads},
+             {"attributes", attributes},
+             {"sharing", sharing},
+             {"pools", pools},
+             {"sticky", sticky},
+             {"sticky seen", sticky_seen},
+             {"capture", capture},
+             {"uninitialised", uninitialised},
+             {"green", green},
+             {"wide capture", wide_capture},
+             {"destroyed capture", destroyed_capture}};
 
 static void run(const void *arg) {
     title = *(const char *const *)arg;

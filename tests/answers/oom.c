@@ -82,13 +82,15 @@ static void others(void) {
     CUarray array;
     CUdeviceptr pointer;
     CUcontext context;
-    for (int round = 0; round < 2; round++) { /* the second time with work pending */
+    /* The second time with work pending, the third with some memory idle as well. */
+    for (int round = 0; round < 3; round++) {
 #define FILL()                                                                                   \
     do {                                                                                         \
-        unsigned n = take(20 * MIB);                                                             \
+        unsigned n = take(20 * MIB), idle = round == 2;                                          \
+        give(0, idle, 1);                                                                        \
         if (round)                                                                               \
             MUST(cuLaunchKernel(late, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));                 \
-        give(0, n, 1);                                                                           \
+        give(idle, n, 1);                                                                        \
     } while (0)
         FILL();
         EXPECT(cuArrayCreate_v2(&array, &shape) == CUDA_SUCCESS);

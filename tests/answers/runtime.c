@@ -178,6 +178,27 @@ static void reset(void) {
     SAY(cudaFree(pointer));
 }
 
+/* A fault that nothing but a fence of ours has seen yet: no hit hides it any more. */
+static void sticky(void) {
+    void *used = block(MIB), *kept = block(MIB), *pointer;
+    CUmodule module;
+    CUfunction kernel;
+    MUST(cuModuleLoadData(&module, "stand-in"));
+    MUST(cuModuleGetFunction(&kernel, module, "any"));
+    cudaFree(block(MIB));
+    must((CUresult)cudaMemset(used, 1, MIB), "cudaMemset");
+    simcuda_sticky(1);
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    cudaFree(used); /* may still succeed: an asynchronous error may surface later, not vanish */
+    cudaGetLastError();
+    simcuda_advance(1000000000);
+    SAY(cudaMalloc(&pointer, 64 * MIB));
+    SAY(cudaMalloc(&pointer, MIB));
+    SAY(cudaMalloc(&pointer, 512));
+    SAY(cudaFree(kept));
+    SAY(cudaDeviceSynchronize());
+}
+
 /* --- threads: each has its own device, its own remembered error; memory belongs to all --- */
 
 enum { THREADS = 8, ROUNDS = 200 };
@@ -234,6 +255,7 @@ static const struct {
              {"memory info", memory_info},
              {"devices", devices},
              {"reset", reset},
+             {"sticky", sticky},
              {"threads", threads}};
 
 static void run(const void *arg) {
