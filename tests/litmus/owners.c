@@ -7,7 +7,6 @@
  * with a library's handle do not pass here.  Without the simulated device this only forwards. */
 #include <dlfcn.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "device/cuda_abi.h"
 
@@ -19,32 +18,34 @@ static size_t (*end_)(CUdeviceptr);
 /* The runtime calls the driver: only the outermost call counts. */
 static _Thread_local int depth __attribute__((tls_model("initial-exec")));
 
+#define LOAD(function) __atomic_load_n(&(function), __ATOMIC_ACQUIRE)
+
 static void find(void *handle, const char *name, void *slot) {
     void *found = dlsym(handle, name);
-    memcpy(slot, &found, sizeof found);
+    __atomic_store_n((void **)slot, found, __ATOMIC_RELEASE); /* by any thread, the same value */
 }
 
 static bool told(void) {
-    if (!begin_) {
+    if (!LOAD(begin_)) {
         find(RTLD_DEFAULT, "simcuda_owner_end", &end_);
         find(RTLD_DEFAULT, "simcuda_owner_begin", &begin_);
     }
-    return begin_ && end_;
+    return LOAD(begin_) && LOAD(end_);
 }
 
 static void began(CUdeviceptr address, size_t bytes, bool good) {
     if (good && !depth && told())
-        begin_(address, bytes);
+        LOAD(begin_)(address, bytes);
 }
 
 static size_t ended(CUdeviceptr address) {
-    return !depth && told() ? end_(address) : 0;
+    return !depth && told() ? LOAD(end_)(address) : 0;
 }
 
 /* A refused free leaves the memory where it was. */
 static void ended_not(CUdeviceptr address, size_t bytes, bool good) {
     if (!good && bytes)
-        begin_(address, bytes);
+        LOAD(begin_)(address, bytes);
 }
 
 #define EXPORT __attribute__((visibility("default")))
@@ -53,12 +54,12 @@ static void ended_not(CUdeviceptr address, size_t bytes, bool good) {
     EXPORT result_t name params;                                                                 \
     EXPORT result_t name params {                                                                \
         static result_t(*next) params;                                                           \
-        if (!next)                                                                               \
+        if (!LOAD(next))                                                                         \
             find(RTLD_NEXT, #name, &next);                                                       \
-        if (!next)                                                                               \
+        if (!LOAD(next))                                                                         \
             return 999;                                                                          \
         depth++;                                                                                 \
-        result_t result = next args;                                                             \
+        result_t result = LOAD(next) args;                                                       \
         depth--;                                                                                 \
         if (!result && out)                                                                      \
             began((CUdeviceptr)*out, bytes, true);                                               \
@@ -69,13 +70,13 @@ static void ended_not(CUdeviceptr address, size_t bytes, bool good) {
     EXPORT result_t name params;                                                                 \
     EXPORT result_t name params {                                                                \
         static result_t(*next) params;                                                           \
-        if (!next)                                                                               \
+        if (!LOAD(next))                                                                         \
             find(RTLD_NEXT, #name, &next);                                                       \
-        if (!next)                                                                               \
+        if (!LOAD(next))                                                                         \
             return 999;                                                                          \
         size_t had = ended((CUdeviceptr)memory);                                                 \
         depth++;                                                                                 \
-        result_t result = next args;                                                             \
+        result_t result = LOAD(next) args;                                                       \
         depth--;                                                                                 \
         ended_not((CUdeviceptr)memory, had, !result);                                            \
         return result;                                                                           \
