@@ -103,6 +103,10 @@ void ac_cuda_capture_begin(void);
 void ac_cuda_capture_began(ac_cuda_context_t *context, bool captures);
 void ac_cuda_capture_ended(ac_cuda_context_t *context);
 
+/* Whether any stream of the process captures.  Not only of this context: a stream of another one
+ * joins a capture by waiting for its event, which no call of ours sees. */
+bool ac_cuda_is_capturing(void);
+
 /* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
  * again); set once by activation. */
 extern uint64_t (*ac_cuda_thread)(void);

@@ -9,10 +9,6 @@ extern pthread_rwlock_t ac_cuda_gate;
 
 void ac_cuda_count_one(ac_cuda_event_t event);
 
-/* Whether any stream of the process captures.  Not only of this context: a stream of another one
- * joins a capture by waiting for its event, which no call of ours sees. */
-bool ac_cuda_is_capturing(void);
-
 /* Work escaped the events: from now on only a synchronisation can tell. */
 void ac_cuda_lose(ac_cuda_context_t *context);
 

@@ -400,12 +400,3 @@ void ac_context_cross(void) {
     if (ac_context_count() > 1)
         atomic_store(&ac_fence_crossed, true);
 }
-
-void ac_context_each(void (*visit)(ac_context_t *, void *), void *arg) {
-    unsigned high = atomic_load(&context_high);
-    for (unsigned i = 0; i < high; i++) {
-        ac_context_t *context = atomic_load(&contexts[i]);
-        if (context && !atomic_load(&context->cuda.dead))
-            visit(context, arg);
-    }
-}

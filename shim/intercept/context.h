@@ -67,9 +67,6 @@ unsigned ac_context_count(void);
 /* Another context may reach the memory: see ac_fence_crossed. */
 void ac_context_cross(void);
 
-/* Call `visit` for each live context. */
-void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg);
-
 /* Settings of the allocators from the configuration (at activation and when it changes). */
 void ac_context_configure(void);
 

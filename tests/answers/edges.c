@@ -469,24 +469,6 @@ static void wide_capture(void) {
     SAY(cuStreamEndCapture(origin, &graph));
 }
 
-/* Destroying the stream ends its capture: fences go on afterwards. */
-static void destroyed_capture(void) {
-    CUstream stream, writer;
-    CUdeviceptr pointer;
-    primary(0);
-    MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    SAY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    SAY(cuStreamDestroy_v2(stream));
-    for (int i = 0; i < 64; i++) { /* 4 GiB in all through a device of 1 GiB */
-        MUST(cuMemAlloc_v2(&pointer, 64 * MIB));
-        MUST(cuMemsetD8Async(pointer, 1, 64 * MIB, writer));
-        MUST(cuMemFree_v2(pointer));
-    }
-    SAY(cuStreamSynchronize(writer));
-    SAY(cuMemAlloc_v2(&pointer, 512 * MIB));
-}
-
 static void uninitialised(void) {
     CUdeviceptr pointer = POISONED;
     CUcontext context;
@@ -511,23 +493,14 @@ static void uninitialised(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"sizes", sizes},
-             {"pitches", pitches},
-             {"contexts", contexts},
-             {"reset", reset},
-             {"release", release},
-             {"devices", devices},
-             {"threads", threads},
-             {"attributes", attributes},
-             {"sharing", sharing},
-             {"pools", pools},
-             {"sticky", sticky},
-             {"sticky seen", sticky_seen},
-             {"capture", capture},
-             {"uninitialised", uninitialised},
-             {"green", green},
-             {"wide capture", wide_capture},
-             {"destroyed capture", destroyed_capture}};
+} cases[] = {{"sizes", sizes},       {"pitches", pitches},
+             {"contexts", contexts}, {"reset", reset},
+             {"release", release},   {"devices", devices},
+             {"threads", threads},   {"attributes", attributes},
+             {"sharing", sharing},   {"pools", pools},
+             {"sticky", sticky},     {"sticky seen", sticky_seen},
+             {"capture", capture},   {"uninitialised", uninitialised},
+             {"green", green},       {"wide capture", wide_capture}};
 
 static void run(const void *arg) {
     title = *(const char *const *)arg;

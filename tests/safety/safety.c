@@ -421,6 +421,24 @@ static void when_full(void) {
     wait_and_look();
 }
 
+/* Destroying the stream ends its capture: freed memory is recycled again, not asked for anew. */
+static void destroyed_capture(void) {
+    CUstream gone = stream_of(CU_STREAM_NON_BLOCKING), stream = stream_of(CU_STREAM_NON_BLOCKING);
+    MUST(cuStreamBeginCapture_v2(gone, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuStreamDestroy_v2(gone));
+    unsigned long long before = simcuda_calls("cuMemAlloc_v2");
+    for (unsigned i = 0; i < 64; i++) {
+        CUdeviceptr a = block();
+        MUST(cuMemsetD8Async(a, OURS, block_bytes, stream));
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemFree_v2(a));
+    }
+    if (getenv("LD_PRELOAD") && simcuda_calls("cuMemAlloc_v2") - before > 8) {
+        fprintf(stderr, "nothing was recycled\n");
+        atomic_fetch_add(&mismatches, 1);
+    }
+}
+
 static unsigned long long waits(void) {
     return simcuda_calls("cuCtxSynchronize") + simcuda_calls("cuEventSynchronize") +
            simcuda_calls("cuStreamSynchronize");
@@ -528,6 +546,7 @@ static const struct {
              CASE(graph),
              CASE(during_capture),
              CASE(freed_after_capture),
+             CASE(destroyed_capture),
              CASE(after_host_function),
              CASE(racing_synchronisation),
              CASE(many_fences),
