@@ -567,3 +567,7 @@ void sim_ctx_gone_pool(CUcontext ctx) {
             sim_pool_bury(pool);
     }
 }
+
+SIM_LIVE_COUNT(pools) {
+    return sim_pools.live;
+}

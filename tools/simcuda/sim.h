@@ -91,6 +91,12 @@ bool sim_slab_has(const sim_slab_t *slab, const void *handle);
 void *sim_slab_next(const sim_slab_t *slab, size_t *at);
 uint64_t sim_next_id(void);
 
+/* Bodies of live.def: what simcuda_live counts. */
+#define SIM_LIVE(kind, doc) uint64_t sim_live_##kind(void);
+#include "live.def"
+#undef SIM_LIVE
+#define SIM_LIVE_COUNT(kind) uint64_t sim_live_##kind(void)
+
 /* ---- ordered trees keyed by a 64-bit number, intrusive (tree.c) ---- */
 
 typedef struct sim_node {
