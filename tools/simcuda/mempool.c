@@ -165,6 +165,8 @@ static bool chunk_idle(sim_chunk_t *chunk) {
 static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     sim_chunk_t *chunk = *link;
     *link = chunk->next;
+    if (sim_referee_on)
+        sim_referee_range_gone(chunk->base, chunk->size);
     sim_mirror_discard(chunk->base, chunk->size);
     sim_range_give(chunk->base, chunk->size);
     sim_device_uncharge(pool->device, chunk->size);

@@ -431,7 +431,7 @@ static void release_range(const sim_owner_t *record) {
     }
 }
 
-static void drop_range(uint64_t base, uint64_t size) {
+void sim_referee_range_gone(uint64_t base, uint64_t size) {
     cut(base);
     cut(base + size);
     for (segment_t *segment = segment_first(base), *next;
@@ -447,7 +447,7 @@ void sim_referee_record_new(const sim_alloc_t *record) {
         return;
     owner->by_time = record->kind == SIM_MEM_POOL;
     if (!owner->by_time) /* what the driver had there before is its own affair */
-        drop_range(owner->base, owner->size);
+        sim_referee_range_gone(owner->base, owner->size);
 }
 
 static void remember_release(sim_owner_t *record) {

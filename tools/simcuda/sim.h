@@ -123,6 +123,10 @@ sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
 #define SIM_LARGE_ALIGN (2ull << 20)
 #define SIM_LARGE_SIZE  (1ull << 20) /* from here on addresses are 2 MiB-aligned */
 
+/* Address space of the process.  With clock:virtual at the same address in every run, as far as
+ * that is free: device addresses and handles are then part of what repeats.  MAP_FAILED. */
+void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none);
+
 extern int64_t sim_mirror_delta;
 extern int sim_mirror_fd;               /* memory file; offset of A is A - sim_space_base() */
 uint64_t sim_space_base(void);          /* 0 before cuInit */
