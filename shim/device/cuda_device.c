@@ -3,6 +3,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "plant.h"
 
 static ac_status_t status_of(CUresult result) {
     switch (result) {
@@ -94,7 +95,7 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
         return AC_UNSUPPORTED;
     if (unseen && mode == AC_RECORD_STREAMS)
         return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
-    if (ac_cuda_is_capturing())
+    if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
     ac_cuda_fence_t *fence = fence_new();
     if (!fence)
@@ -109,12 +110,18 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     if (event) {
         pthread_rwlock_rdlock(&ac_cuda_gate);
         busy = ac_cuda_is_capturing();
+        if (AC_PLANTED(record_during_capture))
+            busy = false;
         if (!busy)
             result = mode == AC_RECORD_CTX
                          ? ac_driver.cuCtxRecordEvent(context->handle, event)
                          : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
+        if (AC_PLANTED(legacy_stream_only) && !busy)
+            result = ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
         pthread_rwlock_unlock(&ac_cuda_gate);
     }
+    if (AC_PLANTED(event_reused_early) && event)
+        ac_cuda_event_return(context, event);
     if (result != CUDA_SUCCESS)
         ac_cuda_event_return(context, event);
     ac_cuda_leave(&scope);

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "plant.h"
 
 /* --- life of streams --- */
 
@@ -77,6 +78,8 @@ static ac_sync_t sync_begin(ac_context_t *context) {
 }
 
 static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
+    if (AC_PLANTED(free_during_synchronisation))
+        sync.clock = ac_fence_now();
     if (sync.context && result == CUDA_SUCCESS) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
         ac_fence_synced(sync.context->line, sync.clock);
