@@ -69,6 +69,19 @@ static uint64_t self(void) {
     return ac_cuda_thread ? ac_cuda_thread() : 0;
 }
 
+enum { KEY_PER_THREAD = 2, KEY_SHIFT = 2 }; /* handles are multiples of 4 */
+
+uint64_t ac_cuda_stream_key(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? self() << KEY_SHIFT | KEY_PER_THREAD
+                                          : (uint64_t)(uintptr_t)stream;
+}
+
+CUstream ac_cuda_stream_of_key(uint64_t key) {
+    if ((key & (((uint64_t)1 << KEY_SHIFT) - 1)) != KEY_PER_THREAD)
+        return (CUstream)(uintptr_t)key;
+    return key >> KEY_SHIFT == self() ? CU_STREAM_PER_THREAD : NULL;
+}
+
 /* The entry of a stream, under the lock; NULL: none. */
 static ac_cuda_stream_t *entry_of(ac_cuda_context_t *context, CUstream handle, uint64_t thread) {
     for (unsigned i = 0; i < context->stream_count; i++)

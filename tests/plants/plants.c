@@ -77,6 +77,15 @@ void plants_new(plants_t *t, CUstream stream) {
     MUST(launch(t->new_owner, stream, t->memory, NEW_VALUE));
 }
 
+void plants_new_programmatic(plants_t *t, CUstream stream) {
+    unsigned value = NEW_VALUE;
+    void *params[] = {&t->memory, &value};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
+}
+
 CUresult plants_elsewhere(plants_t *t, CUstream stream) {
     return launch(t->new_owner, stream, t->beside, OLD_VALUE);
 }

@@ -37,8 +37,9 @@ void plants_second_device(plants_t *t);
 /* `memory` (and `beside`) of the current context. */
 void plants_take(plants_t *t, size_t bytes);
 
-void plants_old(plants_t *t, CUstream stream);           /* 1 ms, writes to `memory` */
-void plants_new(plants_t *t, CUstream stream);           /* 1 us, writes to `memory` */
+void plants_old(plants_t *t, CUstream stream); /* 1 ms, writes to `memory` */
+void plants_new(plants_t *t, CUstream stream); /* 1 us, writes to `memory` */
+void plants_new_programmatic(plants_t *t, CUstream stream);
 CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `beside` */
 
 /* Frees `memory`. */

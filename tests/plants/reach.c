@@ -34,20 +34,31 @@ void plants_destroyed_stream_running(plants_t *t) {
     plants_new(t, t->stream[1]);
 }
 
-/* The handle first names a stream of one device, then one of the other. */
-void plants_stream_handle_reused(plants_t *t) {
-    CUstream gone, again;
-    plants_take(t, MIB);
-    MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
-    plants_elsewhere(t, gone);
-    MUST(cuStreamSynchronize(gone));
-    plants_second_device(t);
-    plants_take(t, MIB);
+/* A handle that came back; `gone` was the only stream, and its order protects what was freed. */
+static CUstream again_for(CUstream gone) {
+    CUstream again;
     MUST(cuStreamDestroy_v2(gone));
     MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     if (again != gone)
         plants_failed("the handle did not come back");
-    plants_old(t, again);
+    return again;
+}
+
+/* The handle first names two streams of one device, then one of the other. */
+void plants_stream_handle_reused(plants_t *t) {
+    CUstream gone;
+    plants_take(t, MIB);
+    MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    plants_old(t, gone);
+    plants_hand_over(t);
+    gone = again_for(gone);
+    plants_new(t, gone);
+    MUST(cuCtxSynchronize());
+
+    plants_second_device(t);
+    plants_take(t, MIB);
+    gone = again_for(gone);
+    plants_old(t, gone);
     plants_hand_over(t);
     plants_new(t, t->stream[1]);
 }
