@@ -4,6 +4,8 @@
 #include "allocator/fence.h"
 #include "plant.h"
 
+enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* submissions */
+
 _Atomic bool ac_single_wanted = true;
 
 static _Atomic unsigned closed; /* captures that are about to begin */
@@ -39,7 +41,8 @@ static bool is_idle(const ac_fence_line_t *line, unsigned self) {
 bool ac_single_protects(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     uint64_t word = atomic_load_explicit(&single->word, memory_order_relaxed);
-    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line))
+    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line) ||
+        ac_fence_now() < atomic_load_explicit(&single->since, memory_order_relaxed))
         return false;
     /* Set before the second look: whoever leaves the home after it finds the mark. */
     atomic_store(&single->leaned, true);
@@ -53,8 +56,10 @@ bool ac_single_protects(ac_fence_line_t *line) {
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
     bool may = stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line) && is_idle(line, 1);
-    if (may)
+    if (may) {
+        atomic_store(&single->since, ac_fence_now() + single->patience);
         atomic_store(&single->leaned, false); /* before any free can see the new word */
+    }
     set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
 }
 
@@ -94,6 +99,7 @@ static void record_turn(ac_fence_line_t *line) {
     if (atomic_load(&single->word) == word) {
         single->fence = fence;
         single->turn++;
+        single->waited = false;
         single->clock = clock;
         set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY,
                  fence ? ac_single_home(word) : 0);
@@ -164,6 +170,13 @@ static void wait_turn(ac_fence_line_t *line) {
     end_turn(line, turn);
 }
 
+/* A stream has to wait for the turn: it might have run beside the home.  Under the lock. */
+static void lose_patience(ac_single_t *single) {
+    if (!single->waited && single->patience < MOST_PATIENCE)
+        single->patience = single->patience ? single->patience * 4 : LEAST_PATIENCE;
+    single->waited = true;
+}
+
 static unsigned slot_of(uint64_t stream) {
     return (unsigned)(stream * 0x9e3779b97f4a7c15u >> 60) % AC_SINGLE_JOINS;
 }
@@ -182,6 +195,7 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
         pthread_mutex_unlock(&line->single.lock);
         return;
     }
+    lose_patience(&line->single);
     void *fence = use_fence(&line->single);
     ac_status_t status = line->ops->turn_wait(line->context, fence, stream);
     done_with(line);

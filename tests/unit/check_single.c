@@ -137,6 +137,11 @@ static void begin(void) {
     ck_assert(ac_fence_line_open(&line, &ops, NULL));
 }
 
+/* The context had no turn yet. */
+static void forget_turns(void) {
+    line.single.patience = 0;
+}
+
 static void end(void) {
     ck_assert_int_eq(ac_fence_check(&line), 0);
     ac_fence_line_close(&line);
@@ -223,6 +228,7 @@ START_TEST(after_several_streams_a_synchronisation_leads_back) {
     submit(1);
     submit(2);
     full_sync();
+    forget_turns();
     submit(2);
     ck_assert(lean());
     unsigned waits = d.waits;
@@ -278,6 +284,7 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
     ck_assert_uint_eq(d.waits, 1);
     d.captures[0] = false;
     full_sync();
+    forget_turns();
     submit(1);
     ck_assert(lean());
 }
@@ -300,6 +307,7 @@ START_TEST(settling_makes_the_host_wait) {
     submit(1);
     ck_assert_uint_eq(d.waits, 0);
     full_sync();
+    forget_turns();
     submit(1);
     ck_assert(lean());
     ac_single_settle(&line, true);
@@ -326,11 +334,27 @@ START_TEST(without_fences_or_waits_it_synchronises) {
     submit(1);
     ck_assert_uint_eq(d.syncs, 1);
     full_sync();
+    forget_turns();
     submit(1);
     ck_assert(lean());
     d.no_turns = false, d.no_waits = true;
     submit(0);
     ck_assert_uint_eq(d.host_waits, 1);
+}
+END_TEST
+
+START_TEST(a_turn_costs_patience) {
+    for (int round = 0, alone = 0; round < 3; round++) {
+        full_sync();
+        int seen = 0;
+        for (submit(0); !lean(); submit(0))
+            seen++;
+        ck_assert_int_ge(seen, alone);
+        ck_assert_int_le(seen, 4096);
+        alone = seen * 2 + 1;
+        submit(1);
+        ck_assert_uint_eq(d.turns, (unsigned)round + 1);
+    }
 }
 END_TEST
 
@@ -376,6 +400,7 @@ START_TEST(random_programs) {
                 ac_single_settle(&line, false);
             break;
         case 6:
+            forget_turns();
             if (rand() % 4 == 0) {
                 ac_fence_capture_begin();
                 ck_assert(!lean());
@@ -418,6 +443,7 @@ int main(void) {
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
+    tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_loop_test(tests, random_programs, 1, 9);
