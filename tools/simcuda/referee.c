@@ -36,7 +36,7 @@ enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are
 bool sim_referee_on;
 static FILE *out;
 static bool aborts;
-static atomic_ullong reports;
+static atomic_ullong reports, found[SIM_FINDINGS];
 
 static uint64_t *tails; /* by chain: its newest position */
 static unsigned chains, chain_room;
@@ -354,13 +354,30 @@ void sim_referee_ctx_gone(CUcontext ctx) {
 
 /* ---- reports ---- */
 
+static const struct {
+    const char *name, *text;
+} findings[SIM_FINDINGS] = {
+#define SIM_FINDING(name, text) {#name, text},
+#include "findings.def"
+#undef SIM_FINDING
+};
+
 EXPORT unsigned long long simcuda_referee_reports(void) {
     return atomic_load(&reports);
 }
 
-static bool said_already(const sim_party_t *first, const sim_party_t *second) {
+EXPORT unsigned long long simcuda_referee_found(const char *finding) {
+    for (unsigned i = 0; finding && i < SIM_FINDINGS; i++)
+        if (!strcmp(findings[i].name, finding))
+            return atomic_load(&found[i]);
+    return ~0ull;
+}
+
+/* Two items that meet do so in many places: once is enough. */
+static bool said_already(sim_finding_t what, const sim_party_t *first,
+                         const sim_party_t *second) {
     static struct {
-        const char *what;
+        sim_finding_t what;
         uint64_t a, b;
     } said[PAIRS];
     static unsigned next;
@@ -368,9 +385,9 @@ static bool said_already(const sim_party_t *first, const sim_party_t *second) {
     if (!a && !b)
         return false;
     for (unsigned i = 0; i < PAIRS; i++)
-        if (said[i].what && said[i].a == a && said[i].b == b)
+        if (said[i].what == what && said[i].a == a && said[i].b == b)
             return true;
-    said[next % PAIRS].what = first->text;
+    said[next % PAIRS].what = what;
     said[next % PAIRS].a = a;
     said[next++ % PAIRS].b = b;
     return false;
@@ -394,12 +411,14 @@ static void describe(const sim_party_t *party) {
                 party->length, owner);
 }
 
-void sim_referee_report(const char *what, uint64_t address, uint64_t length,
+void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
                         const sim_party_t *first, const sim_party_t *second) {
-    if (said_already(first, second))
+    if (said_already(what, first, second))
         return;
+    atomic_fetch_add(&found[what], 1);
     if (atomic_fetch_add(&reports, 1) < TEXTS) {
-        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", what, address, length);
+        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", findings[what].text,
+                address, length);
         describe(first);
         describe(second);
         fflush(out);

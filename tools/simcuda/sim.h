@@ -189,10 +189,18 @@ void sim_alloc_delete(sim_alloc_t *record);
 sim_alloc_t *sim_alloc_at(uint64_t base);        /* record that starts here */
 sim_alloc_t *sim_alloc_around(uint64_t address); /* record that contains it */
 sim_alloc_t *sim_alloc_next(sim_alloc_t *after); /* in address order; NULL: first */
+sim_alloc_t *sim_alloc_from(uint64_t base);      /* first record that starts there or later */
 /* Plain device memory: range, charge and record in one; used by cuMemAlloc, arrays, module
  * variables.  The charge is the size rounded up to 512. */
 CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim_alloc_t **out);
 void sim_device_free(sim_alloc_t *record);
+
+/* Mappings of physical memory (vmm.c): how many there are; where the memory behind one is, in
+ * numbers that are no addresses and never come back; the mapping that shows the same memory and
+ * comes after `before`, NULL: first, and at the end. */
+extern size_t sim_vmm_mapped;
+uint64_t sim_vmm_place(const sim_alloc_t *record);
+sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
