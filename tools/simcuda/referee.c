@@ -321,23 +321,19 @@ void sim_referee_leave(void) {
 
 /* ---- streams that are gone ---- */
 
-/* ctx->gone[0]: those the legacy stream waited for; [1]: all. */
-void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking) {
+void sim_referee_stream_gone(sim_op_t **gone, sim_work_t *last) {
     sim_op_t *op = last ? settle(last) : NULL;
-    for (unsigned i = blocking ? 0 : 1; op && i < 2; i++) {
-        if (!ctx->gone[i])
-            ctx->gone[i] = op_new();
-        if (!ctx->gone[i])
-            return;
-        vector_join(&ctx->gone[i]->pre, op->pre);
-        vector_join(&ctx->gone[i]->pre, op->extra);
-        vector_raise(&ctx->gone[i]->pre, op->chain, op->pos);
-        ctx->gone[i]->undecided |= op->undecided;
-    }
+    if (op && !*gone)
+        *gone = op_new();
+    if (!op || !*gone)
+        return;
+    vector_join(&(*gone)->pre, op->pre);
+    vector_join(&(*gone)->pre, op->extra);
+    vector_raise(&(*gone)->pre, op->chain, op->pos);
+    (*gone)->undecided |= op->undecided;
 }
 
-void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking) {
-    const sim_op_t *gone = ctx->gone[only_blocking ? 0 : 1];
+void sim_referee_after_gone(const sim_op_t *gone, sim_work_t *work) {
     sim_op_t *op = gone ? sim_op_of(work) : NULL;
     if (op && !op->settled) {
         vector_join(&op->pre, gone->pre);
@@ -345,11 +341,9 @@ void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking)
     }
 }
 
-void sim_referee_ctx_gone(CUcontext ctx) {
-    for (unsigned i = 0; i < 2; i++) {
-        sim_op_unref(ctx->gone[i]);
-        ctx->gone[i] = NULL;
-    }
+void sim_referee_gone_free(sim_op_t **gone) {
+    sim_op_unref(*gone);
+    *gone = NULL;
 }
 
 /* ---- reports ---- */

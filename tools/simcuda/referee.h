@@ -32,10 +32,10 @@ void sim_referee_reached(sim_work_t *work);
 /* An effect happens between the two calls, lock held: a release, a value written. */
 void sim_referee_enter(sim_work_t *work);
 void sim_referee_leave(void);
-/* A stream goes; its work stays in the order of the context. */
-void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking);
-void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking);
-void sim_referee_ctx_gone(CUcontext ctx);
+/* A stream goes; its work stays in the order of its context, as part of *gone. */
+void sim_referee_stream_gone(struct sim_op **gone, sim_work_t *last);
+void sim_referee_after_gone(const struct sim_op *gone, sim_work_t *work); /* NULL: nothing */
+void sim_referee_gone_free(struct sim_op **gone);
 
 /* ---- memory (referee_memory.c) ---- */
 
