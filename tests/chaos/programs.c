@@ -39,12 +39,14 @@ static void one_stream(void) {
     }
 }
 
-/* Blocks that wander over four streams, freed while their work is pending. */
+/* Blocks that wander over four streams, freed while their work is pending.  They are so large
+ * that a request beyond the first ones has to take one of those. */
 static void four_streams(void) {
+    enum { LARGE = 6 << 20 };
     world_streams(4, CU_STREAM_NON_BLOCKING);
     for (int turn = 0; turn < 3; turn++) {
         for (int i = 0; i < 4; i++) {
-            block_get(i, 200 * KIB);
+            block_get(i, LARGE);
             block_use(i, world.stream[i]);
         }
         stream_order(world.stream[turn], world.stream[3]);
@@ -53,17 +55,19 @@ static void four_streams(void) {
             CALL(cuStreamQuery, world.stream[1]);
         if (world.event[0])
             CALL(cuEventQuery, world.event[0]);
-        block_give(turn);
-        block_give((turn + 1) % 4);
-        block_get((turn + 1) % 4, 200 * KIB);
-        block_use((turn + 1) % 4, CU_STREAM_LEGACY);
+        for (int i = 0; i < 4; i++)
+            block_give((turn + i) % 4);
+        for (int i = 0; i < 4; i++) {
+            block_get(4 + i, LARGE);
+            block_use(4 + i, i < 3 ? world.stream[2 - i] : CU_STREAM_LEGACY);
+        }
         if (turn == 1 && world.event[0])
             CALL(cuEventSynchronize, world.event[0]);
-        for (int i = 0; i < 4; i++)
+        for (int i = 4; i < 8; i++)
             block_give(i);
     }
-    block_get(5, 600 * KIB);
-    block_use(5, world.stream[2]);
+    block_get(9, 600 * KIB);
+    block_use(9, world.stream[2]);
 }
 
 /* The stream-ordered API beside the plain one, each freeing what the other allocated. */
