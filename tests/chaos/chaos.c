@@ -129,8 +129,11 @@ static void count_calls(void) {
     result->launches = simcuda_calls("cuLaunchKernel");
 }
 
+static unsigned long long handles(void) {
+    return simcuda_live("events") + simcuda_live("streams");
+}
+
 static void one_round(void) {
-    unsigned long long streams;
     arm();
     if (round_number > 1 || world_start(fault.program->devices)) {
         fault.program->body();
@@ -143,7 +146,7 @@ static void one_round(void) {
     noticed = 1; /* from here to the next round nothing fails */
     if (fault.code != STICKY)
         world_check_empty();
-    result->handles = simcuda_live_handles(&streams) + streams;
+    result->handles = handles();
 }
 
 static void run(void) {
@@ -155,12 +158,15 @@ static void run(void) {
         wrong("%llu events and streams are left, %llu without a failure", result->handles,
               usual_handles);
     world_end();
-    unsigned long long bytes, streams, left = simcuda_live_allocations(&bytes);
-    unsigned long long events = simcuda_live_handles(&streams);
-    if (left || events || streams)
-        wrong(
-            "outlived their contexts: %llu allocations of %llu bytes, %llu events, %llu streams",
-            left, bytes, events, streams);
+    static const char *const kinds[] = {"contexts",    "streams",  "events",  "graphs",
+                                        "graph_execs", "captures", "modules", "arrays",
+                                        "physical",    "mappings"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (simcuda_live(kinds[i]))
+            wrong("%llu %s outlived their contexts", simcuda_live(kinds[i]), kinds[i]);
+    unsigned long long bytes, left = simcuda_live_allocations(&bytes);
+    if (left)
+        wrong("%llu allocations of %llu bytes outlived their contexts", left, bytes);
     if (simcuda_referee_reports())
         wrong("%llu reports of the referee", simcuda_referee_reports());
     result->whole = true;

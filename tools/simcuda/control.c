@@ -108,21 +108,6 @@ EXPORT unsigned long long simcuda_live_allocations(unsigned long long *bytes) {
     return count;
 }
 
-EXPORT unsigned long long simcuda_live_handles(unsigned long long *streams) {
-    unsigned long long events = 0, created = 0;
-    if (usable()) {
-        sim_lock();
-        events = sim_events.live;
-        CUstream stream;
-        for (size_t at = 0; (stream = sim_slab_next(&sim_streams, &at));)
-            created += !stream->is_legacy && !stream->is_per_thread;
-        sim_unlock();
-    }
-    if (streams)
-        *streams = created;
-    return events;
-}
-
 EXPORT unsigned long long simcuda_used_memory(int device) {
     unsigned long long used = 0;
     if (usable()) {
