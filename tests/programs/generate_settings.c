@@ -58,8 +58,8 @@ void gen_settings(gen_t *g) {
     program_t *program = g->program;
     program->threads = gen_chance(g, 40) ? 1 : 1 + gen_below(g, THREADS);
     program->devices = gen_chance(g, 60) ? 1 : 1 + gen_below(g, DEVICES);
-    program->loose = program->devices > 1 && gen_chance(g, 50);
     bool tight = draw_settings(g);
+    program->loose = program->devices > 1 && !tight && gen_chance(g, 60);
     for (unsigned i = 0; i < ACT_COUNT; i++) {
         g->weight[i] = least[i] + gen_below(g, most[i] + 1);
         if (!least[i] && gen_chance(g, 25))

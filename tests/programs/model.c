@@ -178,12 +178,12 @@ static block_t *block_begin(model_t *m, uint32_t at, int ctx, uint32_t bytes) {
 APPLY(ALLOC) {
     if (m->block[op->at[0]].live || !op->at[1] || model_unsafe(m, op->thread))
         return false;
-    block_begin(m, op->at[0], m->current[op->thread], op->at[1]);
+    block_begin(m, op->at[0], m->current[op->thread], op->at[1])->plain = capturing(m);
     return true;
 }
 
 static bool waited_for(const model_t *m, const block_t *b, point_t point) {
-    return m->loose || m->chain[point.chain].device == m->context[b->ctx].device ||
+    return (m->loose && !b->plain) || m->chain[point.chain].device == m->context[b->ctx].device ||
            past_has(&m->host, point);
 }
 

@@ -70,7 +70,7 @@ typedef struct {
 } event_t;
 
 typedef struct {
-    bool live, async;
+    bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
     int ctx, local; /* local: the capture that it lives in, else -1 */
     uint32_t serial, bytes;
     point_t alloc, write, read[READERS];
