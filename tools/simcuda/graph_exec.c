@@ -517,3 +517,7 @@ SIM_API(cuGraphExecUpdate)
         *why = info.result;
     return result;
 }
+
+SIM_LIVE_COUNT(graph_execs) {
+    return graph_execs.live;
+}

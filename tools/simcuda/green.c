@@ -213,3 +213,7 @@ SIM_API(cuDevResourceGenerateDesc)
     *out = (CUdevResourceDesc)(void *)&sim_greens;
     return CUDA_SUCCESS;
 }
+
+SIM_LIVE_COUNT(green_contexts) {
+    return sim_greens.live;
+}

@@ -43,6 +43,7 @@ static unsigned chains, chain_room;
 static sim_vector_t *host;
 static uint64_t host_version = 1;
 static sim_op_t *entered;
+static uint64_t live_ops;
 
 bool sim_referee_open(const char *how) {
     if (!how || !*how || !strcmp(how, "off"))
@@ -117,12 +118,20 @@ static void vector_join(sim_vector_t **slot, sim_vector_t *other) {
 
 /* ---- items ---- */
 
+static sim_op_t *op_new(void) {
+    sim_op_t *op = calloc(1, sizeof *op);
+    if (op) {
+        op->refs = 1;
+        live_ops++;
+    }
+    return op;
+}
+
 sim_op_t *sim_op_of(sim_work_t *work) {
     if (!work->op) {
-        work->op = calloc(1, sizeof *work->op);
+        work->op = op_new();
         if (!work->op)
             return NULL;
-        work->op->refs = 1;
         sim_work_type_t type = work->ops->type;
         work->op->joint = type == SIM_WORK_RECORD || type == SIM_WORK_WAIT ||
                           type == SIM_WORK_MARK || type == SIM_WORK_HOST;
@@ -142,6 +151,7 @@ void sim_op_unref(sim_op_t *op) {
     vector_unref(op->pre);
     vector_unref(op->extra);
     free(op);
+    live_ops--;
 }
 
 void sim_referee_forget(sim_work_t *work) {
@@ -316,10 +326,9 @@ void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking) {
     sim_op_t *op = last ? settle(last) : NULL;
     for (unsigned i = blocking ? 0 : 1; op && i < 2; i++) {
         if (!ctx->gone[i])
-            ctx->gone[i] = calloc(1, sizeof *ctx->gone[i]);
+            ctx->gone[i] = op_new();
         if (!ctx->gone[i])
             return;
-        ctx->gone[i]->refs = 1;
         vector_join(&ctx->gone[i]->pre, op->pre);
         vector_join(&ctx->gone[i]->pre, op->extra);
         vector_raise(&ctx->gone[i]->pre, op->chain, op->pos);
@@ -397,4 +406,12 @@ void sim_referee_report(const char *what, uint64_t address, uint64_t length,
     }
     if (aborts)
         abort();
+}
+
+SIM_LIVE_COUNT(referee_items) {
+    return live_ops;
+}
+
+SIM_LIVE_COUNT(referee_chains) {
+    return chains;
 }

@@ -54,6 +54,8 @@ void sim_referee_resolve(sim_work_t *work);
 
 void sim_referee_record_new(const sim_alloc_t *record);
 void sim_referee_record_gone(const sim_alloc_t *record);
+/* A pool gives addresses back: what was there is the driver's own affair. */
+void sim_referee_range_gone(uint64_t base, uint64_t size);
 /* The item touches memory that is not mapped, at the time it runs. */
 void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length);
 

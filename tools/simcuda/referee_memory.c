@@ -45,7 +45,7 @@ typedef struct {
 } segment_t;
 
 static sim_node_t *records, *programs, *segments;
-static uint64_t last_owner;
+static uint64_t last_owner, live_owners, live_segments;
 
 /* What the driver took back lately: who releases memory is asked for when work meets the gap. */
 enum { RELEASES = 1024 };
@@ -68,8 +68,10 @@ static uint64_t next_owner(sim_node_t *root, uint64_t address) {
 }
 
 static void owner_unref(sim_owner_t *owner) {
-    if (owner && !--owner->refs)
+    if (owner && !--owner->refs) {
         free(owner);
+        live_owners--;
+    }
 }
 
 static sim_owner_t *owner_new(sim_node_t **root, uint64_t base, uint64_t size) {
@@ -78,6 +80,7 @@ static sim_owner_t *owner_new(sim_node_t **root, uint64_t base, uint64_t size) {
         sim_referee_on = false;
         return NULL;
     }
+    live_owners++;
     owner->refs = 1;
     owner->node.key = owner->base = base;
     owner->size = size;
@@ -217,6 +220,7 @@ static segment_t *segment_new(uint64_t first, uint64_t end) {
         sim_referee_on = false;
         return NULL;
     }
+    live_segments++;
     segment->node.key = first;
     segment->end = end;
     sim_tree_insert(&segments, &segment->node);
@@ -235,6 +239,7 @@ static void segment_free(segment_t *segment) {
     sim_tree_remove(&segments, &segment->node);
     free(segment->entries);
     free(segment);
+    live_segments--;
 }
 
 static bool entry_add(segment_t *segment, const entry_t *entry) {
@@ -426,7 +431,7 @@ static void release_range(const sim_owner_t *record) {
     }
 }
 
-static void drop_range(uint64_t base, uint64_t size) {
+void sim_referee_range_gone(uint64_t base, uint64_t size) {
     cut(base);
     cut(base + size);
     for (segment_t *segment = segment_first(base), *next;
@@ -442,7 +447,7 @@ void sim_referee_record_new(const sim_alloc_t *record) {
         return;
     owner->by_time = record->kind == SIM_MEM_POOL;
     if (!owner->by_time) /* what the driver had there before is its own affair */
-        drop_range(owner->base, owner->size);
+        sim_referee_range_gone(owner->base, owner->size);
 }
 
 static void remember_release(sim_owner_t *record) {
@@ -570,4 +575,12 @@ EXPORT size_t simcuda_owner_end(CUdeviceptr address) {
     }
     sim_unlock();
     return bytes;
+}
+
+SIM_LIVE_COUNT(referee_owners) {
+    return live_owners;
+}
+
+SIM_LIVE_COUNT(referee_ranges) {
+    return live_segments;
 }

@@ -91,6 +91,12 @@ bool sim_slab_has(const sim_slab_t *slab, const void *handle);
 void *sim_slab_next(const sim_slab_t *slab, size_t *at);
 uint64_t sim_next_id(void);
 
+/* Bodies of live.def: what simcuda_live counts. */
+#define SIM_LIVE(kind, doc) uint64_t sim_live_##kind(void);
+#include "live.def"
+#undef SIM_LIVE
+#define SIM_LIVE_COUNT(kind) uint64_t sim_live_##kind(void)
+
 /* ---- ordered trees keyed by a 64-bit number, intrusive (tree.c) ---- */
 
 typedef struct sim_node {
@@ -116,6 +122,10 @@ sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
 #define SIM_SMALL_ALIGN 512ull
 #define SIM_LARGE_ALIGN (2ull << 20)
 #define SIM_LARGE_SIZE  (1ull << 20) /* from here on addresses are 2 MiB-aligned */
+
+/* Address space of the process.  With clock:virtual at the same address in every run, as far as
+ * that is free: device addresses and handles are then part of what repeats.  MAP_FAILED. */
+void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none);
 
 extern int64_t sim_mirror_delta;
 extern int sim_mirror_fd;               /* memory file; offset of A is A - sim_space_base() */

@@ -82,6 +82,10 @@ void simcuda_sticky(unsigned long long nth);
 
 /* Live allocations of all devices and kinds (host memory excluded), and their bytes. */
 unsigned long long simcuda_live_allocations(unsigned long long *bytes);
+/* Live objects of a kind of live.def ("events", "mappings"); ULLONG_MAX for an unknown kind. */
+unsigned long long simcuda_live(const char *kind);
+/* Name of kind number `at`, NULL after the last one. */
+const char *simcuda_live_kind(size_t at);
 /* Bytes of the device in use, as cuMemGetInfo would compute it; 0 for a bad ordinal. */
 unsigned long long simcuda_used_memory(int device);
 /* Work submitted and not yet complete, over all contexts. */

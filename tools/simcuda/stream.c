@@ -362,3 +362,11 @@ SIM_API(cuStreamSynchronize)(CUstream handle) {
 SIM_API(cuStreamSynchronize_ptsz)(CUstream handle) {
     return synchronize(handle, true);
 }
+
+SIM_LIVE_COUNT(streams) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (CUstream stream; (stream = sim_slab_next(&sim_streams, &at));)
+        count += !stream->is_legacy && !stream->is_per_thread;
+    return count;
+}

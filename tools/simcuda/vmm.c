@@ -572,3 +572,33 @@ SIM_API(cuMemGetHandleForAddressRange)
     *(int *)out = fd;
     return CUDA_SUCCESS;
 }
+
+/* ---- what is left ---- */
+
+static uint64_t count_nodes(const sim_node_t *node) {
+    return node ? 1 + count_nodes(node->child[0]) + count_nodes(node->child[1]) : 0;
+}
+
+SIM_LIVE_COUNT(reservations) {
+    return count_nodes(reservations);
+}
+
+SIM_LIVE_COUNT(handles) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (sim_physical_t *physical; (physical = sim_slab_next(&physicals, &at));)
+        count += physical->refs > 0;
+    return count;
+}
+
+SIM_LIVE_COUNT(physical) {
+    return physicals.live;
+}
+
+SIM_LIVE_COUNT(mappings) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (sim_physical_t *physical; (physical = sim_slab_next(&physicals, &at));)
+        count += physical->maps;
+    return count;
+}

@@ -16,7 +16,7 @@ static sim_work_t **heap;
 static size_t heap_count, heap_room;
 static sim_work_t *gated;                  /* due, but not ready() yet; list by next */
 static sim_work_t *host_first, *host_last; /* host functions to run; list by next */
-static uint64_t last_seq;
+static uint64_t last_seq, live;
 static uint64_t launches, faulty_launch;
 
 const sim_work_ops_t sim_mark_ops = {.name = "mark", .type = SIM_WORK_MARK};
@@ -70,6 +70,7 @@ sim_work_t *sim_work_new(const sim_work_ops_t *ops, CUcontext ctx, size_t payloa
     sim_work_t *work = calloc(1, sizeof *work + payload_bytes);
     if (!work)
         return NULL;
+    live++;
     work->ops = ops;
     work->refs = 1;
     work->ctx = ctx;
@@ -96,6 +97,7 @@ void sim_work_unref(sim_work_t *work) {
     free(work->dependents);
     free(work->accesses);
     free(work);
+    live--;
 }
 
 bool sim_work_touches(sim_work_t *work, uint64_t address, uint64_t length, bool write) {
@@ -120,6 +122,7 @@ sim_work_t *sim_work_clone(const sim_work_t *work) {
     memcpy(copy->payload, work->payload, work->payload_bytes);
     if (work->ops->clone && !work->ops->clone(copy->payload, work->payload)) {
         free(copy);
+        live--;
         return NULL;
     }
     for (size_t i = 0; i < work->access_count; i++) {
@@ -407,4 +410,8 @@ uint64_t sim_next_due(void) {
 
 bool sim_has_gated(void) {
     return gated;
+}
+
+SIM_LIVE_COUNT(work) {
+    return live;
 }
