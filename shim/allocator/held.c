@@ -95,7 +95,7 @@ static void let_go(ac_block_t *block) {
         queue->head = block;
     queue->tail = block;
     queue->bytes += block->size;
-    ac_fence_want(&arena->line, all);
+    ac_fence_want(&arena->line, all, AC_FENCE_EPOCH); /* closed by the next submission */
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {

@@ -51,6 +51,18 @@ typedef struct {
     /* Forget a fence that was recorded; done or not. */
     void (*fence_release)(void *context, void *fence);
 
+    /* Streams are named by keys of at most 48 bits (ac_cuda_stream_key); 0 is none.  Begin a
+     * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
+     * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
+    ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
+
+    /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
+     * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
+    ac_status_t (*turn_wait)(void *context, void *fence, uint64_t stream);
+
+    /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
+    bool (*capturing)(void *context);
+
     /* Wait for all work of the context. AC_OK, AC_BUSY (capture) or AC_FAILED. */
     ac_status_t (*synchronize)(void *context);
 

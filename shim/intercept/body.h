@@ -48,6 +48,9 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
 /* The call names device memory itself: does it belong to the submitting context? */
 void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
 
+/* Does a launch with this configuration keep to the order of its stream? */
+void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config);
+
 /* The submitting call returned `result`. */
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result);
 

@@ -3,6 +3,7 @@
 
 #include "device/driver.h"
 #include "intercept/captures.h"
+#include "plant.h"
 
 /* --- life of streams --- */
 
@@ -24,6 +25,8 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     if (!thread || (uintptr_t)stream <= 2)
         return real(stream);
     ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (context && !AC_PLANTED(stream_handle_reused))
+        ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
     if (context)
         ac_cuda_stream_retire(&context->cuda, stream,
                               atomic_load(&context->line->inside) ||
@@ -64,6 +67,8 @@ static ac_sync_t sync_begin(ac_context_t *context) {
 }
 
 static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
+    if (AC_PLANTED(free_during_synchronisation))
+        sync.clock = ac_fence_now();
     if (sync.context && result == CUDA_SUCCESS) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
         ac_fence_synced(sync.context->line, sync.clock);
@@ -131,9 +136,11 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, a, per_thread);                                \
         capture.graph = into;                                                                    \
+        ac_fence_capture_begin();                                                                \
         ac_capture_begin();                                                                      \
         CUresult result = real args;                                                             \
         ac_capture_began(&capture, result == CUDA_SUCCESS);                                      \
+        ac_fence_capture_began();                                                                \
         return result;                                                                           \
     }
 BEGIN_CAPTURE(cuStreamBeginCapture, false, NULL, (CUstream a), (a))

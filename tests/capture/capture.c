@@ -135,13 +135,15 @@ static bool others_get(CUdeviceptr memory, CUgraphExec exec) {
 /* Frees are fenced, or waited for, before memory runs out: the library does not take a capture
  * for one that goes on. */
 static void expect_no_capture(void) {
-    CUdeviceptr buffer = alloc();
+    CUdeviceptr buffer = alloc(), other = alloc();
+    launch(beside, other, 1);
     launch(stream, buffer, 1);
     give(buffer);
-    launch(beside, alloc(), 1); /* the next submission closes the fence */
+    launch(beside, other, 1);
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamSynchronize(beside));
     EXPECT(given_out(buffer, MOST));
+    give(other);
 }
 
 /* Nobody holds the memory any more. */
