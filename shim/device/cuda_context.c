@@ -1,6 +1,7 @@
 /* The life of a context record, calls of ours inside it, and captures (cuda_device.h). */
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
@@ -11,6 +12,12 @@ _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic int captures; /* in the whole process */
+
+/* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
+enum { GRACE_S = 1 };
+static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
+static int syncing, beginning; /* threads */
 
 void ac_cuda_count_one(ac_cuda_event_t event) {
     if (ac_cuda_count)
@@ -107,13 +114,39 @@ bool ac_cuda_is_capturing(void) {
     return atomic_load(&captures) > 0;
 }
 
+bool ac_cuda_sync_begin(void) {
+    pthread_mutex_lock(&sync_lock);
+    bool may = beginning == 0 && !ac_cuda_is_capturing();
+    syncing += may;
+    pthread_mutex_unlock(&sync_lock);
+    return may;
+}
+
+void ac_cuda_sync_end(void) {
+    pthread_mutex_lock(&sync_lock);
+    if (--syncing == 0)
+        pthread_cond_broadcast(&sync_over);
+    pthread_mutex_unlock(&sync_lock);
+}
+
 void ac_cuda_capture_begin(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += GRACE_S;
+    pthread_mutex_lock(&sync_lock);
+    beginning++;
+    while (syncing && pthread_cond_timedwait(&sync_over, &sync_lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&sync_lock);
     pthread_rwlock_wrlock(&ac_cuda_gate);
 }
 
 void ac_cuda_capture_began(bool began) {
     atomic_fetch_add(&captures, began);
     pthread_rwlock_unlock(&ac_cuda_gate);
+    pthread_mutex_lock(&sync_lock);
+    beginning--;
+    pthread_mutex_unlock(&sync_lock);
 }
 
 void ac_cuda_capture_ended(void) {

@@ -261,10 +261,12 @@ static ac_status_t synchronize(void *arg) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    if (ac_cuda_is_capturing())
+    if (!ac_cuda_sync_begin())
         return AC_BUSY;
-    if (!ac_cuda_enter(context, &scope))
+    if (!ac_cuda_enter(context, &scope)) {
+        ac_cuda_sync_end();
         return AC_FAILED;
+    }
     ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
     uint64_t lost = ac_cuda_lost(context);
     CUresult result = ac_driver.cuCtxSynchronize();
@@ -273,6 +275,7 @@ static ac_status_t synchronize(void *arg) {
     if (result == CUDA_SUCCESS)
         ac_cuda_synced(context, lost);
     ac_cuda_leave(&scope);
+    ac_cuda_sync_end();
     return status_of(result);
 }
 

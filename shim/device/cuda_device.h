@@ -109,6 +109,13 @@ void ac_cuda_capture_begin(void);
 void ac_cuda_capture_began(bool began);
 void ac_cuda_capture_ended(void);
 
+/* Around a synchronisation of ours that a capture forbids whatever the thread's mode.  False: a
+ * stream captures, or is about to.  A capture that begins meanwhile waits for it, but not for
+ * ever: the device may be waiting for that very thread, and a second later the driver has long
+ * looked for captures.  No lock is held in between. */
+bool ac_cuda_sync_begin(void);
+void ac_cuda_sync_end(void);
+
 /* Whether any stream of the process captures.  Not only of this context: a stream of another one
  * joins a capture by waiting for its event, which no call of ours sees. */
 bool ac_cuda_is_capturing(void);
