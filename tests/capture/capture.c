@@ -375,6 +375,27 @@ static void spoilt(void) {
     expect_no_capture();
 }
 
+/* What was made of the graph inside a node cannot be told: from then on nothing that a capture
+ * held comes back, but what no graph came of. */
+static void inner_graph_seen(void) {
+    CUdeviceptr memory;
+    CUgraph graph = freed_inside(&memory), parent, inner, copy;
+    CUgraphNode node;
+    MUST(cuGraphCreate(&parent, 0));
+    MUST(cuGraphAddChildGraphNode(&node, parent, NULL, 0, graph));
+    MUST(cuGraphChildGraphNodeGetGraph(node, &inner));
+    MUST(cuGraphClone(&copy, inner));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuGraphDestroy(parent));
+    CUgraphExec exec = instantiate(copy);
+    EXPECT(!others_get(memory, exec));
+    MUST(cuGraphExecDestroy(exec));
+    graph_gone(memory);
+    MUST(cuGraphDestroy(copy));
+    EXPECT(!comes_back(memory));
+    spoilt();
+}
+
 static void stream_destroyed(void) {
     CUdeviceptr memory = alloc();
     CUstream other;
@@ -656,6 +677,7 @@ static const struct {
     {"context_destroyed", context_destroyed},
     {"joined_by_another_context", joined_by_another_context},
     {"inside", inside},
+    {"inner_graph_seen", inner_graph_seen}, /* the last: it changes what the others rely on */
 };
 
 int main(int argc, char **argv) {
