@@ -47,6 +47,7 @@ typedef struct ac_cuda_context {
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
     CUdevice device;
     _Atomic int mode;           /* ac_record_mode_t */
+    _Atomic bool green;         /* has green contexts: synchronising one of them is not all */
     _Atomic bool dead;          /* destroyed or reset */
     _Atomic bool dying;         /* the driver is about to: no call of ours enters any more */
     _Atomic int users;          /* calls of ours that are inside */
