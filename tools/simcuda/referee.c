@@ -249,8 +249,32 @@ static sim_op_t *settle(sim_work_t *work) {
 }
 
 static bool overlaps(const sim_work_t *work, const sim_work_t *before) {
-    return work->programmatic && work->ops->type == SIM_WORK_KERNEL &&
-           before->ops->type == SIM_WORK_KERNEL && work->stream_id == before->stream_id;
+    return work->programmatic && before->ops->type == SIM_WORK_KERNEL &&
+           work->stream_id == before->stream_id;
+}
+
+/* A kernel holds up what comes after it until all it may run beside is over; an event of its
+ * beginning does not. */
+static void join_start(sim_work_t *work, sim_op_t *op, const sim_op_t *other) {
+    vector_join(&op->pre, other->pre);
+    if (other->pos > 1)
+        vector_raise(&op->pre, other->chain, other->pos - 1);
+    op->undecided |= other->undecided;
+    if (work->ops->type == SIM_WORK_RECORD)
+        return;
+    vector_join(&op->extra, other->pre);
+    vector_join(&op->extra, other->extra);
+    vector_raise(&op->extra, other->chain, other->pos);
+}
+
+void sim_referee_after_start(sim_work_t *work, sim_work_t *before) {
+    sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
+    if (!other || op->settled)
+        return;
+    if (before->ops->type == SIM_WORK_KERNEL)
+        join_start(work, op, other);
+    else /* a node that was disabled */
+        sim_op_join(op, other);
 }
 
 void sim_referee_after(sim_work_t *work, sim_work_t *before) {
@@ -259,17 +283,10 @@ void sim_referee_after(sim_work_t *work, sim_work_t *before) {
     sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
     if (!other || op->settled)
         return;
-    if (!overlaps(work, before)) {
+    if (overlaps(work, before))
+        join_start(work, op, other);
+    else
         sim_op_join(op, other);
-        return;
-    }
-    vector_join(&op->pre, other->pre);
-    if (other->pos > 1)
-        vector_raise(&op->pre, other->chain, other->pos - 1);
-    op->undecided |= other->undecided;
-    vector_join(&op->extra, other->pre);
-    vector_join(&op->extra, other->extra);
-    vector_raise(&op->extra, other->chain, other->pos);
 }
 
 void sim_referee_submit(sim_work_t *work) {

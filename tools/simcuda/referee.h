@@ -18,6 +18,8 @@ bool sim_referee_open(const char *how);
 
 /* `work` is ordered after `before`, whatever state that is in. */
 void sim_referee_after(sim_work_t *work, sim_work_t *before);
+/* `work` is ordered after what comes before `before`; what comes after `work`, after both. */
+void sim_referee_after_start(sim_work_t *work, sim_work_t *before);
 /* The item goes to the scheduler: its order is final, its uses are judged. */
 void sim_referee_submit(sim_work_t *work);
 void sim_referee_forget(sim_work_t *work); /* the item is freed */

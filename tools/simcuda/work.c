@@ -139,11 +139,7 @@ sim_work_t *sim_work_clone(const sim_work_t *work) {
     return copy;
 }
 
-bool sim_work_after(sim_work_t *work, sim_work_t *before) {
-    if (!before || before == work)
-        return true;
-    if (sim_referee_on)
-        sim_referee_after(work, before);
+static bool depend(sim_work_t *work, sim_work_t *before) {
     if (before->state == SIM_DONE) {
         if (before->done > work->start)
             work->start = before->done;
@@ -162,6 +158,20 @@ bool sim_work_after(sim_work_t *work, sim_work_t *before) {
     before->dependents[before->dependent_count++] = sim_work_ref(work);
     work->pending++;
     return true;
+}
+
+bool sim_work_after(sim_work_t *work, sim_work_t *before) {
+    if (!before || before == work)
+        return true;
+    if (sim_referee_on)
+        sim_referee_after(work, before);
+    return depend(work, before);
+}
+
+bool sim_work_after_start(sim_work_t *work, sim_work_t *before) {
+    if (sim_referee_on)
+        sim_referee_after_start(work, before);
+    return depend(work, before);
 }
 
 /* ---- life of an item ---- */
