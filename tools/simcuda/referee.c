@@ -16,6 +16,9 @@
  * global lock, contains every such order.  So nothing is reported that a lock might have
  * ordered, and two threads that were merely lucky are not found out.
  *
+ * What the host reads in memory cannot be seen either: simcuda_host_saw tells of it.  A value
+ * that a stream operation writes to host memory is taken to be polled.
+ *
  * A programmatic launch starts when the kernel before it has started: it follows what that
  * kernel follows, and not the kernel itself.  Later work follows both.
  *
@@ -308,6 +311,15 @@ static void host_learns(const sim_op_t *op, bool complete) {
         vector_raise(&host, op->chain, op->pos - 1);
     }
     host_version++;
+}
+
+void sim_op_host_learns(const sim_op_t *op) {
+    host_learns(op, true);
+}
+
+void sim_referee_done(sim_work_t *work) {
+    if (work->op)
+        work->op->done = true;
 }
 
 void sim_referee_seen(sim_work_t *work) {
