@@ -92,13 +92,21 @@ static void begin(litmus_t *t) {
     MUST(cuStreamBeginCapture_v2(t->free_stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-static void captured(litmus_t *t) {
+static void capture(litmus_t *t, bool programmatic_launch) {
     begin(t);
     litmus_old(t, t->free_stream[0]);
     litmus_hand_over(t);
-    litmus_launch(t, 0, t->free_stream[0], t->memory, 2, false, true);
+    litmus_launch(t, 0, t->free_stream[0], t->memory, 2, false, programmatic_launch);
     MUST(cuStreamEndCapture(t->free_stream[0], &graph));
     launch(t);
+}
+
+static void captured(litmus_t *t) {
+    capture(t, true);
+}
+
+static void captured_plain(litmus_t *t) {
+    capture(t, false);
 }
 
 /* Only the stream's own kernel is overlapped: an event that was waited for is a whole edge. */
@@ -122,4 +130,5 @@ LITMUS_CASES({"a plain edge", plain, ORDERED | DIRECT},
              {"two programmatic edges", twice, RACY | DIRECT},
              {"behind the launch", behind_the_launch, ORDERED},
              {"captured", captured, RACY | DIRECT},
+             {"captured, a plain launch", captured_plain, ORDERED | DIRECT},
              {"captured behind an event", captured_behind_an_event, ORDERED | DIRECT})

@@ -192,11 +192,16 @@ void litmus_pause(litmus_t *t) {
     usleep(100);
 }
 
-void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted) {
-    while (*at != wanted)
-        litmus_pause(t);
+unsigned litmus_look(litmus_t *t, const volatile unsigned *at) {
+    unsigned found = *at;
     if (t->simulated)
         host_saw((const void *)at);
+    return found;
+}
+
+void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted) {
+    while (litmus_look(t, at) != wanted)
+        litmus_pause(t);
 }
 
 static void finish(litmus_t *t) {

@@ -56,6 +56,13 @@ static void kernel_not_polled(litmus_t *t) {
     then_new(t);
 }
 
+static void too_early_to_see(litmus_t *t) {
+    const volatile unsigned *at = flag(t);
+    kernel_behind_it(t);
+    litmus_look(t, at);
+    then_new(t);
+}
+
 /* What was written before the work says nothing of it. */
 static void polled_too_early(litmus_t *t) {
     const volatile unsigned *at = flag(t);
@@ -69,4 +76,5 @@ LITMUS_CASES({"a value that is polled", value_polled, ORDERED},
              {"a value that is not polled", value_not_polled, RACY},
              {"a kernel's store that is polled", kernel_polled, ORDERED},
              {"a kernel's store that is not polled", kernel_not_polled, RACY},
+             {"a look before there is anything", too_early_to_see, RACY},
              {"a store before the work", polled_too_early, RACY})
