@@ -62,7 +62,8 @@ typedef struct {
  * green contexts, one of them may be current, and only its own work be waited for: then it
  * retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
-    if (!context || atomic_load(&context->cuda.green))
+    if (!context ||
+        (atomic_load(&context->cuda.green) && !AC_PLANTED(green_context_synchronised)))
         return (ac_sync_t){.context = NULL};
     return (ac_sync_t){context, ac_fence_now(), ac_cuda_lost(&context->cuda)};
 }
