@@ -128,8 +128,7 @@ static void host_after(gen_t *g, point_t point) {
 
 static void stream_after(gen_t *g, unsigned thread, uint32_t operand, point_t point) {
     int to = model_lane(g->model, thread, operand);
-    if (to < 0 || past_has(&g->model->lane[to].past, point) ||
-        past_has(&g->model->host, point))
+    if (to < 0 || past_has(&g->model->lane[to].past, point) || past_has(&g->model->host, point))
         return;
     int from = lane_of_chain(g->model, point.chain);
     unsigned by = g->thread;
@@ -263,7 +262,8 @@ static void transfer(gen_t *g) {
     if (on < 0)
         return;
     if (from >= 0)
-        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0, 2);
+        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0,
+                2);
     else
         ordered(g, thread, one[gen_below(g, 3)], (uint32_t)on, (uint32_t)at, 0, 0, 1);
 }
@@ -323,7 +323,8 @@ static void stream(gen_t *g) {
     uint32_t at = gen_below(g, g->streams_most);
     if (g->model->lane[at].live)
         gen_op(g, g->thread, OP_DROP, at, 0, 0, 0);
-    else if (!gen_chance(g, 15) || !gen_op(g, g->thread, OP_GSTREAM, at, gen_below(g, GREENS), 0, 0))
+    else if (!gen_chance(g, 15) ||
+             !gen_op(g, g->thread, OP_GSTREAM, at, gen_below(g, GREENS), 0, 0))
         gen_op(g, g->thread, OP_STREAM, at, (uint32_t)gen_context(g), gen_below(g, 4), 0);
 }
 
@@ -392,9 +393,9 @@ static void pass_time(gen_t *g) {
 }
 
 static void act(gen_t *g) {
-    static void (*const table[ACT_COUNT])(gen_t *) = {
-        take, give, kernel, transfer, now, wait_, stream, gen_capture, gen_graph, context, ask,
-        pass_time};
+    static void (*const table[ACT_COUNT])(gen_t *) = {take,      give,    kernel, transfer,
+                                                      now,       wait_,   stream, gen_capture,
+                                                      gen_graph, context, ask,    pass_time};
     unsigned at = gen_below(g, g->weights), what = 0;
     while (at >= g->weight[what])
         at -= g->weight[what++];

@@ -52,7 +52,8 @@ static bool draw_settings(gen_t *g) {
 void gen_settings(gen_t *g) {
     static const uint32_t sizes[] = {64,    512,    700,     4096,    30000,   65536,
                                      65537, 200000, 1 << 20, 3 << 20, 9 << 20, 21 << 20};
-    /*                                     take give kern tran now wait strm cap grph ctx ask time */
+    /*                                     take give kern tran now wait strm cap grph ctx ask time
+     */
     static const unsigned most[ACT_COUNT] = {30, 30, 40, 20, 6, 15, 8, 3, 8, 3, 3, 5},
                           least[ACT_COUNT] = {10, 10, 10, 2, 0, 0, 0, 0, 0, 0, 0, 0};
     program_t *program = g->program;

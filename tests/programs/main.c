@@ -137,8 +137,9 @@ static int test(const options_t *o) {
         operations += outcome.executed;
         skipped += outcome.skipped;
     }
-    printf("%lu programs, seeds %lu to %lu: %lu operations%s, %lu skipped\n", o->programs, o->seed,
-           o->seed + o->programs - 1, operations, o->slow ? ", each checked" : "", skipped);
+    printf("%lu programs, seeds %lu to %lu: %lu operations%s, %lu skipped\n", o->programs,
+           o->seed, o->seed + o->programs - 1, operations, o->slow ? ", each checked" : "",
+           skipped);
     if (operations >= o->least)
         return 0;
     printf("fewer operations than %lu\n", o->least);
@@ -240,9 +241,9 @@ int main(int count, char **list) {
         const char *command;
         int (*act)(const options_t *);
         bool names;
-    } commands[] = {{"test", test, false},           {"catch", catch_fault, false},
-                    {"generate", generate_one, true}, {"run", run_file, true},
-                    {"shrink", shrink_file, true},    {"execute", execute_file, true}};
+    } commands[] = {
+        {"test", test, false},   {"catch", catch_fault, false}, {"generate", generate_one, true},
+        {"run", run_file, true}, {"shrink", shrink_file, true}, {"execute", execute_file, true}};
     options_t o = {.seed = 1,
                    .programs = 10,
                    .operations = 4000,
