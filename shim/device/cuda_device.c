@@ -50,9 +50,11 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     /* Once more: nobody else knows the segment any longer, it would be lost. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
-    ac_status_t status = status_of(ac_driver.cuMemFree_v2(address));
+    CUresult result = ac_driver.cuMemFree_v2(address);
+    if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+        result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
-    return status;
+    return status_of(result);
 }
 
 /* A fence is an event; which context it belongs to has to be known when that died meanwhile and

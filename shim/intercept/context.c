@@ -126,7 +126,7 @@ static ac_context_t *find(CUcontext handle) {
 }
 
 static bool device_of(CUcontext handle, CUdevice *device) {
-    CUcontext current = NULL, popped;
+    CUcontext current = NULL;
     if (ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
         return false;
     if (current == handle)
@@ -134,7 +134,7 @@ static bool device_of(CUcontext handle, CUdevice *device) {
     if (ac_driver.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
         return false;
     bool known = ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
-    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_driver_pop();
     return known;
 }
 

@@ -112,6 +112,7 @@ static void take(place_t *p, buffer_t *b) {
 
 static void give(buffer_t *b) {
     if (b->handle) {
+        MUST(cuCtxSynchronize());
         MUST(cuMemUnmap(b->memory, b->bytes));
         MUST(cuMemRelease(b->handle));
         MUST(cuMemAddressFree(b->memory, b->bytes));
