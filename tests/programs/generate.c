@@ -165,6 +165,11 @@ void gen_order_host(gen_t *g, uint32_t block) {
 
 /* ---- acting ---- */
 
+static uint32_t how(gen_t *g) {
+    uint32_t speed = gen_chance(g, g->slow_percent) ? 2 : gen_below(g, 2);
+    return speed + (gen_chance(g, g->programmatic_percent) ? LAUNCH_PROGRAMMATIC : 0);
+}
+
 static void take(gen_t *g) {
     uint32_t at = gen_below(g, g->blocks_most), bytes = g->size[gen_below(g, g->sizes)];
     if (gen_chance(g, 15))
@@ -183,10 +188,11 @@ static void take(gen_t *g) {
             return;
         on = gen_stream(g, g->thread, g->model->block[at].ctx);
     }
-    if (on >= 0 && gen_chance(g, 70)) /* most are written at once */
-        gen_op(g, g->thread,
-               g->model->block[at].local >= 0 || gen_chance(g, 60) ? OP_FILL : OP_SET,
-               (uint32_t)on, at, gen_below(g, LAUNCH_SPEEDS), 0);
+    if (on < 0 || !gen_chance(g, 70))
+        return;
+    bool fill =
+        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most are written at once */
+    gen_op(g, g->thread, fill ? OP_FILL : OP_SET, (uint32_t)on, at, fill ? how(g) : 0, 0);
 }
 
 /* The operation, with the order that it lacks if need be. */
@@ -233,11 +239,6 @@ static void give(gen_t *g) {
         return;
     gen_order_host(g, (uint32_t)at);
     gen_op(g, thread, OP_FREE, (uint32_t)at, 0, 0, 0);
-}
-
-static uint32_t how(gen_t *g) {
-    uint32_t speed = gen_chance(g, g->slow_percent) ? 2 : gen_below(g, 2);
-    return speed + (gen_chance(g, g->programmatic_percent) ? LAUNCH_PROGRAMMATIC : 0);
 }
 
 static void kernel(gen_t *g) {
@@ -410,7 +411,7 @@ void generate(program_t *program, unsigned long seed, size_t operations) {
         gen_below(&g, 2);
     gen_settings(&g);
     g.model = model_new(program);
-    for (unsigned i = 0; i < g.streams_most / 2; i++)
+    for (unsigned i = 0; i < (g.streams_most + 1) / 2; i++)
         stream(&g);
     /* Proposals that fail are cheap, but there is no end to them where nothing fits. */
     for (size_t tries = 40 * operations; tries && program->count < operations; tries--) {
