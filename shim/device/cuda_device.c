@@ -260,7 +260,7 @@ static ac_status_t synchronize(void *arg) {
     ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
     uint64_t lost = ac_cuda_lost(context);
     CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->mode) == AC_RECORD_BOTH)
+    if (result == CUDA_SUCCESS && atomic_load(&context->green))
         result = ac_cuda_streams_wait(context);
     if (result == CUDA_SUCCESS)
         ac_cuda_synced(context, lost);

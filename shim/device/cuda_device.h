@@ -46,12 +46,13 @@ typedef struct ac_cuda_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
     CUdevice device;
-    _Atomic int mode;           /* ac_record_mode_t */
-    _Atomic bool dead;          /* destroyed or reset */
-    _Atomic bool dying;         /* the driver is about to: no call of ours enters any more */
-    _Atomic int users;          /* calls of ours that are inside */
-    _Atomic int capturing;      /* captures that began on its streams */
-    _Atomic uint64_t lost;      /* times that work escaped the events ... */
+    _Atomic int mode;      /* ac_record_mode_t */
+    _Atomic bool green;    /* has green contexts, whose streams a synchronisation may leave out */
+    _Atomic bool dead;     /* destroyed or reset */
+    _Atomic bool dying;    /* the driver is about to: no call of ours enters any more */
+    _Atomic int users;     /* calls of ours that are inside */
+    _Atomic int capturing; /* captures that began on its streams */
+    _Atomic uint64_t lost; /* times that work escaped the events ... */
     _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
     pthread_mutex_t lock;       /* guards what follows */
     unsigned event_count;       /* spare events */
