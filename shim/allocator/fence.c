@@ -1,5 +1,6 @@
 /* The fence lines of fence.h. */
 #include "allocator/fence.h"
+#include "plant.h"
 
 _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
 _Atomic bool ac_fence_crossed;
@@ -258,8 +259,12 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     uint64_t wanted = atomic_load(&line->inside) ? fence.clock : atomic_load(&line->last_submit);
     if (wanted <= atomic_load(&line->done) || covered(line, wanted))
         return AC_OK;
+    if (AC_PLANTED(fence_after_publishing))
+        raise_to(&line->done, fence.clock);
     ac_status_t status =
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
+    if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
+        raise_to(&line->done, fence.clock);
     if (status == AC_OK)
         push(line, fence);
     else if (status == AC_BUSY)

@@ -2,6 +2,7 @@
 #include "allocator/single.h"
 
 #include "allocator/fence.h"
+#include "plant.h"
 
 enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* submissions */
 
@@ -114,6 +115,8 @@ static void record_turn(ac_fence_line_t *line) {
 static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
     set_word(single, AC_SINGLE_LEAVING, home_of(single));
+    if (AC_PLANTED(second_stream_let_in))
+        atomic_store(&single->leaned, false);
     if (is_idle(line, heir != 0))
         settle_down(line, heir);
     else if (!atomic_load(&single->leaned))

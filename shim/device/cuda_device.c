@@ -3,6 +3,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "plant.h"
 
 static ac_status_t status_of(CUresult result) {
     switch (result) {
@@ -49,9 +50,11 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     /* Once more: nobody else knows the segment any longer, it would be lost. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
-    ac_status_t status = status_of(ac_driver.cuMemFree_v2(address));
+    CUresult result = ac_driver.cuMemFree_v2(address);
+    if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+        result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
-    return status;
+    return status_of(result);
 }
 
 /* A fence is an event; which context it belongs to has to be known when that died meanwhile and
@@ -92,7 +95,7 @@ typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_
 static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
                           void **out) {
     ac_cuda_scope_t scope;
-    if (ac_cuda_is_capturing())
+    if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
     ac_cuda_fence_t *fence = fence_new();
     if (!fence)
@@ -107,10 +110,14 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     if (event) {
         pthread_rwlock_rdlock(&ac_cuda_gate);
         busy = ac_cuda_is_capturing();
+        if (AC_PLANTED(record_during_capture))
+            busy = false;
         if (!busy)
             result = how(context, event, stream);
         pthread_rwlock_unlock(&ac_cuda_gate);
     }
+    if (AC_PLANTED(event_reused_early) && event)
+        ac_cuda_event_return(context, event);
     if (result != CUDA_SUCCESS)
         ac_cuda_event_return(context, event);
     ac_cuda_leave(&scope);
@@ -129,6 +136,8 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
 static CUresult record_whole(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
     (void)stream;
     int mode = atomic_load(&context->mode);
+    if (AC_PLANTED(legacy_stream_only))
+        return ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
     return mode == AC_RECORD_CTX ? ac_driver.cuCtxRecordEvent(context->handle, event)
                                  : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
 }

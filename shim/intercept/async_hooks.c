@@ -30,6 +30,8 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     CUcontext owner;
     if (thread && stream > CU_STREAM_PER_THREAD && ac_driver.cuStreamGetCtx) {
         CUresult result = ac_driver.cuStreamGetCtx(stream, &owner);
+        if (result != CUDA_SUCCESS) /* once more: the block could be freed all the same */
+            result = ac_driver.cuStreamGetCtx(stream, &owner);
         if (result != CUDA_SUCCESS)
             return result; /* no stream: the driver's word for it */
     } else if (thread && stream <= CU_STREAM_PER_THREAD) {

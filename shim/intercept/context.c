@@ -9,6 +9,7 @@
 #include "intercept/hooks.h"
 #include "intercept/process.h"
 #include "observe/log.h"
+#include "plant.h"
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
@@ -125,7 +126,7 @@ static ac_context_t *find(CUcontext handle) {
 }
 
 static bool device_of(CUcontext handle, CUdevice *device) {
-    CUcontext current = NULL, popped;
+    CUcontext current = NULL;
     if (ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
         return false;
     if (current == handle)
@@ -133,7 +134,7 @@ static bool device_of(CUcontext handle, CUdevice *device) {
     if (ac_driver.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
         return false;
     bool known = ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
-    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_driver_pop();
     return known;
 }
 
@@ -381,6 +382,8 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
 }
 
 void ac_context_stream_gone(CUstream stream) {
+    if (AC_PLANTED(stream_handle_reused))
+        return;
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
@@ -404,6 +407,8 @@ unsigned ac_context_count(void) {
 }
 
 void ac_context_cross(void) {
+    if (AC_PLANTED(peer_copy_elsewhere))
+        return;
     if (ac_context_count() > 1)
         ac_fence_cross();
 }

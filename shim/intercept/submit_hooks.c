@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "plant.h"
 
 typedef struct {
     bool wait;
@@ -40,6 +41,8 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     }
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    if (AC_PLANTED(per_thread_for_legacy) && stream == CU_STREAM_PER_THREAD)
+        stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
     /* Frees that wait for a fence get it now, before later work would delay it. */
@@ -61,6 +64,8 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
 
 /* A launch with such an attribute may start before the work ahead of it in its stream is done. */
 static bool is_programmatic(const CUlaunchConfig *config) {
+    if (AC_PLANTED(programmatic_for_ordered))
+        return false;
     for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
         if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
             config->attrs[i].value.programmaticStreamSerializationAllowed)

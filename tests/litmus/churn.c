@@ -112,6 +112,7 @@ static void take(place_t *p, buffer_t *b) {
 
 static void give(buffer_t *b) {
     if (b->handle) {
+        MUST(cuCtxSynchronize());
         MUST(cuMemUnmap(b->memory, b->bytes));
         MUST(cuMemRelease(b->handle));
         MUST(cuMemAddressFree(b->memory, b->bytes));
@@ -413,7 +414,8 @@ int main(int count, char **list) {
     threads = argument(count, list, 3, 1);
     if (!threads || threads > MOST_THREADS || operations < threads)
         return 64;
-    MUST(cuInit(0));
+    if (cuInit(0) == CUDA_ERROR_NO_DEVICE)
+        return 77;
     register_kernel(&kernel);
     keep(count > 4);
     set_up_places();

@@ -99,6 +99,8 @@ void *simcuda_host(CUdeviceptr address);
 
 /* Reports so far. */
 unsigned long long simcuda_referee_reports(void);
+/* Reports of one kind: a name of findings.def ("unordered"); ULLONG_MAX for an unknown one. */
+unsigned long long simcuda_referee_found(const char *finding);
 /* A lifetime of memory as the program sees it, within the driver's allocations: what a cache
  * in between gives out and takes back.  Call begin after the allocation returned and end
  * before the free is passed on.  end answers the bytes of the lifetime, 0 if there is none.

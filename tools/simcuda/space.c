@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "state.h"
+#include "tsan.h"
 
 typedef struct range {
     sim_node_t node; /* key: first address; must be first */
@@ -42,7 +43,7 @@ bool sim_space_holds(uint64_t address) {
 }
 
 void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none) {
-    static uint64_t next = 64ull << 40; /* between what programs and libraries are loaded at */
+    static uint64_t next = SIM_FIRST_ADDRESS;
     uint64_t wanted = next;
     next += (size + (1ull << 30) - 1) >> 30 << 30;
     void *at = MAP_FAILED;

@@ -9,6 +9,7 @@
 
 #include "referee.h"
 #include "state.h"
+#include "tsan.h"
 
 size_t sim_pending, sim_effects;
 
@@ -286,6 +287,17 @@ static CUresult judge(sim_work_t *work) {
     return CUDA_SUCCESS;
 }
 
+static CUresult run(sim_work_t *work) {
+    sim_work_type_t type = work->ops->type;
+    bool device = type == SIM_WORK_KERNEL || type == SIM_WORK_COPY || type == SIM_WORK_FILL;
+    if (device)
+        SIM_DEVICE_BEGINS;
+    CUresult error = work->ops->run(work);
+    if (device)
+        SIM_DEVICE_ENDS;
+    return error;
+}
+
 static void run_unlocked(sim_work_t *work) {
     sim_thread_t *self = sim_thread();
     if (sim_referee_on && work->ops->flags & SIM_RUN_HOST)
@@ -293,7 +305,7 @@ static void run_unlocked(sim_work_t *work) {
     if (self)
         self->in_host_function = true;
     sim_unlock();
-    CUresult error = work->ops->run(work);
+    CUresult error = run(work);
     sim_lock();
     if (self)
         self->in_host_function = false;
@@ -326,7 +338,7 @@ static bool execute(sim_work_t *work) {
     } else {
         if (sim_referee_on)
             sim_referee_enter(work);
-        error = ops->run(work);
+        error = run(work);
         if (sim_referee_on)
             sim_referee_leave();
         if (error)
