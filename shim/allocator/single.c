@@ -41,14 +41,20 @@ static bool is_idle(const ac_fence_line_t *line, unsigned self) {
 bool ac_single_protects(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     uint64_t word = atomic_load_explicit(&single->word, memory_order_relaxed);
-    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line) ||
-        ac_fence_now() < atomic_load_explicit(&single->since, memory_order_relaxed))
+    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line))
+        return false;
+    /* Work of which the driver does not know yet is not on the stream yet either; all other that
+     * may be busy with the memory has a clock up to the one read next. */
+    if (atomic_load(&line->inside))
+        return false;
+    uint64_t now = ac_fence_now();
+    if (now < atomic_load_explicit(&single->since, memory_order_relaxed))
         return false;
     /* Set before the second look: whoever leaves the home after it finds the mark. */
-    atomic_store(&single->leaned, true);
-    return atomic_load(&single->word) == word && atomic_load(&closed) == 0 &&
-           /* Work of which the driver does not know yet is not on the stream yet either. */
-           atomic_load(&line->inside) == 0;
+    uint64_t seen = atomic_load(&single->leaned);
+    while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
+        ;
+    return atomic_load(&single->word) == word && atomic_load(&closed) == 0;
 }
 
 /* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
@@ -58,7 +64,7 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     bool may = stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line) && is_idle(line, 1);
     if (may) {
         atomic_store(&single->since, ac_fence_now() + single->patience);
-        atomic_store(&single->leaned, false); /* before any free can see the new word */
+        atomic_store(&single->leaned, 0); /* before any free can see the new word */
     }
     set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
 }
@@ -74,7 +80,8 @@ static void *drop_fence(ac_single_t *single) {
     return fence;
 }
 
-static void synchronize(ac_fence_line_t *line, uint64_t clock) {
+static void synchronize(ac_fence_line_t *line) {
+    uint64_t clock = ac_fence_now();
     if (line->ops->synchronize(line->context) == AC_OK)
         ac_fence_synced(line, clock);
 }
@@ -89,12 +96,12 @@ static void release(ac_fence_line_t *line, void *fence) {
  * in it is dead.  Called and returns with the lock, which is open meanwhile. */
 static void record_turn(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    uint64_t word = atomic_load(&single->word), clock = ac_fence_now();
+    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
     bool room = !single->old;
     void *fence = NULL;
     pthread_mutex_unlock(&single->lock);
     if (!room || line->ops->turn_record(line->context, ac_single_home(word), &fence) != AC_OK)
-        synchronize(line, clock);
+        synchronize(line);
     pthread_mutex_lock(&single->lock);
     if (atomic_load(&single->word) == word) {
         single->fence = fence;
@@ -116,10 +123,10 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
     set_word(single, AC_SINGLE_LEAVING, home_of(single));
     if (AC_PLANTED(second_stream_let_in))
-        atomic_store(&single->leaned, false);
+        atomic_store(&single->leaned, 0);
     if (is_idle(line, heir != 0))
         settle_down(line, heir);
-    else if (!atomic_load(&single->leaned))
+    else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
         set_word(single, AC_SINGLE_MANY, 0);
     else
         record_turn(line);
@@ -161,11 +168,11 @@ static void end_turn(ac_fence_line_t *line, uint64_t turn) {
 
 /* The host waits for the turn; called in JOINING with the lock, returns without it. */
 static void wait_turn(ac_fence_line_t *line) {
-    uint64_t turn = line->single.turn, clock = line->single.clock;
+    uint64_t turn = line->single.turn;
     void *fence = use_fence(&line->single);
     ac_status_t status = line->ops->turn_wait(line->context, fence, 0);
     if (status != AC_OK)
-        synchronize(line, clock);
+        synchronize(line);
     done_with(line);
     end_turn(line, turn);
 }
@@ -213,20 +220,24 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
 }
 
 /* In LEAVING by another thread, whose device call must not be waited for: it might wait for what
- * this one is about to submit.  Called with the lock, returns without it. */
-static void join_home(ac_fence_line_t *line, uint64_t stream) {
-    uint64_t home = home_of(&line->single), clock = ac_fence_now();
+ * this one is about to submit.  False: a capture has begun, before which the turn was recorded:
+ * look again.  Called and returns with the lock, which is open meanwhile. */
+static bool join_home(ac_fence_line_t *line, uint64_t stream) {
+    uint64_t home = home_of(&line->single);
     void *fence = NULL;
-    pthread_mutex_unlock(&line->single.lock);
     if (home == stream)
-        return;
+        return true;
+    pthread_mutex_unlock(&line->single.lock);
     ac_status_t status = line->ops->turn_record(line->context, home, &fence);
+    bool again = status == AC_BUSY;
     if (status == AC_OK) {
         status = line->ops->turn_wait(line->context, fence, stream);
         release(line, fence);
     }
     if (status != AC_OK && status != AC_BUSY)
-        synchronize(line, clock);
+        synchronize(line);
+    pthread_mutex_lock(&line->single.lock);
+    return !again;
 }
 
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
@@ -243,8 +254,9 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             leave(line, stream);
             continue;
         case AC_SINGLE_LEAVING:
-            join_home(line, stream);
-            return;
+            if (join_home(line, stream))
+                break;
+            continue;
         case AC_SINGLE_JOINING:
             if (home_of(single) == stream)
                 break;

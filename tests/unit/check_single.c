@@ -51,8 +51,24 @@ static void complete(const clocks_t *until) {
         raise_to(&d.completed[i], until->at[i]);
 }
 
-static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+static bool capturing(void *context) {
     (void)context;
+    for (int i = 0; i < STREAMS; i++)
+        if (d.captures[i])
+            return true;
+    return false;
+}
+
+/* What other threads do while the next turn is being recorded. */
+static void (*meanwhile)(void);
+
+static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+    void (*others)(void) = meanwhile;
+    meanwhile = NULL;
+    if (others)
+        others();
+    if (capturing(context))
+        return AC_BUSY;
     if (d.no_turns)
         return AC_UNSUPPORTED;
     clocks_t *fence = malloc(sizeof *fence);
@@ -108,16 +124,9 @@ static void fence_release(void *context, void *fence) {
     free(fence);
 }
 
-static bool capturing(void *context) {
-    (void)context;
-    for (int i = 0; i < STREAMS; i++)
-        if (d.captures[i])
-            return true;
-    return false;
-}
-
 static ac_status_t synchronize(void *context) {
-    (void)context;
+    if (capturing(context))
+        return AC_BUSY;
     d.syncs++;
     memcpy(d.completed, d.submitted, sizeof d.completed);
     return AC_OK;
@@ -222,6 +231,29 @@ START_TEST(an_idle_context_changes_its_home) {
 }
 END_TEST
 
+START_TEST(what_is_done_needs_no_turn) {
+    submit(0);
+    ck_assert(lean());
+    full_sync();
+    submit(0); /* may run for ever */
+    submit(1);
+    ac_single_settle(&line, false);
+    ck_assert_uint_eq(d.turns + d.waits + d.host_waits + d.syncs, 0);
+}
+END_TEST
+
+START_TEST(a_free_after_that_needs_one) {
+    submit(0);
+    ck_assert(lean());
+    full_sync();
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.waits, 1);
+}
+END_TEST
+
 START_TEST(after_several_streams_a_synchronisation_leads_back) {
     submit(0);
     ck_assert(lean());
@@ -287,6 +319,29 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
     forget_turns();
     submit(1);
     ck_assert(lean());
+}
+END_TEST
+
+static void a_capture_begins(void) {
+    ac_fence_capture_begin();
+    d.captures[4] = true;
+    ac_fence_capture_began();
+}
+
+static void a_third_stream_works(void) {
+    meanwhile = a_capture_begins;
+    submit(2);
+}
+
+/* The second thread to leave the home finds that it cannot record: the capture's turn is there.
+ */
+START_TEST(a_capture_begins_while_two_threads_leave) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = a_third_stream_works;
+    submit(1);
+    ck_assert_uint_eq(d.waits, 2);
+    ck_assert_uint_eq(d.turns, 1);
 }
 END_TEST
 
@@ -439,6 +494,9 @@ int main(void) {
     tcase_add_test(tests, a_stream_handle_that_returns_waits_again);
     tcase_add_test(tests, the_home_may_be_destroyed);
     tcase_add_test(tests, a_capture_ends_the_rule_for_its_time);
+    tcase_add_test(tests, a_capture_begins_while_two_threads_leave);
+    tcase_add_test(tests, what_is_done_needs_no_turn);
+    tcase_add_test(tests, a_free_after_that_needs_one);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_test(tests, crossing_ends_the_rule);
