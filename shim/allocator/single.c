@@ -91,6 +91,21 @@ static void release(ac_fence_line_t *line, void *fence) {
         line->ops->fence_release(line->context, fence);
 }
 
+/* Record a turn of the home.  Who destroys that stream waits in the meantime: the device may not
+ * be given the name of one that is gone.  Called and returns with the lock, which is open
+ * meanwhile. */
+static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
+    ac_single_t *single = &line->single;
+    uint64_t home = home_of(single);
+    atomic_fetch_add(&single->naming, 1);
+    pthread_mutex_unlock(&single->lock);
+    ac_status_t status = line->ops->turn_record(line->context, home, fence);
+    pthread_mutex_lock(&single->lock);
+    if (atomic_fetch_sub(&single->naming, 1) == 1)
+        pthread_cond_broadcast(&single->named);
+    return status;
+}
+
 /* In LEAVING: record the turn.  Two threads may be at it, the first to come back decides. Without
  * a fence a synchronisation stands for it; a context that allows neither is broken, and what runs
  * in it is dead.  Called and returns with the lock, which is open meanwhile. */
@@ -99,10 +114,11 @@ static void record_turn(ac_fence_line_t *line) {
     uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
     bool room = !single->old;
     void *fence = NULL;
-    pthread_mutex_unlock(&single->lock);
-    if (!room || line->ops->turn_record(line->context, ac_single_home(word), &fence) != AC_OK)
+    if (!room || name_home(line, &fence) != AC_OK) {
+        pthread_mutex_unlock(&single->lock);
         synchronize(line);
-    pthread_mutex_lock(&single->lock);
+        pthread_mutex_lock(&single->lock);
+    }
     if (atomic_load(&single->word) == word) {
         single->fence = fence;
         single->turn++;
@@ -223,13 +239,12 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
  * this one is about to submit.  False: a capture has begun, before which the turn was recorded:
  * look again.  Called and returns with the lock, which is open meanwhile. */
 static bool join_home(ac_fence_line_t *line, uint64_t stream) {
-    uint64_t home = home_of(&line->single);
     void *fence = NULL;
-    if (home == stream)
+    if (home_of(&line->single) == stream)
         return true;
-    pthread_mutex_unlock(&line->single.lock);
-    ac_status_t status = line->ops->turn_record(line->context, home, &fence);
+    ac_status_t status = name_home(line, &fence);
     bool again = status == AC_BUSY;
+    pthread_mutex_unlock(&line->single.lock);
     if (status == AC_OK) {
         status = line->ops->turn_wait(line->context, fence, stream);
         release(line, fence);
@@ -292,7 +307,8 @@ void ac_single_leave(ac_fence_line_t *line) {
 
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
-    if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY)
+    if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY &&
+        atomic_load(&single->naming) == 0)
         return;
     pthread_mutex_lock(&single->lock);
     while (mode_of(single) == AC_SINGLE_ONE && home_of(single) == stream)
@@ -304,6 +320,8 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
         if (home_of(single) == stream)
             set_word(single, AC_SINGLE_JOINING, 0);
     }
+    while (atomic_load(&single->naming))
+        pthread_cond_wait(&single->named, &single->lock);
     pthread_mutex_unlock(&single->lock);
 }
 

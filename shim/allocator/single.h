@@ -59,6 +59,8 @@ typedef struct {
     void *fence;             /* the turn, an object of the device */
     uint64_t turn;           /* its number; grows */
     uint64_t clock;          /* work with a clock up to this one is all that was leaned on */
+    _Atomic unsigned naming; /* threads that record a turn: they name the home */
+    pthread_cond_t named;    /* none any more */
     unsigned users;          /* threads that wait for `fence`, or make a stream wait */
     void *old;               /* a fence that was dropped while it had users */
 } ac_single_t;
@@ -103,7 +105,8 @@ bool ac_single_protects(ac_fence_line_t *line);
  * something that ends a stream's order, or makes recording impossible: a capture. */
 void ac_single_leave(ac_fence_line_t *line);
 
-/* The stream is about to be destroyed: its key may come back for another one. */
+/* The stream is about to be destroyed: its key may come back for another one, and from the return
+ * on nobody names it. */
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream);
 
 /* The same, and the host waits until the turn is over: from the return on all free memory is out

@@ -2,6 +2,7 @@
  * given to a stream may touch memory that was freed under the rule, so that all work that was
  * pending at such a free has to come before it. */
 #include <check.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static struct {
     clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
     clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
     bool captures[STREAMS], no_turns, no_waits;
-    unsigned turns, waits, host_waits, syncs, fences;
+    _Atomic unsigned turns, fences;
+    unsigned waits, host_waits, syncs;
 } d;
 
 static ac_fence_line_t line;
@@ -79,9 +81,12 @@ static ac_status_t turn_record(void *context, uint64_t key, void **out) {
     return AC_OK;
 }
 
+static _Atomic unsigned recorded;
+
 static ac_status_t fence_record(void *context, bool unseen, void **out) {
     (void)context;
     (void)unseen;
+    atomic_fetch_add(&recorded, 1);
     clocks_t *fence = malloc(sizeof *fence);
     memcpy(fence->at, d.submitted, sizeof fence->at);
     d.fences++;
@@ -322,6 +327,38 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
 }
 END_TEST
 
+/* Another thread destroys the home while this one is about to name it to the device. */
+static _Atomic bool destroying, destroyed;
+
+static void *destroy_home(void *unused) {
+    (void)unused;
+    atomic_store(&destroying, true);
+    ac_single_stream_gone(&line, FIRST_KEY);
+    atomic_store(&destroyed, true);
+    return NULL;
+}
+
+static pthread_t destroyer;
+
+static void the_home_is_destroyed(void) {
+    ck_assert_int_eq(pthread_create(&destroyer, NULL, destroy_home, NULL), 0);
+    while (!atomic_load(&destroying))
+        sched_yield();
+    for (int i = 0; i < 1000 && !atomic_load(&destroyed); i++)
+        sched_yield();
+    ck_assert_msg(!atomic_load(&destroyed), "a stream that is gone is named to the device");
+}
+
+START_TEST(who_destroys_the_home_waits_for_who_names_it) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = the_home_is_destroyed;
+    submit(1);
+    pthread_join(destroyer, NULL);
+    ck_assert(atomic_load(&destroyed));
+}
+END_TEST
+
 static void a_capture_begins(void) {
     ac_fence_capture_begin();
     d.captures[4] = true;
@@ -430,6 +467,36 @@ START_TEST(the_setting_switches_it_off) {
 }
 END_TEST
 
+static _Atomic bool enough;
+
+static void *close_and_poll(void *unused) {
+    while (!atomic_load(&enough)) {
+        ac_fence_close(&line, false);
+        ac_fence_poll(&line, false);
+    }
+    return unused;
+}
+
+/* Work may run that nobody counts: no free is ready before a fence that was recorded after it,
+ * also while another thread finds the context idle and moves the fences on. */
+START_TEST(what_nobody_counts_takes_a_fence_of_its_own) {
+    pthread_t closer;
+    ac_fence_uncount();
+    ck_assert_int_eq(pthread_create(&closer, NULL, close_and_poll, NULL), 0);
+    for (int i = 0; i < 20000; i++) {
+        bool all;
+        unsigned before = atomic_load(&recorded);
+        uint64_t target = ac_fence_target(&line, &all);
+        bool ready = target <= ac_fence_reached(&line, all);
+        ck_assert_msg(!ready || atomic_load(&recorded) != before, "free %d took no fence", i);
+        while (target > ac_fence_reached(&line, all))
+            sched_yield();
+    }
+    atomic_store(&enough, true);
+    pthread_join(closer, NULL);
+}
+END_TEST
+
 START_TEST(random_programs) {
     srand((unsigned)_i);
     for (int step = 0; step < 20000; step++) {
@@ -495,6 +562,7 @@ int main(void) {
     tcase_add_test(tests, the_home_may_be_destroyed);
     tcase_add_test(tests, a_capture_ends_the_rule_for_its_time);
     tcase_add_test(tests, a_capture_begins_while_two_threads_leave);
+    tcase_add_test(tests, who_destroys_the_home_waits_for_who_names_it);
     tcase_add_test(tests, what_is_done_needs_no_turn);
     tcase_add_test(tests, a_free_after_that_needs_one);
     tcase_add_test(tests, no_home_while_a_capture_begins);
@@ -504,6 +572,7 @@ int main(void) {
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
     tcase_add_test(tests, the_setting_switches_it_off);
+    tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
