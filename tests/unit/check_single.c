@@ -483,7 +483,7 @@ START_TEST(what_nobody_counts_takes_a_fence_of_its_own) {
     pthread_t closer;
     ac_fence_uncount();
     ck_assert_int_eq(pthread_create(&closer, NULL, close_and_poll, NULL), 0);
-    for (int i = 0; i < 20000; i++) {
+    for (int i = 0; i < 8000; i++) {
         bool all;
         unsigned before = atomic_load(&recorded);
         uint64_t target = ac_fence_target(&line, &all);
