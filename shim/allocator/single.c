@@ -305,6 +305,12 @@ void ac_single_leave(ac_fence_line_t *line) {
     pthread_mutex_unlock(&line->single.lock);
 }
 
+void ac_single_hold(ac_fence_line_t *line) {
+    ac_single_mode_t mode = ac_single_mode(atomic_load(&line->single.word));
+    if (mode == AC_SINGLE_ONE || mode == AC_SINGLE_LEAVING)
+        ac_single_leave(line);
+}
+
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
     if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY &&

@@ -105,6 +105,10 @@ bool ac_single_protects(ac_fence_line_t *line);
  * something that ends a stream's order, or makes recording impossible: a capture. */
 void ac_single_leave(ac_fence_line_t *line);
 
+/* The stream that work is about to go to may be held by it until the program does something else,
+ * maybe on another stream: none may be made to wait for that.  The turn is recorded before it. */
+void ac_single_hold(ac_fence_line_t *line);
+
 /* The stream is about to be destroyed: its key may come back for another one, and from the return
  * on nobody names it. */
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream);

@@ -116,6 +116,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_1(p)           ac_submit_reach(&submit, (uint64_t)(p))
 #define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
 #define REACH_MANY           ac_context_cross()
+#define REACH_HOLDS          ac_single_hold(submit.context->line)
+#define REACH_HOLDS_1(p)     (REACH_HOLDS, REACH_1(p))
+#define REACH_HOLDS_MANY     (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

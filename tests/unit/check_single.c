@@ -247,6 +247,21 @@ START_TEST(what_is_done_needs_no_turn) {
 }
 END_TEST
 
+START_TEST(nobody_waits_for_a_stream_that_is_held) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY, &joins);
+    ac_single_hold(&line);
+    ck_assert_uint_eq(d.turns, 1); /* before the work that holds it */
+    d.submitted[0]++;
+    ac_fence_leave(&line);
+    ck_assert(!lean());
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+}
+END_TEST
+
 START_TEST(a_free_after_that_needs_one) {
     submit(0);
     ck_assert(lean());
@@ -565,6 +580,7 @@ int main(void) {
     tcase_add_test(tests, who_destroys_the_home_waits_for_who_names_it);
     tcase_add_test(tests, what_is_done_needs_no_turn);
     tcase_add_test(tests, a_free_after_that_needs_one);
+    tcase_add_test(tests, nobody_waits_for_a_stream_that_is_held);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_test(tests, crossing_ends_the_rule);
