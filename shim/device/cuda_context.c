@@ -30,6 +30,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
 
 void ac_cuda_context_greened(ac_cuda_context_t *context) {
     int whole = AC_RECORD_CTX;
+    atomic_store(&context->greened, true);
     atomic_compare_exchange_strong(&context->mode, &whole, AC_RECORD_BOTH);
 }
 

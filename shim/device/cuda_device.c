@@ -229,8 +229,8 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing)
         result = ac_driver.cuStreamIsCapturing(handle, &captures);
     /* The legacy stream takes no work while a blocking stream captures. */
-    bool busy = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-                captures != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool busy =
+        result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || captures != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!busy && result == CUDA_SUCCESS)
         result = ac_driver.cuStreamWaitEvent(handle, asked->event, 0);
     pthread_rwlock_unlock(&ac_cuda_gate);
@@ -262,7 +262,7 @@ static ac_status_t synchronize(void *arg) {
     ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
     uint64_t lost = ac_cuda_lost(context);
     CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->mode) == AC_RECORD_BOTH)
+    if (result == CUDA_SUCCESS && atomic_load(&context->greened))
         result = ac_cuda_streams_wait(context);
     if (result == CUDA_SUCCESS)
         ac_cuda_synced(context, lost);

@@ -48,6 +48,7 @@ typedef struct ac_cuda_context {
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
     CUdevice device;
     _Atomic int mode;           /* ac_record_mode_t */
+    _Atomic bool greened;       /* green contexts of it exist or existed */
     _Atomic bool dead;          /* destroyed or reset */
     _Atomic bool dying;         /* the driver is about to, or will refuse: calls of ours wait */
     _Atomic int users;          /* calls of ours that are inside */
@@ -88,7 +89,8 @@ void ac_cuda_context_kill(ac_cuda_context_t *context);
 uint64_t ac_cuda_lost(ac_cuda_context_t *context);
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost);
 
-/* Green contexts of this one exist from now on. */
+/* Green contexts of this one exist from now on.  A synchronisation of the program tells of all
+ * its work no more: it may be that of a green one. */
 void ac_cuda_context_greened(ac_cuda_context_t *context);
 
 /* Around a call that gives work to `stream` of the context (AC_RECORD_CTX does not need it): the

@@ -109,7 +109,7 @@ static CUresult wait_for_context(ac_context_t *context) {
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
     uint64_t clock = ac_fence_now(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->cuda.mode) != AC_RECORD_BOTH) {
+    if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.greened)) {
         ac_cuda_synced(&context->cuda, lost);
         ac_fence_synced(context->line, clock);
     }

@@ -74,7 +74,7 @@ typedef struct {
 /* Before the driver's call: only what returned by now is covered by it.  Whether it waits for the
  * streams of green contexts is not documented: then it retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
-    if (!context || atomic_load(&context->cuda.mode) == AC_RECORD_BOTH)
+    if (!context || atomic_load(&context->cuda.greened))
         return (ac_sync_t){.context = NULL};
     return (ac_sync_t){context, ac_fence_now(), ac_cuda_lost(&context->cuda)};
 }
