@@ -35,13 +35,13 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
-    atomic_store(&context->dying, true);
+    atomic_fetch_add(&context->dying, 1);
     while (atomic_load(&context->users) > 0)
         sched_yield();
 }
 
 void ac_cuda_context_spare(ac_cuda_context_t *context) {
-    atomic_store(&context->dying, false);
+    atomic_fetch_sub(&context->dying, 1);
 }
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
@@ -61,7 +61,7 @@ static bool may_enter(const ac_cuda_context_t *context) {
 /* The driver has not said yet whether the context goes; mostly it stays (a primary context that
  * others retain), and what orders its work cannot be left out. */
 static bool is_in_suspense(const ac_cuda_context_t *context) {
-    return may_enter(context) && atomic_load(&context->dying);
+    return may_enter(context) && atomic_load(&context->dying) > 0;
 }
 
 bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {

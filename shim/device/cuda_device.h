@@ -50,7 +50,7 @@ typedef struct ac_cuda_context {
     _Atomic int mode;           /* ac_record_mode_t */
     _Atomic bool greened;       /* green contexts of it exist or existed */
     _Atomic bool dead;          /* destroyed or reset */
-    _Atomic bool dying;         /* the driver is about to, or will refuse: calls of ours wait */
+    _Atomic int dying;          /* threads that ask the driver to; until it answers, ours wait */
     _Atomic int users;          /* calls of ours that are inside */
     _Atomic int capturing;      /* captures that began on its streams */
     _Atomic uint64_t lost;      /* times that work escaped the events ... */

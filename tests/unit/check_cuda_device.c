@@ -136,7 +136,7 @@ static void run_beside(void *(*what)(void *)) {
     ck_assert_int_eq(pthread_create(&other, NULL, what, NULL), 0);
     while (!atomic_load(&started))
         sched_yield();
-    for (int i = 0; i < 1000 && !atomic_load(&over); i++)
+    for (int i = 0; i < 100 && !atomic_load(&over); i++)
         sched_yield();
 }
 
@@ -184,6 +184,20 @@ START_TEST(a_context_that_stays_is_waited_for) {
 }
 END_TEST
 
+/* Two threads release it: the first one's answer says nothing of the second's. */
+START_TEST(each_release_is_waited_for) {
+    ac_cuda_context_dying(&context);
+    ac_cuda_context_dying(&context);
+    ac_cuda_context_spare(&context);
+    run_beside(record_turn);
+    ck_assert(!atomic_load(&over));
+    ac_cuda_context_spare(&context);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(turned, AC_OK);
+    ac_cuda_ops.fence_release(&context, turn);
+}
+END_TEST
+
 START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
     ac_cuda_context_dying(&context);
     run_beside(record_turn);
@@ -197,10 +211,12 @@ int main(void) {
     Suite *suite = suite_create("cuda_device");
     TCase *tests = tcase_create("cuda_device");
     tcase_add_checked_fixture(tests, begin, NULL);
+    tcase_set_timeout(tests, 60);
     tcase_add_test(tests, a_fence_covers_work_whose_call_has_not_returned);
     tcase_add_test(tests, the_mark_of_a_call_outlives_a_fence_before_it);
     tcase_add_test(tests, no_fence_names_a_stream_that_is_gone);
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
+    tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
