@@ -107,7 +107,7 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
 
 void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
     int mode = atomic_load_explicit(&context->mode, memory_order_relaxed);
-    if (mode != AC_RECORD_STREAMS && mode != AC_RECORD_BOTH)
+    if (mode != AC_RECORD_STREAMS && !atomic_load_explicit(&context->green, memory_order_relaxed))
         return;
     uint64_t thread = stream == CU_STREAM_PER_THREAD ? self() : 0;
     pthread_mutex_lock(&context->lock);
