@@ -55,6 +55,10 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
  * arena must not be used afterwards; its record stays readable. */
 void ac_arena_drop(ac_arena_t *arena);
 
+/* The context is about to go, and its memory with it: wait for what other contexts may still do
+ * to memory that the program freed. */
+void ac_arena_quiesce(ac_arena_t *arena);
+
 ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 

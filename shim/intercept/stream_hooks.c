@@ -58,8 +58,9 @@ typedef struct {
     uint64_t clock, lost;
 } ac_sync_t;
 
-/* Before the driver's call: only what returned by now is covered by it.  Whether it waits for the
- * streams of green contexts is not documented: then it retires nothing. */
+/* Before the driver's call: only what returned by now is covered by it.  Where there are
+ * green contexts, one of them may be current, and only its own work be waited for: then it
+ * retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
     if (!context ||
         (atomic_load(&context->cuda.green) && !AC_PLANTED(green_context_synchronised)))

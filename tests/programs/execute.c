@@ -60,7 +60,7 @@ void run_context_ready(int context) {
         }
 }
 
-void run_set_up(const program_t *program) {
+static void set_up(const program_t *program) {
     run.program = program;
     run.model = model_new(program);
     run.hash = 0xcbf29ce484222325u;
@@ -68,6 +68,8 @@ void run_set_up(const program_t *program) {
                   strstr(program->conf, "per_process_memory_fraction");
     *(void **)&run.check = dlsym(RTLD_DEFAULT, "accel_check");
     *(void **)&run.empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    if (run.empty && !run.check)
+        run_fail("the library has no accel_check");
     MUST(cuInit(0));
     run_register_kernels();
     for (unsigned i = 0; i < program->devices; i++) {
@@ -197,7 +199,7 @@ static void compare_with_beginning(void) {
                  baseline);
 }
 
-void run_finish(void) {
+static void finish(void) {
     if (capturing())
         return; /* the program has no end of its own: what it holds cannot be told */
     synchronise();
@@ -212,7 +214,7 @@ int execute(const program_t *program) {
     pthread_t threads[THREADS];
     for (unsigned i = 0; i < THREADS; i++)
         sem_init(&turn[i], 0, 0);
-    run_set_up(program);
+    set_up(program);
     for (uintptr_t i = 1; i < program->threads; i++) {
         if (pthread_create(&threads[i], NULL, thread, (void *)i))
             run_fail("no thread can be started");
@@ -223,7 +225,7 @@ int execute(const program_t *program) {
     steps(0);
     for (unsigned i = 1; i < program->threads; i++)
         pthread_join(threads[i], NULL);
-    run_finish();
+    finish();
     run_note(simcuda_now());
     printf("passed: %lu operations, %lu skipped, hash %016llx\n", run.executed, run.skipped,
            (unsigned long long)run.hash);

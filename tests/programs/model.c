@@ -166,12 +166,8 @@ APPLY(SYNCCTX) {
 
 static block_t *block_begin(model_t *m, uint32_t at, int ctx, uint32_t bytes) {
     block_t *b = &m->block[at];
-    *b = (block_t){.live = true,
-                   .ctx = ctx,
-                   .local = -1,
-                   .serial = ++m->serial,
-                   .bytes = bytes,
-                   .lane = -1};
+    *b = (block_t){
+        .live = true, .ctx = ctx, .local = -1, .serial = ++m->serial, .bytes = bytes, .lane = -1};
     return b;
 }
 
@@ -189,8 +185,7 @@ static bool waited_for(const model_t *m, const block_t *b, point_t point) {
 
 APPLY(FREE) {
     block_t *b = &m->block[op->at[0]];
-    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) ||
-        !waited_for(m, b, b->write))
+    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) || !waited_for(m, b, b->write))
         return false;
     for (unsigned i = 0; i < b->readers; i++)
         if (!waited_for(m, b, b->read[i]))

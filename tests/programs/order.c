@@ -70,7 +70,8 @@ bool lane_takes_work(const model_t *m, const lane_t *lane) {
 bool model_unsafe(const model_t *m, unsigned thread) {
     for (int i = 0; i < CAPTURES; i++) {
         const capture_t *capture = &m->capture[i];
-        if (capture->live && (capture->thread == thread ? capture->mode != 2 : capture->mode == 0))
+        if (capture->live &&
+            (capture->thread == thread ? capture->mode != 2 : capture->mode == 0))
             return true;
     }
     return false;
