@@ -424,6 +424,11 @@ ac_status_t ac_block_free(uint64_t address) {
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_segment_release(block);
+    if (ac_held_keep(block)) {
+        allocator->counters->cached_frees++;
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     bool all = false;
     uint64_t target = 0;
     if (!untouched) {

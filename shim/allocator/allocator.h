@@ -94,7 +94,7 @@ ac_status_t ac_block_mark_used(uint64_t address);
  * num_sync_all_streams).  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
-/* Bytes in segments that hold no allocated block: what a trim could give back. */
+/* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */

@@ -44,7 +44,6 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
     atomic_store(&context->dead, true);
-    atomic_fetch_sub(&captures, atomic_exchange(&context->capturing, 0));
     pthread_mutex_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
     context->stream_count = 0;
@@ -57,7 +56,7 @@ static bool may_enter(const ac_cuda_context_t *context) {
            !atomic_load(&ac_cuda_quiet);
 }
 
-bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
+bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode) {
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     atomic_fetch_add(&context->users, 1);
@@ -67,13 +66,17 @@ bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
         if (scope->pushed || current == context->handle) {
             /* Always, not only while a capture is known: another thread may begin one. */
             scope->relaxed =
-                ac_driver.cuThreadExchangeStreamCaptureMode &&
+                !own_mode && ac_driver.cuThreadExchangeStreamCaptureMode &&
                 ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
             return true;
         }
     }
     atomic_fetch_sub(&context->users, 1);
     return false;
+}
+
+bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
+    return ac_cuda_enter_as(context, scope, false);
 }
 
 void ac_cuda_leave(ac_cuda_scope_t *scope) {
@@ -108,17 +111,11 @@ void ac_cuda_capture_begin(void) {
     pthread_rwlock_wrlock(&ac_cuda_gate);
 }
 
-void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
-    if (began && context) {
-        atomic_fetch_add(&context->capturing, 1);
-        atomic_fetch_add(&captures, 1);
-    }
+void ac_cuda_capture_began(bool began) {
+    atomic_fetch_add(&captures, began);
     pthread_rwlock_unlock(&ac_cuda_gate);
 }
 
-void ac_cuda_capture_ended(ac_cuda_context_t *context) {
-    if (atomic_load(&context->capturing) > 0) {
-        atomic_fetch_sub(&context->capturing, 1);
-        atomic_fetch_sub(&captures, 1);
-    }
+void ac_cuda_capture_ended(void) {
+    atomic_fetch_sub(&captures, 1);
 }

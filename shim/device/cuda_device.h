@@ -50,7 +50,6 @@ typedef struct ac_cuda_context {
     _Atomic bool dead;          /* destroyed or reset */
     _Atomic bool dying;         /* the driver is about to: no call of ours enters any more */
     _Atomic int users;          /* calls of ours that are inside */
-    _Atomic int capturing;      /* captures that began on its streams */
     _Atomic uint64_t lost;      /* times that work escaped the events ... */
     _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
     pthread_mutex_t lock;       /* guards what follows */
@@ -104,11 +103,11 @@ CUstream ac_cuda_stream_of_key(uint64_t key);
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
 
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
- * stream of the process captures, nothing is recorded, queried, synchronised, allocated or freed
- * by us. */
+ * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
+ * segments are asked for as the program would ask. */
 void ac_cuda_capture_begin(void);
-void ac_cuda_capture_began(ac_cuda_context_t *context, bool captures);
-void ac_cuda_capture_ended(ac_cuda_context_t *context);
+void ac_cuda_capture_began(bool began);
+void ac_cuda_capture_ended(void);
 
 /* Whether any stream of the process captures.  Not only of this context: a stream of another one
  * joins a capture by waiting for its event, which no call of ours sees. */
@@ -126,6 +125,8 @@ typedef struct {
     CUstreamCaptureMode mode;
 } ac_cuda_scope_t;
 bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope);
+/* The same, with `own_mode` in the thread's own capture mode. */
+bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode);
 void ac_cuda_leave(ac_cuda_scope_t *scope);
 
 #endif

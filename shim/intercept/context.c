@@ -6,6 +6,8 @@
 
 #include "allocator/allocator_int.h"
 #include "device/driver.h"
+#include "intercept/captures.h"
+#include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
 #include "observe/log.h"
@@ -238,6 +240,9 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < ending->count; i++)
+        ac_captures_context_gone(ending->context[i]);
+    ac_graphs_prune();
 }
 
 /* --- green contexts: views of the primary one, whose memory they share --- */

@@ -15,6 +15,7 @@ KINDS = {
     "CUdevice": "DEVICE", "CUdeviceptr": "ADDRESS", "CUdeviceptr_v1": "ADDRESS32",
     "CUstream": "STREAM", "CUcontext": "CONTEXT", "CUevent": "EVENT", "CUarray": "ARRAY",
     "CUfunction": "FUNCTION", "CUgraph": "GRAPH", "CUgraphExec": "GRAPH_EXEC",
+    "CUgraphNode": "HANDLE",
     "CUmemoryPool": "POOL", "CUmodule": "HANDLE", "CUgreenCtx": "HANDLE",
     "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE",
     "CUmemGenericAllocationHandle": "HANDLE64",
@@ -37,7 +38,7 @@ OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CU
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
                "CUexternalMemory"}
 # Structures that are read: zero-filled ones are handed over.
-IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData",
+IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
            "CUstreamBatchMemOpParams", "CUDA_MEMCPY3D_BATCH_OP", "CUDA_MEMCPY3D_PEER",
            "CUmemcpyAttributes", "CUmemLocation", "CUgraphicsResource", "CUexternalSemaphore",
            "CUDA_MEMCPY2D_v1", "CUDA_MEMCPY3D_v1", "CUDA_GRAPH_INSTANTIATE_PARAMS",
