@@ -103,6 +103,9 @@ CUstream ac_cuda_stream_of_key(uint64_t key);
  * waits for it, so that later fences cover it, in whatever way they are recorded. */
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
 
+/* Streams are about to go, and nobody says which: the same for every one that had work. */
+void ac_cuda_streams_retire(ac_cuda_context_t *context);
+
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
  * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
  * segments are asked for as the program would ask. */

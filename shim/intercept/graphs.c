@@ -123,8 +123,8 @@ static void prune(void) {
 static void link_up(ac_holder_t holder, uint64_t which) {
     if (is_open(which) && open_lost)
         return;
-    if (linked(holder, which))
-        return;
+    if (linked(holder, which) || same(holder, as_holder(which)))
+        return; /* an episode that kept itself would never go */
     if (link_count == LINKS)
         prune();
     if (link_count == LINKS)
@@ -297,6 +297,7 @@ int ac_graphs_check(void) {
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < link_count; i++) {
         wrong |= links[i].episode == 0 || links[i].episode > episode || !links[i].holder.kind;
+        wrong |= same(links[i].holder, as_holder(links[i].episode));
         for (unsigned j = 0; j < i; j++)
             wrong |= links[j].episode == links[i].episode &&
                      same(links[j].holder, links[i].holder) &&

@@ -10,8 +10,8 @@
  * the table's size, and everything once the program got hold of a function for graphs that no
  * table knows or of the graph inside a node (`unseen`).
  *
- * Invariants (ac_graphs_check): links name episodes that began; no two links are alike; only the
- * open episode is named by none.
+ * Invariants (ac_graphs_check): links name episodes that began; no two links are alike; no
+ * episode keeps itself; only the open episode is named by none.
  *
  * All functions are thread-safe; they take a lock of their own, then those of allocators, and
  * make no driver call.  Where no capture ever held memory each is one load. */

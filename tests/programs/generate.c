@@ -331,7 +331,7 @@ static void stream(gen_t *g) {
 
 static void context(gen_t *g) {
     uint32_t at = gen_below(g, CONTEXTS);
-    switch (gen_below(g, 6)) {
+    switch (gen_below(g, 8)) {
     case 0:
         gen_op(g, g->thread, OP_NEWCTX, at, gen_below(g, g->model->devices), 0, 0);
         break;
@@ -357,6 +357,10 @@ static void context(gen_t *g) {
     case 3:
         gen_op(g, g->thread, OP_GREEN, gen_below(g, GREENS), gen_below(g, g->model->devices), 0,
                0);
+        break;
+    case 4:
+        if (gen_chance(g, 30))
+            gen_op(g, g->thread, OP_DROPGREEN, gen_below(g, GREENS), 0, 0, 0);
         break;
     default:
         gen_op(g, g->thread, OP_USE, at, 0, 0, 0);
@@ -389,6 +393,8 @@ static void ask(gen_t *g) {
 }
 
 static void pass_time(gen_t *g) {
+    if (gen_chance(g, 5))
+        gen_op(g, g->thread, OP_RENEW, 0, 0, 0, 0);
     gen_op(g, g->thread, OP_ADVANCE, gen_chance(g, 10) ? gen_below(g, 2000) : gen_below(g, 60), 0,
            0, 0);
 }

@@ -114,7 +114,18 @@ APPLY(GSTREAM) {
     if (op->at[0] >= STREAMS || m->lane[op->at[0]].live || !m->green[op->at[1]].live)
         return false;
     lane_begin(m, (int)op->at[0], m->green[op->at[1]].device, false);
-    m->lane[op->at[0]].green = true;
+    m->lane[op->at[0]].green = (int)op->at[1];
+    return true;
+}
+
+APPLY(DROPGREEN) {
+    int green = (int)op->at[0];
+    if (!m->green[green].live || capturing(m))
+        return false;
+    for (int i = 0; i < STREAMS; i++)
+        if (m->lane[i].live && m->lane[i].green == green)
+            lane_end(m, i);
+    m->green[green].live = false;
     return true;
 }
 
@@ -156,7 +167,7 @@ APPLY(SYNCCTX) {
     if (model_unsafe(m, op->thread))
         return false;
     for (int i = 0; i < LANES; i++)
-        if (m->lane[i].live && m->lane[i].ctx == ctx && !m->lane[i].green)
+        if (m->lane[i].live && m->lane[i].ctx == ctx && m->lane[i].green < 0)
             past_join(&m->host, &m->lane[i].past);
     past_join(&m->host, &m->context[ctx].gone);
     return true;
@@ -518,6 +529,21 @@ APPLY(DROPGRAPH) {
 }
 
 /* ---- the rest ---- */
+
+/* Its default streams end with it, their work does not. */
+APPLY(RENEW) {
+    if (!op->thread || capturing(m))
+        return false;
+    for (int i = 0; i < CONTEXTS; i++) {
+        int at = LANE_OWN + i * THREADS + (int)op->thread;
+        if (!m->context[i].live)
+            continue;
+        lane_end(m, at);
+        lane_begin(m, at, i, true);
+    }
+    m->current[op->thread] = 0;
+    return true;
+}
 
 APPLY(ADVANCE) {
     (void)m;

@@ -30,8 +30,8 @@ enum {
 
 /* A stream. */
 typedef struct {
-    bool live, blocking, legacy, green;
-    int ctx;
+    bool live, blocking, legacy;
+    int ctx, green; /* green: the green context that it is of, or -1 */
     uint32_t chain;
     past_t past;        /* of whatever comes next */
     past_t kernel_past; /* what the last item follows, if that is a kernel */

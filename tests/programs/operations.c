@@ -167,6 +167,10 @@ RUN(GSTREAM) {
                                   CU_STREAM_NON_BLOCKING, 0);
 }
 
+RUN(DROPGREEN) {
+    return cuGreenCtxDestroy(run.green[c->op->at[0]]);
+}
+
 RUN(DROP) {
     return cuStreamDestroy_v2(run.stream[c->op->at[0]]);
 }
@@ -353,9 +357,10 @@ static CUresult copied(const call_t *c, CUresult result) {
 
 RUN(COPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
-    uint32_t on = c->op->at[0];
-    return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(to->at, from->at,
-                                                  smaller(extent(to), extent(from)), handle(on)));
+    uint32_t on = c->op->at[0], bytes = smaller(extent(to), extent(from));
+    if (run.next % 2) /* two calls that mean the same */
+        return copied(c, BY(on, cuMemcpyAsync)(to->at, from->at, bytes, handle(on)));
+    return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(to->at, from->at, bytes, handle(on)));
 }
 
 RUN(COPYNOW) {
@@ -476,6 +481,12 @@ RUN(DROPGRAPH) {
 }
 
 /* ---- the rest ---- */
+
+/* The thread does it itself, behind the operation. */
+RUN(RENEW) {
+    (void)c;
+    return CUDA_SUCCESS;
+}
 
 RUN(ADVANCE) {
     simcuda_advance(1000ull * c->op->at[0]);
