@@ -11,6 +11,8 @@ _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic int captures; /* in the whole process */
+static _Atomic int beginning;
+static _Atomic uint64_t beginnings;
 
 void ac_cuda_count_one(ac_cuda_event_t event) {
     if (ac_cuda_count)
@@ -103,8 +105,19 @@ bool ac_cuda_is_capturing(void) {
     return atomic_load(&captures) > 0;
 }
 
+uint64_t ac_cuda_capture_mark(void) {
+    uint64_t mark = atomic_load(&beginnings) + 1;
+    return atomic_load(&beginning) || atomic_load(&captures) > 0 ? 0 : mark;
+}
+
+bool ac_cuda_capture_none_since(uint64_t mark) {
+    return mark && mark == atomic_load(&beginnings) + 1;
+}
+
 void ac_cuda_capture_begin(void) {
     pthread_rwlock_wrlock(&ac_cuda_gate);
+    atomic_fetch_add(&beginning, 1);
+    atomic_fetch_add(&beginnings, 1);
 }
 
 void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
@@ -112,6 +125,7 @@ void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
         atomic_fetch_add(&context->capturing, 1);
         atomic_fetch_add(&captures, 1);
     }
+    atomic_fetch_sub(&beginning, 1); /* after it counts as one that is under way */
     pthread_rwlock_unlock(&ac_cuda_gate);
 }
 

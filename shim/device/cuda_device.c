@@ -206,5 +206,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_wait = fence_wait,
     .fence_release = fence_release,
     .synchronize = synchronize,
+    .stream_order = ac_cuda_stream_order,
+    .stream_item = ac_cuda_stream_item,
     .now_ns = now_ns,
 };

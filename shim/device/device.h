@@ -53,6 +53,15 @@ typedef struct {
     /* Wait for all work of the context. AC_OK, AC_BUSY (capture) or AC_FAILED. */
     ac_status_t (*synchronize)(void *context);
 
+    /* What is submitted to stream `to` from now on comes after all that stream `from` was given
+     * before: streams of the context that the calling thread can name.  AC_OK; AC_BUSY while
+     * anything captures; AC_UNSUPPORTED; AC_FAILED: no order was made. */
+    ac_status_t (*stream_order)(void *context, uint64_t from, uint64_t to);
+
+    /* Put something into the stream that comes after all that the stream comes after now, or find
+     * it *independent: it waits for no other stream by itself.  Answers as above. */
+    ac_status_t (*stream_item)(void *context, uint64_t stream, bool *independent);
+
     /* Monotonic time in nanoseconds. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;

@@ -61,6 +61,8 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     ac_cuda_stream_used(&submit->context->cuda, submit->stream);
     ac_fence_leave(submit->context->line);
+    if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
+        ac_arena_submitted(submit->context->arena, submit->stream == CU_STREAM_LEGACY);
     ac_count(thread, AC_COUNT_submissions);
     ac_context_note(submit->context, result);
 }
@@ -88,6 +90,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
 #define REACH_2(p, q) (REACH_1(p), REACH_1(q))
 #define REACH_MANY    ac_context_cross()
+#define REACH_LAUNCH  ac_event_launch(a)
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

@@ -187,6 +187,22 @@ static ac_status_t synchronize(void *arg) {
     return leave(context, status);
 }
 
+/* The test's own bookkeeping knows streams; the device only whether the call succeeds. */
+static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
+    fake_context_t *context = arg;
+    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    if (status == AC_OK && context->device->ordered)
+        context->device->ordered(context, from, to);
+    return leave(context, status);
+}
+
+static ac_status_t stream_item(void *arg, uint64_t stream, bool *independent) {
+    fake_context_t *context = arg;
+    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    *independent = stream >= FAKE_INDEPENDENT;
+    return leave(context, status);
+}
+
 static uint64_t now_ns(void) {
     static _Atomic uint64_t ticks;
     return atomic_fetch_add(&ticks, 1);
@@ -200,5 +216,7 @@ const ac_device_ops_t fake_ops = {
     .fence_wait = fence_wait,
     .fence_release = fence_release,
     .synchronize = synchronize,
+    .stream_order = stream_order,
+    .stream_item = stream_item,
     .now_ns = now_ns,
 };

@@ -18,10 +18,11 @@ typedef enum {
     FAKE_QUERY,
     FAKE_WAIT,
     FAKE_SYNCHRONIZE,
+    FAKE_STREAM_ORDER,
     FAKE_KINDS
 } fake_kind_t;
 
-enum { FAKE_RANGES = 4096 };
+enum { FAKE_RANGES = 4096, FAKE_INDEPENDENT = 100 /* streams from here on are */ };
 #define FAKE_BASE ((uint64_t)0x200000000000)
 
 typedef struct fake_context fake_context_t;
@@ -46,6 +47,8 @@ typedef struct {
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */
     void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */
+    /* Whatever goes to `to` now comes after all that `from` was given. */
+    void (*ordered)(fake_context_t *context, uint64_t from, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
 } fake_device_t;
