@@ -119,12 +119,12 @@ accel_status_t accel_synchronize_device(int device) {
     accel_status_t status = need(device);
     if (status != ACCEL_OK)
         return status;
-    CUcontext context = primary(device), popped;
+    CUcontext context = primary(device);
     if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
     ac_thread_forget();
     CUresult result = cuCtxSynchronize(); /* our hook: it retires the fences */
-    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_driver_pop();
     ac_thread_forget();
     return result == CUDA_SUCCESS ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
@@ -194,12 +194,17 @@ accel_status_t accel_empty_cache(void) {
 }
 
 accel_status_t accel_record_stream(void *pointer, void *stream) {
-    (void)stream; /* a fence covers every stream of the context */
     ac_block_info_t info;
+    ac_submit_t submit;
+    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
     uint64_t address = (uint64_t)(uintptr_t)pointer;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK || !info.allocated)
         return ACCEL_ERROR_NOT_OURS;
-    return ac_block_mark_used(info.address) == AC_OK ? ACCEL_OK : ACCEL_ERROR_NOT_OURS;
+    if (!ac_submit_begin(&submit, thread, stream, false))
+        return ACCEL_ERROR_CUDA;
+    ac_submit_reach(&submit, address);
+    ac_submit_end(&submit, thread, CUDA_SUCCESS);
+    return ACCEL_OK;
 }
 
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
@@ -208,13 +213,13 @@ accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *tot
         return status;
     if (!free_bytes || !total_bytes)
         return ACCEL_ERROR_INVALID;
-    CUcontext context = primary(device), popped;
+    CUcontext context = primary(device);
     size_t available, total;
     if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
     ac_thread_forget();
     CUresult result = cuMemGetInfo_v2(&available, &total); /* our hook: it adds what is idle */
-    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_driver_pop();
     ac_thread_forget();
     if (result != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;

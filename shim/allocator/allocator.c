@@ -16,11 +16,21 @@ enum { LAST_ROUNDS = 8 };
 
 /* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
  * high-water mark of allocated bytes, and never less than two segments. */
-static bool over_budget(const ac_allocator_t *allocator, uint64_t growth) {
+static uint64_t budget(const ac_allocator_t *allocator) {
     uint64_t live = allocator->high_water;
     uint64_t floor = 2 * allocator->settings.large_segment_size;
-    uint64_t budget = live + live / 4 > floor ? live + live / 4 : floor;
-    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > budget;
+    return live + live / 4 > floor ? live + live / 4 : floor;
+}
+
+static bool over_budget(const ac_allocator_t *allocator, uint64_t growth) {
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    return reserved + growth > budget(allocator);
+}
+
+/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when a quarter of the budget waits. */
+static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
+    uint64_t share = bytes * AC_FENCE_EPOCH / (budget(allocator) / 4);
+    return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -480,7 +490,7 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     queue->tail = block;
     queue->bytes += block->size;
     arena->allocator->counters->fenced_frees++;
-    ac_fence_want(&arena->line, all);
+    ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
 ac_status_t ac_block_free(uint64_t address) {
@@ -499,8 +509,12 @@ ac_status_t ac_block_free(uint64_t address) {
         untouched = target <= ac_fence_reached(&arena->line, all);
     }
     allocator->counters->cached_frees++;
-    if (untouched) {
-        allocator->counters->ready_frees++;
+    bool ordered = !untouched && !all && ac_single_protects(&arena->line);
+    if (untouched || ordered) {
+        if (ordered)
+            allocator->counters->ordered_frees++;
+        else
+            allocator->counters->ready_frees++;
         if (!ac_recent_keep(block))
             ac_segment_finish(block);
         bool leaving = arena->tainted_idle;

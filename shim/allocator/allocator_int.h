@@ -20,7 +20,7 @@ struct ac_arena {
     ac_fence_line_t line;
     ac_arena_t *next; /* the allocator's list; records stay for ever */
     bool dead;
-    bool unordered;                /* its streams' order protects nothing */
+    _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
     ac_ordered_t *ordered;         /* blocks freed in stream order; NULL: never any */
     ac_segment_t *segments;

@@ -1,12 +1,13 @@
 /* The fence lines of fence.h. */
 #include "allocator/fence.h"
+#include "plant.h"
 
 _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
 _Atomic bool ac_fence_crossed;
 _Atomic bool ac_fence_uncounted;
 
 static ac_fence_line_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
-static _Atomic unsigned line_high;                     /* entries ever used: what loops visit */
+_Atomic unsigned ac_fence_line_high;
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Never let `target` fall: several threads learn of progress out of order. */
@@ -37,13 +38,14 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
         i++;
     if (i < AC_FENCE_LINES) {
         pthread_mutex_init(&line->lock, NULL);
+        pthread_mutex_init(&line->single.lock, NULL);
         line->ops = ops;
         line->context = context;
         atomic_flag_clear(&line->polled);
         atomic_store(&line->live, true);
         atomic_store(&lines[i], line);
-        if (i >= atomic_load(&line_high))
-            atomic_store(&line_high, i + 1);
+        if (i >= atomic_load(&ac_fence_line_high))
+            atomic_store(&ac_fence_line_high, i + 1);
     }
     pthread_mutex_unlock(&lines_lock);
     return i < AC_FENCE_LINES;
@@ -55,6 +57,7 @@ void ac_fence_line_close(ac_fence_line_t *line) {
         if (line_at(i) == line)
             atomic_store(&lines[i], NULL);
     pthread_mutex_unlock(&lines_lock);
+    ac_single_end(line);
 
     pthread_mutex_lock(&line->lock);
     atomic_store(&line->live, false); /* under the lock: nobody pushes from now on */
@@ -101,6 +104,48 @@ static void retire(ac_fence_line_t *line) {
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock) {
     if (raise_to(&line->done, clock))
         retire(line);
+    ac_single_synced(line);
+}
+
+static void settle_lines(void) {
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (line)
+            ac_single_settle(line, true);
+    }
+}
+
+void ac_fence_cross(void) {
+    static _Atomic bool settled;
+    if (atomic_load_explicit(&settled, memory_order_acquire))
+        return;
+    atomic_store(&ac_fence_crossed, true);
+    settle_lines();
+    atomic_store(&settled, true);
+}
+
+void ac_fence_uncount(void) {
+    static _Atomic bool settled;
+    if (atomic_load_explicit(&settled, memory_order_acquire))
+        return;
+    atomic_store(&ac_fence_uncounted, true);
+    settle_lines();
+    atomic_store(&settled, true);
+}
+
+void ac_fence_capture_begin(void) {
+    ac_single_close();
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (line)
+            ac_single_leave(line);
+    }
+}
+
+void ac_fence_capture_began(void) {
+    ac_single_open();
 }
 
 static bool idle_since(const ac_fence_line_t *line, uint64_t clock) {
@@ -113,7 +158,7 @@ bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock) {
         return false;
     if (!atomic_load_explicit(&ac_fence_crossed, memory_order_acquire))
         return idle_since(line, clock);
-    unsigned high = atomic_load(&line_high);
+    unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         const ac_fence_line_t *other = working_line_at(i);
         if (other && !idle_since(other, clock))
@@ -128,7 +173,7 @@ static ac_status_t for_lines(ac_fence_line_t *line, bool all,
     if (!all)
         return visit(line);
     ac_status_t worst = AC_OK;
-    unsigned high = atomic_load(&line_high);
+    unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
         ac_status_t status = other ? visit(other) : AC_OK;
@@ -155,7 +200,7 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
     if (!all)
         return atomic_load_explicit(&line->done, memory_order_acquire);
     uint64_t reached = UINT64_MAX;
-    unsigned high = atomic_load(&line_high);
+    unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         const ac_fence_line_t *other = working_line_at(i);
         if (!other)
@@ -203,22 +248,27 @@ static ac_status_t close_line(ac_fence_line_t *line) {
         return AC_OK;
     if (atomic_load(&line->broken))
         return AC_FAILED;
-    atomic_store(&line->open, false);
+    atomic_store(&line->open, 0);
     ac_fence_t fence = {.clock = ac_fence_now()};
     if (idle_since(line, atomic_load(&line->done))) {
         /* Or frees of now would wait for work that comes later. */
         raise_to(&line->done, fence.clock);
+        ac_single_synced(line);
         return AC_OK;
     }
     uint64_t wanted = atomic_load(&line->inside) ? fence.clock : atomic_load(&line->last_submit);
     if (wanted <= atomic_load(&line->done) || covered(line, wanted))
         return AC_OK;
+    if (AC_PLANTED(fence_after_publishing))
+        raise_to(&line->done, fence.clock);
     ac_status_t status =
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
+    if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
+        raise_to(&line->done, fence.clock);
     if (status == AC_OK)
         push(line, fence);
     else if (status == AC_BUSY)
-        atomic_store(&line->open, true); /* try again at the first submission after it */
+        atomic_store(&line->open, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
         atomic_store(&line->broken, true);
     return status;
@@ -228,13 +278,17 @@ ac_status_t ac_fence_close(ac_fence_line_t *line, bool all) {
     return for_lines(line, all, close_line);
 }
 
-static ac_status_t want_line(ac_fence_line_t *line) {
-    atomic_store_explicit(&line->open, true, memory_order_release);
-    return AC_OK;
-}
-
-void ac_fence_want(ac_fence_line_t *line, bool all) {
-    for_lines(line, all, want_line);
+void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight) {
+    if (!all) {
+        atomic_fetch_add_explicit(&line->open, weight, memory_order_release);
+        return;
+    }
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *other = working_line_at(i);
+        if (other)
+            atomic_fetch_add_explicit(&other->open, weight, memory_order_release);
+    }
 }
 
 static bool take_oldest(ac_fence_line_t *line, ac_fence_t *fence) {
@@ -280,7 +334,7 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all) {
     if (!all)
         return poll_line(line) == AC_OK;
     bool moved = false;
-    unsigned high = atomic_load(&line_high);
+    unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
         if (other && poll_line(other) == AC_OK)
@@ -324,7 +378,7 @@ ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock) {
     if (!all)
         return wait_line(line, clock);
     ac_status_t worst = AC_OK;
-    unsigned high = atomic_load(&line_high);
+    unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
         ac_status_t status = other ? wait_line(other, clock) : AC_OK;
@@ -342,5 +396,5 @@ int ac_fence_check(ac_fence_line_t *line) {
     wrong |= atomic_load(&line->done) > ac_fence_now();
     wrong |= atomic_load(&line->last_submit) > ac_fence_now();
     pthread_mutex_unlock(&line->lock);
-    return wrong;
+    return wrong | ac_single_check(line);
 }

@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/single.h"
 #include "device/device.h"
 
 enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
@@ -37,22 +38,26 @@ typedef struct {
     void *fence;
 } ac_fence_t;
 
-typedef struct {
+struct ac_fence_line {
     _Atomic uint64_t last_submit;
     _Atomic uint64_t done;
     _Atomic uint64_t inside; /* submitting calls that have not returned yet */
     _Atomic bool live;       /* the context exists; never set again once unset */
-    _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
-    _Atomic bool open;   /* frees wait that no fence covers: the next submission closes */
-    atomic_flag polled;  /* somebody queries: others go on without waiting */
+    _Atomic bool broken;   /* a sticky error was seen: its work is dead, and so is the context */
+    _Atomic uint32_t open; /* frees wait that no fence covers: their weight */
+    atomic_flag polled;    /* somebody queries: others go on without waiting */
     const ac_device_ops_t *ops;
     void *context;
     pthread_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;       /* fences in the ring, oldest first */
     ac_fence_t ring[AC_FENCE_RING];
-} ac_fence_line_t;
+    ac_single_t single; /* the single-stream rule; its lock ranks after the allocator's too */
+};
 
 extern _Atomic uint64_t ac_fence_clock;
+
+/* How many entries for lines were ever used; 0: no context was served yet. */
+extern _Atomic unsigned ac_fence_line_high;
 
 /* Several contexts may touch the same memory (peer access, copies across contexts): frees
  * from now on wait for all of them.  Never unset. */
@@ -61,6 +66,15 @@ extern _Atomic bool ac_fence_crossed;
 /* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
 extern _Atomic bool ac_fence_uncounted;
 
+/* Set them, and end the single-stream rule everywhere: on return no free memory relies on the
+ * order of a stream.  Blocks the first time; call before the work that they stand for. */
+void ac_fence_cross(void);
+void ac_fence_uncount(void);
+
+/* A capture is about to begin: no line relies on a stream's order from now on, until _began. */
+void ac_fence_capture_begin(void);
+void ac_fence_capture_began(void);
+
 /* Set up a line for a new context in zeroed memory that stays for ever.  False when
  * AC_FENCE_LINES are in use. */
 bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context);
@@ -68,6 +82,12 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
 /* The context is gone, and with it all its work.  Its fences are released: the device keeps host
  * records of them. */
 void ac_fence_line_close(ac_fence_line_t *line);
+
+/* ac_single_pass, but for the look that mostly suffices. */
+static inline void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
+    if (!ac_single_passes(&line->single, stream))
+        ac_single_pass(line, stream, joins);
+}
 
 static inline uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
@@ -97,8 +117,16 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
  * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
 ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
 
-/* Frees wait that no fence covers yet: the next submission to any of the lines closes. */
-void ac_fence_want(ac_fence_line_t *line, bool all);
+/* Frees of this weight wait that no fence covers yet.  Where they add up to AC_FENCE_EPOCH, the
+ * next submission to any of the lines closes: frees share a fence, and later work delays them
+ * little. */
+enum { AC_FENCE_EPOCH = 64 };
+void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight);
+
+/* Before a submission: close what is full. */
+static inline bool ac_fence_full(const ac_fence_line_t *line) {
+    return atomic_load_explicit(&line->open, memory_order_relaxed) >= AC_FENCE_EPOCH;
+}
 
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
 bool ac_fence_poll(ac_fence_line_t *line, bool all);

@@ -6,10 +6,6 @@
 static _Atomic uint64_t distrusted[AC_ORDER_DISTRUSTED];
 static _Atomic unsigned distrust_count; /* beyond the array's size: all */
 
-static bool same_stream(ac_stream_t a, ac_stream_t b) {
-    return a.handle == b.handle && a.thread == b.thread;
-}
-
 static uint64_t higher(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -18,7 +14,7 @@ static uint64_t higher(uint64_t a, uint64_t b) {
 
 unsigned ac_order_find(ac_order_t *order, ac_stream_t stream) {
     for (unsigned slot = 0; slot < order->high; slot++)
-        if (order->used[slot] && same_stream(order->stream[slot], stream)) {
+        if (order->used[slot] && order->stream[slot] == stream) {
             order->touched[slot] = ++order->ticks;
             return slot;
         }
@@ -209,7 +205,7 @@ int ac_order_check(const ac_order_t *order) {
         for (unsigned t = 0; t < AC_ORDER_SLOTS; t++) {
             wrong |= order->seen[t].at[s] > order->pos[s];
             wrong |= t != s && order->used[s] && order->used[t] &&
-                     same_stream(order->stream[s], order->stream[t]);
+                     order->stream[s] == order->stream[t];
         }
     }
     for (unsigned set = 0; set < AC_ORDER_SETS; set++)

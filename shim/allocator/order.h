@@ -37,11 +37,8 @@ enum {
     AC_ORDER_DISTRUSTED = 64
 };
 
-/* A stream: its handle, and whose it is where every thread has one of its own under the same
- * handle (0 otherwise). */
-typedef struct {
-    uint64_t handle, thread;
-} ac_stream_t;
+/* A stream, by its key (device.h); 0: none. */
+typedef uint64_t ac_stream_t;
 
 typedef struct {
     uint64_t at[AC_ORDER_SLOTS];

@@ -11,6 +11,7 @@
 #include "allocator/allocator_int.h"
 
 enum { LISTS = AC_ORDER_SLOTS + 1 };
+enum { UNORDERED = 1, UNORDERED_DONE };
 
 typedef struct {
     ac_block_t *head, *tail;               /* oldest first */
@@ -22,6 +23,7 @@ struct ac_ordered {
     ac_order_t order;
     uint64_t filled; /* bit per slot */
     uint64_t pinned;
+    bool handed_on; /* memory that work was under way on has a new owner */
     list_t list[LISTS];
 };
 
@@ -186,7 +188,7 @@ static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slo
 
 /* Whether memory may be handed on by stream order here. */
 static bool follows_order(const ac_arena_t *arena) {
-    return arena->ordered && !arena->unordered &&
+    return arena->ordered && !atomic_load_explicit(&arena->unordered, memory_order_relaxed) &&
            !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
 }
 
@@ -262,6 +264,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
      * that nothing was submitted to. */
     block->early = true;
     block->clock = 0;
+    ordered->handed_on = true;
 }
 
 static ac_block_t *find(const ac_ordered_t *ordered, unsigned slot, ac_order_request_t *request,
@@ -289,8 +292,7 @@ static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *req
 
 /* How often others were given something that this stream comes after without being told. */
 static uint64_t others(const ac_arena_t *arena, ac_stream_t stream) {
-    bool legacy = stream.handle == AC_STREAM_LEGACY;
-    return atomic_load(&arena->submitted[!legacy]) + 1;
+    return atomic_load(&arena->submitted[stream != AC_STREAM_LEGACY]) + 1;
 }
 
 /* Whether such work may be ordered before a free of the stream and before nothing in it. */
@@ -327,13 +329,13 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
     return false;
 }
 
-/* A stream that this thread can name and that has a block for the request. */
+/* The smallest block for the request of all streams that this thread can name. */
 static ac_block_t *choose(const ac_ordered_t *ordered, ac_order_request_t *request) {
     ac_block_t *best = NULL;
     for (uint64_t left = ordered->filled; left; left &= left - 1) {
         unsigned from = (unsigned)__builtin_ctzll(left);
-        uint64_t thread = ordered->order.stream[from].thread;
-        if (!ordered->order.used[from] || (thread && thread != request->stream.thread))
+        ac_stream_t stream = ordered->order.stream[from];
+        if (!ordered->order.used[from] || (ac_stream_is_own(stream) && stream != request->stream))
             continue;
         ac_block_t *block = find(ordered, from, request, UINT64_MAX, true);
         if (block && (!best || block->size < best->size))
@@ -381,9 +383,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     pthread_mutex_unlock(&allocator->lock);
 
     bool independent = false;
-    ac_status_t status =
-        own ? arena->ops->stream_item(arena->context, stream.handle, &independent)
-            : arena->ops->stream_order(arena->context, stream.handle, request->stream.handle);
+    ac_status_t status = own ? arena->ops->stream_item(arena->context, stream, &independent)
+                             : arena->ops->stream_order(arena->context, stream, request->stream);
 
     pthread_mutex_lock(&allocator->lock);
     if (arena->ordered)
@@ -509,10 +510,26 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
 }
 
 void ac_arena_unordered(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
-    arena->unordered = true;
+    ac_allocator_t *allocator = arena->allocator;
+    if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
+        return;
+    pthread_mutex_lock(&allocator->lock);
+    atomic_store(&arena->unordered, UNORDERED);
+    bool handed_on = arena->ordered && arena->ordered->handed_on;
     all_gone(arena);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    pthread_mutex_unlock(&allocator->lock);
+    bool crossed = atomic_load(&ac_fence_crossed);
+    if (handed_on)
+        ac_fence_wait(&arena->line, crossed, ac_fence_now());
+    atomic_store(&arena->unordered, UNORDERED_DONE);
+}
+
+void ac_streams_unordered(void) {
+    for (unsigned i = 0; i < atomic_load(&tracked_high); i++) {
+        ac_arena_t *arena = atomic_load(&tracked[i]);
+        if (arena)
+            ac_arena_unordered(arena);
+    }
 }
 
 /* --- what the program's calls prove --- */

@@ -25,7 +25,7 @@
 #include "allocator/allocator.h"
 #include "allocator/order.h"
 
-/* The legacy default stream's handle. */
+/* The legacy default stream's key. */
 enum { AC_STREAM_LEGACY = 1 };
 
 /* Set with the first request or free that names a stream: before, no edge has any use. */
@@ -40,8 +40,12 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
 
 /* Work of this arena's context does not follow the order of its streams from now on: no memory is
- * handed on by stream order any more.  What was handed on before is the caller's to wait for. */
+ * handed on by stream order any more, and what was is waited for.  To be called before that work.
+ */
 void ac_arena_unordered(ac_arena_t *arena);
+
+/* The same for every arena. */
+void ac_streams_unordered(void);
 
 /* Something was put into a stream of the arena's context, after it happened: the legacy default
  * stream, or another. */

@@ -1,5 +1,6 @@
 /* Giving idle segments back: taken out of the books under the lock, freed without it. */
 #include "allocator/trim.h"
+#include "plant.h"
 
 enum { BATCH = 32 };
 
@@ -135,6 +136,8 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         for (int all = 0; all < 2; all++) {
             if (!pending[all])
                 continue;
+            if (AC_PLANTED(fence_dropped_at_oom) && wait)
+                ac_fence_synced(&arena->line, target[all]);
             if (wait)
                 ac_fence_wait(&arena->line, all, target[all]);
             else

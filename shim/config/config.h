@@ -25,6 +25,7 @@ typedef struct {
     uint64_t memory_limit;               /* bytes per device; 0: none */
     bool free_sync;                      /* frees synchronise the context */
     ac_fence_mode_t fence;
+    bool single_stream; /* a stream's order may stand for a fence */
     ac_deepbind_t deepbind;
     char dump[AC_CONFIG_PATH]; /* pattern, "none" for off */
     int dump_signal;           /* signal number, 0: none */

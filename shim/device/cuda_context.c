@@ -79,11 +79,12 @@ bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
 }
 
 void ac_cuda_leave(ac_cuda_scope_t *scope) {
-    CUcontext popped;
-    if (scope->relaxed)
+    /* Once more: the program's own captures would not be guarded any longer. */
+    if (scope->relaxed &&
+        ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS)
         ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode);
     if (scope->pushed)
-        ac_driver.cuCtxPopCurrent_v2(&popped);
+        ac_driver_pop();
     atomic_fetch_sub(&scope->context->users, 1);
 }
 

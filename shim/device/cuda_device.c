@@ -3,6 +3,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "plant.h"
 
 static ac_status_t status_of(CUresult result) {
     switch (result) {
@@ -49,9 +50,11 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     /* Once more: nobody else knows the segment any longer, it would be lost. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
-    ac_status_t status = status_of(ac_driver.cuMemFree_v2(address));
+    CUresult result = ac_driver.cuMemFree_v2(address);
+    if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+        result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
-    return status;
+    return status_of(result);
 }
 
 /* A fence is an event; which context it belongs to has to be known when that died meanwhile and
@@ -86,15 +89,13 @@ static void fence_return(ac_cuda_fence_t *fence) {
     pthread_mutex_unlock(&fences_lock);
 }
 
-static ac_status_t fence_record(void *arg, bool unseen, void **out) {
-    ac_cuda_context_t *context = arg;
+/* Record a new fence by `record`, which runs with the context current and the gate held. */
+typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
+
+static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
+                          void **out) {
     ac_cuda_scope_t scope;
-    int mode = atomic_load(&context->mode);
-    if (mode == AC_RECORD_NONE || atomic_load(&context->lost) > atomic_load(&context->recovered))
-        return AC_UNSUPPORTED;
-    if (unseen && mode == AC_RECORD_STREAMS)
-        return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
-    if (ac_cuda_is_capturing())
+    if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
     ac_cuda_fence_t *fence = fence_new();
     if (!fence)
@@ -109,12 +110,14 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     if (event) {
         pthread_rwlock_rdlock(&ac_cuda_gate);
         busy = ac_cuda_is_capturing();
+        if (AC_PLANTED(record_during_capture))
+            busy = false;
         if (!busy)
-            result = mode == AC_RECORD_CTX
-                         ? ac_driver.cuCtxRecordEvent(context->handle, event)
-                         : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
+            result = how(context, event, stream);
         pthread_rwlock_unlock(&ac_cuda_gate);
     }
+    if (AC_PLANTED(event_reused_early) && event)
+        ac_cuda_event_return(context, event);
     if (result != CUDA_SUCCESS)
         ac_cuda_event_return(context, event);
     ac_cuda_leave(&scope);
@@ -124,11 +127,51 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
             return AC_BUSY;
         return ac_driver_sticky(result) ? status_of(result) : AC_UNSUPPORTED;
     }
-    ac_cuda_count_one(mode == AC_RECORD_CTX ? AC_CUDA_FENCE_CTX : AC_CUDA_FENCE_STREAMS);
     fence->context = context;
     fence->event = event;
     *out = fence;
     return AC_OK;
+}
+
+static CUresult record_whole(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
+    (void)stream;
+    int mode = atomic_load(&context->mode);
+    if (AC_PLANTED(legacy_stream_only))
+        return ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
+    return mode == AC_RECORD_CTX ? ac_driver.cuCtxRecordEvent(context->handle, event)
+                                 : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
+}
+
+static ac_status_t fence_record(void *arg, bool unseen, void **out) {
+    ac_cuda_context_t *context = arg;
+    int mode = atomic_load(&context->mode);
+    if (mode == AC_RECORD_NONE || atomic_load(&context->lost) > atomic_load(&context->recovered))
+        return AC_UNSUPPORTED;
+    if (unseen && mode == AC_RECORD_STREAMS)
+        return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
+    ac_status_t status = record(context, record_whole, 0, out);
+    if (status == AC_OK)
+        ac_cuda_count_one(mode == AC_RECORD_CTX ? AC_CUDA_FENCE_CTX : AC_CUDA_FENCE_STREAMS);
+    return status;
+}
+
+/* Nobody else can name a thread's own stream: the whole context covers it, or the legacy stream,
+ * which orders after it. */
+static CUresult record_stream(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
+    CUstream handle = ac_cuda_stream_of_key(stream);
+    if (!handle && ac_driver.cuCtxRecordEvent && atomic_load(&context->mode) != AC_RECORD_STREAMS)
+        return ac_driver.cuCtxRecordEvent(context->handle, event);
+    return ac_driver.cuEventRecord(event, handle ? handle : CU_STREAM_LEGACY);
+}
+
+static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
+    ac_cuda_context_t *context = arg;
+    if (atomic_load(&context->mode) == AC_RECORD_NONE)
+        return AC_UNSUPPORTED;
+    ac_status_t status = record(context, record_stream, stream, out);
+    if (status == AC_OK)
+        ac_cuda_count_one(AC_CUDA_TURN);
+    return status;
 }
 
 /* AC_UNSUPPORTED: the driver would not tell, without the context being broken. */
@@ -163,6 +206,39 @@ static ac_status_t fence_wait(void *arg, void *fence) {
     (void)arg;
     ac_status_t status = fence_ask(asked, ac_driver.cuEventSynchronize);
     return status == AC_UNSUPPORTED ? synchronize(asked->context) : status;
+}
+
+/* A wait is no record: it is made during captures, too, but not on a stream that captures. */
+static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
+    ac_cuda_context_t *context = arg;
+    ac_cuda_fence_t *asked = fence;
+    CUstream handle = ac_cuda_stream_of_key(stream);
+    CUstreamCaptureStatus captures = CU_STREAM_CAPTURE_STATUS_NONE;
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (!ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    if (!stream) {
+        CUresult result = ac_driver.cuEventSynchronize(asked->event);
+        ac_cuda_leave(&scope);
+        return status_of(result);
+    }
+    pthread_rwlock_rdlock(&ac_cuda_gate);
+    CUresult result = CUDA_SUCCESS;
+    if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing)
+        result = ac_driver.cuStreamIsCapturing(handle, &captures);
+    bool busy = result != CUDA_SUCCESS || captures != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!busy)
+        result = ac_driver.cuStreamWaitEvent(handle, asked->event, 0);
+    pthread_rwlock_unlock(&ac_cuda_gate);
+    ac_cuda_leave(&scope);
+    return busy ? AC_BUSY : status_of(result);
+}
+
+static bool capturing(void *arg) {
+    (void)arg;
+    return ac_cuda_is_capturing();
 }
 
 static void fence_release(void *arg, void *fence) {
@@ -205,6 +281,9 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
+    .turn_record = turn_record,
+    .turn_wait = turn_wait,
+    .capturing = capturing,
     .synchronize = synchronize,
     .stream_order = ac_cuda_stream_order,
     .stream_item = ac_cuda_stream_item,

@@ -29,6 +29,7 @@ typedef enum {
     AC_CUDA_FENCE_LEGACY,
     AC_CUDA_FENCE_SYNC,
     AC_CUDA_FENCE_QUERY,
+    AC_CUDA_TURN,
     AC_CUDA_STICKY
 } ac_cuda_event_t;
 
@@ -91,6 +92,12 @@ void ac_cuda_context_greened(ac_cuda_context_t *context);
  * submission and after it: a fence recorded in between clears the mark without covering it.
  * `stream` is resolved: a handle, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of this thread. */
 void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream);
+
+/* The key of a resolved stream of this thread, for device.h, and back: 1 is the legacy stream,
+ * handles are themselves, a per-thread stream is its thread's number.  NULL for one of another
+ * thread, which cannot be named here. */
+uint64_t ac_cuda_stream_key(CUstream stream);
+CUstream ac_cuda_stream_of_key(uint64_t key);
 
 /* The stream is about to be destroyed; with `pending` it may still have work: our own stream then
  * waits for it, so that later fences cover it, in whatever way they are recorded. */

@@ -2,10 +2,6 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 
-static CUstream stream_of(uint64_t handle) {
-    return (CUstream)(uintptr_t)handle;
-}
-
 /* Record an event of ours on `from`; unless they are the same, `to` waits for it. */
 static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -29,22 +25,25 @@ static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to
 ac_status_t ac_cuda_stream_order(void *arg, uint64_t from, uint64_t to) {
     ac_cuda_context_t *context = arg;
     ac_cuda_scope_t scope;
-    if (atomic_load(&context->mode) == AC_RECORD_NONE)
+    CUstream source = ac_cuda_stream_of_key(from), sink = ac_cuda_stream_of_key(to);
+    if (!source || !sink || atomic_load(&context->mode) == AC_RECORD_NONE)
         return AC_UNSUPPORTED;
     if (ac_cuda_is_capturing())
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope))
         return AC_FAILED;
-    ac_status_t status = record(context, stream_of(from), stream_of(to));
+    ac_status_t status = record(context, source, sink);
     ac_cuda_leave(&scope);
     return status;
 }
 
-ac_status_t ac_cuda_stream_item(void *arg, uint64_t handle, bool *independent) {
+ac_status_t ac_cuda_stream_item(void *arg, uint64_t key, bool *independent) {
     ac_cuda_context_t *context = arg;
-    CUstream stream = stream_of(handle);
+    CUstream stream = ac_cuda_stream_of_key(key);
     ac_cuda_scope_t scope;
     unsigned flags = 0;
+    if (!stream)
+        return AC_UNSUPPORTED;
     if (ac_cuda_is_capturing())
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope))

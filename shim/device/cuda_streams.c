@@ -5,6 +5,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "plant.h"
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     CUevent event = NULL;
@@ -37,6 +38,8 @@ static CUresult join(ac_cuda_context_t *context, CUstream keeper, CUstream strea
     CUevent event = ac_cuda_event_take(context);
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (AC_PLANTED(event_on_wrong_stream))
+        stream = keeper;
     CUresult result = stream ? ac_driver.cuEventRecord(event, stream)
                              : ac_driver.cuCtxRecordEvent(context->handle, event);
     if (result == CUDA_SUCCESS)
@@ -64,6 +67,19 @@ static CUstream keeper_of(ac_cuda_context_t *context) {
 
 static uint64_t self(void) {
     return ac_cuda_thread ? ac_cuda_thread() : 0;
+}
+
+enum { KEY_PER_THREAD = 2, KEY_SHIFT = 2 }; /* handles are multiples of 4 */
+
+uint64_t ac_cuda_stream_key(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? self() << KEY_SHIFT | KEY_PER_THREAD
+                                          : (uint64_t)(uintptr_t)stream;
+}
+
+CUstream ac_cuda_stream_of_key(uint64_t key) {
+    if ((key & (((uint64_t)1 << KEY_SHIFT) - 1)) != KEY_PER_THREAD)
+        return (CUstream)(uintptr_t)key;
+    return key >> KEY_SHIFT == self() ? CU_STREAM_PER_THREAD : NULL;
 }
 
 /* The entry of a stream, under the lock; NULL: none. */
@@ -168,6 +184,8 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending) {
     ac_cuda_scope_t scope;
     CUresult result = CUDA_ERROR_NOT_READY;
+    if (AC_PLANTED(destroyed_stream_running))
+        pending = false;
     if (pending && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);
         pthread_rwlock_rdlock(&ac_cuda_gate);

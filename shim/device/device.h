@@ -50,12 +50,25 @@ typedef struct {
     /* Forget a fence that was recorded; done or not. */
     void (*fence_release)(void *context, void *fence);
 
+    /* Streams are named by keys of at most 48 bits (ac_cuda_stream_key, ac_stream_is_own); 0 is
+     * none.  Begin a
+     * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
+     * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
+    ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
+
+    /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
+     * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
+    ac_status_t (*turn_wait)(void *context, void *fence, uint64_t stream);
+
+    /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
+    bool (*capturing)(void *context);
+
     /* Wait for all work of the context. AC_OK, AC_BUSY (capture) or AC_FAILED. */
     ac_status_t (*synchronize)(void *context);
 
     /* What is submitted to stream `to` from now on comes after all that stream `from` was given
-     * before: streams of the context that the calling thread can name.  AC_OK; AC_BUSY while
-     * anything captures; AC_UNSUPPORTED; AC_FAILED: no order was made. */
+     * before (keys).  AC_OK; AC_BUSY while anything captures; AC_UNSUPPORTED; AC_FAILED: no order
+     * was made. */
     ac_status_t (*stream_order)(void *context, uint64_t from, uint64_t to);
 
     /* Put something into the stream that comes after all that the stream comes after now, or find
@@ -65,5 +78,10 @@ typedef struct {
     /* Monotonic time in nanoseconds. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
+
+/* Whether the key is that of a thread's own default stream, which no other thread can name. */
+static inline bool ac_stream_is_own(uint64_t key) {
+    return (key & 3) == 2;
+}
 
 #endif

@@ -53,3 +53,10 @@ bool ac_driver_sticky(CUresult result) {
         return false;
     }
 }
+
+/* Once more if it fails: the program would go on in a context that it did not choose. */
+void ac_driver_pop(void) {
+    CUcontext popped;
+    if (ac_driver.cuCtxPopCurrent_v2(&popped) != CUDA_SUCCESS)
+        ac_driver.cuCtxPopCurrent_v2(&popped);
+}

@@ -22,4 +22,7 @@ bool ac_driver_bind(void *(*find)(const char *symbol), const char **missing);
 /* Results after which every call of the context fails until it is destroyed. */
 bool ac_driver_sticky(CUresult result);
 
+/* Pop the context that a call of ours pushed. */
+void ac_driver_pop(void);
+
 #endif

@@ -7,7 +7,7 @@
 #include "device/driver.h"
 
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
-static ac_context_t *serving(ac_thread_t *thread, CUstream stream, ac_stream_t named) {
+static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
     bool unknown;
     if (!thread || !ac_config.enabled)
         return NULL;
@@ -20,7 +20,7 @@ static ac_context_t *serving(ac_thread_t *thread, CUstream stream, ac_stream_t n
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (ac_cuda_is_capturing() &&
         (!ac_driver.cuStreamIsCapturing ||
-         ac_driver.cuStreamIsCapturing((CUstream)(uintptr_t)named.handle, &status) ||
+         ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status) ||
          status != CU_STREAM_CAPTURE_STATUS_NONE))
         return NULL;
     return context;
@@ -28,8 +28,8 @@ static ac_context_t *serving(ac_thread_t *thread, CUstream stream, ac_stream_t n
 
 bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
                   bool per_thread, uint64_t *address) {
-    ac_stream_t named = ac_stream_named(thread, stream, per_thread);
-    return serving(thread, stream, named) == context &&
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    return serving(thread, stream, per_thread) == context &&
            ac_arena_alloc_on(context->arena, named, bytes, true, address) == AC_OK;
 }
 
@@ -44,8 +44,8 @@ static ac_status_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes
     uint64_t address;
     if (!thread || !pointer || !bytes)
         return AC_FAILED;
-    ac_stream_t named = ac_stream_named(thread, stream, per_thread);
-    ac_context_t *context = serving(thread, stream, named);
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    ac_context_t *context = serving(thread, stream, per_thread);
     if (!context || (total_memory(context) && bytes > total_memory(context)))
         return AC_FAILED;
     thread->last_alloc = context;
@@ -67,8 +67,8 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         return;
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (context && atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
-        ac_arena_submitted(context->arena, ac_stream_named(thread, stream, per_thread).handle ==
-                                               AC_STREAM_LEGACY);
+        ac_arena_submitted(context->arena,
+                           ac_stream_named(stream, per_thread) == AC_STREAM_LEGACY);
     ac_context_note(context, result);
 }
 
@@ -111,12 +111,13 @@ enum { NOBODYS = 1 };
 
 /* While anything captures, a free is a plain one: what a graph may name outlives its stream's
  * order. */
-static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, ac_stream_t named) {
-    ac_cuda_stream_used(&context->cuda, (CUstream)(uintptr_t)named.handle);
+static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUstream stream,
+                                 bool per_thread) {
+    ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
     if (!ac_cuda_is_capturing()) {
         if (ac_block_arena(pointer) != context->arena)
             ac_context_cross();
-        return ac_block_free_on(context->arena, named, pointer);
+        return ac_block_free_on(context->arena, ac_stream_named(stream, per_thread), pointer);
     }
     ac_fence_submitted(context->line);
     ac_status_t status = ac_block_mark_used(pointer);
@@ -131,19 +132,18 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     ac_status_t freed;
     if (thread) {
         bool unknown;
-        ac_stream_t named = ac_stream_named(thread, stream, per_thread);
         ac_context_t *context = ac_context_owning(thread, stream, &unknown);
         if (!context || atomic_load(&context->line->broken))
             return real(NOBODYS, stream);
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =
-                ac_driver.cuStreamIsCapturing((CUstream)(uintptr_t)named.handle, &status);
+                ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
             if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        freed = free_in_order(context, pointer, named);
+        freed = free_in_order(context, pointer, stream, per_thread);
     } else {
         freed = ac_block_mark_used(pointer);
         if (freed == AC_OK)
@@ -160,7 +160,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
     bool unknown;
     return ac_owned(address) && ac_context_owning(thread, stream, &unknown) == context &&
            !ac_cuda_is_capturing() &&
-           free_in_order(context, address, ac_stream_named(thread, stream, per_thread)) == AC_OK;
+           free_in_order(context, address, stream, per_thread) == AC_OK;
 }
 
 #define FREE_ASYNC(symbol, per_thread)                                                           \

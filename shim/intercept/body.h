@@ -36,13 +36,12 @@ static inline bool ac_owned(uint64_t address) {
     return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
 }
 
-/* The stream that a call names, as the allocator knows it; `per_thread`: what handle 0 means. */
-static inline ac_stream_t ac_stream_named(const ac_thread_t *thread, CUstream stream,
-                                          bool per_thread) {
-    if (!stream)
-        stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    return (ac_stream_t){(uint64_t)(uintptr_t)stream,
-                         stream == CU_STREAM_PER_THREAD ? thread->number : 0};
+/* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */
+static inline CUstream ac_stream_resolved(CUstream stream, bool per_thread) {
+    return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
+    return ac_cuda_stream_key(ac_stream_resolved(stream, per_thread));
 }
 
 /* A stream of the context (NULL: not known) is being destroyed: before the driver does it, and
@@ -91,6 +90,9 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
 
 /* The call names device memory itself: does it belong to the submitting context? */
 void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
+
+/* Does a launch with this configuration keep to the order of its stream? */
+void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config);
 
 /* The submitting call returned `result`. */
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result);

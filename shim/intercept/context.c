@@ -9,6 +9,7 @@
 #include "intercept/hooks.h"
 #include "intercept/process.h"
 #include "observe/log.h"
+#include "plant.h"
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
@@ -93,6 +94,7 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 void ac_context_configure(void) {
+    atomic_store(&ac_single_wanted, ac_config.single_stream);
     ac_device_each(configure, NULL);
 }
 
@@ -124,7 +126,7 @@ static ac_context_t *find(CUcontext handle) {
 }
 
 static bool device_of(CUcontext handle, CUdevice *device) {
-    CUcontext current = NULL, popped;
+    CUcontext current = NULL;
     if (ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
         return false;
     if (current == handle)
@@ -132,7 +134,7 @@ static bool device_of(CUcontext handle, CUdevice *device) {
     if (ac_driver.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
         return false;
     bool known = ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
-    ac_driver.cuCtxPopCurrent_v2(&popped);
+    ac_driver_pop();
     return known;
 }
 
@@ -149,6 +151,9 @@ static bool shares_device(CUdevice device) {
 static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice device, bool created,
                          ac_allocator_t *allocator) {
     ac_context_t *context = NULL;
+    bool shared = shares_device(device);
+    if (shared)
+        ac_fence_cross(); /* before anybody can use the new one */
     pthread_mutex_lock(&lock);
     ac_context_t *other = find(handle);
     unsigned slot = 0;
@@ -163,7 +168,8 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         context->created = created;
         if (context->arena) {
             context->line = ac_arena_line(context->arena);
-            if (shares_device(device))
+            shared = shares_device(device);
+            if (shared)
                 atomic_store(&ac_fence_crossed, true);
             atomic_store(&contexts[slot], context);
             if (slot >= atomic_load(&context_high))
@@ -174,6 +180,8 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         }
     }
     pthread_mutex_unlock(&lock);
+    if (shared)
+        ac_fence_cross(); /* another thread made the first one meanwhile */
     return context;
 }
 
@@ -384,6 +392,8 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
 }
 
 void ac_context_stream_gone(CUstream stream) {
+    if (AC_PLANTED(stream_handle_reused))
+        return;
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
@@ -407,6 +417,8 @@ unsigned ac_context_count(void) {
 }
 
 void ac_context_cross(void) {
+    if (AC_PLANTED(peer_copy_elsewhere))
+        return;
     if (ac_context_count() > 1)
-        atomic_store(&ac_fence_crossed, true);
+        ac_fence_cross();
 }

@@ -32,8 +32,8 @@ CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
     AC_BODY(cuCtxFromGreenCtx);
     CUresult result = real(a, b);
     if (result == CUDA_SUCCESS && thread && !ac_context_green(*a)) {
-        atomic_store(&ac_fence_crossed, true);
-        atomic_store(&ac_fence_uncounted, true);
+        ac_fence_cross();
+        ac_fence_uncount();
     }
     return result;
 }
@@ -146,7 +146,7 @@ RELEASE(cuDevicePrimaryCtxRelease_v2)
 CUresult cuCtxEnablePeerAccess(CUcontext a, unsigned b) {
     AC_BODY(cuCtxEnablePeerAccess);
     if (thread)
-        atomic_store(&ac_fence_crossed, true); /* before the first access can be submitted */
+        ac_fence_cross(); /* before the first access can be submitted */
     return real(a, b);
 }
 

@@ -3,6 +3,8 @@
  * that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
+#include "plant.h"
+
 static bool follows(const ac_thread_t *thread) {
     return thread && atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
 }
@@ -12,10 +14,9 @@ static uint64_t name_of(CUevent event) {
 }
 
 /* Something stands in the stream. */
-static void submitted(ac_thread_t *thread, ac_context_t *context, CUstream stream,
-                      bool per_thread) {
-    ac_stream_t named = ac_stream_named(thread, stream, per_thread);
-    ac_arena_submitted(context->arena, named.handle == AC_STREAM_LEGACY);
+static void submitted(ac_context_t *context, CUstream stream, bool per_thread) {
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    ac_arena_submitted(context->arena, named == AC_STREAM_LEGACY);
 }
 
 static void note(ac_thread_t *thread, ac_context_t *context, CUresult result) {
@@ -45,7 +46,7 @@ static void record_begin(ac_record_t *record, ac_thread_t *thread, CUevent event
     record->captures = ac_cuda_capture_mark();
     if (record->context)
         ac_edge_record_begin(&record->edge, record->context->arena, name_of(event),
-                             ac_stream_named(thread, stream, per_thread));
+                             ac_stream_named(stream, per_thread));
     else
         ac_event_forget(name_of(event));
 }
@@ -57,7 +58,7 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
     else if (record->followed)
         ac_event_forget(name_of(event));
     if (record->followed && record->context)
-        submitted(thread, record->context, record->stream, record->per_thread);
+        submitted(record->context, record->stream, record->per_thread);
     note(thread, record->context, result);
 }
 
@@ -104,9 +105,9 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx a, CUevent b), (a, b))
             ac_edge_of_event(&edge, context->arena, name_of(b));                                 \
         CUresult result = real(a, b, c);                                                         \
         if (followed && result == CUDA_SUCCESS && ac_cuda_capture_none_since(captures))          \
-            ac_edge_joined(&edge, ac_stream_named(thread, a, per_thread));                       \
+            ac_edge_joined(&edge, ac_stream_named(a, per_thread));                               \
         if (followed)                                                                            \
-            submitted(thread, context, a, per_thread);                                           \
+            submitted(context, a, per_thread);                                                   \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -138,7 +139,7 @@ EVENT_DONE(cuEventQuery)
         ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
         bool followed = context && follows(thread);                                              \
         if (followed)                                                                            \
-            ac_edge_of_stream(&edge, context->arena, ac_stream_named(thread, a, per_thread));    \
+            ac_edge_of_stream(&edge, context->arena, ac_stream_named(a, per_thread));            \
         CUresult result = real(a);                                                               \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
@@ -163,8 +164,8 @@ DESTROY(cuEventDestroy)
 DESTROY(cuEventDestroy_v2)
 
 void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream) {
-    if (context && follows(thread) && (uintptr_t)stream > 2)
-        ac_arena_stream_gone(context->arena, ac_stream_named(thread, stream, false));
+    if (context && follows(thread) && (uintptr_t)stream > 2 && !AC_PLANTED(stream_handle_reused))
+        ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));
 }
 
 /* --- records that nobody sees: by another process, by a graph, by a kernel --- */

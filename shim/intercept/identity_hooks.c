@@ -22,10 +22,17 @@ static void refuse(ac_thread_t *thread, const char *what) {
                 what);
 }
 
+/* Others than streams of this context may use the block from now on: no stream's order holds them
+ * back from memory that earlier work is still busy with. */
+static void expose(const ac_block_info_t *info) {
+    ac_single_settle(ac_arena_line(info->arena), true);
+}
+
 /* What the driver now knows about the segment stays true for as long as it lives: take it out of
  * reuse. */
 static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
     bool fresh = false;
+    expose(info);
     if (ac_block_taint(info->address, &fresh) == AC_OK && fresh)
         ac_count(thread, AC_COUNT_tainted_segments);
 }
@@ -43,6 +50,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *a, size_t *b, CUdeviceptr c) {
         return result;
     if (!inside(&info, c))
         return CUDA_ERROR_NOT_FOUND;
+    expose(&info); /* the way in of libraries that register memory with a network card */
     if (a)
         *a = info.address;
     if (b)
@@ -66,6 +74,9 @@ static void patch_pooled(CUpointer_attribute attribute, const ac_block_info_t *i
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
     if (info->async)
         patch_pooled(attribute, info, data);
+    if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+        attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+        expose(info);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         *(CUdeviceptr *)data = info->address;
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)

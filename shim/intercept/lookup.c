@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "allocator/fence.h"
+#include "allocator/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
@@ -84,7 +84,11 @@ AC_EARLY static bool is_exempt(const void *caller) {
 
 AC_EARLY static void unknown_function(void) {
     ac_count_early(AC_COUNT_unknown_functions);
-    atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
+    if (atomic_load(&ac_fence_line_high)) {
+        ac_fence_uncount();
+        ac_streams_unordered();
+    } else
+        atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
 }
 
 AC_EARLY static void *substituted(int hook, void *found, const void *caller) {

@@ -251,6 +251,7 @@ static void count_cuda(ac_cuda_event_t event) {
         [AC_CUDA_FENCE_LEGACY] = AC_COUNT_fences_legacy,
         [AC_CUDA_FENCE_SYNC] = AC_COUNT_fences_sync,
         [AC_CUDA_FENCE_QUERY] = AC_COUNT_fence_queries,
+        [AC_CUDA_TURN] = AC_COUNT_stream_turns,
         [AC_CUDA_STICKY] = AC_COUNT_internal_failures,
     };
     ac_count(ac_thread_tls, counter[event]);
@@ -341,6 +342,7 @@ static void set_up(void) {
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
+    ac_context_configure();
     ac_thread_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);

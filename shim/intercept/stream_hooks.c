@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "plant.h"
 
 /* --- life of streams --- */
 
@@ -36,6 +37,8 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     if (!thread || (uintptr_t)stream <= 2)
         return real(stream);
     ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (context && !AC_PLANTED(stream_handle_reused))
+        ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
     if (context)
         ac_cuda_stream_retire(&context->cuda, stream,
                               atomic_load(&context->line->inside) ||
@@ -79,6 +82,8 @@ static ac_sync_t sync_begin(ac_context_t *context) {
 }
 
 static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
+    if (AC_PLANTED(free_during_synchronisation))
+        sync.clock = ac_fence_now();
     if (sync.context && result == CUDA_SUCCESS) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
         ac_fence_synced(sync.context->line, sync.clock);
@@ -111,9 +116,11 @@ CUresult cuCtxSynchronize_v2(CUcontext a) {
             context = ac_context_of_stream(thread, a);                                           \
         if (!context)                                                                            \
             return real args;                                                                    \
+        ac_fence_capture_begin();                                                                \
         ac_cuda_capture_begin();                                                                 \
         CUresult result = real args;                                                             \
         ac_cuda_capture_began(&context->cuda, result == CUDA_SUCCESS);                           \
+        ac_fence_capture_began();                                                                \
         if (result == CUDA_SUCCESS && (uintptr_t)(a) > 2)                                        \
             origin_replace(NULL, a);                                                             \
         return result;                                                                           \

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "plant.h"
 
 typedef struct {
     bool wait;
@@ -27,8 +28,9 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
 static void submit_unseen(void) {
     CUcontext current = NULL;
     if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
-        atomic_store(&ac_fence_crossed, true);
-        atomic_store(&ac_fence_uncounted, true);
+        ac_fence_cross();
+        ac_fence_uncount();
+        ac_streams_unordered();
     }
 }
 
@@ -40,13 +42,16 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     }
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    if (AC_PLANTED(per_thread_for_legacy) && stream == CU_STREAM_PER_THREAD)
+        stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
     /* Frees that wait for a fence get it now, before later work would delay it. */
-    if (atomic_load_explicit(&context->line->open, memory_order_relaxed))
+    if (ac_fence_full(context->line))
         ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
     ac_cuda_stream_used(&context->cuda, stream);
     ac_fence_enter(context->line);
+    ac_single_enter(context->line, ac_cuda_stream_key(stream), &thread->joins);
     return true;
 }
 
@@ -56,6 +61,31 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
     ac_arena_t *owner = ac_block_arena(address);
     if (owner && owner != submit->context->arena)
         ac_context_cross();
+}
+
+/* A launch with such an attribute may start before the work ahead of it in its stream is done. */
+static bool is_programmatic(const CUlaunchConfig *config) {
+    if (AC_PLANTED(programmatic_for_ordered))
+        return false;
+    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
+        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+            config->attrs[i].value.programmaticStreamSerializationAllowed)
+            return true;
+    return false;
+}
+
+/* Captured launches are not work yet, and the launch of their graph is ordered as a whole. */
+void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    ac_event_launch(config);
+    if (!is_programmatic(config))
+        return;
+    if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
+        ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return;
+    ac_single_settle(submit->context->line, true);
+    ac_arena_unordered(submit->context->arena);
 }
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
@@ -86,11 +116,11 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     return result;
 }
 
-#define REACH_NONE    ((void)0)
-#define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
-#define REACH_MANY    ac_context_cross()
-#define REACH_LAUNCH  ac_event_launch(a)
+#define REACH_NONE           ((void)0)
+#define REACH_CONFIG(config) ac_submit_order(&submit, config)
+#define REACH_1(p)           ac_submit_reach(&submit, (uint64_t)(p))
+#define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
+#define REACH_MANY           ac_context_cross()
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/single.h"
 #include "observe/live.h"
 
 struct ac_context;
@@ -20,6 +21,7 @@ typedef struct ac_thread {
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;
     struct ac_context *stream_context;
+    ac_joins_t joins;   /* streams that wait for the turn (single.h) */
     ac_live_row_t *row; /* counters; shared: additions must be atomic */
     bool shared;
     uint64_t number;        /* unique for the life of the process */

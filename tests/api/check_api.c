@@ -117,11 +117,15 @@ END_TEST
 
 START_TEST(record_stream) {
     CUdeviceptr first, second;
+    CUstream stream;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemAlloc_v2(&first, MIB), CUDA_SUCCESS);
-    ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(first + 512), NULL), ACCEL_OK);
+    ck_assert_int_eq(cuMemsetD8Async(first, 1, MIB, NULL), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(first + 512), stream), ACCEL_OK);
     ck_assert_int_eq(cuMemFree_v2(first), CUDA_SUCCESS);
-    /* Freed behind a fence although the library saw no work: allocated falls, active stays. */
+    /* The stream of which the library saw work does not protect it: allocated falls, active stays
+     * until a fence says that the other one is done, too. */
     ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
     ck_assert_int_eq(stats_of(0).active.all.current, 1);
     ck_assert_int_eq(cuMemAlloc_v2(&second, MIB), CUDA_SUCCESS);

@@ -1,9 +1,10 @@
 """accelcache doctor: the machine, the driver that is missing, broken, hanging or crashing, and
-programs that a preload cannot reach.  Processes: test_stat.py."""
+programs that a preload cannot reach, figures that advise something.  Processes: test_stat.py."""
 
 import json
 import os
 import shutil
+import subprocess
 
 import base
 
@@ -110,6 +111,78 @@ class Main(base.CommandTest):
         self.assertRegex(self.expect(0, "--version").stdout, r"^accelcache \d+\.\d+\.\d+\n$")
         for name in ("run", "stat", "config", "doctor"):
             self.assertIn("Exit status", self.expect(0, name, "--help").stdout)
+
+
+
+class Figures(base.CommandTest):
+    """What doctor says about a program from its statistics."""
+
+    def advice(self, document, *options):
+        self.write("dump.json", json.dumps(document))
+        result = self.expect(0, "doctor", "--json", "--dump", "dump.json", *options)
+        return [(row["level"], row["topic"], row["text"])
+                for row in json.loads(result.stdout)["findings"]]
+
+    def document(self, free_sync="false", **counters):
+        document = json.loads(self.fixture("dump", "exit"))
+        document["config"]["effective"]["free_sync"] = free_sync
+        for name, count in counters.items():
+            device = document["devices"][0]["counters"]
+            holder = device if name in device else document["counters"]
+            self.assertIn(name, holder)
+            holder[name] = count
+        return document
+
+    def free_sync(self, **figures):
+        rows = [row for row in self.advice(self.document(**figures)) if row[1] == "free_sync"]
+        self.assertEqual(len(rows), 1)
+        return rows[0]
+
+    def test_free_sync(self):
+        self.assertIn("nothing was freed", self.free_sync()[2])
+        level, _, text = self.free_sync(ready_frees=1200)
+        self.assertEqual(level, "ok")
+        self.assertIn("none of the 1,200 frees found work pending", text)
+        level, _, text = self.free_sync(ready_frees=1000, fenced_frees=200, ordered_frees=34)
+        self.assertEqual(level, "note")
+        self.assertIn("234 of 1,234 frees found work pending", text)
+        self.assertIn("free_sync:true", text)
+        level, _, text = self.free_sync(free_sync="true", ready_frees=5)
+        self.assertEqual(level, "note")
+        self.assertIn("on: each of the 5 frees waited", text)
+
+    def test_counters_that_should_be_zero(self):
+        self.assertEqual({row[1] for row in self.advice(self.document())}, {"dump", "free_sync"})
+        rows = self.advice(self.document(bad_frees=3, internal_failures=4, unknown_functions=5,
+                                         fences_legacy=6, fences_sync=7))
+        texts = [text for _, topic, text in rows if topic not in ("dump", "free_sync")]
+        self.assertEqual([text.split()[0] for text in texts], ["3", "4", "5", "6", "7"])
+
+    def test_dump_that_cannot_be_read(self):
+        self.assertIn("No such file", self.expect(1, "doctor", "--dump", "none.json").stdout)
+        self.write("cut.json", self.fixture("dump", "exit")[:99])
+        self.assertIn("ends too early", self.expect(1, "doctor", "--dump", "cut.json").stdout)
+
+    def test_usage(self):
+        self.assertIn("--dump takes no program",
+                      self.expect(2, "doctor", "--dump", "x.json", "123").stderr)
+
+    def test_real_program(self):
+        program = os.path.join(os.path.dirname(base.COMMAND), "bench_multistream")
+        if not base.LIBRARY or not os.path.exists(program):
+            self.skipTest("the library or its benchmark is not built")
+        variables = {"LD_LIBRARY_PATH": base.SIM_DIR, "ACCEL_SIM": "clock:virtual",
+                     "LD_PRELOAD": f"{base.SANITIZER}:{base.LIBRARY}".lstrip(":")}
+        told = {}
+        for setting in ("false", "true"):
+            dump = self.path(setting + ".json")
+            subprocess.run([program, "--iterations", "2", "--passes", "1"], check=True, timeout=50,
+                           stdout=subprocess.DEVNULL,
+                           env={**self.environment, **variables,
+                                "ACCEL_ALLOC_CONF": f"dump:{dump},free_sync:{setting}"})
+            told[setting] = self.expect(0, "doctor", "--dump", dump).stdout
+        self.assertRegex(told["false"], r"free_sync +[1-9]\d* of [1-9]\d* frees found work")
+        self.assertRegex(told["true"], r"free_sync +on: each of the [1-9]\d* frees")
 
 
 if __name__ == "__main__":

@@ -178,6 +178,7 @@ class Processes(base.CommandTest):
         out = self.command("doctor", str(process.pid)).stdout
         self.assertIn("libaccelcache.so is not in this process", out)
         self.assertRegex(out, r"ok +active +yes")
+        self.assertRegex(out, r"ok +free_sync +nothing was freed so far")
         self.assertIn(f"kill -USR2 {process.pid} probably writes a dump", out)
         silent = self.start(ACCEL_ALLOC_CONF="dump_signal:none")
         self.assertIn("dump_signal is none", self.command("doctor", str(silent.pid)).stdout)

@@ -137,15 +137,23 @@ void litmus_new(litmus_t *t, CUstream stream) {
     litmus_launch(t, 0, stream, t->memory, 2, false, false);
 }
 
+void litmus_own(litmus_t *t, CUdeviceptr memory, size_t bytes) {
+    if (t->simulated && !t->allocator)
+        owner_begin(memory, bytes);
+}
+
+void litmus_disown(litmus_t *t, CUdeviceptr memory) {
+    if (t->simulated && !t->allocator)
+        owner_end(memory);
+}
+
 static void take(litmus_t *t) {
     MUST(cuMemAlloc_v2(&t->memory, t->bytes));
-    if (t->simulated && !t->allocator)
-        owner_begin(t->memory, t->bytes);
+    litmus_own(t, t->memory, t->bytes);
 }
 
 static void give(litmus_t *t) {
-    if (t->simulated && !t->allocator)
-        owner_end(t->memory);
+    litmus_disown(t, t->memory);
     MUST(cuMemFree_v2(t->memory));
 }
 
@@ -170,9 +178,9 @@ static void give_and_take(litmus_t *t) {
 void litmus_hand_over(litmus_t *t) {
     if (t->allocator) {
         give_and_take(t);
-    } else if (t->simulated) {
-        owner_end(t->memory);
-        owner_begin(t->memory, t->bytes);
+    } else {
+        litmus_disown(t, t->memory);
+        litmus_own(t, t->memory, t->bytes);
     }
 }
 

@@ -66,6 +66,9 @@ void litmus_new(litmus_t *t, CUstream stream); /* a short kernel that writes 2 *
 void litmus_launch(litmus_t *t, int on, CUstream stream, CUdeviceptr to, unsigned value,
                    bool slow, bool programmatic);
 void litmus_hand_over(litmus_t *t);
+/* A lifetime of memory that a case took from the driver itself; nothing on a GPU. */
+void litmus_own(litmus_t *t, CUdeviceptr memory, size_t bytes);
+void litmus_disown(litmus_t *t, CUdeviceptr memory);
 /* Lets simulated time pass, or waits a moment. */
 void litmus_pause(litmus_t *t);
 

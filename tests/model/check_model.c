@@ -286,7 +286,7 @@ static void do_bad_free(void) {
 static void do_submit(void) {
     int slot = (int)draw(CONTEXTS);
     ac_fence_line_t *line = ac_arena_line(m.arena[slot]);
-    if (atomic_load(&line->open))
+    if (ac_fence_full(line))
         ac_fence_close(line, atomic_load(&ac_fence_crossed));
     fake_submit(m.context[slot]);
     if (!m.uncounted)

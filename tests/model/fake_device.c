@@ -179,6 +179,29 @@ static void fence_release(void *arg, void *what) {
     free(fence);
 }
 
+/* The fake context does its work in the order of submission, as one stream would: a stream that
+ * waits for another one has nothing to do but to be counted. */
+static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
+    (void)stream;
+    return fence_record(arg, false, out);
+}
+
+static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
+    fake_context_t *context = arg;
+    fake_fence_t *fence = what;
+    if (stream == 0)
+        return fence_wait(arg, what);
+    ac_status_t status = enter(context, FAKE_TURN);
+    if (is_live(context, fence) && status == AC_OK)
+        context->turns++;
+    return leave(context, status);
+}
+
+static bool capturing(void *arg) {
+    fake_context_t *context = arg;
+    return atomic_load(&context->capturing);
+}
+
 static ac_status_t synchronize(void *arg) {
     fake_context_t *context = arg;
     ac_status_t status = enter(context, FAKE_SYNCHRONIZE);
@@ -215,6 +238,9 @@ const ac_device_ops_t fake_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
+    .turn_record = turn_record,
+    .turn_wait = turn_wait,
+    .capturing = capturing,
     .synchronize = synchronize,
     .stream_order = stream_order,
     .stream_item = stream_item,

@@ -74,7 +74,7 @@ static void free_held(held_t *held) {
 /* The owner gives work on its block to a context, as the hooks would. */
 static void submit(const held_t *held, int c) {
     ac_fence_line_t *line = ac_arena_line(arena[c]);
-    if (atomic_load(&line->open))
+    if (ac_fence_full(line))
         ac_fence_close(line, atomic_load(&ac_fence_crossed));
     uint64_t number = fake_submit(&context[c]);
     ac_fence_submitted(line);

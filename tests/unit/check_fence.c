@@ -281,10 +281,12 @@ START_TEST(unseen_work_counts_everywhere) {
 END_TEST
 
 START_TEST(want_opens_the_lines_that_count) {
-    ac_fence_want(&line[0], false);
-    ck_assert(atomic_load(&line[0].open) && !atomic_load(&line[1].open));
-    ac_fence_want(&line[0], true);
-    ck_assert(atomic_load(&line[1].open));
+    ac_fence_want(&line[0], false, AC_FENCE_EPOCH);
+    ck_assert(ac_fence_full(&line[0]) && !ac_fence_full(&line[1]));
+    ac_fence_want(&line[0], true, AC_FENCE_EPOCH - 1);
+    ck_assert(!ac_fence_full(&line[1]));
+    ac_fence_want(&line[0], true, 1); /* the weights of several frees add up */
+    ck_assert(ac_fence_full(&line[1]));
     ac_fence_close(&line[0], true);
     ck_assert(!atomic_load(&line[0].open) && !atomic_load(&line[1].open));
 }

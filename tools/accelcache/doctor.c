@@ -20,7 +20,9 @@ static const char help[] =
     "Usage: accelcache doctor [OPTION...] [PID | [--] PROGRAM [ARGUMENT...]]\n"
     "Says whether the library can work on this machine; with PROGRAM, whether preloading\n"
     "reaches it and how it gets to CUDA (it is not run); with PID, whether the library is\n"
-    "active in that process and whether the dump signal may be sent to it.\n\n"
+    "active in that process, whether the dump signal may be sent to it, and what its\n"
+    "figures advise, as free_sync:true.\n\n"
+    "  --dump FILE  what the figures in a statistics dump advise, and nothing else\n"
     "  --lib FILE   the library to look at, instead of the one beside this command\n"
     "  --sim        look at the simulated device instead of the machine's driver\n"
     "  --json       the findings as JSON\n\n"
@@ -202,11 +204,14 @@ static int read_pid(const char *text) {
 }
 
 int cmd_doctor(int argc, char **argv) {
-    static const struct option options[] = {
-        {"lib", required_argument, NULL, 'l'},    {"sim", no_argument, NULL, 's'},
-        {"json", no_argument, NULL, 'j'},         {"help", no_argument, NULL, 'h'},
-        {"probe-driver", no_argument, NULL, 'p'}, {NULL, 0, NULL, 0}};
-    const char *library = NULL;
+    static const struct option options[] = {{"lib", required_argument, NULL, 'l'},
+                                            {"sim", no_argument, NULL, 's'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"dump", required_argument, NULL, 'd'},
+                                            {"probe-driver", no_argument, NULL, 'p'},
+                                            {NULL, 0, NULL, 0}};
+    const char *library = NULL, *dump = NULL;
     bool simulated = false, json = false;
     int option;
     while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
@@ -216,6 +221,8 @@ int cmd_doctor(int argc, char **argv) {
             simulated = true;
         else if (option == 'j')
             json = true;
+        else if (option == 'd')
+            dump = optarg;
         else if (option == 'p')
             return cmd_doctor_probe();
         else if (option == 'h') {
@@ -228,7 +235,13 @@ int cmd_doctor(int argc, char **argv) {
     int pid = optind < argc && !divided ? read_pid(argv[optind]) : 0;
     if (pid && optind + 1 < argc)
         return cmd_usage("one PID at a time");
+    if (dump && optind < argc)
+        return cmd_usage("--dump takes no program and no process beside it");
     cmd_findings_t findings = {0};
+    if (dump) {
+        cmd_doctor_dump(&findings, dump);
+        return print_findings(&findings, json);
+    }
     if (pid) {
         cmd_doctor_process(&findings, pid);
         return print_findings(&findings, json);

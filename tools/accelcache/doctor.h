@@ -2,6 +2,7 @@
 #ifndef CMD_DOCTOR_H
 #define CMD_DOCTOR_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 typedef enum {
@@ -20,7 +21,13 @@ void cmd_doctor_driver(cmd_findings_t *findings, const char *folder);
 /* That child: prints what it finds, a "key value" a line. */
 int cmd_doctor_probe(void);
 
-/* A running process: the library, the CUDA libraries, the live page, the dump signal. */
+/* A running process: the library, the CUDA libraries, the live page, the dump signal, its
+ * figures. */
 void cmd_doctor_process(cmd_findings_t *findings, int pid);
+
+/* What the figures of a program advise: whether it needs free_sync, counters that should be 0. */
+void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document);
+/* The same for the document in a file. */
+void cmd_doctor_dump(cmd_findings_t *findings, const char *path);
 
 #endif

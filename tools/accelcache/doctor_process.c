@@ -2,6 +2,7 @@
 #include "command.h"
 #include "config/config.h"
 #include "doctor.h"
+#include "document.h"
 #include "observe/live.h"
 #include "program.h"
 
@@ -136,6 +137,18 @@ static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
     free(runtime);
 }
 
+static void check_figures(cmd_findings_t *findings, int pid) {
+    bool alive;
+    char *error = NULL;
+    json_t *document = cmd_document_live(pid, &alive, &error);
+    if (!document)
+        cmd_finding(findings, CMD_FINDING_NOTE, "figures", "%s", error);
+    else
+        cmd_doctor_figures(findings, document);
+    json_decref(document);
+    free(error);
+}
+
 void cmd_doctor_process(cmd_findings_t *findings, int pid) {
     char why[512], *path = cmd_format("/proc/%d/maps", pid);
     bool alive = false;
@@ -163,6 +176,7 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
             cmd_finding(findings, CMD_FINDING_OK, "active",
                         "yes: accelcache stat %d shows its figures now", pid);
             check_signal(findings, pid, page);
+            check_figures(findings, pid);
         } else if (library) {
             cmd_finding(findings, CMD_FINDING_NOTE, "active", "not yet: %s", why);
         }

@@ -22,6 +22,8 @@ static const char help[] =
     "         what is left of a killed one is removed once it was shown\n"
     "  none   lists the processes of this user, running and killed\n\n"
     "  --json the documents as they are: one object for a single FILE or PID, else an array\n\n"
+    "fenced_frees and ordered_frees count the frees that found work pending: where both are 0,\n"
+    "free_sync:true changes nothing.  accelcache doctor --dump FILE says what figures advise.\n\n"
     "Exit status: 0, 1 when something could not be read (the rest is shown), 2 wrong usage.\n";
 
 typedef struct {

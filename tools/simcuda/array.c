@@ -211,3 +211,7 @@ void sim_ctx_gone_array(CUcontext ctx) {
         if (array->ctx == ctx && array->ctx_id == ctx->object.id)
             destroy(array);
 }
+
+SIM_LIVE_COUNT(arrays) {
+    return arrays.live;
+}

@@ -658,3 +658,7 @@ static CUresult update(CUstream handle, bool per_thread, const CUgraphNode *node
     }
 CAPTURE_UPDATE(, false)
 CAPTURE_UPDATE(_ptsz, true)
+
+SIM_LIVE_COUNT(captures) {
+    return sim_captures;
+}

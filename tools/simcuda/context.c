@@ -347,3 +347,7 @@ SIM_API(cuDevicePrimaryCtxSetFlags)(CUdevice device, unsigned flags) {
         return CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE;
     return sim_do_cuDevicePrimaryCtxSetFlags_v2(device, flags);
 }
+
+SIM_LIVE_COUNT(contexts) {
+    return sim_contexts.live;
+}

@@ -152,7 +152,7 @@ static CUresult synchronize(CUcontext ctx) {
         if (result)
             return result;
     }
-    CUresult result = sim_wait_ctx(home);
+    CUresult result = sim_wait_ctx(ctx);
     sim_pool_synced();
     return result;
 }
@@ -185,7 +185,7 @@ SIM_API(cuCtxRecordEvent)(CUcontext ctx, CUevent event) {
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
     sim_work_t *work = sim_record_work(home, event);
-    if (!work || !sim_ctx_order(home, work)) {
+    if (!work || !sim_ctx_order(ctx, work)) {
         sim_work_unref(work);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -209,15 +209,7 @@ SIM_API(cuCtxWaitEvent)(CUcontext ctx, CUevent event) {
         sim_capture_sync(home, NULL);
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    sim_work_t *work = sim_work_new(&sim_mark_ops, home, 0);
-    if (!work || !sim_work_after(work, home->barrier) || !sim_work_after(work, event->work)) {
-        sim_work_unref(work);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    sim_work_submit(work);
-    sim_work_unref(home->barrier);
-    home->barrier = work;
-    return CUDA_SUCCESS;
+    return sim_ctx_barrier(ctx, event);
 }
 
 /* ---- peers ---- */

@@ -205,3 +205,7 @@ SIM_API(cuStreamWaitEvent)(CUstream stream, CUevent event, unsigned flags) {
 SIM_API(cuStreamWaitEvent_ptsz)(CUstream stream, CUevent event, unsigned flags) {
     return wait_event(stream, event, flags, true);
 }
+
+SIM_LIVE_COUNT(events) {
+    return sim_events.live;
+}

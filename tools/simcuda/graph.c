@@ -433,3 +433,11 @@ SIM_API(cuGraphRemoveDependencies_v2)
         return CUDA_ERROR_NOT_SUPPORTED;
     return sim_do_cuGraphRemoveDependencies(handle, from, to, count);
 }
+
+SIM_LIVE_COUNT(graphs) {
+    return graphs.live;
+}
+
+SIM_LIVE_COUNT(graph_nodes) {
+    return graph_nodes.live;
+}

@@ -3,6 +3,7 @@
  * out, so a resource description is just a token.  Global lock. */
 #include <string.h>
 
+#include "referee.h"
 #include "state.h"
 
 sim_slab_t sim_greens = SIM_SLAB(sim_green_t, 4096);
@@ -40,6 +41,9 @@ static void drop(CUgreenCtx green) {
         if (stream->green == green)
             sim_stream_drop(stream);
     }
+    sim_work_unref(green->barrier);
+    if (sim_referee_on)
+        sim_referee_gone_free(&green->gone);
     if (green->view)
         sim_slab_give(&sim_contexts, green->view);
     sim_slab_give(&sim_greens, green);
@@ -105,20 +109,33 @@ SIM_API(cuGreenCtxGetId)(CUgreenCtx green, unsigned long long *out) {
     return CUDA_SUCCESS;
 }
 
-SIM_API(cuGreenCtxRecordEvent)(CUgreenCtx green, CUevent event) {
+/* Documented: a stream of the green context that captures stands in the way and suffers. */
+static CUresult captures(CUgreenCtx green) {
+    CUresult result = CUDA_SUCCESS;
+    for (CUstream stream = green->primary->streams; stream; stream = stream->next)
+        if (stream->green == green && stream->capture)
+            result = sim_capture_sync(green->primary, stream);
+    return result;
+}
+
+static CUresult with_event(CUgreenCtx green, CUevent *event, CUcontext *view) {
     CUresult result = get(green);
     if (!result)
-        result = sim_event_get(event, &event);
+        result = sim_event_get(*event, event);
+    if (!result)
+        result = captures(green);
+    return result ? result : sim_do_cuCtxFromGreenCtx(view, green);
+}
+
+SIM_API(cuGreenCtxRecordEvent)(CUgreenCtx green, CUevent event) {
+    CUcontext view;
+    CUresult result = with_event(green, &event, &view);
     if (result)
         return result;
     if (event->ctx != green->primary)
         return CUDA_ERROR_INVALID_HANDLE;
     sim_work_t *work = sim_record_work(green->primary, event);
-    bool good = work;
-    for (CUstream stream = green->primary->streams; good && stream; stream = stream->next)
-        if (stream->green == green)
-            good = sim_work_after(work, stream->last);
-    if (!good) {
+    if (!work || !sim_ctx_order(view, work)) {
         sim_work_unref(work);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -129,14 +146,11 @@ SIM_API(cuGreenCtxRecordEvent)(CUgreenCtx green, CUevent event) {
 }
 
 SIM_API(cuGreenCtxWaitEvent)(CUgreenCtx green, CUevent event) {
-    CUresult result = get(green);
-    if (!result)
-        result = sim_event_get(event, &event);
-    for (CUstream stream = result ? NULL : green->primary->streams; stream && !result;
-         stream = stream->next)
-        if (stream->green == green)
-            result = sim_stream_wait_event(stream, event, 0);
-    return result;
+    CUcontext view;
+    CUresult result = with_event(green, &event, &view);
+    if (!result && event->capture)
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result ? result : sim_ctx_barrier(view, event);
 }
 
 /* ---- resources: processors, which are counted but not shared out ---- */
@@ -212,4 +226,8 @@ SIM_API(cuDevResourceGenerateDesc)
         return CUDA_ERROR_INVALID_VALUE;
     *out = (CUdevResourceDesc)(void *)&sim_greens;
     return CUDA_SUCCESS;
+}
+
+SIM_LIVE_COUNT(green_contexts) {
+    return sim_greens.live;
 }

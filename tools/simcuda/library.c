@@ -242,3 +242,7 @@ SIM_API(cuKernelSetCacheConfig)
     CUresult result = sim_device_check(device);
     return result ? result : get_kernel(kernel);
 }
+
+SIM_LIVE_COUNT(libraries) {
+    return sim_libraries.live;
+}

@@ -68,6 +68,10 @@ sim_alloc_t *sim_alloc_around(uint64_t address) {
     return record && address - record->base < record->size ? record : NULL;
 }
 
+sim_alloc_t *sim_alloc_from(uint64_t base) {
+    return (sim_alloc_t *)(void *)sim_tree_ceil(index_root, base);
+}
+
 sim_alloc_t *sim_alloc_next(sim_alloc_t *after) {
     return (sim_alloc_t *)(void *)sim_tree_ceil(index_root, after ? after->base + 1 : 0);
 }

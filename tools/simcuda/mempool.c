@@ -165,6 +165,8 @@ static bool chunk_idle(sim_chunk_t *chunk) {
 static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     sim_chunk_t *chunk = *link;
     *link = chunk->next;
+    if (sim_referee_on)
+        sim_referee_range_gone(chunk->base, chunk->size);
     sim_mirror_discard(chunk->base, chunk->size);
     sim_range_give(chunk->base, chunk->size);
     sim_device_uncharge(pool->device, chunk->size);
@@ -566,4 +568,8 @@ void sim_ctx_gone_pool(CUcontext ctx) {
         if (pool->doomed)
             sim_pool_bury(pool);
     }
+}
+
+SIM_LIVE_COUNT(pools) {
+    return sim_pools.live;
 }

@@ -389,3 +389,7 @@ SIM_API(cuFuncIsLoaded)(CUfunctionLoadingState *out, CUfunction function) {
 SIM_API(cuFuncLoad)(CUfunction function) {
     return get_function(function, &function);
 }
+
+SIM_LIVE_COUNT(modules) {
+    return sim_modules.live;
+}

@@ -36,13 +36,14 @@ enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are
 bool sim_referee_on;
 static FILE *out;
 static bool aborts;
-static atomic_ullong reports;
+static atomic_ullong reports, found[SIM_FINDINGS];
 
 static uint64_t *tails; /* by chain: its newest position */
 static unsigned chains, chain_room;
 static sim_vector_t *host;
 static uint64_t host_version = 1;
 static sim_op_t *entered;
+static uint64_t live_ops;
 
 bool sim_referee_open(const char *how) {
     if (!how || !*how || !strcmp(how, "off"))
@@ -117,12 +118,20 @@ static void vector_join(sim_vector_t **slot, sim_vector_t *other) {
 
 /* ---- items ---- */
 
+static sim_op_t *op_new(void) {
+    sim_op_t *op = calloc(1, sizeof *op);
+    if (op) {
+        op->refs = 1;
+        live_ops++;
+    }
+    return op;
+}
+
 sim_op_t *sim_op_of(sim_work_t *work) {
     if (!work->op) {
-        work->op = calloc(1, sizeof *work->op);
+        work->op = op_new();
         if (!work->op)
             return NULL;
-        work->op->refs = 1;
         sim_work_type_t type = work->ops->type;
         work->op->joint = type == SIM_WORK_RECORD || type == SIM_WORK_WAIT ||
                           type == SIM_WORK_MARK || type == SIM_WORK_HOST;
@@ -142,6 +151,7 @@ void sim_op_unref(sim_op_t *op) {
     vector_unref(op->pre);
     vector_unref(op->extra);
     free(op);
+    live_ops--;
 }
 
 void sim_referee_forget(sim_work_t *work) {
@@ -311,24 +321,19 @@ void sim_referee_leave(void) {
 
 /* ---- streams that are gone ---- */
 
-/* ctx->gone[0]: those the legacy stream waited for; [1]: all. */
-void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking) {
+void sim_referee_stream_gone(sim_op_t **gone, sim_work_t *last) {
     sim_op_t *op = last ? settle(last) : NULL;
-    for (unsigned i = blocking ? 0 : 1; op && i < 2; i++) {
-        if (!ctx->gone[i])
-            ctx->gone[i] = calloc(1, sizeof *ctx->gone[i]);
-        if (!ctx->gone[i])
-            return;
-        ctx->gone[i]->refs = 1;
-        vector_join(&ctx->gone[i]->pre, op->pre);
-        vector_join(&ctx->gone[i]->pre, op->extra);
-        vector_raise(&ctx->gone[i]->pre, op->chain, op->pos);
-        ctx->gone[i]->undecided |= op->undecided;
-    }
+    if (op && !*gone)
+        *gone = op_new();
+    if (!op || !*gone)
+        return;
+    vector_join(&(*gone)->pre, op->pre);
+    vector_join(&(*gone)->pre, op->extra);
+    vector_raise(&(*gone)->pre, op->chain, op->pos);
+    (*gone)->undecided |= op->undecided;
 }
 
-void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking) {
-    const sim_op_t *gone = ctx->gone[only_blocking ? 0 : 1];
+void sim_referee_after_gone(const sim_op_t *gone, sim_work_t *work) {
     sim_op_t *op = gone ? sim_op_of(work) : NULL;
     if (op && !op->settled) {
         vector_join(&op->pre, gone->pre);
@@ -336,22 +341,37 @@ void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking)
     }
 }
 
-void sim_referee_ctx_gone(CUcontext ctx) {
-    for (unsigned i = 0; i < 2; i++) {
-        sim_op_unref(ctx->gone[i]);
-        ctx->gone[i] = NULL;
-    }
+void sim_referee_gone_free(sim_op_t **gone) {
+    sim_op_unref(*gone);
+    *gone = NULL;
 }
 
 /* ---- reports ---- */
+
+static const struct {
+    const char *name, *text;
+} findings[SIM_FINDINGS] = {
+#define SIM_FINDING(name, text) {#name, text},
+#include "findings.def"
+#undef SIM_FINDING
+};
 
 EXPORT unsigned long long simcuda_referee_reports(void) {
     return atomic_load(&reports);
 }
 
-static bool said_already(const sim_party_t *first, const sim_party_t *second) {
+EXPORT unsigned long long simcuda_referee_found(const char *finding) {
+    for (unsigned i = 0; finding && i < SIM_FINDINGS; i++)
+        if (!strcmp(findings[i].name, finding))
+            return atomic_load(&found[i]);
+    return ~0ull;
+}
+
+/* Two items that meet do so in many places: once is enough. */
+static bool said_already(sim_finding_t what, const sim_party_t *first,
+                         const sim_party_t *second) {
     static struct {
-        const char *what;
+        sim_finding_t what;
         uint64_t a, b;
     } said[PAIRS];
     static unsigned next;
@@ -359,9 +379,9 @@ static bool said_already(const sim_party_t *first, const sim_party_t *second) {
     if (!a && !b)
         return false;
     for (unsigned i = 0; i < PAIRS; i++)
-        if (said[i].what && said[i].a == a && said[i].b == b)
+        if (said[i].what == what && said[i].a == a && said[i].b == b)
             return true;
-    said[next % PAIRS].what = first->text;
+    said[next % PAIRS].what = what;
     said[next % PAIRS].a = a;
     said[next++ % PAIRS].b = b;
     return false;
@@ -385,16 +405,26 @@ static void describe(const sim_party_t *party) {
                 party->length, owner);
 }
 
-void sim_referee_report(const char *what, uint64_t address, uint64_t length,
+void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
                         const sim_party_t *first, const sim_party_t *second) {
-    if (said_already(first, second))
+    if (said_already(what, first, second))
         return;
+    atomic_fetch_add(&found[what], 1);
     if (atomic_fetch_add(&reports, 1) < TEXTS) {
-        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", what, address, length);
+        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", findings[what].text,
+                address, length);
         describe(first);
         describe(second);
         fflush(out);
     }
     if (aborts)
         abort();
+}
+
+SIM_LIVE_COUNT(referee_items) {
+    return live_ops;
+}
+
+SIM_LIVE_COUNT(referee_chains) {
+    return chains;
 }

@@ -23,6 +23,8 @@ void sim_referee_submit(sim_work_t *work);
 void sim_referee_forget(sim_work_t *work); /* the item is freed */
 /* A graph launch copies its node; owners stay those of the time the node was made. */
 void sim_referee_clone(sim_work_t *to, const sim_work_t *from);
+/* The items of a launch, all submitted: memory that is another's by now. */
+void sim_referee_launched(sim_work_t *const *items, size_t count);
 /* The host saw the item complete: all it submits from now on comes later. */
 void sim_referee_seen(sim_work_t *work);
 /* The host saw the item begin: so is only what comes before it. */
@@ -30,10 +32,10 @@ void sim_referee_reached(sim_work_t *work);
 /* An effect happens between the two calls, lock held: a release, a value written. */
 void sim_referee_enter(sim_work_t *work);
 void sim_referee_leave(void);
-/* A stream goes; its work stays in the order of the context. */
-void sim_referee_stream_gone(CUcontext ctx, sim_work_t *last, bool blocking);
-void sim_referee_after_gone(CUcontext ctx, sim_work_t *work, bool only_blocking);
-void sim_referee_ctx_gone(CUcontext ctx);
+/* A stream goes; its work stays in the order of its context, as part of *gone. */
+void sim_referee_stream_gone(struct sim_op **gone, sim_work_t *last);
+void sim_referee_after_gone(const struct sim_op *gone, sim_work_t *work); /* NULL: nothing */
+void sim_referee_gone_free(struct sim_op **gone);
 
 /* ---- memory (referee_memory.c) ---- */
 
@@ -54,6 +56,11 @@ void sim_referee_resolve(sim_work_t *work);
 
 void sim_referee_record_new(const sim_alloc_t *record);
 void sim_referee_record_gone(const sim_alloc_t *record);
+/* A pool gives addresses back: what was there is the driver's own affair. */
+void sim_referee_range_gone(uint64_t base, uint64_t size);
+/* A mapping's record is complete; a mapping is about to go. */
+void sim_referee_mapped(const sim_alloc_t *record);
+void sim_referee_unmapping(const sim_alloc_t *record);
 /* The item touches memory that is not mapped, at the time it runs. */
 void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length);
 

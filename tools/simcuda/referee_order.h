@@ -50,6 +50,13 @@ void sim_op_release_uses(sim_op_t *op);
 void sim_op_join_frees(sim_op_t *op);
 void sim_op_judge(sim_op_t *op);
 
+typedef enum {
+#define SIM_FINDING(name, text) SIM_FOUND_##name,
+#include "findings.def"
+#undef SIM_FINDING
+    SIM_FINDINGS
+} sim_finding_t;
+
 /* One report: a line with what is wrong, then one for each operation. */
 typedef struct {
     const char *text;
@@ -58,7 +65,7 @@ typedef struct {
     uint64_t address, length;
     bool write;
 } sim_party_t;
-void sim_referee_report(const char *what, uint64_t address, uint64_t length,
+void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
                         const sim_party_t *first, const sim_party_t *second);
 void sim_owner_describe(const sim_owner_t *owner, char *out, size_t room);
 

@@ -91,6 +91,12 @@ bool sim_slab_has(const sim_slab_t *slab, const void *handle);
 void *sim_slab_next(const sim_slab_t *slab, size_t *at);
 uint64_t sim_next_id(void);
 
+/* Bodies of live.def: what simcuda_live counts. */
+#define SIM_LIVE(kind, doc) uint64_t sim_live_##kind(void);
+#include "live.def"
+#undef SIM_LIVE
+#define SIM_LIVE_COUNT(kind) uint64_t sim_live_##kind(void)
+
 /* ---- ordered trees keyed by a 64-bit number, intrusive (tree.c) ---- */
 
 typedef struct sim_node {
@@ -116,6 +122,10 @@ sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
 #define SIM_SMALL_ALIGN 512ull
 #define SIM_LARGE_ALIGN (2ull << 20)
 #define SIM_LARGE_SIZE  (1ull << 20) /* from here on addresses are 2 MiB-aligned */
+
+/* Address space of the process.  With clock:virtual at the same address in every run, as far as
+ * that is free: device addresses and handles are then part of what repeats.  MAP_FAILED. */
+void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none);
 
 extern int64_t sim_mirror_delta;
 extern int sim_mirror_fd;               /* memory file; offset of A is A - sim_space_base() */
@@ -179,10 +189,18 @@ void sim_alloc_delete(sim_alloc_t *record);
 sim_alloc_t *sim_alloc_at(uint64_t base);        /* record that starts here */
 sim_alloc_t *sim_alloc_around(uint64_t address); /* record that contains it */
 sim_alloc_t *sim_alloc_next(sim_alloc_t *after); /* in address order; NULL: first */
+sim_alloc_t *sim_alloc_from(uint64_t base);      /* first record that starts there or later */
 /* Plain device memory: range, charge and record in one; used by cuMemAlloc, arrays, module
  * variables.  The charge is the size rounded up to 512. */
 CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim_alloc_t **out);
 void sim_device_free(sim_alloc_t *record);
+
+/* Mappings of physical memory (vmm.c): how many there are; where the memory behind one is, in
+ * numbers that are no addresses and never come back; the mapping that shows the same memory and
+ * comes after `before`, NULL: first, and at the end. */
+extern size_t sim_vmm_mapped;
+uint64_t sim_vmm_place(const sim_alloc_t *record);
+sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
@@ -219,10 +237,11 @@ typedef struct CUcontext_handle {
     struct {
         struct sim_work *work; /* last item of a destroyed stream */
         bool blocking;
+        uint64_t green_id; /* of the stream's green context, 0: none */
     } * orphans;
     size_t orphan_count, orphan_room;
     struct sim_work *barrier;        /* cuCtxWaitEvent: later items depend on it */
-    struct sim_op *gone[2];          /* referee.c: destroyed streams, blocking ones and all */
+    struct sim_op *gone[2];          /* referee: work of destroyed streams, blocking ones; all */
     size_t captures;                 /* streams of the context that capture; graph.c counts */
     uint64_t peers[SIM_MAX_DEVICES]; /* ids of contexts this one may access */
     size_t peer_count;
@@ -233,6 +252,8 @@ typedef struct CUgreenCtx_handle {
     CUcontext primary; /* where its memory lives */
     CUcontext view;    /* cuCtxFromGreenCtx, NULL until asked */
     int device;
+    struct sim_work *barrier; /* cuGreenCtxWaitEvent: later items of its streams depend on it */
+    struct sim_op *gone;      /* referee: work of destroyed streams */
 } sim_green_t;
 
 /* Per thread; reached by one initial-exec pointer. */
@@ -359,8 +380,11 @@ CUresult sim_enqueue(CUstream stream, sim_work_t *work, sim_work_t **kept);
 /* The parts of it, for graph launches: dependencies by stream order; becoming its last. */
 bool sim_stream_order(CUstream stream, sim_work_t *work);
 void sim_stream_advance(CUstream stream, sim_work_t *work);
-/* `work` after everything so far submitted to the context, all streams, green ones too. */
+/* `work` after everything so far submitted to the context, all streams, green ones too; for
+ * the view of a green context, to its streams and the default ones. */
 bool sim_ctx_order(CUcontext ctx, sim_work_t *work);
+/* All later work of the context, or of a green context's streams, after `work`'s event. */
+CUresult sim_ctx_barrier(CUcontext ctx, CUevent event);
 
 /* Waits drop the lock while time passes; objects may die meanwhile, recheck handles. */
 void sim_wait(sim_work_t *work); /* NULL is allowed */

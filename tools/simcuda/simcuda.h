@@ -82,6 +82,10 @@ void simcuda_sticky(unsigned long long nth);
 
 /* Live allocations of all devices and kinds (host memory excluded), and their bytes. */
 unsigned long long simcuda_live_allocations(unsigned long long *bytes);
+/* Live objects of a kind of live.def ("events", "mappings"); ULLONG_MAX for an unknown kind. */
+unsigned long long simcuda_live(const char *kind);
+/* Name of kind number `at`, NULL after the last one. */
+const char *simcuda_live_kind(size_t at);
 /* Bytes of the device in use, as cuMemGetInfo would compute it; 0 for a bad ordinal. */
 unsigned long long simcuda_used_memory(int device);
 /* Work submitted and not yet complete, over all contexts. */
@@ -95,6 +99,8 @@ void *simcuda_host(CUdeviceptr address);
 
 /* Reports so far. */
 unsigned long long simcuda_referee_reports(void);
+/* Reports of one kind: a name of findings.def ("unordered"); ULLONG_MAX for an unknown one. */
+unsigned long long simcuda_referee_found(const char *finding);
 /* A lifetime of memory as the program sees it, within the driver's allocations: what a cache
  * in between gives out and takes back.  Call begin after the allocation returned and end
  * before the free is passed on.  end answers the bytes of the lifetime, 0 if there is none.

@@ -16,8 +16,8 @@ void *sim_slab_take(sim_slab_t *slab) {
     } else {
         if (!slab->base) {
             slab->stride = (slab->stride + 63) / 64 * 64;
-            void *base = mmap(NULL, slab->stride * slab->capacity, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            void *base = sim_reserve(slab->stride * slab->capacity, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
             if (base == MAP_FAILED)
                 return NULL;
             slab->base = base;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "state.h"
+#include "tsan.h"
 
 typedef struct range {
     sim_node_t node; /* key: first address; must be first */
@@ -39,6 +40,17 @@ uint64_t sim_space_base(void) {
 
 bool sim_space_holds(uint64_t address) {
     return address - space_base < space_size;
+}
+
+void *sim_reserve(uint64_t size, int protection, int flags, int file_or_none) {
+    static uint64_t next = SIM_FIRST_ADDRESS;
+    uint64_t wanted = next;
+    next += (size + (1ull << 30) - 1) >> 30 << 30;
+    void *at = MAP_FAILED;
+    if (sim_config.virtual_clock)
+        at = mmap((void *)(uintptr_t)wanted, size, protection, flags | MAP_FIXED_NOREPLACE,
+                  file_or_none, 0);
+    return at == MAP_FAILED ? mmap(NULL, size, protection, flags, file_or_none, 0) : at;
 }
 
 static unsigned bin_of(uint64_t size) {
@@ -217,7 +229,7 @@ static void *map_mirror(uint64_t size) {
     }
     int flags = sim_mirror_fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
     void *mirror =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, sim_mirror_fd, 0);
+        sim_reserve(size, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, sim_mirror_fd);
     if (mirror == MAP_FAILED && sim_mirror_fd >= 0) {
         close(sim_mirror_fd);
         sim_mirror_fd = -1;
@@ -234,8 +246,8 @@ bool sim_space_start(void) {
     while (size < wanted && size < 16ull << 40)
         size *= 2;
     for (; size >= 64ull << 20; size /= 2) {
-        char *reserved = mmap(NULL, size + SIM_LARGE_ALIGN, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *reserved = sim_reserve(size + SIM_LARGE_ALIGN, PROT_NONE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
         if (reserved == MAP_FAILED)
             continue;
         void *mirror = map_mirror(size);

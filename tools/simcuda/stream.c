@@ -4,7 +4,8 @@
  *   - an item of the legacy stream follows everything before it in the blocking streams of the
  *     context, per-thread default streams included, and every later item of those follows
  *     it; non-blocking streams are left out;
- *   - cuCtxWaitEvent orders all later items of the context after its event.
+ *   - cuCtxWaitEvent orders all later items of the context after its event, and
+ *     cuGreenCtxWaitEvent those of the green context's own streams.
  *
  * A stream's handle may die, and its value be given out again, while its work goes on: items
  * do not refer to the stream. */
@@ -42,7 +43,7 @@ static void prune_orphans(CUcontext ctx) {
     ctx->orphan_count = kept;
 }
 
-static void keep_orphan(CUcontext ctx, sim_work_t *work, bool blocking) {
+static void keep_orphan(CUcontext ctx, sim_work_t *work, bool blocking, CUgreenCtx green) {
     prune_orphans(ctx);
     if (ctx->orphan_count == ctx->orphan_room) {
         size_t room = ctx->orphan_room ? 2 * ctx->orphan_room : 8;
@@ -55,6 +56,7 @@ static void keep_orphan(CUcontext ctx, sim_work_t *work, bool blocking) {
         ctx->orphan_room = room;
     }
     ctx->orphans[ctx->orphan_count].work = sim_work_ref(work);
+    ctx->orphans[ctx->orphan_count].green_id = green ? green->object.id : 0;
     ctx->orphans[ctx->orphan_count++].blocking = blocking;
 }
 
@@ -71,12 +73,18 @@ void sim_stream_drop(CUstream stream) {
     sim_work_t *last = stream->last;
     CUcontext ctx = stream->ctx;
     bool blocking = is_blocking(stream);
-    if (sim_referee_on)
-        sim_referee_stream_gone(ctx, last, blocking);
+    if (sim_referee_on) {
+        if (blocking)
+            sim_referee_stream_gone(&ctx->gone[0], last);
+        sim_referee_stream_gone(&ctx->gone[1], last);
+        if (stream->green)
+            sim_referee_stream_gone(&stream->green->gone, last);
+    }
+    CUgreenCtx green = stream->green;
     free(stream->capture_tail);
     sim_slab_give(&sim_streams, stream);
     if (last && last->state != SIM_DONE)
-        keep_orphan(ctx, last, blocking);
+        keep_orphan(ctx, last, blocking, green);
     sim_work_unref(last);
 }
 
@@ -90,17 +98,20 @@ void sim_streams_ctx_gone(CUcontext ctx) {
     ctx->orphan_count = ctx->orphan_room = 0;
     sim_work_unref(ctx->barrier);
     ctx->barrier = NULL;
-    sim_referee_ctx_gone(ctx);
+    for (unsigned i = 0; i < 2; i++)
+        sim_referee_gone_free(&ctx->gone[i]);
 }
 
 bool sim_stream_order(CUstream stream, sim_work_t *work) {
     CUcontext ctx = stream->ctx;
     if (!sim_work_after(work, ctx->barrier) || !sim_work_after(work, stream->last))
         return false;
+    if (stream->green && !sim_work_after(work, stream->green->barrier))
+        return false;
     if (!stream->is_legacy)
         return !is_blocking(stream) || sim_work_after(work, ctx->legacy->last);
     if (sim_referee_on)
-        sim_referee_after_gone(ctx, work, true);
+        sim_referee_after_gone(ctx->gone[0], work);
     for (CUstream other = ctx->streams; other; other = other->next)
         if (is_blocking(other) && !sim_work_after(work, other->last))
             return false;
@@ -117,17 +128,39 @@ void sim_stream_advance(CUstream stream, sim_work_t *work) {
     sim_work_unref(before);
 }
 
+/* Default streams are the primary context's, whoever is current. */
+static bool is_of(const sim_stream_t *stream, CUgreenCtx green) {
+    return !green || stream->green == green || stream->is_legacy || stream->is_per_thread;
+}
+
 bool sim_ctx_order(CUcontext ctx, sim_work_t *work) {
+    CUgreenCtx green = ctx->green_of;
+    CUcontext home = sim_ctx_home(ctx);
     if (sim_referee_on)
-        sim_referee_after_gone(ctx, work, false);
-    for (CUstream stream = ctx->streams; stream; stream = stream->next)
-        if (!sim_work_after(work, stream->last))
+        sim_referee_after_gone(green ? green->gone : home->gone[1], work);
+    for (CUstream stream = home->streams; stream; stream = stream->next)
+        if (is_of(stream, green) && !sim_work_after(work, stream->last))
             return false;
-    prune_orphans(ctx);
-    for (size_t i = 0; i < ctx->orphan_count; i++)
-        if (!sim_work_after(work, ctx->orphans[i].work))
+    prune_orphans(home);
+    for (size_t i = 0; i < home->orphan_count; i++)
+        if ((!green || home->orphans[i].green_id == green->object.id) &&
+            !sim_work_after(work, home->orphans[i].work))
             return false;
-    return sim_work_after(work, ctx->barrier);
+    return sim_work_after(work, green ? green->barrier : home->barrier);
+}
+
+CUresult sim_ctx_barrier(CUcontext ctx, CUevent event) {
+    CUcontext home = sim_ctx_home(ctx);
+    sim_work_t **barrier = ctx->green_of ? &ctx->green_of->barrier : &home->barrier;
+    sim_work_t *work = sim_work_new(&sim_mark_ops, home, 0);
+    if (!work || !sim_work_after(work, *barrier) || !sim_work_after(work, event->work)) {
+        sim_work_unref(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_work_submit(work);
+    sim_work_unref(*barrier);
+    *barrier = work;
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_enqueue(CUstream stream, sim_work_t *work, sim_work_t **kept) {
@@ -168,9 +201,13 @@ static sim_work_t *probe(CUstream stream) {
     return NULL;
 }
 
+static bool holds(const sim_work_t *barrier) {
+    return barrier && (barrier->state != SIM_DONE || sim_referee_on);
+}
+
 static bool needs_probe(CUstream stream) {
-    const sim_work_t *barrier = stream->ctx->barrier;
-    return stream->is_legacy || (barrier && (barrier->state != SIM_DONE || sim_referee_on));
+    return stream->is_legacy || holds(stream->ctx->barrier) ||
+           (stream->green && holds(stream->green->barrier));
 }
 
 CUresult sim_wait_stream(CUstream stream) {
@@ -182,11 +219,12 @@ CUresult sim_wait_stream(CUstream stream) {
     return ctx->object.id == id ? ctx->sticky : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-CUresult sim_wait_ctx(CUcontext ctx) {
+CUresult sim_wait_ctx(CUcontext view) {
+    CUcontext ctx = sim_ctx_home(view);
     uint64_t id = ctx->object.id;
     bool look = sim_pending || sim_referee_on;
     sim_work_t *mark = look ? sim_work_new(&sim_mark_ops, ctx, 0) : NULL;
-    if (mark && sim_ctx_order(ctx, mark)) {
+    if (mark && sim_ctx_order(view, mark)) {
         sim_work_submit(mark);
         sim_wait(mark);
     }
@@ -361,4 +399,12 @@ SIM_API(cuStreamSynchronize)(CUstream handle) {
 
 SIM_API(cuStreamSynchronize_ptsz)(CUstream handle) {
     return synchronize(handle, true);
+}
+
+SIM_LIVE_COUNT(streams) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (CUstream stream; (stream = sim_slab_next(&sim_streams, &at));)
+        count += !stream->is_legacy && !stream->is_per_thread;
+    return count;
 }

@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sim.h"
+#include "referee.h"
 
 #define GRAIN (2ull << 20)
 #define PAGE  4096ull
@@ -37,9 +37,10 @@
 /* What the handle of cuMemCreate points to. */
 typedef struct {
     sim_object_t object;
-    unsigned refs; /* handles the program holds; 0: only mappings keep it */
-    size_t maps;
+    unsigned refs;        /* handles the program holds; 0: only mappings keep it */
+    struct mapping *maps; /* newest first */
     uint64_t size;
+    uint64_t place; /* see sim_vmm_place */
     CUmemAllocationProp prop;
     int file;        /* descriptor of another process's file, or -1: ours */
     uint64_t offset; /* piece of the file */
@@ -52,8 +53,10 @@ typedef struct {
     uint64_t size, taken;
 } reservation_t;
 
-typedef struct {
+typedef struct mapping {
     sim_physical_t *physical;
+    sim_alloc_t *record;
+    struct mapping *next;
     unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
 } mapping_t;
 
@@ -71,6 +74,8 @@ static int file = -1;
 static uint64_t file_end;
 static struct { uint64_t offset, size; } * holes;
 static size_t hole_count, hole_room;
+
+size_t sim_vmm_mapped;
 
 static uint64_t round_up(uint64_t size, uint64_t align) {
     return (size + align - 1) & ~(align - 1);
@@ -147,6 +152,8 @@ static sim_physical_t *physical_get(CUmemGenericAllocationHandle handle) {
 static void physical_settle(sim_physical_t *physical) {
     if (physical->refs || physical->maps)
         return;
+    if (sim_referee_on)
+        sim_referee_range_gone(physical->place, physical->size);
     if (physical->charged)
         sim_device_uncharge(physical->prop.location.id, physical->size);
     if (physical->file >= 0)
@@ -184,8 +191,11 @@ static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, boo
             sim_device_uncharge(prop->location.id, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    static uint64_t next_place = 1ull << 63; /* where no address is */
     physical->refs = 1;
     physical->size = size;
+    physical->place = next_place;
+    next_place += size;
     physical->prop = *prop;
     physical->file = -1;
     physical->charged = charge;
@@ -295,34 +305,6 @@ SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
 
 /* ---- mappings ---- */
 
-SIM_API(cuMemMap)
-(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
- unsigned long long flags) {
-    sim_physical_t *physical = physical_get(handle);
-    if (!physical || flags || offset || !size || size % GRAIN || address % GRAIN ||
-        size > physical->size || !reservation_around(address, size) || first_in(address, size))
-        return CUDA_ERROR_INVALID_VALUE;
-    mapping_t *mapping = calloc(1, sizeof *mapping);
-    sim_alloc_t *record =
-        mapping ? sim_alloc_new(SIM_MEM_VMM, address, size, physical->prop.location.id, NULL)
-                : NULL;
-    int from = physical->file >= 0 ? physical->file : file;
-    if (!record || mmap(sim_bytes(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                        from, (off_t)physical->offset) == MAP_FAILED) {
-        if (record)
-            sim_alloc_delete(record);
-        free(mapping);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    mapping->physical = physical;
-    physical->maps++;
-    record->owner = mapping;
-    record->no_access = true;
-    record->handle_types = physical->prop.requestedHandleTypes;
-    sim_call_bytes(SIM_FN_cuMemMap, size);
-    return CUDA_SUCCESS;
-}
-
 /* The range must consist of whole mappings without gaps. */
 static bool whole_mappings(uint64_t address, uint64_t size) {
     if (!size || address + size < address)
@@ -341,16 +323,81 @@ static void unmap_one(sim_alloc_t *record) {
     sim_physical_t *physical = mapping->physical;
     sim_mirror_restore(record->base, record->size);
     sim_alloc_delete(record);
+    mapping_t **link = &physical->maps;
+    while (*link != mapping)
+        link = &(*link)->next;
+    *link = mapping->next;
     free(mapping);
-    physical->maps--;
+    sim_vmm_mapped--;
     physical_settle(physical);
+}
+
+uint64_t sim_vmm_place(const sim_alloc_t *record) {
+    const mapping_t *mapping = record->owner;
+    return mapping->physical->place;
+}
+
+sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before) {
+    const mapping_t *mine = record->owner;
+    const mapping_t *at =
+        before ? ((const mapping_t *)before->owner)->next : mine->physical->maps;
+    if (at == mine)
+        at = at->next;
+    return at ? at->record : NULL;
+}
+
+/* The record of a mapping that is not laid over the mirror yet. */
+static sim_alloc_t *mapping_new(sim_physical_t *physical, uint64_t address, uint64_t size) {
+    mapping_t *mapping = calloc(1, sizeof *mapping);
+    sim_alloc_t *record =
+        mapping ? sim_alloc_new(SIM_MEM_VMM, address, size, physical->prop.location.id, NULL)
+                : NULL;
+    if (!record) {
+        free(mapping);
+        return NULL;
+    }
+    *mapping = (mapping_t){.physical = physical, .record = record, .next = physical->maps};
+    physical->maps = mapping;
+    sim_vmm_mapped++;
+    record->owner = mapping;
+    record->no_access = true;
+    record->handle_types = physical->prop.requestedHandleTypes;
+    if (sim_referee_on)
+        sim_referee_mapped(record);
+    return record;
+}
+
+SIM_API(cuMemMap)
+(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+ unsigned long long flags) {
+    sim_physical_t *physical = physical_get(handle);
+    if (!physical || flags || offset || !size || size % GRAIN || address % GRAIN ||
+        size > physical->size || !reservation_around(address, size) || first_in(address, size))
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_alloc_t *record = mapping_new(physical, address, size);
+    int from = physical->file >= 0 ? physical->file : file;
+    if (!record)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mmap(sim_bytes(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, from,
+             (off_t)physical->offset) == MAP_FAILED) {
+        unmap_one(record);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_call_bytes(SIM_FN_cuMemMap, size);
+    return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole_mappings(address, size))
         return CUDA_ERROR_INVALID_VALUE;
-    sim_wait_device(sim_alloc_at(address)->device); /* documented as synchronous */
-    if (!whole_mappings(address, size))             /* the wait dropped the lock */
+    /* It waits, but is not documented to do so in all cases: who relies on it is told. */
+    for (uint64_t at = address; sim_referee_on && at < address + size;) {
+        const sim_alloc_t *record = sim_alloc_at(at);
+        sim_referee_unmapping(record);
+        at += record->size;
+    }
+    sim_wait_device(sim_alloc_at(address)->device);
+    if (!whole_mappings(address, size)) /* the wait dropped the lock */
         return CUDA_ERROR_INVALID_VALUE;
     for (uint64_t at = address; at < address + size;) {
         sim_alloc_t *record = sim_alloc_at(at);
@@ -571,4 +618,30 @@ SIM_API(cuMemGetHandleForAddressRange)
     }
     *(int *)out = fd;
     return CUDA_SUCCESS;
+}
+
+/* ---- what is left ---- */
+
+static uint64_t count_nodes(const sim_node_t *node) {
+    return node ? 1 + count_nodes(node->child[0]) + count_nodes(node->child[1]) : 0;
+}
+
+SIM_LIVE_COUNT(reservations) {
+    return count_nodes(reservations);
+}
+
+SIM_LIVE_COUNT(handles) {
+    uint64_t count = 0;
+    size_t at = 0;
+    for (sim_physical_t *physical; (physical = sim_slab_next(&physicals, &at));)
+        count += physical->refs > 0;
+    return count;
+}
+
+SIM_LIVE_COUNT(physical) {
+    return physicals.live;
+}
+
+SIM_LIVE_COUNT(mappings) {
+    return sim_vmm_mapped;
 }

@@ -9,6 +9,7 @@
 
 #include "referee.h"
 #include "state.h"
+#include "tsan.h"
 
 size_t sim_pending, sim_effects;
 
@@ -16,7 +17,7 @@ static sim_work_t **heap;
 static size_t heap_count, heap_room;
 static sim_work_t *gated;                  /* due, but not ready() yet; list by next */
 static sim_work_t *host_first, *host_last; /* host functions to run; list by next */
-static uint64_t last_seq;
+static uint64_t last_seq, live;
 static uint64_t launches, faulty_launch;
 
 const sim_work_ops_t sim_mark_ops = {.name = "mark", .type = SIM_WORK_MARK};
@@ -70,6 +71,7 @@ sim_work_t *sim_work_new(const sim_work_ops_t *ops, CUcontext ctx, size_t payloa
     sim_work_t *work = calloc(1, sizeof *work + payload_bytes);
     if (!work)
         return NULL;
+    live++;
     work->ops = ops;
     work->refs = 1;
     work->ctx = ctx;
@@ -96,6 +98,7 @@ void sim_work_unref(sim_work_t *work) {
     free(work->dependents);
     free(work->accesses);
     free(work);
+    live--;
 }
 
 bool sim_work_touches(sim_work_t *work, uint64_t address, uint64_t length, bool write) {
@@ -120,6 +123,7 @@ sim_work_t *sim_work_clone(const sim_work_t *work) {
     memcpy(copy->payload, work->payload, work->payload_bytes);
     if (work->ops->clone && !work->ops->clone(copy->payload, work->payload)) {
         free(copy);
+        live--;
         return NULL;
     }
     for (size_t i = 0; i < work->access_count; i++) {
@@ -283,6 +287,17 @@ static CUresult judge(sim_work_t *work) {
     return CUDA_SUCCESS;
 }
 
+static CUresult run(sim_work_t *work) {
+    sim_work_type_t type = work->ops->type;
+    bool device = type == SIM_WORK_KERNEL || type == SIM_WORK_COPY || type == SIM_WORK_FILL;
+    if (device)
+        SIM_DEVICE_BEGINS;
+    CUresult error = work->ops->run(work);
+    if (device)
+        SIM_DEVICE_ENDS;
+    return error;
+}
+
 static void run_unlocked(sim_work_t *work) {
     sim_thread_t *self = sim_thread();
     if (sim_referee_on && work->ops->flags & SIM_RUN_HOST)
@@ -290,7 +305,7 @@ static void run_unlocked(sim_work_t *work) {
     if (self)
         self->in_host_function = true;
     sim_unlock();
-    CUresult error = work->ops->run(work);
+    CUresult error = run(work);
     sim_lock();
     if (self)
         self->in_host_function = false;
@@ -323,7 +338,7 @@ static bool execute(sim_work_t *work) {
     } else {
         if (sim_referee_on)
             sim_referee_enter(work);
-        error = ops->run(work);
+        error = run(work);
         if (sim_referee_on)
             sim_referee_leave();
         if (error)
@@ -407,4 +422,8 @@ uint64_t sim_next_due(void) {
 
 bool sim_has_gated(void) {
     return gated;
+}
+
+SIM_LIVE_COUNT(work) {
+    return live;
 }

@@ -12,7 +12,7 @@ _accelcache() {
     run) options="--conf --dump --lib --sim --compare --repeat --keep --stdin --json --help" ;;
     stat) options="--json --help" ;;
     config) options="--json --markdown --stats --help" ;;
-    doctor) options="--lib --sim --json --help" ;;
+    doctor) options="--lib --sim --dump --json --help" ;;
     *) return ;;
     esac
     # Behind the program's name everything belongs to the program.

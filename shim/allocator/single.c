@@ -1,0 +1,356 @@
+/* The single-stream rule of single.h. */
+#include "allocator/single.h"
+
+#include "allocator/fence.h"
+#include "plant.h"
+
+enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* submissions */
+
+_Atomic bool ac_single_wanted = true;
+
+static _Atomic unsigned closed; /* captures that are about to begin */
+
+/* Under the lock. */
+static void set_word(ac_single_t *single, ac_single_mode_t mode, uint64_t home) {
+    enum { CHANGE_SHIFT = AC_SINGLE_MODE_BITS + AC_SINGLE_KEY_BITS };
+    uint64_t changes = (atomic_load(&single->word) >> CHANGE_SHIFT) + 1;
+    atomic_store(&single->word, changes << CHANGE_SHIFT | home << AC_SINGLE_MODE_BITS | mode);
+}
+
+static ac_single_mode_t mode_of(const ac_single_t *single) {
+    return ac_single_mode(atomic_load(&single->word));
+}
+
+static uint64_t home_of(const ac_single_t *single) {
+    return ac_single_home(atomic_load(&single->word));
+}
+
+/* Whether the rule is in force in the line's context at all. */
+static bool in_force(const ac_fence_line_t *line) {
+    return atomic_load_explicit(&ac_single_wanted, memory_order_relaxed) &&
+           atomic_load(&closed) == 0 && !atomic_load(&ac_fence_crossed) &&
+           !atomic_load(&ac_fence_uncounted) && !line->ops->capturing(line->context);
+}
+
+/* All work is complete but that of `self` callers, who are inside and have not submitted yet. */
+static bool is_idle(const ac_fence_line_t *line, unsigned self) {
+    return atomic_load(&line->inside) <= self &&
+           atomic_load(&line->last_submit) <= atomic_load(&line->done);
+}
+
+bool ac_single_protects(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    uint64_t word = atomic_load_explicit(&single->word, memory_order_relaxed);
+    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line) ||
+        ac_fence_now() < atomic_load_explicit(&single->since, memory_order_relaxed))
+        return false;
+    /* Set before the second look: whoever leaves the home after it finds the mark. */
+    atomic_store(&single->leaned, true);
+    return atomic_load(&single->word) == word && atomic_load(&closed) == 0 &&
+           /* Work of which the driver does not know yet is not on the stream yet either. */
+           atomic_load(&line->inside) == 0;
+}
+
+/* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
+ * inside: whoever submits meanwhile has either been counted, or waits for the lock. */
+static void settle_down(ac_fence_line_t *line, uint64_t stream) {
+    ac_single_t *single = &line->single;
+    bool may = stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line) && is_idle(line, 1);
+    if (may) {
+        atomic_store(&single->since, ac_fence_now() + single->patience);
+        atomic_store(&single->leaned, false); /* before any free can see the new word */
+    }
+    set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
+}
+
+/* Give up the turn's fence; under the lock.  Returns what the caller has to release after it. */
+static void *drop_fence(ac_single_t *single) {
+    void *fence = single->fence;
+    single->fence = NULL;
+    if (fence && single->users) {
+        single->old = fence;
+        return NULL;
+    }
+    return fence;
+}
+
+static void synchronize(ac_fence_line_t *line, uint64_t clock) {
+    if (line->ops->synchronize(line->context) == AC_OK)
+        ac_fence_synced(line, clock);
+}
+
+static void release(ac_fence_line_t *line, void *fence) {
+    if (fence)
+        line->ops->fence_release(line->context, fence);
+}
+
+/* In LEAVING: record the turn.  Two threads may be at it, the first to come back decides. Without
+ * a fence a synchronisation stands for it; a context that allows neither is broken, and what runs
+ * in it is dead.  Called and returns with the lock, which is open meanwhile. */
+static void record_turn(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    uint64_t word = atomic_load(&single->word), clock = ac_fence_now();
+    bool room = !single->old;
+    void *fence = NULL;
+    pthread_mutex_unlock(&single->lock);
+    if (!room || line->ops->turn_record(line->context, ac_single_home(word), &fence) != AC_OK)
+        synchronize(line, clock);
+    pthread_mutex_lock(&single->lock);
+    if (atomic_load(&single->word) == word) {
+        single->fence = fence;
+        single->turn++;
+        single->waited = false;
+        single->clock = clock;
+        set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY,
+                 fence ? ac_single_home(word) : 0);
+        fence = NULL;
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, fence);
+    pthread_mutex_lock(&single->lock);
+}
+
+/* From ONE; `heir` takes the home over where nothing is pending, 0: nobody does.  Called and
+ * returns with the lock, which may be open meanwhile. */
+static void leave(ac_fence_line_t *line, uint64_t heir) {
+    ac_single_t *single = &line->single;
+    set_word(single, AC_SINGLE_LEAVING, home_of(single));
+    if (AC_PLANTED(second_stream_let_in))
+        atomic_store(&single->leaned, false);
+    if (is_idle(line, heir != 0))
+        settle_down(line, heir);
+    else if (!atomic_load(&single->leaned))
+        set_word(single, AC_SINGLE_MANY, 0);
+    else
+        record_turn(line);
+}
+
+/* In JOINING: the turn's fence, which stays until done_with; called with the lock, returns
+ * without it. */
+static void *use_fence(ac_single_t *single) {
+    void *fence = single->fence;
+    single->users++;
+    pthread_mutex_unlock(&single->lock);
+    return fence;
+}
+
+static void done_with(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    void *old = NULL;
+    pthread_mutex_lock(&single->lock);
+    if (--single->users == 0) {
+        old = single->old;
+        single->old = NULL;
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, old);
+}
+
+/* The turn `turn` is over: every stream may work.  Without the lock. */
+static void end_turn(ac_fence_line_t *line, uint64_t turn) {
+    ac_single_t *single = &line->single;
+    void *fence = NULL;
+    pthread_mutex_lock(&single->lock);
+    if (mode_of(single) == AC_SINGLE_JOINING && single->turn == turn) {
+        set_word(single, AC_SINGLE_MANY, 0);
+        fence = drop_fence(single);
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, fence);
+}
+
+/* The host waits for the turn; called in JOINING with the lock, returns without it. */
+static void wait_turn(ac_fence_line_t *line) {
+    uint64_t turn = line->single.turn, clock = line->single.clock;
+    void *fence = use_fence(&line->single);
+    ac_status_t status = line->ops->turn_wait(line->context, fence, 0);
+    if (status != AC_OK)
+        synchronize(line, clock);
+    done_with(line);
+    end_turn(line, turn);
+}
+
+/* A stream has to wait for the turn: it might have run beside the home.  Under the lock. */
+static void lose_patience(ac_single_t *single) {
+    if (!single->waited && single->patience < MOST_PATIENCE)
+        single->patience = single->patience ? single->patience * 4 : LEAST_PATIENCE;
+    single->waited = true;
+}
+
+static unsigned slot_of(uint64_t stream) {
+    return (unsigned)(stream * 0x9e3779b97f4a7c15u >> 60) % AC_SINGLE_JOINS;
+}
+
+/* In JOINING: make `stream` wait for the turn; called with the lock, returns without it. */
+static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
+    uint64_t turn = line->single.turn;
+    unsigned slot = slot_of(stream);
+    if (atomic_load(&line->done) >= line->single.clock) {
+        pthread_mutex_unlock(&line->single.lock);
+        end_turn(line, turn);
+        return;
+    }
+    if (joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
+        joins->slot[slot].turn == turn) {
+        pthread_mutex_unlock(&line->single.lock);
+        return;
+    }
+    lose_patience(&line->single);
+    void *fence = use_fence(&line->single);
+    ac_status_t status = line->ops->turn_wait(line->context, fence, stream);
+    done_with(line);
+    if (status == AC_OK && joins) {
+        joins->slot[slot].line = line;
+        joins->slot[slot].stream = stream;
+        joins->slot[slot].turn = turn;
+    } else if (status != AC_OK && status != AC_BUSY) {
+        pthread_mutex_lock(&line->single.lock);
+        if (mode_of(&line->single) == AC_SINGLE_JOINING)
+            wait_turn(line);
+        else
+            pthread_mutex_unlock(&line->single.lock);
+    }
+}
+
+/* In LEAVING by another thread, whose device call must not be waited for: it might wait for what
+ * this one is about to submit.  Called with the lock, returns without it. */
+static void join_home(ac_fence_line_t *line, uint64_t stream) {
+    uint64_t home = home_of(&line->single), clock = ac_fence_now();
+    void *fence = NULL;
+    pthread_mutex_unlock(&line->single.lock);
+    if (home == stream)
+        return;
+    ac_status_t status = line->ops->turn_record(line->context, home, &fence);
+    if (status == AC_OK) {
+        status = line->ops->turn_wait(line->context, fence, stream);
+        release(line, fence);
+    }
+    if (status != AC_OK && status != AC_BUSY)
+        synchronize(line, clock);
+}
+
+void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
+    ac_single_t *single = &line->single;
+    pthread_mutex_lock(&single->lock);
+    for (;;) {
+        switch (mode_of(single)) {
+        case AC_SINGLE_NONE: /* all that others submitted since goes through here as well */
+            settle_down(line, stream);
+            continue;
+        case AC_SINGLE_ONE:
+            if (home_of(single) == stream)
+                break;
+            leave(line, stream);
+            continue;
+        case AC_SINGLE_LEAVING:
+            join_home(line, stream);
+            return;
+        case AC_SINGLE_JOINING:
+            if (home_of(single) == stream)
+                break;
+            join_turn(line, stream, joins);
+            return;
+        default:
+            break;
+        }
+        break;
+    }
+    pthread_mutex_unlock(&single->lock);
+}
+
+/* Leave the home, whoever began it; returns with the lock and neither in ONE nor in LEAVING. */
+static void leave_home(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    pthread_mutex_lock(&single->lock);
+    for (;;) {
+        ac_single_mode_t mode = mode_of(single);
+        if (mode == AC_SINGLE_ONE)
+            leave(line, 0);
+        else if (mode == AC_SINGLE_LEAVING)
+            record_turn(line);
+        else
+            return;
+    }
+}
+
+void ac_single_leave(ac_fence_line_t *line) {
+    leave_home(line);
+    pthread_mutex_unlock(&line->single.lock);
+}
+
+void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
+    ac_single_t *single = &line->single;
+    if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY)
+        return;
+    pthread_mutex_lock(&single->lock);
+    while (mode_of(single) == AC_SINGLE_ONE && home_of(single) == stream)
+        leave(line, 0);
+    while (mode_of(single) == AC_SINGLE_LEAVING && home_of(single) == stream)
+        record_turn(line); /* another thread is at it, and may come too late */
+    if (mode_of(single) == AC_SINGLE_JOINING) {
+        single->turn++; /* what threads remember of this stream is void */
+        if (home_of(single) == stream)
+            set_word(single, AC_SINGLE_JOINING, 0);
+    }
+    pthread_mutex_unlock(&single->lock);
+}
+
+void ac_single_settle(ac_fence_line_t *line, bool forever) {
+    ac_single_t *single = &line->single;
+    if (atomic_load(&single->word) % (1u << AC_SINGLE_MODE_BITS) == AC_SINGLE_NEVER)
+        return;
+    for (;;) {
+        leave_home(line);
+        if (mode_of(single) != AC_SINGLE_JOINING)
+            break;
+        wait_turn(line);
+    }
+    if (forever)
+        set_word(single, AC_SINGLE_NEVER, 0);
+    pthread_mutex_unlock(&single->lock);
+}
+
+void ac_single_synced(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    ac_single_mode_t mode = ac_single_mode(atomic_load(&single->word));
+    if (mode != AC_SINGLE_MANY && mode != AC_SINGLE_JOINING)
+        return;
+    void *fence = NULL;
+    pthread_mutex_lock(&single->lock);
+    mode = mode_of(single);
+    if (mode == AC_SINGLE_MANY ||
+        (mode == AC_SINGLE_JOINING && atomic_load(&line->done) >= single->clock)) {
+        set_word(single, AC_SINGLE_NONE, 0);
+        fence = drop_fence(single);
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, fence);
+}
+
+void ac_single_close(void) {
+    atomic_fetch_add(&closed, 1);
+}
+
+void ac_single_open(void) {
+    atomic_fetch_sub(&closed, 1);
+}
+
+void ac_single_end(ac_fence_line_t *line) {
+    pthread_mutex_lock(&line->single.lock);
+    set_word(&line->single, AC_SINGLE_NEVER, 0);
+    void *fence = drop_fence(&line->single);
+    pthread_mutex_unlock(&line->single.lock);
+    release(line, fence);
+}
+
+int ac_single_check(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    pthread_mutex_lock(&single->lock);
+    ac_single_mode_t mode = mode_of(single);
+    int wrong = (single->fence != NULL) != (mode == AC_SINGLE_JOINING);
+    wrong |= (home_of(single) != 0) > (mode >= AC_SINGLE_ONE && mode <= AC_SINGLE_JOINING);
+    wrong |= mode == AC_SINGLE_ONE && home_of(single) == 0;
+    wrong |= single->old && !single->users;
+    pthread_mutex_unlock(&single->lock);
+    return wrong;
+}

@@ -1,0 +1,319 @@
+/* What a thread of stream_stress does.
+ *
+ * A batch is a few buffers that are allocated together, filled by one kernel on one stream, and
+ * checked by another on the same or another stream, with an event in between.  Plain buffers are
+ * freed while the check is pending, which is right for cuMemFree; stream-ordered ones in the
+ * order of the checking stream.  Threads exchange batches, so that memory is freed where it was
+ * not allocated.  The program is in good order by itself: a bare driver runs it without a
+ * mismatch. */
+#include "stress.h"
+
+#include <stdlib.h>
+
+enum {
+    MAILBOXES = 64,
+    LANES_EXTRA = 4,      /* legacy and per-thread streams, by handle and by function */
+    SMALLEST_WORDS = 1,   /* sizes are spread evenly over their logarithm */
+    DELAY_CLOCKS = 20000, /* the longest short wait of a kernel; a slow one waits 20 times it */
+    SLOW_FACTOR = 20,
+};
+
+typedef struct {
+    stress_buffers_t buffers;
+    bool async;
+    CUevent filled;
+} batch_t;
+
+struct stress_worker {
+    uint64_t random;
+    unsigned streams;
+    CUstream *stream;
+    CUstream capture; /* never a lane: nothing else may happen on it during a capture */
+    CUevent order;
+    batch_t **live;
+    unsigned count;
+};
+
+stress_options_t stress_options;
+_Atomic uint64_t stress_taken, stress_checks;
+
+static batch_t *_Atomic mailbox[MAILBOXES];
+static _Atomic uint32_t owners; /* the newest owner's number */
+
+/* ---------------------------------------------------------------- chance */
+
+static unsigned below(stress_worker_t *w, unsigned n) {
+    w->random = w->random * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)(w->random >> 33) % n;
+}
+
+static bool one_in(stress_worker_t *w, unsigned n) {
+    return below(w, n) == 0;
+}
+
+/* Words of a buffer: small ones are as likely as large ones. */
+static unsigned any_words(stress_worker_t *w) {
+    unsigned most = stress_options.max_bytes / (unsigned)sizeof(uint32_t);
+    unsigned bits = 32 - (unsigned)__builtin_clz(most);
+    unsigned limit = 1u << below(w, bits);
+    return SMALLEST_WORDS + below(w, limit < most ? limit : most);
+}
+
+static stress_lane_t any_lane(stress_worker_t *w) {
+    unsigned i = below(w, 8 * w->streams + LANES_EXTRA);
+    if (i < 8 * w->streams)
+        return (stress_lane_t){w->stream[i / 8], one_in(w, 2)};
+    static const stress_lane_t extra[LANES_EXTRA] = {
+        {NULL, false}, {NULL, true}, {CU_STREAM_PER_THREAD, false}, {CU_STREAM_LEGACY, true}};
+    return extra[i - 8 * w->streams];
+}
+
+static unsigned any_delay(stress_worker_t *w, stress_kernel_t kernel) {
+    if (kernel == CHECK_SLOW)
+        return SLOW_FACTOR * DELAY_CLOCKS;
+    return one_in(w, 2) ? below(w, DELAY_CLOCKS) : 0;
+}
+
+/* ---------------------------------------------------------------- lanes */
+
+static void wait_for(stress_lane_t lane, CUevent event) {
+    MUST(ON_LANE(lane, cuStreamWaitEvent, lane.handle, event, 0));
+}
+
+static void record(stress_lane_t lane, CUevent event) {
+    MUST(ON_LANE(lane, cuEventRecord, event, lane.handle));
+}
+
+static void finish_lane(stress_lane_t lane) {
+    MUST(ON_LANE(lane, cuStreamSynchronize, lane.handle));
+}
+
+static void open_stream(stress_worker_t *w, unsigned i) {
+    unsigned flags = one_in(w, 2) ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+    MUST(cu.cuStreamCreate(&w->stream[i], flags));
+}
+
+/* Its work goes on; a later stream may get its handle. */
+static void renew_stream(stress_worker_t *w) {
+    unsigned i = below(w, w->streams);
+    MUST(cu.cuStreamDestroy_v2(w->stream[i]));
+    open_stream(w, i);
+}
+
+static void check(stress_worker_t *w, const stress_buffers_t *buffers, stress_lane_t lane) {
+    stress_kernel_t kernel = one_in(w, 16) ? CHECK_SLOW : CHECK;
+    stress_launch(kernel, buffers, any_delay(w, kernel), lane);
+    atomic_fetch_add(&stress_checks, buffers->count);
+}
+
+/* ---------------------------------------------------------------- the end of a batch */
+
+/* `ordered`: all work on the memory comes before the end of `lane`. */
+static void free_buffer(stress_worker_t *w, CUdeviceptr memory, bool async, stress_lane_t lane,
+                        bool ordered) {
+    bool mixed = ordered && stress_async && stress_options.async;
+    if (async ? !one_in(w, 64) : mixed && one_in(w, 8)) {
+        MUST(ON_LANE(lane, cuMemFreeAsync, memory, lane.handle));
+        return;
+    }
+    if (async)
+        finish_lane(lane); /* cuMemFree waits for nothing when the memory came from a pool */
+    MUST(cu.cuMemFree_v2(memory));
+}
+
+/* Often on two streams at once, which plain memory may be freed behind without any order. */
+static void retire(stress_worker_t *w, batch_t *batch) {
+    stress_lane_t last = any_lane(w);
+    bool ordered = true;
+    wait_for(last, batch->filled);
+    if (one_in(w, 4)) {
+        stress_lane_t other = any_lane(w);
+        wait_for(other, batch->filled);
+        check(w, &batch->buffers, other);
+        ordered = batch->async || one_in(w, 2);
+        if (ordered) {
+            record(other, w->order);
+            wait_for(last, w->order);
+        }
+    }
+    check(w, &batch->buffers, last);
+    for (unsigned k = 0; k < batch->buffers.count; k++)
+        free_buffer(w, batch->buffers.at[k], batch->async, last, ordered);
+    MUST(cu.cuEventDestroy_v2(batch->filled));
+    free(batch);
+}
+
+/* ---------------------------------------------------------------- the begin of one */
+
+static void retire_all(stress_worker_t *w) {
+    for (unsigned i = 0; i < w->count; i++)
+        retire(w, w->live[i]);
+    w->count = 0;
+}
+
+static CUresult take_once(CUdeviceptr *memory, unsigned words, bool async, stress_lane_t lane) {
+    size_t bytes = words * sizeof(uint32_t);
+    if (async)
+        return ON_LANE(lane, cuMemAllocAsync, memory, bytes, lane.handle);
+    return cu.cuMemAlloc_v2(memory, bytes);
+}
+
+/* Out of memory, a thread gives up what it holds, and tries again. */
+static void take(stress_worker_t *w, stress_buffers_t *buffers, bool async, stress_lane_t lane) {
+    unsigned k = buffers->count++, words = any_words(w);
+    CUresult result = take_once(&buffers->at[k], words, async, lane);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        retire_all(w);
+        for (unsigned i = 0; i < w->streams; i++)
+            MUST(cu.cuStreamSynchronize(w->stream[i]));
+        result = take_once(&buffers->at[k], words, async, lane);
+    }
+    MUST(result);
+    buffers->words[k] = words;
+    buffers->owner[k] = atomic_fetch_add(&owners, 1);
+}
+
+static bool any_async(stress_worker_t *w) {
+    if (!stress_async || !stress_options.async)
+        return false;
+    return !stress_options.plain || one_in(w, 2);
+}
+
+static unsigned any_count(stress_worker_t *w) {
+    unsigned count = 1 + below(w, BATCH);
+    atomic_fetch_add(&stress_taken, count);
+    return count;
+}
+
+static batch_t *make(stress_worker_t *w) {
+    batch_t *batch = calloc(1, sizeof *batch);
+    if (!batch)
+        abort();
+    MUST(cu.cuEventCreate(&batch->filled, CU_EVENT_DISABLE_TIMING));
+    stress_lane_t lane = any_lane(w);
+    batch->async = any_async(w);
+    for (unsigned left = any_count(w); left; left--)
+        take(w, &batch->buffers, batch->async, lane);
+    stress_launch(FILL, &batch->buffers, any_delay(w, FILL), lane);
+    record(lane, batch->filled);
+    return batch;
+}
+
+/* ---------------------------------------------------------------- graphs */
+
+/* Where a graph's memory comes from; the last needs the stream-ordered API. */
+typedef enum { BEFORE_CAPTURE, INSIDE_CAPTURE, GRAPH_NODES, SOURCES } source_t;
+
+/* A captured fill and check, launched a few times on any streams; the graph may still run when it
+ * is destroyed and its memory freed. */
+static void run_graph(stress_worker_t *w) {
+    stress_lane_t lane = {w->capture, false};
+    source_t source = below(w, stress_async && stress_options.async ? SOURCES : GRAPH_NODES);
+    stress_buffers_t buffers = {0};
+    CUgraph graph;
+    CUgraphExec exec;
+    unsigned count = any_count(w), launches = 1 + below(w, 3);
+    if (source == BEFORE_CAPTURE)
+        while (buffers.count < count)
+            take(w, &buffers, false, lane);
+    /* A call that is not captured is the thread's own only in relaxed mode. */
+    MUST(cu.cuStreamBeginCapture_v2(w->capture, source == INSIDE_CAPTURE
+                                                    ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                                    : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (unsigned k = buffers.count; k < count; k++) {
+        unsigned words = any_words(w);
+        MUST(take_once(&buffers.at[k], words, source == GRAPH_NODES, lane));
+        buffers.words[k] = words;
+        buffers.owner[k] = atomic_fetch_add(&owners, 1);
+        buffers.count++;
+    }
+    stress_launch(FILL, &buffers, any_delay(w, FILL), lane);
+    stress_launch(CHECK, &buffers, any_delay(w, CHECK), lane);
+    for (unsigned k = 0; source == GRAPH_NODES && k < count; k++)
+        MUST(cu.cuMemFreeAsync(buffers.at[k], w->capture));
+    MUST(cu.cuStreamEndCapture(w->capture, &graph));
+    MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cu.cuGraphDestroy(graph));
+    for (unsigned i = 0; i < launches; i++) {
+        stress_lane_t on = any_lane(w);
+        MUST(ON_LANE(on, cuGraphLaunch, exec, on.handle));
+    }
+    atomic_fetch_add(&stress_checks, launches * count);
+    bool early = one_in(w, 2);
+    if (early)
+        MUST(cu.cuGraphExecDestroy(exec));
+    for (unsigned k = 0; source != GRAPH_NODES && k < count; k++)
+        MUST(cu.cuMemFree_v2(buffers.at[k]));
+    if (!early)
+        MUST(cu.cuGraphExecDestroy(exec));
+}
+
+/* ---------------------------------------------------------------- a thread */
+
+static stress_worker_t *open_worker(uint64_t number) {
+    stress_worker_t *w = calloc(1, sizeof *w);
+    w->random = (stress_options.seed + 1) * 1000003 + number;
+    w->streams = stress_options.streams / stress_options.threads;
+    w->streams += number < stress_options.streams % stress_options.threads;
+    w->streams += !w->streams;
+    w->stream = calloc(w->streams, sizeof(CUstream));
+    w->live = calloc(stress_options.live, sizeof(batch_t *));
+    MUST(cu.cuCtxSetCurrent(stress_context));
+    for (unsigned i = 0; i < w->streams; i++)
+        open_stream(w, i);
+    MUST(cu.cuStreamCreate(&w->capture, CU_STREAM_NON_BLOCKING));
+    MUST(cu.cuEventCreate(&w->order, CU_EVENT_DISABLE_TIMING));
+    return w;
+}
+
+static void close_worker(stress_worker_t *w) {
+    retire_all(w);
+    for (unsigned i = 0; i < w->streams; i++)
+        MUST(cu.cuStreamDestroy_v2(w->stream[i]));
+    MUST(cu.cuStreamDestroy_v2(w->capture));
+    MUST(cu.cuEventDestroy_v2(w->order));
+    free(w->stream);
+    free(w->live);
+    free(w);
+}
+
+/* One batch goes for one that comes: a random one of the thread's, or what lies in a mailbox. */
+static void step(stress_worker_t *w) {
+    if (w->count == stress_options.live) {
+        unsigned i = below(w, w->count);
+        batch_t *batch = w->live[i];
+        w->live[i] = w->live[--w->count];
+        if (one_in(w, 4))
+            batch = atomic_exchange(&mailbox[below(w, MAILBOXES)], batch);
+        if (batch)
+            retire(w, batch);
+    }
+    batch_t *made = make(w); /* first: it may empty the list */
+    w->live[w->count++] = made;
+    if (stress_graphs && one_in(w, 128))
+        run_graph(w);
+    if (one_in(w, 64))
+        finish_lane(any_lane(w));
+    if (one_in(w, 128))
+        renew_stream(w);
+}
+
+void *stress_work(void *number) {
+    stress_worker_t *w = open_worker((uint64_t)(uintptr_t)number);
+    double end = stress_clock() + stress_options.seconds;
+    while (atomic_load(&stress_taken) < stress_options.ops &&
+           (!stress_options.seconds || stress_clock() < end))
+        step(w);
+    close_worker(w);
+    return NULL;
+}
+
+void stress_finish(void) {
+    stress_worker_t *w = open_worker(stress_options.threads);
+    for (unsigned i = 0; i < MAILBOXES; i++) {
+        batch_t *batch = atomic_exchange(&mailbox[i], NULL);
+        if (batch)
+            retire(w, batch);
+    }
+    close_worker(w);
+}

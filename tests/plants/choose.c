@@ -1,0 +1,30 @@
+/* In the library of the tests only: ACCEL_PLANT=<name of a row of plants.def> chooses a fault. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plant.h"
+
+int ac_plant;
+
+static const struct {
+    const char *name;
+    int number;
+} rows[] = {
+#define PLANT(number, name, text) {#name, (number)},
+#include "plants.def"
+#undef PLANT
+};
+
+__attribute__((constructor)) static void choose(void) {
+    const char *name = getenv("ACCEL_PLANT");
+    if (!name || !*name)
+        return;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(name, rows[i].name))
+            ac_plant = rows[i].number;
+    if (!ac_plant) {
+        fprintf(stderr, "ACCEL_PLANT=%s: no row of plants.def\n", name);
+        abort(); /* a misspelt fault must not pass for none */
+    }
+}

@@ -1,0 +1,133 @@
+/* Faults in recording a fence, and in believing it. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "plants.h"
+
+enum { MIB = 1 << 20 };
+
+void plants_fence_after_publishing(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+void plants_legacy_stream_only(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+void plants_event_on_wrong_stream(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* The free waits for a fence, which the first work of the captured stream would be in time for.
+ */
+void plants_record_during_capture(plants_t *t) {
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    plants_take(t, 16 * MIB);
+    plants_old(t, t->stream[0]);
+    plants_give(t);
+    MUST(cuStreamBeginCapture_v2(t->stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    bool good = !plants_elsewhere(t, t->stream[1]);
+    if (cuStreamEndCapture(t->stream[1], &graph) || !good)
+        plants_failed("capture invalidated");
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, t->stream[1]));
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[2]);
+    MUST(cuCtxSynchronize());
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+/* First no event can be made for a fence; then there is one, and the limit leaves no other memory
+ * than what waits for it. */
+void plants_fence_dropped_at_oom(plants_t *t) {
+    CUdeviceptr held;
+    plants_take(t, 3 * MIB);
+    for (int i = 0; i < 8; i++) /* beside it as well: or the segment would go back, and wait */
+        cuMemAlloc_v2(&held, MIB);
+    plants_old(t, t->stream[0]);
+    plants_give(t);
+    simcuda_fail("cuEventCreate@1");
+    plants_seek(t, PLANTS_SOME);
+    simcuda_clear_faults();
+    plants_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* The event of the fence would be recorded again for a stream that has nothing left to do. */
+void plants_event_reused_early(plants_t *t) {
+    CUstream idle;
+    plants_take(t, MIB);
+    MUST(cuStreamCreate(&idle, CU_STREAM_NON_BLOCKING));
+    MUST(plants_elsewhere(t, idle));
+    MUST(cuStreamSynchronize(idle));
+    plants_old(t, t->stream[0]);
+    CUdeviceptr before = t->memory;
+    plants_hand_over(t); /* records the fence */
+    MUST(cuStreamDestroy_v2(idle));
+    if (t->memory != before) {
+        MUST(cuMemFree_v2(t->memory));
+        t->memory = before;
+        plants_seek(t, PLANTS_MANY); /* more than lie free: asks for the fence */
+    }
+    plants_new(t, t->stream[1]);
+}
+
+/* ---- a synchronisation under way ---- */
+
+typedef struct {
+    plants_t *t;
+    unsigned long long frees; /* of the driver, before */
+    _Atomic bool inside, freed;
+} meeting_t;
+
+/* Runs while the other thread waits in its synchronisation, which does not return before this.
+ * A free of the driver's own waits for this as well: enough that it began. */
+static void hold_up(void *argument) {
+    meeting_t *meeting = argument;
+    atomic_store(&meeting->inside, true);
+    while (!atomic_load(&meeting->freed) && simcuda_calls("cuMemFree_v2") == meeting->frees)
+        sched_yield();
+}
+
+static void *synchronise(void *argument) {
+    const meeting_t *meeting = argument;
+    MUST(cuCtxSetCurrent(meeting->t->ctx[0]));
+    MUST(cuCtxSynchronize());
+    return NULL;
+}
+
+void plants_free_during_synchronisation(plants_t *t) {
+    meeting_t meeting = {.t = t, .frees = simcuda_calls("cuMemFree_v2")};
+    pthread_t thread;
+    plants_take(t, MIB);
+    CUdeviceptr memory = t->memory;
+    t->memory = t->beside;
+    plants_old(t, t->stream[2]); /* or the host function would run before anybody waits */
+    t->memory = memory;
+    MUST(cuLaunchHostFunc(t->stream[2], hold_up, &meeting));
+    if (pthread_create(&thread, NULL, synchronise, &meeting))
+        plants_failed("no thread");
+    while (!atomic_load(&meeting.inside))
+        sched_yield();
+    plants_old(t, t->stream[0]);
+    plants_give(t);
+    atomic_store(&meeting.freed, true);
+    pthread_join(thread, NULL);
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[1]);
+}

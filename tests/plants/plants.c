@@ -1,0 +1,146 @@
+/* plants NAME: sets up the device, runs the program for that row of shim/plants.def (plants.h).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plants.h"
+
+enum { BESIDE = 1 << 20, OLD_VALUE = 1, NEW_VALUE = 2, LONG_NS = 1000000, SHORT_NS = 1000 };
+
+static const char ptx[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n"
+    ".visible .entry old_owner(.param .u64 to, .param .u32 value) { ret; }\n"
+    ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n";
+
+void plants_must(CUresult result, const char *call, int line) {
+    if (!result)
+        return;
+    fprintf(stderr, "line %d: %s: %d\n", line, call, (int)result);
+    exit(2);
+}
+
+void plants_failed(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+static void store(const simcuda_launch_t *launch) {
+    CUdeviceptr to;
+    memcpy(&to, launch->params[0], sizeof to);
+    void *at = simcuda_host(to);
+    if (at)
+        memcpy(at, launch->params[1], sizeof(unsigned));
+}
+
+static void register_kernels(void) {
+    static const unsigned short sizes[] = {8, 4};
+    static const simcuda_access_t access = {0, -1, sizeof(unsigned), 1};
+    simcuda_kernel_t kernel = {"old_owner", store, LONG_NS, 2, sizes, 1, &access};
+    simcuda_register_kernel(&kernel);
+    kernel.name = "new_owner";
+    kernel.duration_ns = SHORT_NS;
+    simcuda_register_kernel(&kernel);
+}
+
+static void set_up(plants_t *t, int device) {
+    CUmodule module;
+    MUST(cuDevicePrimaryCtxRetain(&t->ctx[device], device));
+    MUST(cuCtxSetCurrent(t->ctx[device]));
+    MUST(cuModuleLoadData(&module, ptx));
+    MUST(cuModuleGetFunction(&t->old_owner, module, "old_owner"));
+    MUST(cuModuleGetFunction(&t->new_owner, module, "new_owner"));
+    for (int i = 0; i < 3; i++)
+        MUST(cuStreamCreate(&t->stream[i], CU_STREAM_NON_BLOCKING));
+}
+
+void plants_second_device(plants_t *t) {
+    set_up(t, 1);
+}
+
+void plants_take(plants_t *t, size_t bytes) {
+    t->bytes = bytes;
+    MUST(cuMemAlloc_v2(&t->beside, BESIDE));
+    MUST(cuMemAlloc_v2(&t->memory, bytes));
+}
+
+static CUresult launch(CUfunction kernel, CUstream stream, CUdeviceptr to, unsigned value) {
+    void *params[] = {&to, &value};
+    return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+void plants_old(plants_t *t, CUstream stream) {
+    MUST(launch(t->old_owner, stream, t->memory, OLD_VALUE));
+}
+
+void plants_new(plants_t *t, CUstream stream) {
+    MUST(launch(t->new_owner, stream, t->memory, NEW_VALUE));
+}
+
+void plants_new_programmatic(plants_t *t, CUstream stream) {
+    unsigned value = NEW_VALUE;
+    void *params[] = {&t->memory, &value};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
+}
+
+CUresult plants_elsewhere(plants_t *t, CUstream stream) {
+    return launch(t->new_owner, stream, t->beside, OLD_VALUE);
+}
+
+void plants_give(plants_t *t) {
+    MUST(cuMemFree_v2(t->memory));
+}
+
+void plants_seek(plants_t *t, int most) {
+    CUdeviceptr before = t->memory, kept[PLANTS_MANY];
+    int count = 0;
+    do {
+        if (cuMemAlloc_v2(&kept[count], t->bytes))
+            break;
+        count++;
+    } while (count < most && kept[count - 1] != before);
+    if (!count)
+        plants_failed("no memory");
+    t->memory = kept[--count];
+    while (count)
+        MUST(cuMemFree_v2(kept[--count]));
+}
+
+void plants_settle(plants_t *t) {
+    unsigned value = 0;
+    for (int i = 0; i < 2; i++)
+        if (t->ctx[i]) {
+            MUST(cuCtxSetCurrent(t->ctx[i]));
+            MUST(cuCtxSynchronize());
+        }
+    MUST(cuMemcpyDtoH_v2(&value, t->memory, sizeof value));
+    if (value != NEW_VALUE)
+        plants_failed("the new owner's value is not in its memory");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(plants_t *t);
+} programs[] = {
+#define PLANT(number, name, text) {#name, plants_##name},
+#include "plants.def"
+#undef PLANT
+};
+
+int main(int argc, char **argv) {
+    plants_t t = {.bytes = 0};
+    for (size_t i = 0; argc == 2 && i < sizeof programs / sizeof *programs; i++)
+        if (!strcmp(argv[1], programs[i].name)) {
+            register_kernels();
+            MUST(cuInit(0));
+            set_up(&t, 0);
+            programs[i].run(&t);
+            plants_settle(&t);
+            return 0;
+        }
+    fprintf(stderr, "usage: plants NAME, a row of shim/plants.def\n");
+    return 64;
+}

@@ -1,0 +1,66 @@
+/* Programs that a planted fault makes go wrong, one for each row of shim/plants.def.
+ *
+ * Each hands memory from an old owner, whose kernel is long, to a new one, whose kernel is short,
+ * with nothing of its own between the two uses: whoever serves the memory must keep them apart.
+ * All use the simulated device with virtual time, and are the same in every run. */
+#ifndef PLANTS_H
+#define PLANTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+typedef struct {
+    CUcontext ctx[2];                /* primary ones; [1] after plants_second_device */
+    CUfunction old_owner, new_owner; /* of the context that was set up last */
+    CUstream stream[3];              /* non-blocking, of that context */
+    CUdeviceptr memory, beside;      /* `beside` is never freed */
+    size_t bytes;                    /* of `memory` */
+} plants_t;
+
+/* Ends the program with status 2. */
+void plants_must(CUresult result, const char *call, int line);
+#define MUST(call) plants_must(call, #call, __LINE__)
+
+/* Ends the program with status 1: the symptom that no referee has to tell of. */
+void plants_failed(const char *what);
+
+/* Context, functions and streams of the second device, made current. */
+void plants_second_device(plants_t *t);
+
+/* `memory` (and `beside`) of the current context. */
+void plants_take(plants_t *t, size_t bytes);
+
+void plants_old(plants_t *t, CUstream stream); /* 1 ms, writes to `memory` */
+void plants_new(plants_t *t, CUstream stream); /* 1 us, writes to `memory` */
+void plants_new_programmatic(plants_t *t, CUstream stream);
+CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `beside` */
+
+/* Frees `memory`. */
+void plants_give(plants_t *t);
+
+/* Asks for as much until the same comes back: the new `memory`.  After `most` others, or where
+ * there is no more, it is the last one of these; the others are freed. */
+enum { PLANTS_SOME = 64, PLANTS_MANY = 256 };
+void plants_seek(plants_t *t, int most);
+
+static inline void plants_hand_over(plants_t *t) {
+    plants_give(t);
+    plants_seek(t, PLANTS_SOME);
+}
+
+/* Waits for all work; the new owner's value must be in `memory`. */
+void plants_settle(plants_t *t);
+
+/* The programs, by the names of the rows. */
+#define PLANT(number, name, text) void plants_##name(plants_t *t);
+#include "plants.def"
+#undef PLANT
+
+#endif

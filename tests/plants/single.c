@@ -1,0 +1,40 @@
+/* Faults in the rule that one stream's order protects what is freed while it does all the work.
+ */
+#include <pthread.h>
+
+#include "plants.h"
+
+enum { MIB = 1 << 20 };
+
+static void *old_use(void *argument) {
+    plants_t *t = argument;
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    plants_old(t, CU_STREAM_PER_THREAD);
+    return NULL;
+}
+
+/* The default streams of two threads are two streams. */
+void plants_per_thread_for_legacy(plants_t *t) {
+    pthread_t thread;
+    plants_take(t, MIB);
+    if (pthread_create(&thread, NULL, old_use, t))
+        plants_failed("no thread");
+    pthread_join(thread, NULL);
+    plants_hand_over(t);
+    plants_new(t, CU_STREAM_PER_THREAD);
+}
+
+void plants_second_stream_let_in(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* The launch may begin before what is ahead of it in its stream is done. */
+void plants_programmatic_for_ordered(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new_programmatic(t, t->stream[0]);
+}

@@ -1,0 +1,232 @@
+/* A program from its beginning to its end: threads in lockstep, what is asked after every
+ * operation, what must be left at the end. */
+#include "execute.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "execute_int.h"
+
+run_t run;
+
+static sem_t turn[THREADS]; /* one thread goes at a time: whose operation is next */
+
+void run_fail(const char *format, ...) {
+    va_list list;
+    printf("failed: ");
+    va_start(list, format);
+    vprintf(format, list);
+    va_end(list);
+    putchar('\n');
+    if (run.next < run.program->count) {
+        printf("at operation %zu: ", run.next);
+        op_print(&run.program->ops[run.next], stdout);
+    }
+    fflush(stdout);
+    _exit(1); /* work may be running: nothing is cleaned up */
+}
+
+void run_note(uint64_t what) {
+    for (unsigned i = 0; i < 8; i++)
+        run.hash = (run.hash ^ (what >> 8 * i & 0xff)) * 0x100000001b3u;
+}
+
+static void must(CUresult result, const char *what) {
+    if (result)
+        run_fail("%s answered %u", what, result);
+}
+#define MUST(call) must(call, #call)
+
+/* ---- beginning ---- */
+
+static unsigned long long baseline; /* the device's allocations before the program */
+static CUmodule modules[CONTEXTS];
+
+/* The context is current. */
+void run_context_ready(int context) {
+    static const char *const names[KERNELS] = {"fill", "check", "mix"};
+    char name[16];
+    MUST(cuModuleLoadData(&modules[context], run_ptx));
+    for (unsigned i = 0; i < KERNELS; i++)
+        for (unsigned j = 0; j < LAUNCH_SPEEDS; j++) {
+            snprintf(name, sizeof name, "%s%u", names[i], j);
+            MUST(cuModuleGetFunction(&run.function[context][i][j], modules[context], name));
+        }
+}
+
+void run_set_up(const program_t *program) {
+    run.program = program;
+    run.model = model_new(program);
+    run.hash = 0xcbf29ce484222325u;
+    run.limited = strstr(program->sim, "memory:") || strstr(program->conf, "memory_limit") ||
+                  strstr(program->conf, "per_process_memory_fraction");
+    *(void **)&run.check = dlsym(RTLD_DEFAULT, "accel_check");
+    *(void **)&run.empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    MUST(cuInit(0));
+    run_register_kernels();
+    for (unsigned i = 0; i < program->devices; i++) {
+        MUST(cuDevicePrimaryCtxRetain(&run.context[i], (int)i));
+        MUST(cuCtxSetCurrent(run.context[i]));
+        run_context_ready((int)i);
+    }
+    MUST(cuCtxSetCurrent(run.context[0]));
+    void *pinned;
+    MUST(cuMemHostAlloc(&pinned, (size_t)SLOTS * HEAD, 0));
+    for (unsigned i = 0; i < SLOTS; i++)
+        run.slot[i].seen = (uint32_t *)(void *)((char *)pinned + (size_t)i * HEAD);
+    baseline = simcuda_live_allocations(NULL);
+}
+
+/* ---- all the time ---- */
+
+static void look(void) {
+    char message[200] = "";
+    if (simcuda_referee_reports())
+        run_fail("the referee objects");
+    run_check_mismatch();
+    if (run.program->slow && run.check && run.check(message, sizeof message))
+        run_fail("accel_check: %s", message);
+}
+
+static int stream_of(const op_t *op) {
+    const char *kinds = op_operands(op->code), *found = strchr(kinds, 'S');
+    return found ? model_lane(run.model, op->thread, op->at[found - kinds]) : -1;
+}
+
+static void step(void) {
+    const op_t *op = &run.program->ops[run.next];
+    int lane = stream_of(op), capture = lane < 0 ? -1 : run.model->lane[lane].capture;
+    if (!model_apply(run.model, op)) {
+        run.skipped++;
+        return;
+    }
+    run_op(op, lane, capture);
+    look();
+}
+
+static void steps(unsigned self) {
+    while (run.next < run.program->count) {
+        unsigned whose = run.program->ops[run.next].thread;
+        if (whose != self) {
+            sem_post(&turn[whose]);
+            while (sem_wait(&turn[self]))
+                ;
+            continue;
+        }
+        step();
+        run.next++;
+    }
+    for (unsigned i = 0; i < THREADS; i++)
+        sem_post(&turn[i]);
+}
+
+static void *thread(void *argument) {
+    unsigned self = (unsigned)(uintptr_t)argument;
+    while (sem_wait(&turn[self]))
+        ;
+    MUST(cuCtxSetCurrent(run.context[0]));
+    sem_post(&turn[0]);
+    while (sem_wait(&turn[self]))
+        ;
+    steps(self);
+    return NULL;
+}
+
+/* ---- end ---- */
+
+static bool capturing(void) {
+    for (unsigned i = 0; i < CAPTURES; i++)
+        if (run.model->capture[i].live)
+            return true;
+    return false;
+}
+
+static void synchronise(void) {
+    for (unsigned i = 0; i < CONTEXTS; i++)
+        if (run.model->context[i].live) {
+            MUST(cuCtxSetCurrent(run.context[i]));
+            MUST(cuCtxSynchronize());
+        }
+    MUST(cuCtxSetCurrent(run.context[0]));
+}
+
+static void give_back(void) {
+    for (unsigned i = 0; i < GRAPHS; i++)
+        if (run.model->graph[i].live && run.graph[i].exec)
+            MUST(cuGraphExecDestroy(run.graph[i].exec));
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (run.memory[i].live)
+            MUST(cuMemFree_v2(run.memory[i].at));
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (run.model->lane[i].live)
+            MUST(cuStreamDestroy_v2(run.stream[i]));
+    for (unsigned i = 0; i < EVENTS; i++)
+        if (run.model->event[i].live)
+            MUST(cuEventDestroy_v2(run.event[i]));
+    for (unsigned i = run.program->devices; i < CONTEXTS; i++)
+        if (run.model->context[i].live) {
+            run.model->context[i].live = false;
+            MUST(cuCtxDestroy_v2(run.context[i]));
+        }
+}
+
+static void compare_with_beginning(void) {
+    accel_status_t (*stats)(int, accel_device_stats_t *);
+    *(void **)&stats = dlsym(RTLD_DEFAULT, "accel_get_device_stats");
+    if (run.empty)
+        must((CUresult)run.empty(), "accel_empty_cache");
+    for (int i = 0; stats && i < (int)run.program->devices; i++) {
+        accel_device_stats_t now = {.size = sizeof now};
+        must(stats(i, &now), "accel_get_device_stats");
+        if (now.allocated_bytes.all.current || now.active_bytes.all.current ||
+            now.reserved_bytes.all.current)
+            run_fail("at the end device %d has %lld bytes allocated, %lld active, %lld reserved",
+                     i, (long long)now.allocated_bytes.all.current,
+                     (long long)now.active_bytes.all.current,
+                     (long long)now.reserved_bytes.all.current);
+    }
+    unsigned long long bytes, left = simcuda_live_allocations(&bytes);
+    if (left != baseline)
+        run_fail("at the end there are %llu device allocations, at the beginning %llu", left,
+                 baseline);
+}
+
+void run_finish(void) {
+    if (capturing())
+        return; /* the program has no end of its own: what it holds cannot be told */
+    synchronise();
+    look();
+    give_back();
+    synchronise();
+    look();
+    compare_with_beginning();
+}
+
+int execute(const program_t *program) {
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++)
+        sem_init(&turn[i], 0, 0);
+    run_set_up(program);
+    for (uintptr_t i = 1; i < program->threads; i++) {
+        if (pthread_create(&threads[i], NULL, thread, (void *)i))
+            run_fail("no thread can be started");
+        sem_post(&turn[i]);
+        while (sem_wait(&turn[0]))
+            ;
+    }
+    steps(0);
+    for (unsigned i = 1; i < program->threads; i++)
+        pthread_join(threads[i], NULL);
+    run_finish();
+    run_note(simcuda_now());
+    printf("passed: %lu operations, %lu skipped, hash %016llx\n", run.executed, run.skipped,
+           (unsigned long long)run.hash);
+    fflush(stdout);
+    return 0;
+}

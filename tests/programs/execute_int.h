@@ -1,0 +1,96 @@
+/* Between the files that run a program. */
+#ifndef EXECUTE_INT_H
+#define EXECUTE_INT_H
+
+#include "execute.h"
+#include "model.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum { HEAD = 64, COPY_MOST = 65536, SLOTS = 512, KERNELS = 3 };
+enum { KERNEL_FILL, KERNEL_CHECK, KERNEL_MIX };
+
+/* What a block's first HEAD bytes hold once all that was submitted is done; 0: unknown. */
+typedef struct {
+    bool live;
+    CUdeviceptr at;
+    uint32_t bytes, value;
+} memory_t;
+
+/* What an operation does to them; captured ones happen at every launch. */
+typedef enum { CHANGE_VALUE, CHANGE_COPY, CHANGE_MIX } change_kind_t;
+typedef struct {
+    change_kind_t kind;
+    uint32_t to, from, value;  /* blocks */
+    bool to_local, from_local; /* memory of the graph's own */
+} change_t;
+enum { CHANGES = 2 * NODES };
+typedef struct {
+    unsigned count;
+    change_t change[CHANGES];
+} changes_t;
+
+typedef struct {
+    CUgraphExec exec;
+    changes_t changes;
+} made_graph_t;
+
+typedef struct {
+    uint32_t *seen; /* pinned */
+    uint32_t expect;
+    size_t at; /* the operation */
+    bool busy;
+} slot_t;
+
+typedef struct {
+    const program_t *program;
+    model_t *model;
+    size_t next;
+    unsigned long executed, skipped;
+    uint64_t hash;
+    bool limited; /* running out of memory is to be expected */
+    CUcontext context[CONTEXTS];
+    CUfunction function[CONTEXTS][KERNELS][LAUNCH_SPEEDS];
+    CUgreenCtx green[GREENS];
+    CUstream stream[STREAMS];
+    CUevent event[EVENTS];
+    memory_t memory[BLOCKS];
+    made_graph_t graph[GRAPHS];
+    changes_t captured[CAPTURES];
+    slot_t slot[SLOTS];
+    unsigned next_slot;
+    uint32_t next_value;
+    CUdeviceptr first; /* addresses count from here in the hash */
+    int (*check)(char *message, size_t room); /* accel_check, or NULL */
+    int (*empty)(void);
+} run_t;
+
+extern run_t run;
+
+/* Says so and ends the process with status 1. */
+void run_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* Goes into the hash. */
+void run_note(uint64_t what);
+
+/* Contexts, kernels, what the library offers. */
+void run_set_up(const program_t *program);
+void run_context_ready(int context);
+/* Gives everything back and compares with the beginning. */
+void run_finish(void);
+
+/* One operation, which the model let pass; `lane`: its stream, or -1, and whether that
+ * captured (a capture's number, -1) before. */
+void run_op(const op_t *op, int lane, int capture);
+
+/* Kernels: names, registration; what they compare goes to run_mismatch. */
+extern const char run_ptx[];
+void run_register_kernels(void);
+uint32_t run_mixed(uint32_t value);
+void run_check_mismatch(void); /* fails if a kernel or host function found one */
+void run_mismatch(size_t at, uint32_t expect, uint32_t found);
+
+#endif

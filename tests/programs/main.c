@@ -1,0 +1,259 @@
+/* Random programs over the driver API, under the library and the referee.
+ *
+ *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
+ *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
+ *       twice, which must come to the same, and plain, where nothing may be found.  A program
+ *       that fails is shrunk and written down.  --least: fails with fewer operations in all.
+ *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
+ *       The other way round, for a library with a fault: passes if a program fails and can be
+ *       shrunk to at most that many operations.
+ *   programs generate SEED [--operations N]     prints the program
+ *   programs run FILE [--plain]                 runs it once more
+ *   programs shrink FILE [--plain]              shrinks it; the result is FILE.short
+ *   programs execute FILE                       runs it in this process, as set up by the others
+ *
+ * --library PATH: instead of libaccelcache.so.  Exit status 0 passed, 1 failed, 2 misused. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "execute.h"
+#include "generate.h"
+#include "model.h"
+#include "runner.h"
+#include "shrink.h"
+
+typedef struct {
+    const char *command, *name, *library;
+    unsigned long seed, programs, operations, least, longest;
+    bool slow, plain;
+} options_t;
+
+typedef struct {
+    const char *library;
+    unsigned long runs;
+    char kind[80];
+} again_t;
+
+static const char *const folder = ".";
+
+enum { TWICE_EVERY = 16, PLAIN_EVERY = 8 };
+
+/* What kind of failure: the line that says so, without figures. */
+static void kind_of(const outcome_t *outcome, char *out, size_t room) {
+    const char *line = strstr(outcome->said, "failed: ");
+    if (!line)
+        line = strstr(outcome->said, "ended by");
+    size_t used = 0;
+    for (; line && *line && *line != '\n' && used + 1 < room; line++)
+        if (*line < '0' || *line > '9')
+            out[used++] = *line;
+    out[used] = 0;
+}
+
+static bool fails_so(const program_t *program, void *argument) {
+    again_t *again = argument;
+    outcome_t outcome;
+    char kind[sizeof again->kind];
+    again->runs++;
+    runner_run(program, again->library, folder, &outcome);
+    kind_of(&outcome, kind, sizeof kind);
+    return !outcome.passed && !strcmp(kind, again->kind);
+}
+
+/* Writes the shortest form down and prints it; returns how many operations it has. */
+static size_t shrink_and_tell(program_t *program, const char *library, const outcome_t *first,
+                              const char *path) {
+    again_t again = {.library = library};
+    outcome_t outcome;
+    char note[5000];
+    size_t before = program->count;
+    kind_of(first, again.kind, sizeof again.kind);
+    model_filter(program);
+    shrink(program, fails_so, &again);
+    runner_run(program, library, folder, &outcome);
+    snprintf(note, sizeof note,
+             "Shrunk from %zu operations of seed %lu in %lu runs%s.\n"
+             "programs run FILE%s shows:\n%s",
+             before, program->seed, again.runs, library ? "" : ", without the library",
+             library ? "" : " --plain", outcome.said);
+    if (!program_write(program, path, note))
+        exit(2);
+    printf("%s:\n", path);
+    FILE *in = fopen(path, "r");
+    for (int c; in && (c = fgetc(in)) != EOF;)
+        putchar(c);
+    if (in)
+        fclose(in);
+    fflush(stdout);
+    return program->count;
+}
+
+static int failed(program_t *program, const char *library, const outcome_t *outcome) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/failed-%lu%s.program", folder, program->seed,
+             library ? "" : "-plain");
+    program_write(program, path, NULL);
+    printf("seed %lu fails%s (%s):\n%s", program->seed, library ? "" : " without the library",
+           path, outcome->said);
+    snprintf(path, sizeof path, "%s/failed-%lu%s.short", folder, program->seed,
+             library ? "" : "-plain");
+    shrink_and_tell(program, library, outcome, path);
+    return 1;
+}
+
+/* One seed: 0, or 1 after all has been said. */
+static int test_one(const options_t *o, unsigned long seed, outcome_t *outcome) {
+    program_t program;
+    outcome_t other;
+    generate(&program, seed, o->operations);
+    program.slow = o->slow;
+    runner_run(&program, o->library, folder, outcome);
+    if (!outcome->passed)
+        return failed(&program, o->library, outcome);
+    if (seed % TWICE_EVERY == 0) {
+        runner_run(&program, o->library, folder, &other);
+        if (!other.passed || other.hash != outcome->hash) {
+            printf("seed %lu is not repeated: hash %016llx, then %016llx\n%s", seed,
+                   outcome->hash, other.hash, other.said);
+            return 1;
+        }
+    }
+    if (seed % PLAIN_EVERY == 0 && !program.loose) {
+        runner_run(&program, NULL, folder, &other);
+        if (!other.passed)
+            return failed(&program, NULL, &other);
+    }
+    program_free(&program);
+    return 0;
+}
+
+static int test(const options_t *o) {
+    unsigned long operations = 0, skipped = 0;
+    for (unsigned long i = 0; i < o->programs; i++) {
+        outcome_t outcome;
+        if (test_one(o, o->seed + i, &outcome))
+            return 1;
+        operations += outcome.executed;
+        skipped += outcome.skipped;
+    }
+    printf("%lu programs, seeds %lu to %lu: %lu operations%s, %lu skipped\n", o->programs, o->seed,
+           o->seed + o->programs - 1, operations, o->slow ? ", each checked" : "", skipped);
+    if (operations >= o->least)
+        return 0;
+    printf("fewer operations than %lu\n", o->least);
+    return 1;
+}
+
+static int catch_fault(const options_t *o) {
+    for (unsigned long i = 0; i < o->programs; i++) {
+        program_t program;
+        outcome_t outcome;
+        generate(&program, o->seed + i, o->operations);
+        program.slow = o->slow;
+        runner_run(&program, o->library, folder, &outcome);
+        if (outcome.passed) {
+            program_free(&program);
+            continue;
+        }
+        printf("program %lu, seed %lu, fails:\n%s", i + 1, o->seed + i, outcome.said);
+        size_t length = shrink_and_tell(&program, o->library, &outcome, "caught.short");
+        printf("%zu operations\n", length);
+        return length > o->longest;
+    }
+    printf("no fault found in %lu programs\n", o->programs);
+    return 1;
+}
+
+static int run_file(const options_t *o) {
+    program_t program;
+    outcome_t outcome;
+    if (!program_read(&program, o->name))
+        return 2;
+    size_t dropped = model_filter(&program);
+    if (dropped)
+        printf("%zu operations are not in order and left out\n", dropped);
+    runner_run(&program, o->plain ? NULL : o->library, folder, &outcome);
+    fputs(outcome.said, stdout);
+    return !outcome.passed;
+}
+
+static int shrink_file(const options_t *o) {
+    program_t program;
+    outcome_t outcome;
+    char path[500];
+    const char *library = o->plain ? NULL : o->library;
+    if (!program_read(&program, o->name))
+        return 2;
+    runner_run(&program, library, folder, &outcome);
+    if (outcome.passed) {
+        printf("%s does not fail\n", o->name);
+        return 1;
+    }
+    snprintf(path, sizeof path, "%s.short", o->name);
+    shrink_and_tell(&program, library, &outcome, path);
+    return 0;
+}
+
+static int generate_one(const options_t *o) {
+    program_t program;
+    generate(&program, strtoul(o->name, NULL, 10), o->operations);
+    return program_write(&program, "/dev/stdout", NULL) ? 0 : 2;
+}
+
+static int execute_file(const options_t *o) {
+    program_t program;
+    return program_read(&program, o->name) ? execute(&program) : 2;
+}
+
+static bool read_options(int count, char **list, options_t *o) {
+    const struct {
+        const char *name;
+        unsigned long *out;
+    } numbers[] = {{"--seed", &o->seed},
+                   {"--programs", &o->programs},
+                   {"--operations", &o->operations},
+                   {"--least", &o->least},
+                   {"--longest", &o->longest}};
+    for (int i = 2; i < count; i++) {
+        size_t n = 0;
+        while (n < 5 && strcmp(list[i], numbers[n].name))
+            n++;
+        if (n < 5 && i + 1 < count)
+            *numbers[n].out = strtoul(list[++i], NULL, 10);
+        else if (!strcmp(list[i], "--library") && i + 1 < count)
+            o->library = list[++i];
+        else if (!strcmp(list[i], "--slow"))
+            o->slow = true;
+        else if (!strcmp(list[i], "--plain"))
+            o->plain = true;
+        else if (*list[i] != '-' && !o->name)
+            o->name = list[i];
+        else
+            return false;
+    }
+    return true;
+}
+
+int main(int count, char **list) {
+    static const struct {
+        const char *command;
+        int (*act)(const options_t *);
+        bool names;
+    } commands[] = {{"test", test, false},           {"catch", catch_fault, false},
+                    {"generate", generate_one, true}, {"run", run_file, true},
+                    {"shrink", shrink_file, true},    {"execute", execute_file, true}};
+    options_t o = {.seed = 1,
+                   .programs = 10,
+                   .operations = 4000,
+                   .longest = 40,
+                   .library = PROGRAMS_LIBRARY};
+    for (size_t i = 0; count > 1 && i < sizeof commands / sizeof *commands; i++)
+        if (!strcmp(list[1], commands[i].command)) {
+            if (!read_options(count, list, &o) || commands[i].names != !!o.name)
+                break;
+            return commands[i].act(&o);
+        }
+    fputs("usage: programs test|catch|generate|run|shrink|execute; see main.c\n", stderr);
+    return 2;
+}

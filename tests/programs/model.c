@@ -1,0 +1,607 @@
+/* The model's operations: one function a row of ops.def. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model_int.h"
+
+#define APPLY(name) static bool apply_##name(model_t *m, const op_t *op)
+
+static bool capturing(const model_t *m) {
+    for (int i = 0; i < CAPTURES; i++)
+        if (m->capture[i].live)
+            return true;
+    return false;
+}
+
+/* ---- contexts ---- */
+
+static void context_begin(model_t *m, int at, int device) {
+    context_t *context = &m->context[at];
+    context->live = true;
+    context->device = device;
+    past_clear(&context->gone);
+    lane_begin(m, LANE_LEGACY + at, at, false);
+    for (unsigned i = 0; i < m->threads; i++)
+        lane_begin(m, LANE_OWN + at * THREADS + (int)i, at, true);
+}
+
+APPLY(USE) {
+    if (!m->context[op->at[0]].live)
+        return false;
+    m->current[op->thread] = (int)op->at[0];
+    return true;
+}
+
+APPLY(NEWCTX) {
+    if (m->context[op->at[0]].live || op->at[1] >= m->devices || capturing(m))
+        return false;
+    context_begin(m, (int)op->at[0], (int)op->at[1]);
+    return true;
+}
+
+/* The host must know all that is in it complete. */
+static bool context_idle(const model_t *m, int at) {
+    if (!past_covers(&m->host, &m->context[at].gone))
+        return false;
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].live && m->lane[i].ctx == at && !past_covers(&m->host, &m->lane[i].past))
+            return false;
+    for (int i = 0; i < BLOCKS; i++) {
+        const block_t *b = &m->block[i];
+        if (!b->live || b->ctx != at)
+            continue;
+        if (b->async) /* of the device's pool: it would outlive the context */
+            return false;
+        if (!past_has(&m->host, b->alloc) || !past_has(&m->host, b->write))
+            return false;
+        for (unsigned j = 0; j < b->readers; j++)
+            if (!past_has(&m->host, b->read[j]))
+                return false;
+    }
+    return true;
+}
+
+APPLY(DROPCTX) {
+    int at = (int)op->at[0];
+    if (op->at[0] < m->devices || !m->context[at].live || capturing(m) || !context_idle(m, at))
+        return false;
+    for (unsigned i = 0; i < m->threads; i++)
+        if (m->current[i] == at)
+            return false;
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].live && m->lane[i].ctx == at)
+            lane_end(m, i);
+    for (int i = 0; i < EVENTS; i++)
+        m->event[i].live &= m->event[i].ctx != at;
+    for (int i = 0; i < GRAPHS; i++)
+        m->graph[i].live &= m->graph[i].ctx != at;
+    for (int i = 0; i < BLOCKS; i++)
+        m->block[i].live &= m->block[i].ctx != at;
+    for (int i = 0; i < CONTEXTS; i++)
+        m->context[i].peer[at] = m->context[at].peer[i] = false;
+    m->context[at].live = false;
+    return true;
+}
+
+APPLY(PEER) {
+    context_t *from = &m->context[op->at[0]], *to = &m->context[op->at[1]];
+    if (!from->live || !to->live || from->device == to->device || capturing(m) ||
+        from->peer[op->at[1]])
+        return false;
+    from->peer[op->at[1]] = true;
+    return true;
+}
+
+APPLY(GREEN) {
+    if (m->green[op->at[0]].live || op->at[1] >= m->devices || capturing(m))
+        return false;
+    m->green[op->at[0]].live = true;
+    m->green[op->at[0]].device = (int)op->at[1];
+    return true;
+}
+
+/* ---- streams ---- */
+
+APPLY(STREAM) {
+    if (op->at[0] >= STREAMS || m->lane[op->at[0]].live || !m->context[op->at[1]].live)
+        return false;
+    lane_begin(m, (int)op->at[0], (int)op->at[1], !(op->at[2] & 1));
+    return true;
+}
+
+APPLY(GSTREAM) {
+    if (op->at[0] >= STREAMS || m->lane[op->at[0]].live || !m->green[op->at[1]].live)
+        return false;
+    lane_begin(m, (int)op->at[0], m->green[op->at[1]].device, false);
+    m->lane[op->at[0]].green = true;
+    return true;
+}
+
+APPLY(DROP) {
+    if (op->at[0] >= STREAMS || !m->lane[op->at[0]].live || m->lane[op->at[0]].capture >= 0)
+        return false;
+    lane_end(m, (int)op->at[0]);
+    return true;
+}
+
+APPLY(HOST) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    return lane >= 0 && work(m, lane, 0, NULL, 0);
+}
+
+static bool quiet(const model_t *m, const op_t *op, int lane) {
+    return lane >= 0 && m->lane[lane].capture < 0 && !model_unsafe(m, op->thread) &&
+           lane_takes_work(m, &m->lane[lane]);
+}
+
+APPLY(POLL) {
+    return quiet(m, op, model_lane(m, op->thread, op->at[0]));
+}
+
+APPLY(SYNC) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    if (!quiet(m, op, lane))
+        return false;
+    past_join(&m->host, &m->lane[lane].past);
+    return true;
+}
+
+/* Whether it waits for green contexts' streams is not documented. */
+APPLY(SYNCCTX) {
+    int ctx = m->current[op->thread];
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].live && m->lane[i].ctx == ctx && m->lane[i].capture >= 0)
+            return false;
+    if (model_unsafe(m, op->thread))
+        return false;
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].live && m->lane[i].ctx == ctx && !m->lane[i].green)
+            past_join(&m->host, &m->lane[i].past);
+    past_join(&m->host, &m->context[ctx].gone);
+    return true;
+}
+
+/* ---- blocks ---- */
+
+static block_t *block_begin(model_t *m, uint32_t at, int ctx, uint32_t bytes) {
+    block_t *b = &m->block[at];
+    *b = (block_t){.live = true,
+                   .ctx = ctx,
+                   .local = -1,
+                   .serial = ++m->serial,
+                   .bytes = bytes,
+                   .lane = -1};
+    return b;
+}
+
+APPLY(ALLOC) {
+    if (m->block[op->at[0]].live || !op->at[1] || model_unsafe(m, op->thread))
+        return false;
+    block_begin(m, op->at[0], m->current[op->thread], op->at[1])->plain = capturing(m);
+    return true;
+}
+
+static bool waited_for(const model_t *m, const block_t *b, point_t point) {
+    return (m->loose && !b->plain) || m->chain[point.chain].device == m->context[b->ctx].device ||
+           past_has(&m->host, point);
+}
+
+APPLY(FREE) {
+    block_t *b = &m->block[op->at[0]];
+    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) ||
+        !waited_for(m, b, b->write))
+        return false;
+    for (unsigned i = 0; i < b->readers; i++)
+        if (!waited_for(m, b, b->read[i]))
+            return false;
+    if (b->async) {
+        past_set(&m->item, &m->host);
+        if (!use_ordered(m, (use_t){op->at[0], true}))
+            return false;
+    }
+    b->live = false;
+    return true;
+}
+
+APPLY(ALLOCASYNC) {
+    int lane = model_lane(m, op->thread, op->at[2]);
+    if (lane < 0 || m->block[op->at[0]].live || !op->at[1])
+        return false;
+    int local = m->lane[lane].capture, ctx = m->lane[lane].ctx;
+    if (local >= 0 && m->capture[local].nodes == NODES)
+        return false;
+    if (local < 0 && !work(m, lane, ITEM_SILENT, NULL, 0))
+        return false;
+    block_t *b = block_begin(m, op->at[0], ctx, op->at[1]);
+    b->async = true;
+    b->local = local;
+    b->lane = lane;
+    if (local >= 0)
+        work(m, lane, 0, &(use_t){op->at[0], true}, 1);
+    else
+        b->alloc = (point_t){m->lane[lane].chain, m->tails[m->lane[lane].chain]};
+    return true;
+}
+
+APPLY(FREEASYNC) {
+    block_t *b = &m->block[op->at[0]];
+    int lane = model_lane(m, op->thread, op->at[1]);
+    use_t last = {op->at[0], true};
+    if (lane < 0 || !b->live || b->ctx != m->lane[lane].ctx ||
+        b->local != m->lane[lane].capture || !work(m, lane, ITEM_SILENT, &last, 1))
+        return false;
+    b->live = false;
+    b->local = -1;
+    return true;
+}
+
+/* Whether work of the context may use the block: `copies` reach everything. */
+static bool reaches(const model_t *m, int lane, uint32_t block, bool copies) {
+    const block_t *b = &m->block[block];
+    if (lane < 0 || !b->live)
+        return false;
+    int ctx = m->lane[lane].ctx;
+    return b->ctx == ctx || copies || (m->context[ctx].peer[b->ctx] && !b->async);
+}
+
+static bool uses_one(model_t *m, const op_t *op, bool write, unsigned what) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    use_t use = {op->at[1], write};
+    return reaches(m, lane, op->at[1], false) && work(m, lane, what, &use, 1);
+}
+
+static bool uses_two(model_t *m, const op_t *op, bool copies, unsigned what) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    use_t use[2] = {{op->at[1], true}, {op->at[2], false}};
+    if (op->at[1] == op->at[2] || !reaches(m, lane, op->at[1], copies) ||
+        !reaches(m, lane, op->at[2], copies))
+        return false;
+    int ctx = m->lane[lane].ctx;
+    if (copies && m->block[op->at[1]].ctx != ctx && m->block[op->at[2]].ctx != ctx)
+        return false;
+    return work(m, lane, what, use, 2);
+}
+
+static unsigned kernel(uint32_t how) {
+    return ITEM_KERNEL | (how & LAUNCH_PROGRAMMATIC ? ITEM_PROGRAMMATIC : 0);
+}
+
+APPLY(FILL) {
+    return uses_one(m, op, true, kernel(op->at[2]));
+}
+
+APPLY(CHECK) {
+    return uses_one(m, op, false, kernel(op->at[2]));
+}
+
+APPLY(MIX) {
+    return uses_two(m, op, false, kernel(op->at[3]));
+}
+
+APPLY(SET) {
+    return uses_one(m, op, true, 0);
+}
+
+/* Host memory of captured copies would have to outlive the graph. */
+static bool uncaptured(const model_t *m, const op_t *op) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    return lane >= 0 && m->lane[lane].capture < 0;
+}
+
+APPLY(PUT) {
+    return uncaptured(m, op) && uses_one(m, op, true, 0);
+}
+
+APPLY(GET) {
+    return uncaptured(m, op) && uses_one(m, op, false, 0);
+}
+
+APPLY(COPY) {
+    return uses_two(m, op, true, 0);
+}
+
+APPLY(PEERCOPY) {
+    return uses_two(m, op, true, 0);
+}
+
+static bool without_stream(const model_t *m, const op_t *op) {
+    return (op->at[0] & STREAM_MASK) == STREAM_NULL && !model_unsafe(m, op->thread) &&
+           uncaptured(m, op);
+}
+
+APPLY(SETNOW) {
+    return without_stream(m, op) && uses_one(m, op, true, 0);
+}
+
+APPLY(PUTNOW) {
+    return without_stream(m, op) && uses_one(m, op, true, 0);
+}
+
+APPLY(GETNOW) {
+    if (!without_stream(m, op) || !uses_one(m, op, false, 0))
+        return false;
+    past_join(&m->host, &m->lane[model_lane(m, op->thread, op->at[0])].past);
+    return true;
+}
+
+APPLY(COPYNOW) {
+    return without_stream(m, op) && uses_two(m, op, true, 0);
+}
+
+static bool outside(const model_t *m, const op_t *op) {
+    const block_t *b = &m->block[op->at[0]];
+    return b->live && b->local < 0 && !model_unsafe(m, op->thread);
+}
+
+APPLY(RANGE) {
+    return outside(m, op);
+}
+
+APPLY(HANDLE) {
+    return outside(m, op) && !m->block[op->at[0]].async;
+}
+
+/* ---- events ---- */
+
+APPLY(EVENT) {
+    event_t *event = &m->event[op->at[0]];
+    if (event->live || !m->context[op->at[1]].live)
+        return false;
+    event->live = true;
+    event->recorded = false;
+    event->ctx = (int)op->at[1];
+    event->capture = -1;
+    return true;
+}
+
+static bool in_capture(const model_t *m, const event_t *event) {
+    return event->capture >= 0 && m->capture[event->capture].live &&
+           m->capture[event->capture].serial == event->capture_serial;
+}
+
+APPLY(DROPEVENT) {
+    event_t *event = &m->event[op->at[0]];
+    if (!event->live || in_capture(m, event))
+        return false;
+    event->live = false;
+    return true;
+}
+
+APPLY(RECORD) {
+    event_t *event = &m->event[op->at[0]];
+    int at = model_lane(m, op->thread, op->at[1]);
+    lane_t *lane = at < 0 ? NULL : &m->lane[at];
+    if (!event->live || !lane || lane->ctx != event->ctx)
+        return false;
+    if (lane->capture >= 0) {
+        event->capture = lane->capture;
+        event->capture_serial = m->capture[lane->capture].serial;
+        past_set(&event->capture_past, &lane->capture_past);
+        return true;
+    }
+    if (!work(m, at, 0, NULL, 0))
+        return false;
+    event->capture = -1;
+    event->recorded = true;
+    past_set(&event->past, &lane->past);
+    return true;
+}
+
+/* A stream that waits for a captured event joins the capture. */
+static bool wait_captured(model_t *m, int at, const event_t *event) {
+    lane_t *lane = &m->lane[at];
+    capture_t *capture = &m->capture[event->capture];
+    if (!in_capture(m, event) || lane->legacy || lane->ctx != capture->ctx)
+        return false;
+    if (lane->capture < 0) {
+        if (capture->members == MEMBERS)
+            return false;
+        lane->capture = event->capture;
+        lane->capture_chain = ++capture->members;
+        capture->tails[lane->capture_chain] = 0;
+        past_clear(&lane->capture_past);
+    } else if (lane->capture != event->capture) {
+        return false;
+    }
+    past_join(&lane->capture_past, &event->capture_past);
+    return true;
+}
+
+APPLY(WAIT) {
+    int at = model_lane(m, op->thread, op->at[0]);
+    event_t *event = &m->event[op->at[1]];
+    if (at < 0 || !event->live)
+        return false;
+    if (event->capture >= 0)
+        return wait_captured(m, at, event);
+    if (m->lane[at].capture >= 0 || !work(m, at, 0, NULL, 0))
+        return false;
+    if (event->recorded)
+        past_join(&m->lane[at].past, &event->past);
+    return true;
+}
+
+APPLY(QUERY) {
+    const event_t *event = &m->event[op->at[0]];
+    return event->live && event->capture < 0 && !model_unsafe(m, op->thread);
+}
+
+APPLY(SYNCEVENT) {
+    if (!apply_QUERY(m, op))
+        return false;
+    if (m->event[op->at[0]].recorded)
+        past_join(&m->host, &m->event[op->at[0]].past);
+    return true;
+}
+
+/* ---- captures ---- */
+
+APPLY(CAPTURE) {
+    int at = model_lane(m, op->thread, op->at[0]), free_one = -1;
+    if (at < 0 || m->lane[at].legacy || m->lane[at].capture >= 0 || op->at[1] > 2)
+        return false;
+    for (int i = CAPTURES; i--;)
+        if (!m->capture[i].live)
+            free_one = i;
+    if (free_one < 0)
+        return false;
+    capture_t *capture = &m->capture[free_one];
+    *capture = (capture_t){.live = true,
+                           .ctx = m->lane[at].ctx,
+                           .origin = at,
+                           .mode = (int)op->at[1],
+                           .thread = op->thread,
+                           .members = 1,
+                           .serial = ++m->serial};
+    m->lane[at].capture = free_one;
+    m->lane[at].capture_chain = 1;
+    past_clear(&m->lane[at].capture_past);
+    return true;
+}
+
+static bool all_joined(const model_t *m, const capture_t *capture) {
+    for (uint32_t i = 1; i <= capture->members; i++)
+        if (capture->tails[i] &&
+            !past_has(&m->lane[capture->origin].capture_past, (point_t){i, capture->tails[i]}))
+            return false;
+    return true;
+}
+
+/* Members that did nothing must be joined as well, or they are left out of the graph. */
+APPLY(ENDCAPTURE) {
+    int at = model_lane(m, op->thread, op->at[0]);
+    int which = at < 0 ? -1 : m->lane[at].capture;
+    capture_t *capture = which < 0 ? NULL : &m->capture[which];
+    graph_t *graph = &m->graph[op->at[1]];
+    if (!capture || capture->origin != at || capture->thread != op->thread || graph->live ||
+        !all_joined(m, capture))
+        return false;
+    for (int i = 0; i < BLOCKS; i++)
+        if (m->block[i].live && m->block[i].local == which)
+            return false;
+    graph->live = true;
+    graph->ctx = capture->ctx;
+    graph->nodes = 0;
+    for (unsigned i = 0; i < capture->nodes; i++)
+        if (!capture->node[i].local)
+            graph->node[graph->nodes++] = capture->node[i];
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].capture == which)
+            m->lane[i].capture = -1;
+    capture->live = false;
+    return true;
+}
+
+APPLY(LAUNCH) {
+    const graph_t *graph = &m->graph[op->at[0]];
+    int at = model_lane(m, op->thread, op->at[1]);
+    if (!graph->live || at < 0 || m->lane[at].capture >= 0 || m->lane[at].ctx != graph->ctx ||
+        !lane_takes_work(m, &m->lane[at]))
+        return false;
+    item_begin(m, &m->lane[at], 0);
+    for (unsigned i = 0; i < graph->nodes; i++) {
+        const node_t *node = &graph->node[i];
+        const block_t *b = &m->block[node->block];
+        if (!b->live || b->serial != node->serial ||
+            !use_ordered(m, (use_t){node->block, node->write}))
+            return false;
+    }
+    point_t point = item_end(m, &m->lane[at], 0);
+    for (int write = 0; write < 2; write++) /* a write covers reads of the same launch */
+        for (unsigned i = 0; i < graph->nodes; i++)
+            if (graph->node[i].write == write)
+                use_done(m, (use_t){graph->node[i].block, write}, point, at);
+    return true;
+}
+
+APPLY(DROPGRAPH) {
+    if (!m->graph[op->at[0]].live)
+        return false;
+    m->graph[op->at[0]].live = false;
+    return true;
+}
+
+/* ---- the rest ---- */
+
+APPLY(ADVANCE) {
+    (void)m;
+    return op->at[0] < 1000000;
+}
+
+APPLY(EMPTY) {
+    (void)m;
+    (void)op;
+    return true;
+}
+
+APPLY(INFO) {
+    (void)m;
+    (void)op;
+    return true;
+}
+
+APPLY(TRIMPOOL) {
+    return op->at[0] < m->devices && !model_unsafe(m, op->thread);
+}
+
+/* ---- all of it ---- */
+
+bool model_apply(model_t *m, const op_t *op) {
+    static bool (*const apply[])(model_t *, const op_t *) = {
+#define OP(symbol, name, operands, doc) apply_##symbol,
+#include "ops.def"
+#undef OP
+    };
+    return op->thread < m->threads && apply[op->code](m, op);
+}
+
+model_t *model_new(const program_t *program) {
+    model_t *m = calloc(1, sizeof *m);
+    if (!m) {
+        fputs("programs: out of memory\n", stderr);
+        exit(2);
+    }
+    m->devices = program->devices;
+    m->threads = program->threads;
+    m->loose = program->loose;
+    for (int i = 0; i < LANES; i++)
+        m->lane[i].capture = -1;
+    for (int i = 0; i < EVENTS; i++)
+        m->event[i].capture = -1;
+    for (int i = 0; i < BLOCKS; i++)
+        m->block[i].local = -1;
+    for (unsigned i = 0; i < m->devices; i++)
+        context_begin(m, (int)i, (int)i);
+    return m;
+}
+
+void model_free(model_t *m) {
+    for (int i = 0; i < LANES; i++) {
+        past_free(&m->lane[i].past);
+        past_free(&m->lane[i].kernel_past);
+        past_free(&m->lane[i].capture_past);
+    }
+    for (int i = 0; i < EVENTS; i++) {
+        past_free(&m->event[i].past);
+        past_free(&m->event[i].capture_past);
+    }
+    for (int i = 0; i < CONTEXTS; i++)
+        past_free(&m->context[i].gone);
+    past_free(&m->host);
+    past_free(&m->item);
+    free(m->tails);
+    free(m->chain);
+    free(m);
+}
+
+size_t model_filter(program_t *program) {
+    model_t *m = model_new(program);
+    size_t kept = 0, count = program->count;
+    for (size_t i = 0; i < count; i++)
+        if (model_apply(m, &program->ops[i]))
+            program->ops[kept++] = program->ops[i];
+    program->count = kept;
+    model_free(m);
+    return count - kept;
+}

@@ -1,0 +1,123 @@
+/* Whether a program is in good order by CUDA's rules, without any device.
+ *
+ * The model follows the operations one by one and knows, for every item of work, what happens
+ * before it by the rules of CUDA's documentation alone: stream order, the legacy default
+ * stream, events, waits, synchronisations, captures and launches of their graphs.  It lets an
+ * operation pass only if
+ *   - its objects are there, and the driver's rules for calls during captures allow it,
+ *   - what it does to a block comes after the block's allocation, and of two uses of a block,
+ *     one of which writes, one comes after the other,
+ *   - a stream-ordered free comes after all uses; likewise cuMemFree of stream-ordered
+ *     memory, where the host must know.  cuMemFree of plain memory may come at any time.
+ *     Other devices' uses of it must be known to be over, unless the program is loose.
+ * Where the documentation leaves an order open, the model has none.  An answer that depends on
+ * time (a query) orders nothing, nor does cuMemFree, though real drivers wait in it. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "past.h"
+#include "program.h"
+
+enum {
+    LANE_LEGACY = STREAMS,
+    LANE_OWN = LANE_LEGACY + CONTEXTS,
+    LANES = LANE_OWN + CONTEXTS * THREADS,
+    READERS = 16, /* unordered readers of a block */
+    CAPTURES = 4,
+    MEMBERS = 8, /* streams of a capture */
+    NODES = 64   /* uses of memory in a graph */
+};
+
+/* A stream. */
+typedef struct {
+    bool live, blocking, legacy, green;
+    int ctx;
+    uint32_t chain;
+    past_t past;        /* of whatever comes next */
+    past_t kernel_past; /* what the last item follows, if that is a kernel */
+    bool kernel_last;
+    int capture; /* -1: none */
+    uint32_t capture_chain;
+    past_t capture_past; /* in chains of the capture */
+} lane_t;
+
+typedef struct {
+    uint32_t block, serial;
+    bool write, local; /* local: of memory that the graph allocates */
+    point_t point; /* in chains of the capture */
+} node_t;
+
+typedef struct {
+    bool live;
+    int ctx, origin, mode;
+    unsigned thread, members, nodes;
+    uint32_t serial, tails[MEMBERS + 1];
+    node_t node[NODES];
+} capture_t;
+
+typedef struct {
+    bool live;
+    int ctx;
+    unsigned nodes;
+    node_t node[NODES];
+} graph_t;
+
+typedef struct {
+    bool live, recorded;
+    int ctx, capture; /* -1; stays when the capture has ended */
+    uint32_t capture_serial;
+    past_t past, capture_past;
+} event_t;
+
+typedef struct {
+    bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
+    int ctx, local; /* local: the capture that it lives in, else -1 */
+    uint32_t serial, bytes;
+    point_t alloc, write, read[READERS];
+    unsigned readers;
+    int lane; /* that used it last */
+} block_t;
+
+typedef struct {
+    bool live;
+    int device;
+    bool peer[CONTEXTS]; /* may reach their memory */
+    past_t gone;         /* work of destroyed streams */
+} context_t;
+
+typedef struct {
+    unsigned devices, threads;
+    bool loose;
+    int current[THREADS];
+    context_t context[CONTEXTS];
+    lane_t lane[LANES];
+    event_t event[EVENTS];
+    block_t block[BLOCKS];
+    capture_t capture[CAPTURES];
+    graph_t graph[GRAPHS];
+    struct {
+        bool live;
+        int device;
+    } green[GREENS];
+    past_t host, item; /* item: of the operation at hand */
+    uint32_t *tails;   /* by chain: its newest position */
+    struct {
+        int device;
+        bool idle; /* its stream is gone */
+    } * chain;
+    uint32_t chains, chain_room, serial;
+} model_t;
+
+model_t *model_new(const program_t *program);
+void model_free(model_t *model);
+
+/* True: the operation is in order, and has happened.  False: nothing has. */
+bool model_apply(model_t *model, const op_t *op);
+
+/* Which stream the operand means in the thread; -1: none. */
+int model_lane(const model_t *model, unsigned thread, uint32_t operand);
+
+/* Takes out of the program what is not in order; returns how many operations. */
+size_t model_filter(program_t *program);
+
+#endif

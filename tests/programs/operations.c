@@ -1,0 +1,553 @@
+/* Running the operations: one function a row of ops.def. */
+#include <string.h>
+
+#include "execute_int.h"
+
+typedef struct {
+    const op_t *op;
+    int lane, capture;
+} call_t;
+
+#define RUN(name) static CUresult run_##name(const call_t *c)
+
+/* The call through either kind of entry points. */
+#define BY(stream, name)    ((stream) & STREAM_Z ? name##_ptsz : name)
+#define NOW_BY(stream, name) ((stream) & STREAM_Z ? name##_ptds : name)
+
+static const CUresult skipped = 0xffffffffu; /* an answer of no driver */
+
+static CUstream handle(uint32_t operand) {
+    switch (operand & STREAM_MASK) {
+    case STREAM_NULL:
+        return NULL;
+    case STREAM_LEGACY:
+        return CU_STREAM_LEGACY;
+    case STREAM_OWN:
+        return CU_STREAM_PER_THREAD;
+    default:
+        return run.stream[operand & STREAM_MASK];
+    }
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Whole words of what copies and fills touch. */
+static uint32_t extent(const memory_t *memory) {
+    return smaller(memory->bytes, COPY_MOST) & ~3u;
+}
+
+static CUresult with_context(int context, CUresult (*act)(const call_t *), const call_t *c) {
+    CUcontext popped;
+    CUresult result = cuCtxPushCurrent_v2(run.context[context]);
+    if (result)
+        return result;
+    result = act(c);
+    cuCtxPopCurrent_v2(&popped);
+    return result;
+}
+
+/* ---- what the blocks hold ---- */
+
+static void change_all(const changes_t *changes, uint32_t *value, uint32_t *local) {
+    for (unsigned i = 0; i < changes->count; i++) {
+        const change_t *change = &changes->change[i];
+        uint32_t *to = change->to_local ? local : value;
+        uint32_t from = (change->from_local ? local : value)[change->from];
+        if (change->kind == CHANGE_VALUE)
+            to[change->to] = change->value;
+        else if (change->kind == CHANGE_COPY)
+            to[change->to] = from;
+        else
+            to[change->to] = from ? run_mixed(from) : 0;
+    }
+}
+
+static void change_now(const changes_t *changes) {
+    uint32_t value[BLOCKS], local[BLOCKS] = {0};
+    for (unsigned i = 0; i < BLOCKS; i++)
+        value[i] = run.memory[i].value;
+    change_all(changes, value, local);
+    for (unsigned i = 0; i < BLOCKS; i++)
+        run.memory[i].value = value[i];
+}
+
+static void change(const call_t *c, change_kind_t kind, uint32_t to, uint32_t from,
+                   uint32_t value) {
+    change_t made = {kind, to, from, value, run.model->block[to].local >= 0,
+                     run.model->block[from].local >= 0};
+    if (c->capture < 0) {
+        change_now(&(changes_t){1, {made}});
+        return;
+    }
+    changes_t *captured = &run.captured[c->capture];
+    if (captured->count < CHANGES)
+        captured->change[captured->count++] = made;
+}
+
+/* What an item reading the block now will find, 0: unknown. */
+static uint32_t expected(const call_t *c, uint32_t block) {
+    uint32_t value[BLOCKS] = {0}, local[BLOCKS] = {0};
+    if (c->capture < 0)
+        return run.memory[block].value;
+    change_all(&run.captured[c->capture], value, local);
+    return (run.model->block[block].local >= 0 ? local : value)[block];
+}
+
+static uint32_t new_value(void) {
+    return ++run.next_value;
+}
+
+/* ---- contexts and streams ---- */
+
+RUN(USE) {
+    return cuCtxSetCurrent(run.context[c->op->at[0]]);
+}
+
+RUN(NEWCTX) {
+    CUcontext popped;
+    int at = (int)c->op->at[0];
+    CUresult result = cuCtxCreate_v2(&run.context[at], 0, (int)c->op->at[1]);
+    if (result)
+        return result;
+    run_context_ready(at);
+    return cuCtxPopCurrent_v2(&popped);
+}
+
+RUN(DROPCTX) {
+    for (unsigned i = 0; i < BLOCKS; i++) /* the model has forgotten them */
+        if (run.memory[i].live && !run.model->block[i].live) {
+            run.memory[i].live = false;
+            simcuda_owner_end(run.memory[i].at);
+        }
+    for (unsigned i = 0; i < GRAPHS; i++)
+        if (run.graph[i].exec && !run.model->graph[i].live) {
+            cuGraphExecDestroy(run.graph[i].exec);
+            run.graph[i].exec = NULL;
+        }
+    return cuCtxDestroy_v2(run.context[c->op->at[0]]);
+}
+
+static CUresult peer(const call_t *c) {
+    return cuCtxEnablePeerAccess(run.context[c->op->at[1]], 0);
+}
+
+RUN(PEER) {
+    return with_context((int)c->op->at[0], peer, c);
+}
+
+static CUresult stream(const call_t *c) {
+    CUstream *out = &run.stream[c->op->at[0]];
+    unsigned flags = c->op->at[2] & 1 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
+    return c->op->at[2] & 2 ? cuStreamCreateWithPriority(out, flags, -1)
+                            : cuStreamCreate(out, flags);
+}
+
+RUN(STREAM) {
+    return with_context((int)c->op->at[1], stream, c);
+}
+
+RUN(GREEN) {
+    unsigned char resource[256];
+    CUdevResourceDesc share;
+    CUdevice device = (int)c->op->at[1];
+    CUresult result = cuDeviceGetDevResource(device, (CUdevResource *)(void *)resource, 1);
+    if (!result)
+        result = cuDevResourceGenerateDesc(&share, (CUdevResource *)(void *)resource, 1);
+    return result ? result : cuGreenCtxCreate(&run.green[c->op->at[0]], share, device, 1);
+}
+
+RUN(GSTREAM) {
+    return cuGreenCtxStreamCreate(&run.stream[c->op->at[0]], run.green[c->op->at[1]],
+                                  CU_STREAM_NON_BLOCKING, 0);
+}
+
+RUN(DROP) {
+    return cuStreamDestroy_v2(run.stream[c->op->at[0]]);
+}
+
+/* ---- blocks ---- */
+
+static void began(const call_t *c, uint32_t at, CUdeviceptr address, uint32_t bytes) {
+    memory_t *memory = &run.memory[at];
+    memory->live = true;
+    memory->at = address;
+    memory->bytes = bytes;
+    if (!run.first)
+        run.first = address;
+    run_note(address - run.first);
+    change(c, CHANGE_VALUE, at, at, 0);
+}
+
+RUN(ALLOC) {
+    CUdeviceptr address;
+    CUresult result = cuMemAlloc_v2(&address, c->op->at[1]);
+    if (!result)
+        began(c, c->op->at[0], address, c->op->at[1]);
+    return result;
+}
+
+RUN(ALLOCASYNC) {
+    CUdeviceptr address;
+    uint32_t on = c->op->at[2];
+    CUresult result = BY(on, cuMemAllocAsync)(&address, c->op->at[1], handle(on));
+    if (!result)
+        began(c, c->op->at[0], address, c->op->at[1]);
+    return result;
+}
+
+RUN(FREE) {
+    run.memory[c->op->at[0]].live = false;
+    return cuMemFree_v2(run.memory[c->op->at[0]].at);
+}
+
+RUN(FREEASYNC) {
+    uint32_t on = c->op->at[1];
+    run.memory[c->op->at[0]].live = false;
+    return BY(on, cuMemFreeAsync)(run.memory[c->op->at[0]].at, handle(on));
+}
+
+RUN(RANGE) {
+    const memory_t *memory = &run.memory[c->op->at[0]];
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    CUresult result = cuMemGetAddressRange_v2(&base, &bytes, memory->at + memory->bytes / 2);
+    if (!result && (base != memory->at || bytes < memory->bytes))
+        run_fail("operation %zu: the range of a block of %u bytes is %zu bytes, %lld from it",
+                 run.next, memory->bytes, bytes, (long long)(base - memory->at));
+    return result;
+}
+
+/* A block inside a segment may have to be refused. */
+RUN(HANDLE) {
+    CUipcMemHandle out;
+    run_note(cuIpcGetMemHandle(&out, run.memory[c->op->at[0]].at));
+    return CUDA_SUCCESS;
+}
+
+/* ---- kernels ---- */
+
+static CUresult launch(const call_t *c, unsigned kernel, uint32_t how, uint32_t to, uint32_t from,
+                       uint32_t value, uint32_t expect) {
+    memory_t *first = &run.memory[to], *second = &run.memory[from];
+    uint32_t number = (uint32_t)run.next, on = c->op->at[0];
+    void *params[] = {&first->at,     &first->bytes, &second->at, &second->bytes,
+                      &value, &expect, &number};
+    CUfunction function =
+        run.function[run.model->lane[c->lane].ctx][kernel][how % LAUNCH_PROGRAMMATIC % 3];
+    if (!(how & LAUNCH_PROGRAMMATIC))
+        return BY(on, cuLaunchKernel)(function, 1, 1, 1, 1, 1, 1, 0, handle(on), params, NULL);
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, handle(on), &attribute, 1};
+    return BY(on, cuLaunchKernelEx)(&config, function, params, NULL);
+}
+
+RUN(FILL) {
+    uint32_t to = c->op->at[1], value = new_value();
+    CUresult result = launch(c, KERNEL_FILL, c->op->at[2], to, to, value, 0);
+    if (!result)
+        change(c, CHANGE_VALUE, to, to, value);
+    return result;
+}
+
+RUN(CHECK) {
+    uint32_t of = c->op->at[1];
+    return launch(c, KERNEL_CHECK, c->op->at[2], of, of, 0, expected(c, of));
+}
+
+RUN(MIX) {
+    uint32_t to = c->op->at[1], from = c->op->at[2];
+    CUresult result = launch(c, KERNEL_MIX, c->op->at[3], to, from, 0, expected(c, from));
+    if (!result)
+        change(c, CHANGE_MIX, to, from, 0);
+    return result;
+}
+
+/* ---- copies and fills ---- */
+
+static uint32_t host_words[COPY_MOST / 4];
+
+static uint32_t host_fill(void) {
+    uint32_t value = new_value();
+    for (unsigned i = 0; i < HEAD / 4; i++)
+        host_words[i] = value;
+    return value;
+}
+
+static CUresult filled(const call_t *c, CUresult result, uint32_t value) {
+    if (!result)
+        change(c, CHANGE_VALUE, c->op->at[1], c->op->at[1], value);
+    return result;
+}
+
+RUN(SET) {
+    const memory_t *to = &run.memory[c->op->at[1]];
+    uint32_t on = c->op->at[0], value = new_value();
+    return filled(
+        c, BY(on, cuMemsetD32Async)(to->at, value, extent(to) / 4, handle(on)), value);
+}
+
+RUN(SETNOW) {
+    const memory_t *to = &run.memory[c->op->at[1]];
+    uint32_t value = new_value();
+    return filled(c, NOW_BY(c->op->at[0], cuMemsetD32_v2)(to->at, value, extent(to) / 4), value);
+}
+
+RUN(PUT) {
+    const memory_t *to = &run.memory[c->op->at[1]];
+    uint32_t on = c->op->at[0], value = host_fill();
+    return filled(
+        c, BY(on, cuMemcpyHtoDAsync_v2)(to->at, host_words, extent(to), handle(on)), value);
+}
+
+RUN(PUTNOW) {
+    const memory_t *to = &run.memory[c->op->at[1]];
+    uint32_t value = host_fill();
+    return filled(c, NOW_BY(c->op->at[0], cuMemcpyHtoD_v2)(to->at, host_words, extent(to)),
+                  value);
+}
+
+static void seen(void *argument) {
+    slot_t *slot = argument;
+    for (unsigned i = 0; slot->expect && i < HEAD / 4; i++)
+        if (slot->seen[i] != slot->expect)
+            run_mismatch(slot->at, slot->expect, slot->seen[i]);
+    slot->busy = false;
+}
+
+RUN(GET) {
+    slot_t *slot = &run.slot[run.next_slot % SLOTS];
+    uint32_t on = c->op->at[0];
+    if (slot->busy)
+        return skipped;
+    run.next_slot++;
+    CUresult result =
+        BY(on, cuMemcpyDtoHAsync_v2)(slot->seen, run.memory[c->op->at[1]].at, HEAD, handle(on));
+    if (result)
+        return result;
+    slot->at = run.next;
+    slot->expect = expected(c, c->op->at[1]);
+    slot->busy = true;
+    return BY(on, cuLaunchHostFunc)(handle(on), seen, slot);
+}
+
+RUN(GETNOW) {
+    slot_t slot = {.seen = host_words, .at = run.next, .expect = expected(c, c->op->at[1])};
+    CUresult result = NOW_BY(c->op->at[0], cuMemcpyDtoH_v2)(
+        host_words, run.memory[c->op->at[1]].at, HEAD);
+    if (!result)
+        seen(&slot);
+    return result;
+}
+
+static CUresult copied(const call_t *c, CUresult result) {
+    if (!result)
+        change(c, CHANGE_COPY, c->op->at[1], c->op->at[2], 0);
+    return result;
+}
+
+RUN(COPY) {
+    const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
+    uint32_t on = c->op->at[0];
+    return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(
+                         to->at, from->at, smaller(extent(to), extent(from)), handle(on)));
+}
+
+RUN(COPYNOW) {
+    const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
+    return copied(c, NOW_BY(c->op->at[0], cuMemcpyDtoD_v2)(
+                         to->at, from->at, smaller(extent(to), extent(from))));
+}
+
+RUN(PEERCOPY) {
+    const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
+    const block_t *block = run.model->block;
+    uint32_t on = c->op->at[0];
+    return copied(c, BY(on, cuMemcpyPeerAsync)(
+                         to->at, run.context[block[c->op->at[1]].ctx], from->at,
+                         run.context[block[c->op->at[2]].ctx],
+                         smaller(extent(to), extent(from)), handle(on)));
+}
+
+static void nothing(void *argument) {
+    (void)argument;
+}
+
+RUN(HOST) {
+    uint32_t on = c->op->at[0];
+    return BY(on, cuLaunchHostFunc)(handle(on), nothing, NULL);
+}
+
+/* ---- events and waiting ---- */
+
+static CUresult event(const call_t *c) {
+    return cuEventCreate(&run.event[c->op->at[0]], CU_EVENT_DISABLE_TIMING);
+}
+
+RUN(EVENT) {
+    return with_context((int)c->op->at[1], event, c);
+}
+
+RUN(DROPEVENT) {
+    return cuEventDestroy_v2(run.event[c->op->at[0]]);
+}
+
+RUN(RECORD) {
+    uint32_t on = c->op->at[1];
+    return BY(on, cuEventRecord)(run.event[c->op->at[0]], handle(on));
+}
+
+RUN(WAIT) {
+    uint32_t on = c->op->at[0];
+    return BY(on, cuStreamWaitEvent)(handle(on), run.event[c->op->at[1]], 0);
+}
+
+/* Either answer is right. */
+static CUresult asked(CUresult result) {
+    run_note(result);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+RUN(QUERY) {
+    return asked(cuEventQuery(run.event[c->op->at[0]]));
+}
+
+RUN(SYNCEVENT) {
+    return cuEventSynchronize(run.event[c->op->at[0]]);
+}
+
+RUN(SYNC) {
+    return BY(c->op->at[0], cuStreamSynchronize)(handle(c->op->at[0]));
+}
+
+RUN(POLL) {
+    return asked(BY(c->op->at[0], cuStreamQuery)(handle(c->op->at[0])));
+}
+
+RUN(SYNCCTX) {
+    (void)c;
+    return cuCtxSynchronize();
+}
+
+/* ---- graphs ---- */
+
+RUN(CAPTURE) {
+    uint32_t on = c->op->at[0];
+    run.captured[run.model->lane[c->lane].capture].count = 0;
+    return BY(on, cuStreamBeginCapture_v2)(handle(on), c->op->at[1]);
+}
+
+RUN(ENDCAPTURE) {
+    uint32_t on = c->op->at[0];
+    made_graph_t *made = &run.graph[c->op->at[1]];
+    CUgraph graph;
+    CUresult result = BY(on, cuStreamEndCapture)(handle(on), &graph);
+    made->exec = NULL;
+    if (result)
+        return result;
+    made->changes = run.captured[c->capture];
+    result = cuGraphInstantiateWithFlags(&made->exec, graph, 0);
+    if (result)
+        made->exec = NULL;
+    CUresult gone = cuGraphDestroy(graph);
+    return result ? result : gone;
+}
+
+RUN(LAUNCH) {
+    made_graph_t *made = &run.graph[c->op->at[0]];
+    uint32_t on = c->op->at[1];
+    if (!made->exec)
+        return skipped;
+    CUresult result = BY(on, cuGraphLaunch)(made->exec, handle(on));
+    if (!result)
+        change_now(&made->changes);
+    return result;
+}
+
+RUN(DROPGRAPH) {
+    made_graph_t *made = &run.graph[c->op->at[0]];
+    CUresult result = made->exec ? cuGraphExecDestroy(made->exec) : skipped;
+    made->exec = NULL;
+    return result;
+}
+
+/* ---- the rest ---- */
+
+RUN(ADVANCE) {
+    simcuda_advance(1000ull * c->op->at[0]);
+    return CUDA_SUCCESS;
+}
+
+RUN(EMPTY) {
+    (void)c;
+    return run.empty ? (CUresult)run.empty() : skipped;
+}
+
+RUN(INFO) {
+    size_t available = 0, total = 0;
+    (void)c;
+    CUresult result = cuMemGetInfo_v2(&available, &total);
+    if (!result && available > total)
+        run_fail("operation %zu: %zu of %zu bytes are free", run.next, available, total);
+    return result;
+}
+
+RUN(TRIMPOOL) {
+    CUmemoryPool pool;
+    CUresult result = cuDeviceGetDefaultMemPool(&pool, (int)c->op->at[0]);
+    return result ? result : cuMemPoolTrimTo(pool, 0);
+}
+
+/* ---- all of it ---- */
+
+/* A block whose allocation was refused is used by nobody. */
+static bool blocks_live(const op_t *op) {
+    const char *kinds = op_operands(op->code);
+    if (op->code == OP_ALLOC || op->code == OP_ALLOCASYNC)
+        return true;
+    for (unsigned i = 0; kinds[i]; i++)
+        if (kinds[i] == 'B' && !run.memory[op->at[i]].live)
+            return false;
+    return true;
+}
+
+static bool may_lack_memory(unsigned code) {
+    return run.limited && (code == OP_ALLOC || code == OP_ALLOCASYNC || code == OP_ENDCAPTURE ||
+                           code == OP_LAUNCH);
+}
+
+/* What is skipped for lack of its objects still has its place in the order of its stream, as
+ * the model has it: work of the legacy stream orders others. */
+static CUresult in_place(const op_t *op) {
+    const char *kinds = op_operands(op->code), *found = strchr(kinds, 'S');
+    if (!found || op->code == OP_ALLOCASYNC || op->code == OP_FREEASYNC)
+        return skipped;
+    uint32_t on = op->at[found - kinds];
+    CUresult result = BY(on, cuLaunchHostFunc)(handle(on), nothing, NULL);
+    if (!result && op->code == OP_GETNOW)
+        result = BY(on, cuStreamSynchronize)(handle(on));
+    return result ? result : skipped;
+}
+
+void run_op(const op_t *op, int lane, int capture) {
+    static CUresult (*const table[])(const call_t *) = {
+#define OP(symbol, name, operands, doc) run_##symbol,
+#include "ops.def"
+#undef OP
+    };
+    call_t call = {op, lane, capture};
+    CUresult result = blocks_live(op) ? table[op->code](&call) : skipped;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && may_lack_memory(op->code))
+        result = skipped;
+    if (result == skipped)
+        result = in_place(op);
+    run_note(result);
+    if (result == skipped)
+        run.skipped++;
+    else
+        run.executed++;
+    if (result && result != skipped)
+        run_fail("operation %zu (%s) answered %u", run.next, op_name(op->code), result);
+}

@@ -1,0 +1,27 @@
+/* What happens before something: how far along every chain of work.
+ *
+ * A chain is a sequence of work in which each item follows the one before it, but for
+ * programmatic launches; chain 0 is nobody's. */
+#ifndef PAST_H
+#define PAST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    uint32_t *at, count;
+} past_t;
+
+typedef struct {
+    uint32_t chain, pos; /* chain 0: nothing */
+} point_t;
+
+bool past_has(const past_t *past, point_t point);
+bool past_covers(const past_t *past, const past_t *other);
+void past_raise(past_t *past, point_t point);
+void past_join(past_t *past, const past_t *other);
+void past_set(past_t *past, const past_t *other);
+void past_clear(past_t *past);
+void past_free(past_t *past);
+
+#endif

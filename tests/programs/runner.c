@@ -1,0 +1,83 @@
+/* A process per program: settings are read once, and a crash is an answer too. */
+#include "runner.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef PROGRAMS_OWNERS
+#error "PROGRAMS_OWNERS: the library that tells the referee of lifetimes"
+#endif
+
+/* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */
+enum { STUCK_SECONDS = 120 };
+
+void runner_environment(const program_t *program, const char *library) {
+    char text[2 * SETTINGS];
+    snprintf(text, sizeof text, "%s%s%s%s", PROGRAMS_SANITIZER, PROGRAMS_OWNERS,
+             library ? ":" : "", library ? library : "");
+    setenv("LD_PRELOAD", text, 1);
+    snprintf(text, sizeof text, "clock:virtual,referee:on,log:none,devices:%u%s%s",
+             program->devices, *program->sim ? "," : "", program->sim);
+    setenv("ACCEL_SIM", text, 1);
+    snprintf(text, sizeof text, "dump:none%s%s", *program->conf ? "," : "", program->conf);
+    setenv("ACCEL_ALLOC_CONF", text, 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+}
+
+static void child(const program_t *program, const char *library, const char *path,
+                  const char *log) {
+    int out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (out < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
+        _exit(2);
+    runner_environment(program, library);
+    alarm(STUCK_SECONDS);
+    execl("/proc/self/exe", "programs", "execute", path, (char *)NULL);
+    _exit(2);
+}
+
+static void read_end(const char *log, char *out, size_t room) {
+    FILE *in = fopen(log, "r");
+    size_t got = 0;
+    if (in && !fseek(in, 0, SEEK_END) && ftell(in) >= (long)room)
+        fseek(in, -(long)(room - 1), SEEK_END);
+    else if (in)
+        rewind(in);
+    if (in) {
+        got = fread(out, 1, room - 1, in);
+        fclose(in);
+    }
+    out[got] = 0;
+}
+
+void runner_run(const program_t *program, const char *library, const char *folder,
+                outcome_t *out) {
+    char path[400], log[400];
+    int status = 0;
+    memset(out, 0, sizeof *out);
+    snprintf(path, sizeof path, "%s/current.%d", folder, (int)getpid());
+    snprintf(log, sizeof log, "%s/output.%d", folder, (int)getpid());
+    if (!program_write(program, path, NULL))
+        exit(2);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid)
+        child(program, library, path, log);
+    if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+        perror("programs");
+        exit(2);
+    }
+    read_end(log, out->said, sizeof out->said - 100);
+    const char *last = strstr(out->said, "passed: ");
+    out->passed = WIFEXITED(status) && !WEXITSTATUS(status) && last &&
+                  sscanf(last, "passed: %lu operations, %lu skipped, hash %llx", &out->executed,
+                         &out->skipped, &out->hash) == 3;
+    if (WIFSIGNALED(status))
+        sprintf(out->said + strlen(out->said), "ended by signal %d (%s)\n", WTERMSIG(status),
+                WTERMSIG(status) == SIGALRM ? "it is stuck" : strsignal(WTERMSIG(status)));
+    unlink(path);
+    unlink(log);
+}

@@ -1,0 +1,22 @@
+/* Runs programs in processes of their own, under the library or plain. */
+#ifndef RUNNER_H
+#define RUNNER_H
+
+#include "program.h"
+
+typedef struct {
+    bool passed;
+    unsigned long executed, skipped;
+    unsigned long long hash;
+    char said[4000]; /* the end of what it printed */
+} outcome_t;
+
+/* `library`: what is preloaded beside the owners library; NULL: nothing.  `folder` is where
+ * the program and its output are put meanwhile. */
+void runner_run(const program_t *program, const char *library, const char *folder,
+                outcome_t *out);
+
+/* The program that the simulated device's settings come from as they are passed on. */
+void runner_environment(const program_t *program, const char *library);
+
+#endif

@@ -1,0 +1,167 @@
+/* Delta debugging over programs.  Candidates pass through the model, which takes out what has
+ * lost its objects or its order: each of them is a program in good order. */
+#include "shrink.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model.h"
+
+typedef struct {
+    program_t *program;
+    bool (*fails)(const program_t *, void *);
+    void *argument;
+} shrink_t;
+
+static size_t settings_size(const program_t *p) {
+    return p->threads + p->devices + strlen(p->sim) + strlen(p->conf) + p->slow + p->loose;
+}
+
+/* Takes the candidate in the program's place if it is smaller and still fails. */
+static bool accept(shrink_t *s, program_t *candidate) {
+    model_filter(candidate);
+    bool smaller = candidate->count < s->program->count ||
+                   (candidate->count == s->program->count &&
+                    settings_size(candidate) <= settings_size(s->program));
+    bool taken = smaller && s->fails(candidate, s->argument);
+    if (taken) {
+        program_free(s->program);
+        *s->program = *candidate;
+    } else {
+        program_free(candidate);
+    }
+    return taken;
+}
+
+static bool without(shrink_t *s, size_t from, size_t count) {
+    program_t candidate;
+    program_copy(&candidate, s->program);
+    size_t end = from + count < candidate.count ? from + count : candidate.count;
+    memmove(candidate.ops + from, candidate.ops + end,
+            (candidate.count - end) * sizeof *candidate.ops);
+    candidate.count -= end - from;
+    return accept(s, &candidate);
+}
+
+/* From the back: what comes after the failure goes first. */
+static bool drop_operations(shrink_t *s) {
+    size_t before = s->program->count;
+    for (size_t chunk = (s->program->count + 1) / 2; chunk; chunk /= 2)
+        for (size_t at = s->program->count; at;) {
+            at = at > chunk ? at - chunk : 0;
+            if (at < s->program->count)
+                without(s, at, chunk);
+            if (at > s->program->count)
+                at = s->program->count;
+        }
+    return s->program->count < before;
+}
+
+/* Pairs that only go together: what makes an object and what unmakes it. */
+static bool drop_pairs(shrink_t *s) {
+    enum { FEW = 60 };
+    bool any = false;
+    for (size_t i = 0; s->program->count <= FEW && i < s->program->count; i++)
+        for (size_t j = i + 1; j < s->program->count; j++) {
+            program_t candidate;
+            program_copy(&candidate, s->program);
+            memmove(candidate.ops + j, candidate.ops + j + 1,
+                    (candidate.count - j - 1) * sizeof *candidate.ops);
+            memmove(candidate.ops + i, candidate.ops + i + 1,
+                    (candidate.count - i - 2) * sizeof *candidate.ops);
+            candidate.count -= 2;
+            any |= accept(s, &candidate);
+        }
+    return any;
+}
+
+static bool fold_threads(shrink_t *s) {
+    bool any = false;
+    for (unsigned from = s->program->threads; from-- > 1;) {
+        program_t candidate;
+        program_copy(&candidate, s->program);
+        for (size_t i = 0; i < candidate.count; i++)
+            if (candidate.ops[i].thread == from)
+                candidate.ops[i].thread = 0;
+        if (from == candidate.threads - 1)
+            candidate.threads--;
+        any |= accept(s, &candidate);
+    }
+    return any;
+}
+
+static bool fold_devices(shrink_t *s) {
+    bool any = false;
+    while (s->program->devices > 1) {
+        program_t candidate;
+        program_copy(&candidate, s->program);
+        candidate.devices--;
+        if (!accept(s, &candidate))
+            break;
+        any = true;
+    }
+    return any;
+}
+
+/* Entry number `at` of a list separated by commas outside brackets; false: there is none. */
+static bool cut_entry(char *text, unsigned at) {
+    char *begin = text, *end = text;
+    int depth = 0;
+    if (!*text)
+        return false;
+    for (;; end++) {
+        depth += (*end == '[') - (*end == ']');
+        if (*end && (*end != ',' || depth))
+            continue;
+        if (!at--)
+            break;
+        if (!*end)
+            return false;
+        begin = end + 1;
+    }
+    if (*end)
+        memmove(begin, end + 1, strlen(end + 1) + 1);
+    else
+        begin[begin > text ? -1 : 0] = 0;
+    return true;
+}
+
+static bool drop_settings(shrink_t *s) {
+    bool any = false;
+    for (unsigned which = 0; which < 4; which++)
+        for (unsigned at = 0; at < 12;) {
+            program_t candidate;
+            program_copy(&candidate, s->program);
+            bool cut = which == 0   ? cut_entry(candidate.conf, at)
+                       : which == 1 ? cut_entry(candidate.sim, at)
+                       : at         ? false
+                                    : true;
+            if (which == 2)
+                candidate.slow = false;
+            if (which == 3)
+                candidate.loose = false;
+            if (!cut || (which > 1 && candidate.slow == s->program->slow &&
+                         candidate.loose == s->program->loose)) {
+                program_free(&candidate);
+                break;
+            }
+            if (accept(s, &candidate))
+                any = true;
+            else
+                at++;
+        }
+    return any;
+}
+
+void shrink(program_t *program, bool (*fails)(const program_t *, void *), void *argument) {
+    shrink_t s = {program, fails, argument};
+    bool any = true;
+    for (unsigned round = 0; any && round < 8; round++) {
+        any = drop_operations(&s);
+        any |= fold_threads(&s);
+        any |= fold_devices(&s);
+        any |= drop_settings(&s);
+        if (!any)
+            any = drop_pairs(&s);
+    }
+}

@@ -1,0 +1,456 @@
+/* The single-stream rule against an oracle that knows the order of the device's work: whatever is
+ * given to a stream may touch memory that was freed under the rule, so that all work that was
+ * pending at such a free has to come before it. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/fence.h"
+
+enum { STREAMS = 5, FIRST_KEY = 0x1000 }; /* keys FIRST_KEY + n */
+
+/* For each stream, how far others have come when ... */
+typedef struct {
+    uint64_t at[STREAMS];
+} clocks_t;
+
+static struct {
+    uint64_t submitted[STREAMS], completed[STREAMS];
+    clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
+    clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
+    bool captures[STREAMS], no_turns, no_waits;
+    unsigned turns, waits, host_waits, syncs, fences;
+} d;
+
+static ac_fence_line_t line;
+static ac_joins_t joins;
+
+static unsigned stream_of(uint64_t key) {
+    ck_assert_uint_lt(key - FIRST_KEY, STREAMS);
+    return (unsigned)(key - FIRST_KEY);
+}
+
+static void raise_to(uint64_t *value, uint64_t to) {
+    *value = *value > to ? *value : to;
+}
+
+static void join(clocks_t *to, const clocks_t *from) {
+    for (int i = 0; i < STREAMS; i++)
+        raise_to(&to->at[i], from->at[i]);
+}
+
+/* All that a stream was given, and what that came after. */
+static clocks_t end_of(unsigned stream) {
+    clocks_t end = d.before[stream];
+    end.at[stream] = d.submitted[stream];
+    return end;
+}
+
+static void complete(const clocks_t *until) {
+    for (int i = 0; i < STREAMS; i++)
+        raise_to(&d.completed[i], until->at[i]);
+}
+
+static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+    (void)context;
+    if (d.no_turns)
+        return AC_UNSUPPORTED;
+    clocks_t *fence = malloc(sizeof *fence);
+    *fence = end_of(stream_of(key));
+    d.turns++;
+    d.fences++;
+    *out = fence;
+    return AC_OK;
+}
+
+static ac_status_t fence_record(void *context, bool unseen, void **out) {
+    (void)context;
+    (void)unseen;
+    clocks_t *fence = malloc(sizeof *fence);
+    memcpy(fence->at, d.submitted, sizeof fence->at);
+    d.fences++;
+    *out = fence;
+    return AC_OK;
+}
+
+static ac_status_t fence_query(void *context, void *fence) {
+    (void)context;
+    const clocks_t *asked = fence;
+    for (int i = 0; i < STREAMS; i++)
+        if (d.completed[i] < asked->at[i])
+            return AC_BUSY;
+    return AC_OK;
+}
+
+static ac_status_t fence_wait(void *context, void *fence) {
+    (void)context;
+    complete(fence);
+    return AC_OK;
+}
+
+static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
+    if (key == 0) {
+        d.host_waits++;
+        return fence_wait(context, fence);
+    }
+    if (d.captures[stream_of(key)])
+        return AC_BUSY;
+    if (d.no_waits)
+        return AC_FAILED;
+    d.waits++;
+    join(&d.before[stream_of(key)], fence);
+    return AC_OK;
+}
+
+static void fence_release(void *context, void *fence) {
+    (void)context;
+    d.fences--;
+    free(fence);
+}
+
+static bool capturing(void *context) {
+    (void)context;
+    for (int i = 0; i < STREAMS; i++)
+        if (d.captures[i])
+            return true;
+    return false;
+}
+
+static ac_status_t synchronize(void *context) {
+    (void)context;
+    d.syncs++;
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+    return AC_OK;
+}
+
+static const ac_device_ops_t ops = {.fence_record = fence_record,
+                                    .fence_query = fence_query,
+                                    .fence_wait = fence_wait,
+                                    .fence_release = fence_release,
+                                    .turn_record = turn_record,
+                                    .turn_wait = turn_wait,
+                                    .capturing = capturing,
+                                    .synchronize = synchronize};
+
+static void begin(void) {
+    memset(&d, 0, sizeof d);
+    ck_assert(ac_fence_line_open(&line, &ops, NULL));
+}
+
+/* The context had no turn yet. */
+static void forget_turns(void) {
+    line.single.patience = 0;
+}
+
+static void end(void) {
+    ck_assert_int_eq(ac_fence_check(&line), 0);
+    ac_fence_line_close(&line);
+    ck_assert_uint_eq(d.fences, 0);
+}
+
+/* As the hooks do; memory that was freed under the rule may be what the work is for. */
+static void submit(unsigned stream) {
+    if (ac_fence_full(&line))
+        ac_fence_close(&line, false);
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY + stream, &joins);
+    for (unsigned i = 0; i < STREAMS; i++)
+        ck_assert_msg(i == stream || d.leaned.at[i] <= d.completed[i] ||
+                          d.leaned.at[i] <= d.before[stream].at[i],
+                      "stream %u works on memory that stream %u is busy with", stream, i);
+    d.submitted[stream]++;
+    ac_fence_leave(&line);
+    ck_assert_int_eq(ac_fence_check(&line), 0);
+}
+
+/* A free of memory that all work so far may be busy with.  True: it was ready at once. */
+static bool lean(void) {
+    bool protects = ac_single_protects(&line);
+    if (protects)
+        memcpy(d.leaned.at, d.submitted, sizeof d.leaned.at);
+    return protects;
+}
+
+static void full_sync(void) {
+    uint64_t clock = ac_fence_now();
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+    ac_fence_synced(&line, clock);
+}
+
+START_TEST(one_stream_protects_what_is_freed) {
+    ck_assert(!lean()); /* no stream yet */
+    for (int i = 0; i < 3; i++) {
+        submit(0);
+        ck_assert(lean());
+    }
+    ck_assert_uint_eq(d.turns + d.waits + d.syncs, 0);
+}
+END_TEST
+
+START_TEST(a_second_stream_waits_once) {
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ck_assert(!lean());
+    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.waits, 1);
+    submit(1);
+    submit(0);
+    ck_assert_uint_eq(d.waits, 1);
+    submit(2); /* so does a third */
+    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.waits, 2);
+    ck_assert_uint_eq(d.syncs + d.host_waits, 0);
+}
+END_TEST
+
+START_TEST(without_a_free_nothing_is_waited_for) {
+    submit(0);
+    submit(1);
+    ck_assert_uint_eq(d.turns + d.waits + d.syncs, 0);
+    ck_assert(!lean());
+}
+END_TEST
+
+START_TEST(an_idle_context_changes_its_home) {
+    submit(0);
+    ck_assert(lean());
+    full_sync();
+    submit(1);
+    ck_assert(lean());
+    ck_assert_uint_eq(d.turns + d.waits, 0);
+}
+END_TEST
+
+START_TEST(after_several_streams_a_synchronisation_leads_back) {
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    submit(2);
+    full_sync();
+    forget_turns();
+    submit(2);
+    ck_assert(lean());
+    unsigned waits = d.waits;
+    submit(0);
+    ck_assert_uint_eq(d.waits, waits + 1);
+}
+END_TEST
+
+START_TEST(a_turn_that_is_over_is_not_waited_for) {
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ac_fence_close(&line, false);
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+    ck_assert(ac_fence_poll(&line, false));
+    submit(2);
+    ck_assert_uint_eq(d.waits, 1);
+}
+END_TEST
+
+START_TEST(a_stream_handle_that_returns_waits_again) {
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ac_single_stream_gone(&line, FIRST_KEY + 1);
+    memset(&d.before[1], 0, sizeof d.before[1]); /* another stream with this handle */
+    submit(1);
+    ck_assert_uint_eq(d.waits, 2);
+}
+END_TEST
+
+START_TEST(the_home_may_be_destroyed) {
+    submit(0);
+    ck_assert(lean());
+    ac_single_stream_gone(&line, FIRST_KEY);
+    ck_assert_uint_eq(d.turns, 1); /* recorded while the stream could be named */
+    submit(0);                     /* another stream with its handle */
+    submit(1);
+    ck_assert_uint_eq(d.waits, 2);
+}
+END_TEST
+
+START_TEST(a_capture_ends_the_rule_for_its_time) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_capture_begin();
+    ck_assert(!lean());
+    ck_assert_uint_eq(d.turns, 1);
+    d.captures[0] = true;
+    ac_fence_capture_began();
+    submit(0); /* captured: no work */
+    submit(1);
+    ck_assert_uint_eq(d.waits, 1);
+    d.captures[0] = false;
+    full_sync();
+    forget_turns();
+    submit(1);
+    ck_assert(lean());
+}
+END_TEST
+
+START_TEST(no_home_while_a_capture_begins) {
+    ac_single_close();
+    submit(0);
+    ck_assert(!lean());
+    ac_single_open();
+}
+END_TEST
+
+START_TEST(settling_makes_the_host_wait) {
+    submit(0);
+    ck_assert(lean());
+    ac_single_settle(&line, false);
+    ck_assert_uint_eq(d.host_waits, 1);
+    ck_assert_uint_eq(d.completed[0], 1);
+    submit(1);
+    ck_assert_uint_eq(d.waits, 0);
+    full_sync();
+    forget_turns();
+    submit(1);
+    ck_assert(lean());
+    ac_single_settle(&line, true);
+    full_sync();
+    submit(1);
+    ck_assert(!lean()); /* for good */
+}
+END_TEST
+
+START_TEST(crossing_ends_the_rule) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_cross();
+    ck_assert_uint_eq(d.completed[0], 1);
+    submit(0);
+    ck_assert(!lean());
+}
+END_TEST
+
+START_TEST(without_fences_or_waits_it_synchronises) {
+    submit(0);
+    ck_assert(lean());
+    d.no_turns = true;
+    submit(1);
+    ck_assert_uint_eq(d.syncs, 1);
+    full_sync();
+    forget_turns();
+    submit(1);
+    ck_assert(lean());
+    d.no_turns = false, d.no_waits = true;
+    submit(0);
+    ck_assert_uint_eq(d.host_waits, 1);
+}
+END_TEST
+
+START_TEST(a_turn_costs_patience) {
+    for (int round = 0, alone = 0; round < 3; round++) {
+        full_sync();
+        int seen = 0;
+        for (submit(0); !lean(); submit(0))
+            seen++;
+        ck_assert_int_ge(seen, alone);
+        ck_assert_int_le(seen, 4096);
+        alone = seen * 2 + 1;
+        submit(1);
+        ck_assert_uint_eq(d.turns, (unsigned)round + 1);
+    }
+}
+END_TEST
+
+START_TEST(work_inside_a_call_is_on_no_stream_yet) {
+    submit(0);
+    ac_fence_enter(&line);
+    ck_assert(!lean());
+    ac_fence_leave(&line);
+    ck_assert(lean());
+}
+END_TEST
+
+START_TEST(the_setting_switches_it_off) {
+    atomic_store(&ac_single_wanted, false);
+    submit(0);
+    ck_assert(!lean());
+    atomic_store(&ac_single_wanted, true);
+}
+END_TEST
+
+START_TEST(random_programs) {
+    srand((unsigned)_i);
+    for (int step = 0; step < 20000; step++) {
+        unsigned stream = (unsigned)rand() % STREAMS;
+        switch (rand() % 16) {
+        case 0:
+            full_sync();
+            break;
+        case 1: /* the device gets on */
+            d.completed[stream] = d.submitted[stream];
+            break;
+        case 2:
+            ac_fence_close(&line, false);
+            break;
+        case 3:
+            ac_fence_poll(&line, false);
+            break;
+        case 4: /* the program makes one stream wait for another */
+            d.before[stream].at[(stream + 1) % STREAMS] = d.submitted[(stream + 1) % STREAMS];
+            break;
+        case 5:
+            if (rand() % 8 == 0)
+                ac_single_settle(&line, false);
+            break;
+        case 6:
+            forget_turns();
+            if (rand() % 4 == 0) {
+                ac_fence_capture_begin();
+                ck_assert(!lean());
+                ac_fence_capture_began();
+            }
+            break;
+        case 7:
+        case 8:
+        case 9:
+            lean();
+            break;
+        default: /* bursts on one stream, so that there is a home now and then */
+            for (int n = rand() % 6; n >= 0; n--) {
+                submit(stream);
+                if (rand() % 2)
+                    lean();
+            }
+        }
+    }
+    ck_assert_uint_gt(d.turns, 100);
+    ck_assert_uint_gt(d.waits, 100);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("single");
+    TCase *tests = tcase_create("single");
+    tcase_add_checked_fixture(tests, begin, end);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, one_stream_protects_what_is_freed);
+    tcase_add_test(tests, a_second_stream_waits_once);
+    tcase_add_test(tests, without_a_free_nothing_is_waited_for);
+    tcase_add_test(tests, an_idle_context_changes_its_home);
+    tcase_add_test(tests, after_several_streams_a_synchronisation_leads_back);
+    tcase_add_test(tests, a_turn_that_is_over_is_not_waited_for);
+    tcase_add_test(tests, a_stream_handle_that_returns_waits_again);
+    tcase_add_test(tests, the_home_may_be_destroyed);
+    tcase_add_test(tests, a_capture_ends_the_rule_for_its_time);
+    tcase_add_test(tests, no_home_while_a_capture_begins);
+    tcase_add_test(tests, settling_makes_the_host_wait);
+    tcase_add_test(tests, crossing_ends_the_rule);
+    tcase_add_test(tests, without_fences_or_waits_it_synchronises);
+    tcase_add_test(tests, a_turn_costs_patience);
+    tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
+    tcase_add_test(tests, the_setting_switches_it_off);
+    tcase_add_loop_test(tests, random_programs, 1, 9);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,34 @@
+/* Between the referee's files on memory: whose it is (referee_owners.c) and who used it
+ * (referee_memory.c).  Global lock. */
+#ifndef SIM_REFEREE_MEMORY_H
+#define SIM_REFEREE_MEMORY_H
+
+#include "referee_order.h"
+
+struct sim_owner {
+    sim_node_t node; /* key = base */
+    unsigned refs;
+    uint64_t base, size, id;
+    /* Uses of one lifetime do not contradict each other: the owner's id, or for mappings that
+     * no program owner is in, that of the physical memory. */
+    uint64_t lifetime;
+    bool program; /* told by simcuda_owner_begin, else one of the driver's records */
+    bool live;
+    bool hosts;   /* record: the program had memory of its own in it */
+    bool by_time; /* record of a pool: comes and goes with work, not with calls */
+};
+
+/* ---- referee_owners.c ---- */
+
+sim_owner_t *sim_owner_at(uint64_t address); /* who owns the address now; NULL: nobody */
+bool sim_owner_same(const sim_owner_t *a, const sim_owner_t *b);
+void sim_owner_unref(sim_owner_t *owner);
+
+/* ---- referee_memory.c ---- */
+
+/* A lifetime ends: what the host has seen complete of it can meet nobody new. */
+void sim_uses_retire(const sim_owner_t *ended);
+/* The driver takes the range back: reports what is not known to be over, forgets the rest. */
+void sim_uses_release(const sim_owner_t *record);
+
+#endif
