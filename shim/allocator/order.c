@@ -49,7 +49,7 @@ unsigned ac_order_slot(ac_order_t *order, ac_stream_t stream, uint64_t busy) {
 void ac_order_drop(ac_order_t *order, unsigned slot) {
     order->used[slot] = false;
     order->base[slot] = order->pos[slot];
-    order->independent[slot] = false;
+    order->kind[slot] = AC_ORDER_UNKNOWN;
     order->item[slot] = 0;
     memset(&order->seen[slot], 0, sizeof order->seen[slot]);
 }

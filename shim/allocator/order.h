@@ -40,6 +40,9 @@ enum {
 /* A stream, by its key (device.h); 0: none. */
 typedef uint64_t ac_stream_t;
 
+/* Whether a stream comes after nothing but what it was told to wait for. */
+typedef enum { AC_ORDER_UNKNOWN, AC_ORDER_DEPENDENT, AC_ORDER_INDEPENDENT } ac_order_kind_t;
+
 typedef struct {
     uint64_t at[AC_ORDER_SLOTS];
 } ac_order_vector_t;
@@ -61,9 +64,9 @@ typedef struct {
     uint64_t base[AC_ORDER_SLOTS]; /* positions of the present stream lie above */
     uint64_t complete[AC_ORDER_SLOTS];
     ac_order_vector_t seen[AC_ORDER_SLOTS];
-    bool independent[AC_ORDER_SLOTS]; /* comes after nothing but what it was told to wait for */
-    uint64_t item[AC_ORDER_SLOTS];    /* else: see ac_arena_submitted (streams.h) */
-    unsigned high;                    /* slots ever used */
+    ac_order_kind_t kind[AC_ORDER_SLOTS];
+    uint64_t item[AC_ORDER_SLOTS]; /* else: see ac_arena_submitted (streams.h) */
+    unsigned high;                 /* slots ever used */
     uint64_t ticks, versions;
     unsigned strays;    /* records inside whose event found no entry ... */
     uint64_t stray_end; /* ... and how many there were */

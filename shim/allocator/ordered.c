@@ -298,7 +298,8 @@ static uint64_t others(const ac_arena_t *arena, ac_stream_t stream) {
 /* Whether such work may be ordered before a free of the stream and before nothing in it. */
 static bool hidden(const ac_arena_t *arena, unsigned slot) {
     const ac_order_t *order = &arena->ordered->order;
-    return !order->independent[slot] && order->item[slot] != others(arena, order->stream[slot]);
+    return order->kind[slot] != AC_ORDER_INDEPENDENT &&
+           order->item[slot] != others(arena, order->stream[slot]);
 }
 
 void ac_arena_submitted(ac_arena_t *arena, bool legacy) {
@@ -382,8 +383,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     pin(ordered, from);
     pthread_mutex_unlock(&allocator->lock);
 
-    bool independent = false;
-    ac_status_t status = own ? arena->ops->stream_item(arena->context, stream, &independent)
+    ac_status_t status = own ? arena->ops->stream_item(arena->context, stream)
                              : arena->ops->stream_order(arena->context, stream, request->stream);
 
     pthread_mutex_lock(&allocator->lock);
@@ -394,10 +394,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         return AC_FAILED;
     }
     if (status == AC_OK) {
-        if (own && was.position > ordered->order.base[from]) {
-            ordered->order.independent[from] = independent;
+        if (own && was.position > ordered->order.base[from])
             ordered->order.item[from] = seen;
-        }
         unsigned to = own ? AC_ORDER_NONE : slot_of(ordered, request->stream);
         if (to != AC_ORDER_NONE)
             ac_order_join(&ordered->order, to, &proves);
@@ -532,6 +530,25 @@ void ac_streams_unordered(void) {
     }
 }
 
+bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    unsigned slot =
+        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
+    bool asked = slot == AC_ORDER_NONE || arena->ordered->order.kind[slot] != AC_ORDER_UNKNOWN;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return asked;
+}
+
+void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    unsigned slot =
+        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
+    if (slot != AC_ORDER_NONE)
+        arena->ordered->order.kind[slot] =
+            independent ? AC_ORDER_INDEPENDENT : AC_ORDER_DEPENDENT;
+    pthread_mutex_unlock(&arena->allocator->lock);
+}
+
 /* --- what the program's calls prove --- */
 
 /* Lock the arena's allocator; NULL: there is no order to know. */
@@ -598,7 +615,7 @@ void ac_edge_of_stream(ac_edge_t *edge, ac_arena_t *arena, ac_stream_t stream) {
         edge->arena = arena;
         edge->mark.event = 0;
         ac_order_read(order, slot, &edge->mark.vector);
-        if (!order->independent[slot]) /* the free itself is not in the stream */
+        if (order->kind[slot] != AC_ORDER_INDEPENDENT) /* the free itself is not in the stream */
             edge->mark.vector.at[slot] = 0;
     }
     unlock(arena);

@@ -39,6 +39,11 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
  * does not matter; the work before it counts as submitted to that context. */
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
 
+/* Whether a stream that memory was freed on is known to be independent or not; and say so: it
+ * waits for no other stream without being told to. */
+bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream);
+void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent);
+
 /* Work of this arena's context does not follow the order of its streams from now on: no memory is
  * handed on by stream order any more, and what was is waited for.  To be called before that work.
  */

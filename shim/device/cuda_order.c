@@ -22,39 +22,24 @@ static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to
     return result == CUDA_SUCCESS ? AC_OK : AC_FAILED;
 }
 
-ac_status_t ac_cuda_stream_order(void *arg, uint64_t from, uint64_t to) {
-    ac_cuda_context_t *context = arg;
+static ac_status_t order(ac_cuda_context_t *context, CUstream from, CUstream to) {
     ac_cuda_scope_t scope;
-    CUstream source = ac_cuda_stream_of_key(from), sink = ac_cuda_stream_of_key(to);
-    if (!source || !sink || atomic_load(&context->mode) == AC_RECORD_NONE)
+    if (!from || !to || atomic_load(&context->mode) == AC_RECORD_NONE)
         return AC_UNSUPPORTED;
     if (ac_cuda_is_capturing())
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope))
         return AC_FAILED;
-    ac_status_t status = record(context, source, sink);
+    ac_status_t status = record(context, from, to);
     ac_cuda_leave(&scope);
     return status;
 }
 
-ac_status_t ac_cuda_stream_item(void *arg, uint64_t key, bool *independent) {
-    ac_cuda_context_t *context = arg;
-    CUstream stream = ac_cuda_stream_of_key(key);
-    ac_cuda_scope_t scope;
-    unsigned flags = 0;
-    if (!stream)
-        return AC_UNSUPPORTED;
-    if (ac_cuda_is_capturing())
-        return AC_BUSY;
-    if (!ac_cuda_enter(context, &scope))
-        return AC_FAILED;
-    *independent = stream > CU_STREAM_PER_THREAD && ac_driver.cuStreamGetFlags &&
-                   ac_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
-                   flags & CU_STREAM_NON_BLOCKING;
-    ac_status_t status = AC_OK;
-    if (!*independent)
-        status = atomic_load(&context->mode) == AC_RECORD_NONE ? AC_UNSUPPORTED
-                                                               : record(context, stream, stream);
-    ac_cuda_leave(&scope);
-    return status;
+ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to) {
+    return order(context, ac_cuda_stream_of_key(from), ac_cuda_stream_of_key(to));
+}
+
+ac_status_t ac_cuda_stream_item(void *context, uint64_t stream) {
+    CUstream handle = ac_cuda_stream_of_key(stream);
+    return order(context, handle, handle);
 }

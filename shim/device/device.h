@@ -71,9 +71,9 @@ typedef struct {
      * was made. */
     ac_status_t (*stream_order)(void *context, uint64_t from, uint64_t to);
 
-    /* Put something into the stream that comes after all that the stream comes after now, or find
-     * it *independent: it waits for no other stream by itself.  Answers as above. */
-    ac_status_t (*stream_item)(void *context, uint64_t stream, bool *independent);
+    /* Put something into the stream that comes after all that the stream comes after now. Answers
+     * as above. */
+    ac_status_t (*stream_item)(void *context, uint64_t stream);
 
     /* Monotonic time in nanoseconds. */
     uint64_t (*now_ns)(void);

@@ -109,6 +109,18 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
  * makes the driver answer in its own words and order (no context, a broken one, a bad stream). */
 enum { NOBODYS = 1 };
 
+/* Whether the stream waits for no other by itself, as the default ones and most others do. */
+static bool is_independent(ac_context_t *context, CUstream stream) {
+    unsigned flags = 0;
+    ac_cuda_scope_t scope;
+    if (stream <= CU_STREAM_PER_THREAD || !ac_driver.cuStreamGetFlags ||
+        !ac_cuda_enter(&context->cuda, &scope))
+        return false;
+    CUresult result = ac_driver.cuStreamGetFlags(stream, &flags);
+    ac_cuda_leave(&scope);
+    return result == CUDA_SUCCESS && flags & CU_STREAM_NON_BLOCKING;
+}
+
 /* While anything captures, a free is a plain one: what a graph may name outlives its stream's
  * order. */
 static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUstream stream,
@@ -117,7 +129,11 @@ static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUs
     if (!ac_cuda_is_capturing()) {
         if (ac_block_arena(pointer) != context->arena)
             ac_context_cross();
-        return ac_block_free_on(context->arena, ac_stream_named(stream, per_thread), pointer);
+        ac_stream_t named = ac_stream_named(stream, per_thread);
+        ac_status_t status = ac_block_free_on(context->arena, named, pointer);
+        if (!ac_arena_stream_asked(context->arena, named))
+            ac_arena_stream_is(context->arena, named, is_independent(context, stream));
+        return status;
     }
     ac_fence_submitted(context->line);
     ac_status_t status = ac_block_mark_used(pointer);

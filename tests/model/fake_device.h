@@ -23,7 +23,7 @@ typedef enum {
     FAKE_KINDS
 } fake_kind_t;
 
-enum { FAKE_RANGES = 4096, FAKE_INDEPENDENT = 100 /* streams from here on are */ };
+enum { FAKE_RANGES = 4096 };
 #define FAKE_BASE ((uint64_t)0x200000000000)
 
 typedef struct fake_context fake_context_t;
