@@ -22,7 +22,7 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-enum { FREE_STREAMS = 3, BLOCKING = 2, SIZE = 256 << 10 };
+enum { FREE_STREAMS = 3, BLOCKING = 2 };
 
 typedef struct {
     CUstream s[FREE_STREAMS]; /* non-blocking */
@@ -35,6 +35,7 @@ static CUfunction slow, quick;
 static bool served; /* the library serves: addresses can be judged */
 static const char *title;
 static unsigned wrong;
+static size_t size = 256 << 10;
 
 static void must(CUresult result, const char *call, int line) {
     if (result) {
@@ -64,7 +65,7 @@ static long long pending(void) {
 
 static CUdeviceptr take(CUstream stream) {
     CUdeviceptr memory;
-    MUST(cuMemAllocAsync(&memory, SIZE, stream));
+    MUST(cuMemAllocAsync(&memory, size, stream));
     return memory;
 }
 
@@ -115,7 +116,7 @@ static void no_edge(room_t *r) {
     CUdeviceptr old = busy(r->s[0]);
     OTHER(next(r->s[1]), old);
     CUdeviceptr plain;
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     OTHER(plain, old);
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
@@ -135,7 +136,8 @@ static void per_thread(room_t *r) {
     if (pthread_create(&thread, NULL, request_there, &there))
         exit(1);
     pthread_join(thread, NULL);
-    OTHER(there, old);
+    if (size < 1 << 20) /* else there is no other, and the request waited */
+        OTHER(there, old);
 }
 
 /* --- edges --- */
@@ -208,7 +210,7 @@ static void event_seen(room_t *r) {
     MUST(cuEventRecord(r->e[0], r->s[0]));
     PENDING(1);
     MUST(cuEventSynchronize(r->e[0]));
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     PENDING(0); /* while the work of another stream goes on */
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
@@ -223,7 +225,7 @@ static void event_too_old(room_t *r) {
     use(memory, r->s[0]);
     give(memory, r->s[0]);
     MUST(cuEventSynchronize(r->e[0]));
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     PENDING(1);
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
@@ -234,7 +236,7 @@ static void stream_seen(room_t *r) {
     busy(r->s[0]);
     use(held, r->s[2]);
     MUST(cuStreamSynchronize(r->s[0]));
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     PENDING(0);
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
@@ -251,7 +253,7 @@ static void query_seen(room_t *r) {
         *(void **)&advance = dlsym(RTLD_DEFAULT, "simcuda_advance");
         advance(100000);
     }
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
     give(other, r->s[2]);
@@ -259,17 +261,29 @@ static void query_seen(room_t *r) {
 
 /* --- records that are none --- */
 
-static void capture_elsewhere(room_t *r) {
+static void captured_edge(room_t *r) {
     CUgraph graph;
     CUdeviceptr old = busy(r->s[0]);
-    MUST(cuStreamBeginCapture_v2(r->s[2], CU_STREAM_CAPTURE_MODE_RELAXED));
-    MUST(cuEventRecord(r->e[0], r->s[2]));
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuEventRecord(r->e[0], r->s[0]));
     MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0)); /* joins the capture */
     MUST(cuEventRecord(r->e[1], r->s[1]));
-    MUST(cuStreamWaitEvent(r->s[2], r->e[1], 0));
-    MUST(cuStreamEndCapture(r->s[2], &graph));
+    MUST(cuStreamWaitEvent(r->s[0], r->e[1], 0));
+    MUST(cuStreamEndCapture(r->s[0], &graph));
     MUST(cuGraphDestroy(graph));
+    (void)cuStreamWaitEvent(r->s[1], r->e[0], 0); /* not recorded but in the graph */
     OTHER(next(r->s[1]), old);
+}
+
+static void captured_wait(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], CU_EVENT_WAIT_EXTERNAL));
+    MUST(cuStreamEndCapture(r->s[1], &graph));
+    MUST(cuGraphDestroy(graph));
+    OTHER(next(r->s[1]), old); /* the graph would wait, the stream does not */
 }
 
 static void captured_record(room_t *r) {
@@ -343,7 +357,7 @@ static void many_streams(room_t *r) {
 static void plain_freed_async(room_t *r) {
     CUdeviceptr plain;
     next(r->s[0]);
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     use(plain, r->s[0]);
     give(plain, r->s[0]);
     OTHER(next(r->s[1]), plain);
@@ -376,7 +390,7 @@ static void taken_over_unused(room_t *r) {
     CUdeviceptr old = busy(r->s[0]), again = take(r->s[0]);
     SAME(again, old);
     MUST(cuMemFree_v2(again));
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     OTHER(plain, old);
     touch(plain, r->s[1]);
     MUST(cuMemFree_v2(plain));
@@ -413,7 +427,7 @@ static void legacy_seen(room_t *r) {
     use(memory, CU_STREAM_LEGACY);
     give(memory, r->b[0]);
     MUST(cuStreamSynchronize(r->b[0])); /* it was given nothing */
-    MUST(cuMemAlloc_v2(&plain, SIZE));
+    MUST(cuMemAlloc_v2(&plain, size));
     touch(plain, r->s[0]);
     MUST(cuMemFree_v2(plain));
 }
@@ -489,15 +503,25 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(event_again),       CASE(whole_context),
                              CASE(event_seen),        CASE(stream_seen),
                              CASE(event_too_old),     CASE(query_seen),
-                             CASE(capture_elsewhere), CASE(captured_record),
-                             CASE(record_node),       CASE(stream_again),
-                             CASE(many_streams),      CASE(plain_freed_async),
-                             CASE(async_freed_plain), CASE(taken_over_unused),
-                             CASE(legacy_hands_on),   CASE(legacy_used),
-                             CASE(legacy_seen),       CASE(programmatic)};
-static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again)};
+                             CASE(captured_edge),     CASE(captured_wait),
+                             CASE(captured_record),   CASE(record_node),
+                             CASE(stream_again),      CASE(many_streams),
+                             CASE(plain_freed_async), CASE(async_freed_plain),
+                             CASE(taken_over_unused), CASE(legacy_hands_on),
+                             CASE(legacy_used),       CASE(legacy_seen),
+                             CASE(programmatic)};
+static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
+                                 CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
 static unsigned long long (*reports)(void);
+
+/* What streams gave back before is not at hand any more. */
+static void settle(void) {
+    accel_status_t (*empty)(void);
+    *(void **)&empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    if (empty)
+        empty();
+}
 
 static void run(const case_t *one) {
     room_t room;
@@ -510,6 +534,10 @@ static void run(const case_t *one) {
         MUST(cuStreamCreate(&room.b[i], CU_STREAM_DEFAULT));
     for (int i = 0; i < 2; i++)
         MUST(cuEventCreate(&room.e[i], CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < FREE_STREAMS; i++)
+        next(room.s[i]); /* all are known */
+    MUST(cuCtxSynchronize());
+    settle();
     one->run(&room);
     MUST(cuCtxSynchronize());
     for (int i = 0; i < FREE_STREAMS; i++)
@@ -554,6 +582,8 @@ int main(int argc, char **argv) {
     slow = kernel(module, add, "slow", 5000000);
     quick = kernel(module, add, "quick", 1000);
     bool little = argc > 1 && !strcmp(argv[1], "limited");
+    if (little)
+        size = 5 << 20; /* room for one */
     const case_t *cases = little ? limited : all;
     size_t count = little ? sizeof limited / sizeof *limited : sizeof all / sizeof *all;
     for (size_t i = 0; i < count; i++)
