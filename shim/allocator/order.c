@@ -65,9 +65,9 @@ uint64_t ac_order_reach(const ac_order_t *order, unsigned to, unsigned from) {
 }
 
 bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64_t at) {
-    if (to == from && at > order->base[from])
-        return true;
-    return at <= higher(order->seen[to].at[from], order->complete[from]);
+    if (at <= order->base[from])
+        return false; /* of a former stream of the slot */
+    return to == from || at <= higher(order->seen[to].at[from], order->complete[from]);
 }
 
 void ac_order_read(const ac_order_t *order, unsigned slot, ac_order_vector_t *vector) {

@@ -15,7 +15,7 @@
  *   - two records of one event at the same time leave it unknown;
  *   - an event that others may record without our seeing it is *distrusted* for good;
  *   - positions are never used twice: after a slot changed hands, what was proved of its former
- *     stream says nothing of the new one.
+ *     stream says nothing of the new one, and nothing is proved of the former one any more.
  *
  * Invariants (ac_order_check): no two slots in use have the same stream; seen[t][s],
  * complete[s], base[s] and every vector stay at or below pos[s].
@@ -98,7 +98,8 @@ uint64_t ac_order_advance(ac_order_t *order, unsigned slot);
  * for the stream itself. */
 uint64_t ac_order_reach(const ac_order_t *order, unsigned to, unsigned from);
 
-/* Whether position `at` of `from` comes before all that goes to `to` from now on. */
+/* Whether position `at` of `from` comes before all that goes to `to` from now on: a position of
+ * the slot's present stream, nothing is known of former ones. */
 bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64_t at);
 
 /* What comes before the next thing that goes to the slot's stream: to be read before a call. */
