@@ -32,7 +32,8 @@ typedef enum {
     ACCEL_ERROR_CUDA = 4,          /* a CUDA call failed */
     ACCEL_ERROR_SETTINGS = 5,      /* a malformed or unchangeable setting */
     ACCEL_ERROR_OUT_OF_MEMORY = 6, /* host memory is short */
-    ACCEL_ERROR_IO = 7             /* a file could not be written; errno tells why */
+    ACCEL_ERROR_IO = 7,            /* a file could not be written; errno tells why */
+    ACCEL_ERROR_INTERNAL = 8       /* the cache's own records contradict each other */
 } accel_status_t;
 
 /* A sentence for a status; static storage, never NULL. */
@@ -129,6 +130,13 @@ accel_status_t accel_stats_json(char **json);
 /* Write the document to `path` (the placeholders of the `dump` setting apply; NULL: the
  * configured place). */
 accel_status_t accel_dump(const char *path);
+
+/* For tests and debugging: walk all that the cache holds, check that its records agree with
+ * each other and compare every `current` statistic with what the walk adds up to.  ACCEL_OK, or
+ * ACCEL_ERROR_INTERNAL with the first thing that is wrong in `message` (may be NULL,
+ * `message_size` bytes).  ACCEL_ERROR_NO_DRIVER before CUDA was used.  Stops allocations while
+ * it runs, for a time that grows with the number of blocks. */
+accel_status_t accel_check(char *message, size_t message_size);
 
 #ifdef __cplusplus
 }

@@ -31,6 +31,8 @@ const char *accel_status_string(accel_status_t status) {
         return "host memory is short";
     case ACCEL_ERROR_IO:
         return "a file could not be written";
+    case ACCEL_ERROR_INTERNAL:
+        return "the cache's own records contradict each other";
     }
     return "unknown status";
 }
@@ -269,6 +271,32 @@ accel_status_t accel_dump(const char *path) {
         return ACCEL_OK;
     errno = error;
     return ACCEL_ERROR_IO;
+}
+
+typedef struct {
+    CUdevice device;
+    const char *wrong; /* the first thing found */
+} ac_found_t;
+
+static void check(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    ac_found_t *found = arg;
+    const char *why = NULL;
+    if (found->wrong || !ac_allocator_check(allocator, &why))
+        return;
+    found->device = device;
+    found->wrong = why;
+}
+
+accel_status_t accel_check(char *message, size_t message_size) {
+    ac_found_t found = {.wrong = NULL};
+    if (!used())
+        return ACCEL_ERROR_NO_DRIVER;
+    ac_device_each(check, &found);
+    if (!found.wrong)
+        return ACCEL_OK;
+    if (message && message_size)
+        snprintf(message, message_size, "device %d: %s", found.device, found.wrong);
+    return ACCEL_ERROR_INTERNAL;
 }
 
 #pragma GCC visibility pop

@@ -102,6 +102,22 @@ setup_install() { # product | tests
     fi
 }
 
+# clang with libFuzzer, as far as it is to be had: a test is left out without it.
+setup_fuzzer() {
+    local major as_root=()
+    echo 'int LLVMFuzzerTestOneInput(void *, long); int LLVMFuzzerTestOneInput(void *p, long n)
+          { return (void)p, (void)n, 0; }' |
+        clang -fsanitize=fuzzer,address -x c -o /dev/null - 2>/dev/null && return 0
+    command -v apt-get >/dev/null || return 0
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    major=$(apt-cache policy clang 2>/dev/null | sed -n 's/^ *Candidate: 1:\([0-9]*\)\..*/\1/p')
+    # Older releases have the runtime in another package, which clang needs anyway.
+    apt-cache show "libclang-rt-$major-dev" >/dev/null 2>&1 && major="libclang-rt-$major-dev" || major=
+    # shellcheck disable=SC2086
+    "${as_root[@]}" apt-get install -y --no-install-recommends clang $major >/dev/null 2>&1 ||
+        echo "No clang with libFuzzer to be had: the allocator is not fuzzed"
+}
+
 # Configures and builds one preset; its output is shown only where it fails, then 1 comes back.
 setup_build() { # preset, target, cmake arguments...
     # shellcheck disable=SC2154 # root: see above

@@ -502,6 +502,11 @@ ac_status_t ac_block_free(uint64_t address) {
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_segment_release(block);
+    if (ac_held_keep(block)) {
+        allocator->counters->cached_frees++;
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     bool all = false;
     uint64_t target = 0;
     if (!untouched) {
@@ -536,21 +541,23 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
-    /* The stream may wait for work that nobody here has seen: it counts as a submission. */
-    ac_fence_submitted(&arena->line);
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;
-    bool all, foreign = owner != arena;
-    if (foreign)
-        ac_fence_submitted(&owner->line);
-    ac_segment_release(block);
-    uint64_t target = ac_fence_target(&owner->line, &all);
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
-    if (foreign || !ac_ordered_keep(block, stream, target, all))
-        ac_pending_add(block, target, all);
+    ac_segment_release(block);
+    if (!ac_held_keep(block)) {
+        /* The stream may wait for work that nobody here has seen: that is a submission. */
+        bool all;
+        ac_fence_submitted(&arena->line);
+        if (owner != arena)
+            ac_fence_submitted(&owner->line);
+        uint64_t target = ac_fence_target(&owner->line, &all);
+        if (owner != arena || !ac_ordered_keep(block, stream, target, all))
+            ac_pending_add(block, target, all);
+    }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
 }

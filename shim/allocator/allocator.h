@@ -55,6 +55,10 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
  * arena must not be used afterwards; its record stays readable. */
 void ac_arena_drop(ac_arena_t *arena);
 
+/* The context is about to go, and its memory with it: wait for what other contexts may still do
+ * to memory that the program freed. */
+void ac_arena_quiesce(ac_arena_t *arena);
+
 ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
@@ -96,7 +100,7 @@ ac_status_t ac_block_mark_used(uint64_t address);
  * num_sync_all_streams).  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
-/* Bytes in segments that hold no allocated block: what a trim could give back. */
+/* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */

@@ -12,6 +12,7 @@ typedef struct {
 } ac_pending_t; /* first in, first out; targets never fall along the queue */
 
 typedef struct ac_ordered ac_ordered_t; /* ordered.c */
+enum { AC_HELD_LISTS = 32 };
 
 struct ac_arena {
     ac_allocator_t *allocator;
@@ -28,6 +29,7 @@ struct ac_arena {
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_pending_t pending[2];              /* [1]: waits for all contexts */
+    ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
     ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
     unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
 };
@@ -102,6 +104,13 @@ bool ac_recent_flush(ac_arena_t *arena);
 
 /* Forget those of a lost segment; NULL: all. */
 void ac_recent_forget(ac_arena_t *arena, const ac_segment_t *segment);
+
+/* held.c, under the lock: a block that was released (ac_segment_release) and that a capture under
+ * way may have recorded a use of is kept for it.  False: none may, free it. */
+bool ac_held_keep(ac_block_t *block);
+
+/* Take a held block out of its list: its context has gone. */
+void ac_held_forget(ac_block_t *block);
 
 /* Take a segment out of service. */
 void ac_segment_taint(ac_segment_t *segment);

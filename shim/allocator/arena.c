@@ -87,7 +87,7 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->allocated == 0)
+            if (s->allocated == 0 && s->held == 0)
                 idle += s->size;
     pthread_mutex_unlock(&allocator->lock);
     return idle;

@@ -17,6 +17,7 @@ typedef enum {
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
+    AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
     AC_BLOCK_RECENT,    /* free, kept whole for a request of its very size: recent.c */
     AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
 } ac_block_state_t;
@@ -25,11 +26,11 @@ typedef enum {
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
     uint64_t address, size;  /* bytes, multiples of AC_GRANULE */
-    uint64_t requested;      /* bytes the program asked for; allocated and pending blocks */
-    uint64_t clock;          /* fence clock when handed out; when pending: what to wait for */
+    uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks */
+    uint64_t clock;          /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next; /* neighbours in the segment */
-    ac_block_t *list_prev, *list_next; /* free: its bin; pending: the queue; unused: spares;
-                                          ordered: a bin of its stream */
+    ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
+                                          unused: spares; ordered: a bin of its stream */
     ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
@@ -52,6 +53,7 @@ struct ac_segment {
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
     uint32_t busy;
     uint32_t allocated; /* of them: allocated */
+    uint32_t held;      /* of them: held */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */

@@ -6,6 +6,7 @@
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t async_bytes;
+    uint64_t held_blocks, held_bytes;
     const char *wrong;
 } ac_check_t;
 
@@ -52,7 +53,7 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
 
 static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
     uint64_t address = segment->address;
-    uint32_t busy = 0, allocated = 0;
+    uint32_t busy = 0, allocated = 0, held = 0;
     const ac_block_t *prev = NULL;
     for (const ac_block_t *block = segment->first; block; prev = block, block = block->next) {
         expect(check, block->prev == prev, "block links");
@@ -60,11 +61,13 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         check_block(check, segment, block);
         busy += block->state != AC_BLOCK_FREE;
         allocated += block->state == AC_BLOCK_ALLOCATED;
+        held += block->state == AC_BLOCK_HELD;
         address += block->size;
     }
     expect(check, address == segment->address + segment->size, "segment end");
     expect(check, busy == segment->busy, "busy count");
     expect(check, allocated == segment->allocated, "allocated count");
+    expect(check, held == segment->held, "held count");
     add(check->sum.segment, segment->pool, 1);
     add(check->sum.reserved_bytes, segment->pool, (int64_t)segment->size);
     if (segment->oversize)
@@ -120,8 +123,25 @@ static uint64_t check_recent(ac_check_t *check, const ac_arena_t *arena) {
     return blocks;
 }
 
+/* The same for the lists of held blocks. */
+static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
+    uint64_t blocks = 0;
+    for (unsigned i = 0; i < AC_HELD_LISTS; i++) {
+        const ac_block_t *prev = NULL;
+        for (const ac_block_t *b = arena->held[i]; b; prev = b, b = b->list_next) {
+            expect(check, b->state == AC_BLOCK_HELD, "listed block is not held");
+            expect(check, b->clock && b->clock % AC_HELD_LISTS == i, "held in a wrong list");
+            expect(check, b->list_prev == prev, "list of held blocks");
+            check->held_bytes += b->size;
+            blocks++;
+        }
+    }
+    check->held_blocks += blocks;
+    return blocks;
+}
+
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
-    uint64_t free_blocks = 0, pending = 0, recent = 0, ordered = 0;
+    uint64_t free_blocks = 0, pending = 0, recent = 0, held = 0, ordered = 0;
     const char *wrong = NULL;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
@@ -133,6 +153,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
             ordered += block->state == AC_BLOCK_ORDERED;
             if (block->state == AC_BLOCK_ALLOCATED && block->async)
                 check->async_bytes += block->size;
+            held += block->state == AC_BLOCK_HELD;
         }
     }
     uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
@@ -153,6 +174,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     expect(check, ordered == ac_ordered_check(arena, &wrong),
            "blocks missing in the streams' lists");
     expect(check, !wrong, wrong);
+    expect(check, held == check_held(check, arena), "held blocks missing in the lists");
     expect(check, recent == check_recent(check, arena), "recent blocks missing in the entries");
     expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
 }
@@ -178,6 +200,8 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
         check_arena(&check, arena);
     compare(&check, allocator->stats);
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
+    expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
+    expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
     pthread_mutex_unlock(&allocator->lock);
     if (why)
         *why = check.wrong;

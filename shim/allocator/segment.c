@@ -132,7 +132,7 @@ static void forget_pending(ac_segment_t *segment) {
 }
 
 /* A context went with blocks in use: they leave the statistics with their segment. */
-static void count_lost_block(const ac_block_t *block) {
+static void count_lost_block(ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
     if (block->state == AC_BLOCK_RECENT)
@@ -142,6 +142,8 @@ static void count_lost_block(const ac_block_t *block) {
             count_inactive(block->segment, -1, -(int64_t)block->size);
         return;
     }
+    if (block->state == AC_BLOCK_HELD)
+        ac_held_forget(block);
     if (block->state == AC_BLOCK_ALLOCATED) {
         if (block->async)
             block->segment->arena->allocator->async_bytes -= block->size;

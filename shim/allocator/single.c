@@ -74,8 +74,10 @@ static void *drop_fence(ac_single_t *single) {
     return fence;
 }
 
+/* Once more where it fails: nothing else is left that could hold a second stream back. */
 static void synchronize(ac_fence_line_t *line, uint64_t clock) {
-    if (line->ops->synchronize(line->context) == AC_OK)
+    if (line->ops->synchronize(line->context) == AC_OK ||
+        line->ops->synchronize(line->context) == AC_OK)
         ac_fence_synced(line, clock);
 }
 

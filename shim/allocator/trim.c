@@ -156,3 +156,13 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     }
     return freed;
 }
+
+void ac_arena_quiesce(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool pending = !arena->dead && arena->pending[1].head;
+    uint64_t target = pending ? arena->pending[1].tail->clock : 0;
+    pthread_mutex_unlock(&allocator->lock);
+    if (pending)
+        ac_fence_wait(&arena->line, true, target);
+}

@@ -1,6 +1,7 @@
 /* The life of a context record, calls of ours inside it, and captures (cuda_device.h). */
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
@@ -11,8 +12,14 @@ _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic int captures; /* in the whole process */
-static _Atomic int beginning;
+static _Atomic int at_gate;  /* captures that begin */
 static _Atomic uint64_t beginnings;
+
+/* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
+enum { GRACE_S = 1 };
+static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
+static int syncing, beginning; /* threads */
 
 void ac_cuda_count_one(ac_cuda_event_t event) {
     if (ac_cuda_count)
@@ -31,6 +38,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
 
 void ac_cuda_context_greened(ac_cuda_context_t *context) {
     int whole = AC_RECORD_CTX;
+    atomic_store(&context->green, true);
     atomic_compare_exchange_strong(&context->mode, &whole, AC_RECORD_BOTH);
 }
 
@@ -46,7 +54,6 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
     atomic_store(&context->dead, true);
-    atomic_fetch_sub(&captures, atomic_exchange(&context->capturing, 0));
     pthread_mutex_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
     context->stream_count = 0;
@@ -59,7 +66,7 @@ static bool may_enter(const ac_cuda_context_t *context) {
            !atomic_load(&ac_cuda_quiet);
 }
 
-bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
+bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode) {
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     atomic_fetch_add(&context->users, 1);
@@ -69,13 +76,17 @@ bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
         if (scope->pushed || current == context->handle) {
             /* Always, not only while a capture is known: another thread may begin one. */
             scope->relaxed =
-                ac_driver.cuThreadExchangeStreamCaptureMode &&
+                !own_mode && ac_driver.cuThreadExchangeStreamCaptureMode &&
                 ac_driver.cuThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
             return true;
         }
     }
     atomic_fetch_sub(&context->users, 1);
     return false;
+}
+
+bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope) {
+    return ac_cuda_enter_as(context, scope, false);
 }
 
 void ac_cuda_leave(ac_cuda_scope_t *scope) {
@@ -108,31 +119,51 @@ bool ac_cuda_is_capturing(void) {
 
 uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
-    return atomic_load(&beginning) || atomic_load(&captures) > 0 ? 0 : mark;
+    return atomic_load(&at_gate) || atomic_load(&captures) > 0 ? 0 : mark;
 }
 
 bool ac_cuda_capture_none_since(uint64_t mark) {
     return mark && mark == atomic_load(&beginnings) + 1;
 }
 
+bool ac_cuda_sync_begin(void) {
+    pthread_mutex_lock(&sync_lock);
+    bool may = beginning == 0 && !ac_cuda_is_capturing();
+    syncing += may;
+    pthread_mutex_unlock(&sync_lock);
+    return may;
+}
+
+void ac_cuda_sync_end(void) {
+    pthread_mutex_lock(&sync_lock);
+    if (--syncing == 0)
+        pthread_cond_broadcast(&sync_over);
+    pthread_mutex_unlock(&sync_lock);
+}
+
 void ac_cuda_capture_begin(void) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += GRACE_S;
+    pthread_mutex_lock(&sync_lock);
+    beginning++;
+    while (syncing && pthread_cond_timedwait(&sync_over, &sync_lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&sync_lock);
     pthread_rwlock_wrlock(&ac_cuda_gate);
-    atomic_fetch_add(&beginning, 1);
+    atomic_fetch_add(&at_gate, 1);
     atomic_fetch_add(&beginnings, 1);
 }
 
-void ac_cuda_capture_began(ac_cuda_context_t *context, bool began) {
-    if (began && context) {
-        atomic_fetch_add(&context->capturing, 1);
-        atomic_fetch_add(&captures, 1);
-    }
-    atomic_fetch_sub(&beginning, 1); /* after it counts as one that is under way */
+void ac_cuda_capture_began(bool began) {
+    atomic_fetch_add(&captures, began);
+    atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
     pthread_rwlock_unlock(&ac_cuda_gate);
+    pthread_mutex_lock(&sync_lock);
+    beginning--;
+    pthread_mutex_unlock(&sync_lock);
 }
 
-void ac_cuda_capture_ended(ac_cuda_context_t *context) {
-    if (atomic_load(&context->capturing) > 0) {
-        atomic_fetch_sub(&context->capturing, 1);
-        atomic_fetch_sub(&captures, 1);
-    }
+void ac_cuda_capture_ended(void) {
+    atomic_fetch_sub(&captures, 1);
 }

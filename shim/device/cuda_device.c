@@ -20,15 +20,23 @@ static ac_status_t status_of(CUresult result) {
     }
 }
 
+/* While a stream captures, allocating is one of CUDA's "potentially unsafe" calls: the driver
+ * allows it to a thread in relaxed mode, to one that began no capture but in relaxed mode while
+ * others capture thread-locally, and refuses it to all others, spoiling the captures that object.
+ * So the program's own request would fare; a segment in its place is asked for in the thread's
+ * own mode, and fares the same. */
 static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
     ac_cuda_context_t *context = arg;
     ac_cuda_scope_t scope;
     CUdeviceptr pointer = 0;
-    if (ac_cuda_is_capturing())
-        return AC_BUSY;
-    if (!ac_cuda_enter(context, &scope))
+    bool own_mode = ac_cuda_is_capturing();
+    if (!ac_cuda_enter_as(context, &scope, own_mode))
         return AC_FAILED;
-    ac_status_t status = status_of(ac_driver.cuMemAlloc_v2(&pointer, bytes));
+    CUresult result = ac_driver.cuMemAlloc_v2(&pointer, bytes);
+    /* Refused, and the captures spoilt that would have been without us: asked again for what the
+     * program wanted, the driver says so in its own words. */
+    bool refused = own_mode && result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    ac_status_t status = refused ? AC_BUSY : status_of(result);
     if (status == AC_OK && pointer % AC_SEGMENT_ALIGN) {
         /* Blocks are found by pages of this size; a driver that aligns less is left alone. */
         ac_driver.cuMemFree_v2(pointer);
@@ -253,18 +261,21 @@ static ac_status_t synchronize(void *arg) {
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
-    if (ac_cuda_is_capturing())
+    if (!ac_cuda_sync_begin())
         return AC_BUSY;
-    if (!ac_cuda_enter(context, &scope))
+    if (!ac_cuda_enter(context, &scope)) {
+        ac_cuda_sync_end();
         return AC_FAILED;
+    }
     ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
     uint64_t lost = ac_cuda_lost(context);
     CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->mode) == AC_RECORD_BOTH)
+    if (result == CUDA_SUCCESS && atomic_load(&context->green))
         result = ac_cuda_streams_wait(context);
     if (result == CUDA_SUCCESS)
         ac_cuda_synced(context, lost);
     ac_cuda_leave(&scope);
+    ac_cuda_sync_end();
     return status_of(result);
 }
 

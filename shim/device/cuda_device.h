@@ -46,12 +46,12 @@ typedef struct ac_cuda_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
     CUdevice device;
-    _Atomic int mode;           /* ac_record_mode_t */
-    _Atomic bool dead;          /* destroyed or reset */
-    _Atomic bool dying;         /* the driver is about to: no call of ours enters any more */
-    _Atomic int users;          /* calls of ours that are inside */
-    _Atomic int capturing;      /* captures that began on its streams */
-    _Atomic uint64_t lost;      /* times that work escaped the events ... */
+    _Atomic int mode;      /* ac_record_mode_t */
+    _Atomic bool green;    /* has green contexts, whose streams a synchronisation may leave out */
+    _Atomic bool dead;     /* destroyed or reset */
+    _Atomic bool dying;    /* the driver is about to: no call of ours enters any more */
+    _Atomic int users;     /* calls of ours that are inside */
+    _Atomic uint64_t lost; /* times that work escaped the events ... */
     _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
     pthread_mutex_t lock;       /* guards what follows */
     unsigned event_count;       /* spare events */
@@ -103,12 +103,22 @@ CUstream ac_cuda_stream_of_key(uint64_t key);
  * waits for it, so that later fences cover it, in whatever way they are recorded. */
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
 
+/* Streams are about to go, and nobody says which: the same for every one that had work. */
+void ac_cuda_streams_retire(ac_cuda_context_t *context);
+
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
- * stream of the process captures, nothing is recorded, queried, synchronised, allocated or freed
- * by us. */
+ * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
+ * segments are asked for as the program would ask. */
 void ac_cuda_capture_begin(void);
-void ac_cuda_capture_began(ac_cuda_context_t *context, bool captures);
-void ac_cuda_capture_ended(ac_cuda_context_t *context);
+void ac_cuda_capture_began(bool began);
+void ac_cuda_capture_ended(void);
+
+/* Around a synchronisation of ours that a capture forbids whatever the thread's mode.  False: a
+ * stream captures, or is about to.  A capture that begins meanwhile waits for it, but not for
+ * ever: the device may be waiting for that very thread, and a second later the driver has long
+ * looked for captures.  No lock is held in between. */
+bool ac_cuda_sync_begin(void);
+void ac_cuda_sync_end(void);
 
 /* Whether any stream of the process captures.  Not only of this context: a stream of another one
  * joins a capture by waiting for its event, which no call of ours sees. */
@@ -130,6 +140,8 @@ typedef struct {
     CUstreamCaptureMode mode;
 } ac_cuda_scope_t;
 bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope);
+/* The same, with `own_mode` in the thread's own capture mode. */
+bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode);
 void ac_cuda_leave(ac_cuda_scope_t *scope);
 
 #endif

@@ -107,7 +107,7 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
 
 void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
     int mode = atomic_load_explicit(&context->mode, memory_order_relaxed);
-    if (mode != AC_RECORD_STREAMS && mode != AC_RECORD_BOTH)
+    if (mode != AC_RECORD_STREAMS && !atomic_load_explicit(&context->green, memory_order_relaxed))
         return;
     uint64_t thread = stream == CU_STREAM_PER_THREAD ? self() : 0;
     pthread_mutex_lock(&context->lock);
@@ -179,6 +179,29 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
     if (result == CUDA_SUCCESS)
         unmark(context, used, n);
     return result;
+}
+
+void ac_cuda_streams_retire(ac_cuda_context_t *context) {
+    ac_cuda_stream_t used[AC_CUDA_STREAMS];
+    unsigned n = used_streams(context, used), named = 0;
+    for (unsigned i = 0; i < n; i++)
+        if (!used[i].thread)
+            used[named++] = used[i];
+    ac_cuda_scope_t scope;
+    CUresult result = CUDA_ERROR_NOT_READY;
+    if (named && ac_cuda_enter(context, &scope)) {
+        CUstream keeper = keeper_of(context);
+        pthread_rwlock_rdlock(&ac_cuda_gate);
+        if (keeper && !ac_cuda_is_capturing())
+            result = CUDA_SUCCESS;
+        for (unsigned i = 0; i < named && result == CUDA_SUCCESS; i++)
+            result = join(context, keeper, used[i].handle);
+        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_cuda_leave(&scope);
+    }
+    if (named && result != CUDA_SUCCESS)
+        ac_cuda_lose(context);
+    unmark(context, used, named); /* an event on a stream that is gone would fail for ever */
 }
 
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending) {

@@ -26,7 +26,8 @@ typedef enum {
 
 typedef struct {
     /* Get `bytes` (a multiple of AC_SEGMENT_ALIGN).  AC_OK sets *address, which is a multiple
-     * of AC_SEGMENT_ALIGN.  AC_OOM, AC_BUSY (capture) or AC_FAILED leave it unset. */
+     * of AC_SEGMENT_ALIGN.  AC_OOM, AC_BUSY (a capture forbids it) or AC_FAILED leave it unset.
+     */
     ac_status_t (*segment_alloc)(void *context, uint64_t bytes, uint64_t *address);
 
     /* Give a segment back.  All work on it has completed.  AC_OK; AC_BUSY while anything

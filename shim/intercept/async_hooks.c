@@ -121,23 +121,16 @@ static bool is_independent(ac_context_t *context, CUstream stream) {
     return result == CUDA_SUCCESS && flags & CU_STREAM_NON_BLOCKING;
 }
 
-/* While anything captures, a free is a plain one: what a graph may name outlives its stream's
- * order. */
 static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUstream stream,
                                  bool per_thread) {
+    ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
-    if (!ac_cuda_is_capturing()) {
-        if (ac_block_arena(pointer) != context->arena)
-            ac_context_cross();
-        ac_stream_t named = ac_stream_named(stream, per_thread);
-        ac_status_t status = ac_block_free_on(context->arena, named, pointer);
-        if (!ac_arena_stream_asked(context->arena, named))
-            ac_arena_stream_is(context->arena, named, is_independent(context, stream));
-        return status;
-    }
-    ac_fence_submitted(context->line);
-    ac_status_t status = ac_block_mark_used(pointer);
-    return status == AC_OK ? ac_block_free(pointer) : status;
+    if (ac_block_arena(pointer) != context->arena)
+        ac_context_cross();
+    ac_status_t status = ac_block_free_on(context->arena, named, pointer);
+    if (!ac_arena_stream_asked(context->arena, named))
+        ac_arena_stream_is(context->arena, named, is_independent(context, stream));
+    return status;
 }
 
 /* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph

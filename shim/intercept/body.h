@@ -52,7 +52,7 @@ void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream)
 void ac_event_launch(const CUlaunchConfig *config);
 
 /* Before a node of a graph is made or changed: it may record an event. */
-void ac_event_node(const CUgraphNodeParams *params);
+void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params);
 
 /* Whether stream-ordered requests of the device are served here: its pool is as the driver made
  * it, and the program has not looked into it.  pool_hooks.c. */

@@ -6,6 +6,8 @@
 
 #include "allocator/allocator_int.h"
 #include "device/driver.h"
+#include "intercept/captures.h"
+#include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
 #include "observe/log.h"
@@ -220,12 +222,20 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
     return found;
 }
 
+/* A driver waits in every free, so that a context that goes takes no memory from under work of
+ * others.  Ours did not wait then: it does now. */
+static ac_ending_t quiesced(ac_ending_t ending) {
+    for (unsigned i = 0; i < ending.count; i++)
+        ac_arena_quiesce(ending.context[i]->arena);
+    return ending;
+}
+
 ac_ending_t ac_context_ending(CUcontext handle) {
-    return ending(has_handle, (uintptr_t)handle);
+    return quiesced(ending(has_handle, (uintptr_t)handle));
 }
 
 ac_ending_t ac_context_primary_ending(CUdevice device) {
-    return ending(is_primary_of, (uintptr_t)device);
+    return quiesced(ending(is_primary_of, (uintptr_t)device));
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -238,6 +248,9 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; i < ending->count; i++)
+        ac_captures_context_gone(ending->context[i]);
+    ac_graphs_prune();
 }
 
 /* --- green contexts: views of the primary one, whose memory they share --- */
@@ -313,7 +326,7 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     if (context) {
         /* The handle lives on in another context: the end of the old one went unseen. */
-        ac_ending_t unseen = ac_context_ending(handle);
+        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle);
         ac_context_ended(&unseen, true);
     }
     if (!device_of(handle, &device))

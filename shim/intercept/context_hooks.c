@@ -101,6 +101,9 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
     cuCtxFromGreenCtx_fn *from_green = AC_REAL(cuCtxFromGreenCtx);
     if (thread && from_green && from_green(&view, a) != CUDA_SUCCESS)
         view = NULL;
+    ac_context_t *primary = view ? ac_context_of(view) : NULL;
+    if (primary)
+        ac_cuda_streams_retire(&primary->cuda); /* its streams are of no use afterwards */
     CUresult result = real(a);
     if (result == CUDA_SUCCESS && view)
         ac_context_green_gone(view);

@@ -199,15 +199,14 @@ RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, b, (CUgraphNode a, CUevent b),
 RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent, c,
                   (CUgraphExec a, CUgraphNode b, CUevent c), (a, b, c))
 
-void ac_event_node(const CUgraphNodeParams *params) {
-    if (params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params) {
+    if (thread && params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
         ac_event_distrust((uint64_t)params->payload[0]);
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode a, CUgraphNodeParams *b) {
     AC_BODY(cuGraphNodeSetParams);
-    if (thread)
-        ac_event_node(b);
+    ac_event_node(thread, b);
     return real(a, b);
 }
 

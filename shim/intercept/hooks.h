@@ -56,6 +56,10 @@ void *ac_resolve_substitute(void *address);
  * seeing it: what threads remember of that is worth nothing from then on. */
 extern _Atomic bool ac_current_unseen;
 
+/* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
+ * ours in its real form: what comes of a graph cannot be followed from then on. */
+extern _Atomic bool ac_graph_unseen;
+
 /* The lookups run in every process, CUDA or not, before anything is set up: these count
  * without a thread state (row 0 of the live page, atomic). */
 void ac_count_early(unsigned counter);

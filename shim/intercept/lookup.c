@@ -82,13 +82,24 @@ AC_EARLY static bool is_exempt(const void *caller) {
     return false;
 }
 
-AC_EARLY static void unknown_function(void) {
+AC_EARLY static bool names_graph(const char *name) {
+    if (ac_text_starts(name, "cuGraph"))
+        return !ac_text_starts(name, "cuGraphics");
+    for (; *name; name++)
+        if (ac_text_starts(name, "Capture"))
+            return true;
+    return false;
+}
+
+AC_EARLY static void unknown_function(const char *name) {
     ac_count_early(AC_COUNT_unknown_functions);
     if (atomic_load(&ac_fence_line_high)) {
         ac_fence_uncount();
         ac_streams_unordered();
     } else
         atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
+    if (names_graph(name))
+        atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
 }
 
 AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
@@ -163,7 +174,7 @@ AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, con
     }
     if (names_context(name))
         atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
-    unknown_function();
+    unknown_function(name);
     return found;
 }
 
@@ -275,7 +286,7 @@ AC_EARLY static ac_route_t route_next(const query_t *query) {
     if (object.dynamic == driver->l_ld) {
         if (driver_behind(query, RTLD_NEXT) || (map && driver_behind(query, map)))
             return settle(query, function);
-        unknown_function();
+        unknown_function(query->name);
     } else if (!object.dynamic && map && query->real(map, query->name) == function) {
         return settle(query, function);
     }

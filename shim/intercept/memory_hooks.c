@@ -105,11 +105,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
 
 /* All work of the current context, for free_sync:true. */
 static CUresult wait_for_context(ac_context_t *context) {
-    if (ac_cuda_is_capturing())
+    if (!ac_cuda_sync_begin())
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
     uint64_t clock = ac_fence_now(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->cuda.mode) != AC_RECORD_BOTH) {
+    ac_cuda_sync_end();
+    if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.green)) {
         ac_cuda_synced(&context->cuda, lost);
         ac_fence_synced(context->line, clock);
     }

@@ -16,6 +16,7 @@
 
 #include "device/driver.h"
 #include "intercept/body.h"
+#include "intercept/graph_hooks.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -343,6 +344,7 @@ static void set_up(void) {
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
     ac_context_configure();
+    ac_graph_hooks_setup();
     ac_thread_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);

@@ -49,6 +49,7 @@ _Static_assert((int)AC_HOOK_COUNT <= (int)AC_LIVE_HOOKS, "the live page has too 
 _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 _Atomic int ac_driver_wanted;
 _Atomic bool ac_current_unseen;
+_Atomic bool ac_graph_unseen;
 
 AC_EARLY void ac_count_early(unsigned counter) {
     ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/captures.h"
 #include "plant.h"
 
 /* --- life of streams --- */
@@ -18,19 +19,6 @@ STREAM_CREATE(cuStreamCreateWithPriority, (CUstream * a, unsigned b, int c), (a,
 STREAM_CREATE(cuGreenCtxStreamCreate, (CUstream * a, CUgreenCtx b, unsigned c, int d),
               (a, b, c, d))
 
-/* Streams that began a capture: destroying one ends its capture. */
-enum { ORIGINS = 64 };
-static _Atomic(CUstream) origins[ORIGINS];
-
-static bool origin_replace(CUstream from, CUstream to) {
-    for (int i = 0; i < ORIGINS; i++) {
-        CUstream seen = from;
-        if (atomic_compare_exchange_strong(&origins[i], &seen, to))
-            return true;
-    }
-    return false;
-}
-
 /* Its handle may come back for another stream, and no later event names it: join it first. */
 static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
                                CUstream stream) {
@@ -46,13 +34,12 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
                                       atomic_load(&context->line->done));
     ac_context_stream_gone(stream);
     ac_stream_gone(thread, context, stream);
-    bool origin = context && origin_replace(stream, NULL);
+    ac_capture_t capture;
+    bool captures = ac_capture_leaving(stream, &capture);
     CUresult result = real(stream);
     ac_stream_gone(thread, context, stream); /* what was said of it meanwhile */
-    if (origin && result == CUDA_SUCCESS)
-        ac_cuda_capture_ended(&context->cuda);
-    else if (origin)
-        origin_replace(NULL, stream);
+    if (captures)
+        ac_capture_left(&capture, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -73,10 +60,12 @@ typedef struct {
     uint64_t clock, lost;
 } ac_sync_t;
 
-/* Before the driver's call: only what returned by now is covered by it.  Whether it waits for the
- * streams of green contexts is not documented: then it retires nothing. */
+/* Before the driver's call: only what returned by now is covered by it.  Where there are
+ * green contexts, one of them may be current, and only its own work be waited for: then it
+ * retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
-    if (!context || atomic_load(&context->cuda.mode) == AC_RECORD_BOTH)
+    if (!context ||
+        (atomic_load(&context->cuda.green) && !AC_PLANTED(green_context_synchronised)))
         return (ac_sync_t){.context = NULL};
     return (ac_sync_t){context, ac_fence_now(), ac_cuda_lost(&context->cuda)};
 }
@@ -108,71 +97,73 @@ CUresult cuCtxSynchronize_v2(CUcontext a) {
 
 /* --- capture --- */
 
-#define BEGIN_CAPTURE(symbol, params, args)                                                      \
-    CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
-        ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
-        if (thread && !context) /* a capture that nobody knows of would be spoilt: ask again */  \
-            context = ac_context_of_stream(thread, a);                                           \
-        if (!context)                                                                            \
-            return real args;                                                                    \
-        ac_fence_capture_begin();                                                                \
-        ac_cuda_capture_begin();                                                                 \
-        CUresult result = real args;                                                             \
-        ac_cuda_capture_began(&context->cuda, result == CUDA_SUCCESS);                           \
-        ac_fence_capture_began();                                                                \
-        if (result == CUDA_SUCCESS && (uintptr_t)(a) > 2)                                        \
-            origin_replace(NULL, a);                                                             \
-        return result;                                                                           \
-    }
-BEGIN_CAPTURE(cuStreamBeginCapture, (CUstream a), (a))
-BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, (CUstream a), (a))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2, (CUstream a, CUstreamCaptureMode b), (a, b))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, (CUstream a, CUstreamCaptureMode b), (a, b))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph,
-              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
-               CUstreamCaptureMode f),
-              (a, b, c, d, e, f))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz,
-              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
-               CUstreamCaptureMode f),
-              (a, b, c, d, e, f))
-
-typedef enum { CAPTURING, NOT_CAPTURING, UNKNOWN } ac_capture_t;
-
-static ac_capture_t capture_of(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!ac_driver.cuStreamIsCapturing ||
-        ac_driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS)
-        return UNKNOWN;
-    return status == CU_STREAM_CAPTURE_STATUS_NONE ? NOT_CAPTURING : CAPTURING;
+/* The capture that a call means; `per_thread`: what handle 0 is. */
+static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_thread) {
+    if (!stream)
+        stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+    bool own = thread && stream == CU_STREAM_PER_THREAD;
+    return (ac_capture_t){.stream = stream,
+                          .thread = own ? thread->number : 0,
+                          .context = thread ? ac_context_of_stream(thread, stream) : NULL};
 }
 
-/* Whether the capture is over, whatever the call returned: an invalidated one ends as well, one
- * of another thread goes on.  Where the driver does not tell, the result of the call decides. */
-static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CUstream stream,
-                            CUstream resolved, CUgraph *graph) {
-    ac_context_t *context = thread ? ac_context_of_stream(thread, resolved) : NULL;
-    if (!context)
-        return real(stream, graph);
-    ac_capture_t before = capture_of(resolved);
-    CUresult result = real(stream, graph);
-    ac_capture_t after = before == NOT_CAPTURING ? UNKNOWN : capture_of(resolved);
-    bool ends = result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    if (before != NOT_CAPTURING &&
-        (after == NOT_CAPTURING ? before == CAPTURING || ends : after == UNKNOWN && ends)) {
-        origin_replace(resolved, NULL);
-        ac_cuda_capture_ended(&context->cuda);
+/* Without a thread record, or a context that we know, it is a capture all the same. */
+#define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
+    CUresult symbol params {                                                                     \
+        AC_BODY(symbol);                                                                         \
+        if (!thread && !ac_is_active())                                                          \
+            return real args;                                                                    \
+        ac_capture_t capture = capture_on(thread, a, per_thread);                                \
+        capture.graph = into;                                                                    \
+        ac_fence_capture_begin();                                                                \
+        ac_capture_begin();                                                                      \
+        CUresult result = real args;                                                             \
+        ac_capture_began(&capture, result == CUDA_SUCCESS);                                      \
+        ac_fence_capture_began();                                                                \
+        return result;                                                                           \
     }
+BEGIN_CAPTURE(cuStreamBeginCapture, false, NULL, (CUstream a), (a))
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, NULL, (CUstream a), (a))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, NULL, (CUstream a, CUstreamCaptureMode b), (a, b))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, NULL, (CUstream a, CUstreamCaptureMode b),
+              (a, b))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false, b,
+              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
+               CUstreamCaptureMode f),
+              (a, b, c, d, e, f))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, b,
+              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
+               CUstreamCaptureMode f),
+              (a, b, c, d, e, f))
+
+/* Whether an end that failed ended the capture all the same: an invalidated one is over, one of
+ * another thread goes on.  Where the driver does not tell, the error has to. */
+static bool over_despite(CUresult result, CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (ac_driver.cuStreamIsCapturing &&
+        ac_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS)
+        return status == CU_STREAM_CAPTURE_STATUS_NONE;
+    return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+           result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
+static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CUstream stream,
+                            bool per_thread, CUgraph *graph) {
+    CUresult result = real(stream, graph);
+    if ((!thread && !ac_is_active()) || !ac_cuda_is_capturing())
+        return result;
+    ac_capture_t capture = capture_on(thread, stream, per_thread);
+    if (result == CUDA_SUCCESS || over_despite(result, capture.stream))
+        ac_capture_ended(&capture, result == CUDA_SUCCESS && graph ? *graph : NULL);
     return result;
 }
 
 CUresult cuStreamEndCapture(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture);
-    return end_capture(thread, real, a, a, b);
+    return end_capture(thread, real, a, false, b);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture_ptsz);
-    return end_capture(thread, real, a, a ? a : CU_STREAM_PER_THREAD, b);
+    return end_capture(thread, real, a, true, b);
 }

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/graphs.h"
 #include "plant.h"
 
 typedef struct {
@@ -121,6 +122,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_1(p)           ac_submit_reach(&submit, (uint64_t)(p))
 #define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
 #define REACH_MANY           ac_context_cross()
+#define REACH_GRAPH(exec)    (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

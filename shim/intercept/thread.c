@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
+#include "intercept/captures.h"
 #include "intercept/writer.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
@@ -58,6 +59,7 @@ static void thread_ended(void *arg) {
     if (arg != &main_mark) {
         ac_thread_t *thread = arg;
         ac_thread_tls = NULL;
+        ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         pthread_mutex_lock(&lock);
         thread->next = spare;

@@ -15,6 +15,7 @@ KINDS = {
     "CUdevice": "DEVICE", "CUdeviceptr": "ADDRESS", "CUdeviceptr_v1": "ADDRESS32",
     "CUstream": "STREAM", "CUcontext": "CONTEXT", "CUevent": "EVENT", "CUarray": "ARRAY",
     "CUfunction": "FUNCTION", "CUgraph": "GRAPH", "CUgraphExec": "GRAPH_EXEC",
+    "CUgraphNode": "HANDLE",
     "CUmemoryPool": "POOL", "CUmodule": "HANDLE", "CUgreenCtx": "HANDLE",
     "CUdevResourceDesc": "HANDLE", "CUexternalMemory": "HANDLE",
     "CUmemGenericAllocationHandle": "HANDLE64",
@@ -35,20 +36,20 @@ KINDS = {
     "CUmemPool_attribute": "NUMBER", "CUmemAllocationType": "NUMBER",
     "CUkernelNodeAttrID": "NUMBER", "CUmemAccess_flags *": "OUT_INT",
     "CUmemPoolPtrExportData *": "OUT_BYTES", "CUipcEventHandle *": "OUT_BYTES",
-    "CUipcEventHandle": "VALUE_IPC", "CUgraphNode": "HANDLE",
+    "CUipcEventHandle": "VALUE_IPC",
 }
 OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUmodule",
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
                "CUexternalMemory"}
 # Structures that are read: zero-filled ones are handed over.
-IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData",
+IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
            "CUstreamBatchMemOpParams", "CUDA_MEMCPY3D_BATCH_OP", "CUDA_MEMCPY3D_PEER",
            "CUmemcpyAttributes", "CUmemLocation", "CUgraphicsResource", "CUexternalSemaphore",
            "CUDA_MEMCPY2D_v1", "CUDA_MEMCPY3D_v1", "CUDA_GRAPH_INSTANTIATE_PARAMS",
            "CUmemDecompressParams", "CUarrayMapInfo", "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS",
            "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS", "CUexecAffinityParam", "CUctxCreateParams",
            "CUDA_EXTERNAL_MEMORY_HANDLE_DESC", "CUDA_EXTERNAL_MEMORY_BUFFER_DESC",
-           "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS", "CUgraphNodeParams",
+           "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS",
            "CUkernelNodeAttrValue"}
 
 

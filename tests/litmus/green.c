@@ -100,16 +100,27 @@ static void primary_recorded(litmus_t *t) {
     litmus_new(t, t->free_stream[1]);
 }
 
-static void recorded_after_the_stream(litmus_t *t) {
+static void recorded_after_the_stream(litmus_t *t, int pauses) {
     const green_t *g = made(t);
     CUstream gone;
     MUST(cuGreenCtxStreamCreate(&gone, g->green, CU_STREAM_NON_BLOCKING, 0));
     litmus_old(t, gone);
     MUST(cuStreamDestroy_v2(gone));
+    for (int i = 0; i < pauses; i++)
+        litmus_pause(t);
     MUST(cuGreenCtxRecordEvent(g->green, t->event[0]));
     MUST(cuStreamWaitEvent(t->free_stream[1], t->event[0], 0));
     litmus_hand_over(t);
     litmus_new(t, t->free_stream[1]);
+}
+
+static void stream_destroyed(litmus_t *t) {
+    recorded_after_the_stream(t, 0);
+}
+
+/* Its work is over, though nobody has looked. */
+static void stream_destroyed_and_done(litmus_t *t) {
+    recorded_after_the_stream(t, 20);
 }
 
 static void wait(litmus_t *t, CUstream then) {
@@ -149,7 +160,8 @@ LITMUS_CASES({"one green stream", one_stream, ORDERED}, {"beside a stream", besi
              {"green recorded", green_recorded, ORDERED},
              {"green recorded, primary not", green_recorded_primary_not, RACY},
              {"primary recorded", primary_recorded, ORDERED},
-             {"recorded after its stream was destroyed", recorded_after_the_stream, ORDERED},
+             {"recorded after its stream was destroyed", stream_destroyed, ORDERED},
+             {"recorded after that and its work", stream_destroyed_and_done, ORDERED},
              {"green waits", green_waits, ORDERED},
              {"green waits, primary not", green_waits_primary_not, RACY},
              {"a new stream waits", new_stream_waits, ORDERED})

@@ -39,6 +39,7 @@ static int (*register_kernel)(const simcuda_kernel_t *);
 static unsigned long long (*reports)(void);
 static void (*owner_begin)(CUdeviceptr, size_t);
 static size_t (*owner_end)(CUdeviceptr);
+static void (*host_saw)(const void *);
 static void (*advance)(unsigned long long);
 
 static void find(const char *name, void *slot) {
@@ -99,6 +100,7 @@ static void set_up(litmus_t *t) {
         find("simcuda_referee_reports", &reports);
         find("simcuda_owner_begin", &owner_begin);
         find("simcuda_owner_end", &owner_end);
+        find("simcuda_host_saw", &host_saw);
         register_stores();
     }
     const char *mode = getenv("LITMUS");
@@ -188,6 +190,18 @@ void litmus_pause(litmus_t *t) {
     if (t->simulated)
         advance(100000);
     usleep(100);
+}
+
+unsigned litmus_look(litmus_t *t, const volatile unsigned *at) {
+    unsigned found = *at;
+    if (t->simulated)
+        host_saw((const void *)at);
+    return found;
+}
+
+void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted) {
+    while (litmus_look(t, at) != wanted)
+        litmus_pause(t);
 }
 
 static void finish(litmus_t *t) {

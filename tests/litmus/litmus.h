@@ -69,6 +69,10 @@ void litmus_hand_over(litmus_t *t);
 /* A lifetime of memory that a case took from the driver itself; nothing on a GPU. */
 void litmus_own(litmus_t *t, CUdeviceptr memory, size_t bytes);
 void litmus_disown(litmus_t *t, CUdeviceptr memory);
+/* The host reads `wanted` where work writes it; waits for that. */
+void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted);
+/* Reads there once. */
+unsigned litmus_look(litmus_t *t, const volatile unsigned *at);
 /* Lets simulated time pass, or waits a moment. */
 void litmus_pause(litmus_t *t);
 

@@ -128,6 +128,10 @@ static const struct {
 #define PLANT(number, name, text) {#name, plants_##name},
 #include "plants.def"
 #undef PLANT
+    {"page_moved", plants_page_moved},
+    {"page_moved_waited", plants_page_moved_waited},
+    {"page_taken", plants_page_taken},
+    {"page_taken_waited", plants_page_taken_waited},
 };
 
 int main(int argc, char **argv) {
@@ -141,6 +145,7 @@ int main(int argc, char **argv) {
             plants_settle(&t);
             return 0;
         }
-    fprintf(stderr, "usage: plants NAME, a row of shim/plants.def\n");
+    fprintf(stderr,
+            "usage: plants NAME, a row of shim/plants.def or a name at the table's end\n");
     return 64;
 }

@@ -63,4 +63,10 @@ void plants_settle(plants_t *t);
 #include "plants.def"
 #undef PLANT
 
+/* Programs that do wrong by themselves, and the same in good order. */
+void plants_page_moved(plants_t *t);
+void plants_page_moved_waited(plants_t *t);
+void plants_page_taken(plants_t *t);
+void plants_page_taken_waited(plants_t *t);
+
 #endif

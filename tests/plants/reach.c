@@ -1,7 +1,7 @@
 /* Faults in knowing who may touch the memory: streams, contexts, devices. */
 #include "plants.h"
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, PROCESSORS = 1, DEFAULT_STREAM = 1 };
 
 /* The copy is work of the other device's context; the memory's own has only a wait for it. */
 void plants_peer_copy_elsewhere(plants_t *t) {
@@ -22,6 +22,25 @@ void plants_peer_copy_elsewhere(plants_t *t) {
     t->new_owner = here[1];
     plants_hand_over(t);
     plants_new(t, stream);
+}
+
+void plants_green_context_synchronised(plants_t *t) {
+    static struct { _Alignas(16) unsigned char room[256]; } processors;
+    CUdevResource *all = (CUdevResource *)(void *)&processors;
+    CUdevResourceDesc share;
+    CUgreenCtx green;
+    CUcontext view;
+    MUST(cuDeviceGetDevResource(0, all, PROCESSORS));
+    MUST(cuDevResourceGenerateDesc(&share, all, 1));
+    MUST(cuGreenCtxCreate(&green, share, 0, DEFAULT_STREAM));
+    MUST(cuCtxFromGreenCtx(&view, green));
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    MUST(cuCtxSetCurrent(view));
+    MUST(cuCtxSynchronize());
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
 }
 
 void plants_destroyed_stream_running(plants_t *t) {

@@ -60,7 +60,7 @@ void run_context_ready(int context) {
         }
 }
 
-void run_set_up(const program_t *program) {
+static void set_up(const program_t *program) {
     run.program = program;
     run.model = model_new(program);
     run.hash = 0xcbf29ce484222325u;
@@ -68,6 +68,8 @@ void run_set_up(const program_t *program) {
                   strstr(program->conf, "per_process_memory_fraction");
     *(void **)&run.check = dlsym(RTLD_DEFAULT, "accel_check");
     *(void **)&run.empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    if (run.empty && !run.check)
+        run_fail("the library has no accel_check");
     MUST(cuInit(0));
     run_register_kernels();
     for (unsigned i = 0; i < program->devices; i++) {
@@ -110,30 +112,55 @@ static void step(void) {
     look();
 }
 
+static pthread_t threads[THREADS], previous[THREADS]; /* by number; [0] is unused */
+
+static void *successor(void *argument);
+
+static void start(unsigned self, void *(*body)(void *)) {
+    if (pthread_create(&threads[self], NULL, body, (void *)(uintptr_t)self))
+        run_fail("no thread can be started");
+}
+
+static void take_turn(unsigned self) {
+    while (sem_wait(&turn[self]))
+        ;
+}
+
 static void steps(unsigned self) {
     while (run.next < run.program->count) {
-        unsigned whose = run.program->ops[run.next].thread;
-        if (whose != self) {
-            sem_post(&turn[whose]);
-            while (sem_wait(&turn[self]))
-                ;
+        const op_t *op = &run.program->ops[run.next];
+        if (op->thread != self) {
+            sem_post(&turn[op->thread]);
+            take_turn(self);
             continue;
         }
         step();
         run.next++;
+        if (op->code == OP_RENEW && self) {
+            previous[self] = pthread_self();
+            start(self, successor);
+            return;
+        }
     }
     for (unsigned i = 0; i < THREADS; i++)
         sem_post(&turn[i]);
 }
 
+/* It has the turn from its predecessor, which is gone with all that ends with a thread. */
+static void *successor(void *argument) {
+    unsigned self = (unsigned)(uintptr_t)argument;
+    pthread_join(previous[self], NULL);
+    MUST(cuCtxSetCurrent(run.context[0]));
+    steps(self);
+    return NULL;
+}
+
 static void *thread(void *argument) {
     unsigned self = (unsigned)(uintptr_t)argument;
-    while (sem_wait(&turn[self]))
-        ;
+    take_turn(self);
     MUST(cuCtxSetCurrent(run.context[0]));
     sem_post(&turn[0]);
-    while (sem_wait(&turn[self]))
-        ;
+    take_turn(self);
     steps(self);
     return NULL;
 }
@@ -197,7 +224,7 @@ static void compare_with_beginning(void) {
                  baseline);
 }
 
-void run_finish(void) {
+static void finish(void) {
     if (capturing())
         return; /* the program has no end of its own: what it holds cannot be told */
     synchronise();
@@ -209,21 +236,18 @@ void run_finish(void) {
 }
 
 int execute(const program_t *program) {
-    pthread_t threads[THREADS];
     for (unsigned i = 0; i < THREADS; i++)
         sem_init(&turn[i], 0, 0);
-    run_set_up(program);
-    for (uintptr_t i = 1; i < program->threads; i++) {
-        if (pthread_create(&threads[i], NULL, thread, (void *)i))
-            run_fail("no thread can be started");
+    set_up(program);
+    for (unsigned i = 1; i < program->threads; i++) {
+        start(i, thread);
         sem_post(&turn[i]);
-        while (sem_wait(&turn[0]))
-            ;
+        take_turn(0);
     }
     steps(0);
     for (unsigned i = 1; i < program->threads; i++)
         pthread_join(threads[i], NULL);
-    run_finish();
+    finish();
     run_note(simcuda_now());
     printf("passed: %lu operations, %lu skipped, hash %016llx\n", run.executed, run.skipped,
            (unsigned long long)run.hash);

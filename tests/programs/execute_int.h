@@ -63,7 +63,7 @@ typedef struct {
     slot_t slot[SLOTS];
     unsigned next_slot;
     uint32_t next_value;
-    CUdeviceptr first; /* addresses count from here in the hash */
+    CUdeviceptr first;                        /* addresses count from here in the hash */
     int (*check)(char *message, size_t room); /* accel_check, or NULL */
     int (*empty)(void);
 } run_t;
@@ -76,11 +76,8 @@ void run_fail(const char *format, ...) __attribute__((format(printf, 1, 2), nore
 /* Goes into the hash. */
 void run_note(uint64_t what);
 
-/* Contexts, kernels, what the library offers. */
-void run_set_up(const program_t *program);
+/* Fetches the kernels of the context, which is current. */
 void run_context_ready(int context);
-/* Gives everything back and compares with the beginning. */
-void run_finish(void);
 
 /* One operation, which the model let pass; `lane`: its stream, or -1, and whether that
  * captured (a capture's number, -1) before. */

@@ -128,8 +128,7 @@ static void host_after(gen_t *g, point_t point) {
 
 static void stream_after(gen_t *g, unsigned thread, uint32_t operand, point_t point) {
     int to = model_lane(g->model, thread, operand);
-    if (to < 0 || past_has(&g->model->lane[to].past, point) ||
-        past_has(&g->model->host, point))
+    if (to < 0 || past_has(&g->model->lane[to].past, point) || past_has(&g->model->host, point))
         return;
     int from = lane_of_chain(g->model, point.chain);
     unsigned by = g->thread;
@@ -166,6 +165,11 @@ void gen_order_host(gen_t *g, uint32_t block) {
 
 /* ---- acting ---- */
 
+static uint32_t how(gen_t *g) {
+    uint32_t speed = gen_chance(g, g->slow_percent) ? 2 : gen_below(g, 2);
+    return speed + (gen_chance(g, g->programmatic_percent) ? LAUNCH_PROGRAMMATIC : 0);
+}
+
 static void take(gen_t *g) {
     uint32_t at = gen_below(g, g->blocks_most), bytes = g->size[gen_below(g, g->sizes)];
     if (gen_chance(g, 15))
@@ -184,10 +188,11 @@ static void take(gen_t *g) {
             return;
         on = gen_stream(g, g->thread, g->model->block[at].ctx);
     }
-    if (on >= 0 && gen_chance(g, 70)) /* most are written at once */
-        gen_op(g, g->thread,
-               g->model->block[at].local >= 0 || gen_chance(g, 60) ? OP_FILL : OP_SET,
-               (uint32_t)on, at, gen_below(g, LAUNCH_SPEEDS), 0);
+    if (on < 0 || !gen_chance(g, 70))
+        return;
+    bool fill =
+        g->model->block[at].local >= 0 || gen_chance(g, 60); /* most are written at once */
+    gen_op(g, g->thread, fill ? OP_FILL : OP_SET, (uint32_t)on, at, fill ? how(g) : 0, 0);
 }
 
 /* The operation, with the order that it lacks if need be. */
@@ -236,11 +241,6 @@ static void give(gen_t *g) {
     gen_op(g, thread, OP_FREE, (uint32_t)at, 0, 0, 0);
 }
 
-static uint32_t how(gen_t *g) {
-    uint32_t speed = gen_chance(g, g->slow_percent) ? 2 : gen_below(g, 2);
-    return speed + (gen_chance(g, g->programmatic_percent) ? LAUNCH_PROGRAMMATIC : 0);
-}
-
 static void kernel(gen_t *g) {
     int at = gen_block(g, -1);
     unsigned thread = g->thread;
@@ -263,7 +263,8 @@ static void transfer(gen_t *g) {
     if (on < 0)
         return;
     if (from >= 0)
-        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0, 2);
+        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0,
+                2);
     else
         ordered(g, thread, one[gen_below(g, 3)], (uint32_t)on, (uint32_t)at, 0, 0, 1);
 }
@@ -323,13 +324,14 @@ static void stream(gen_t *g) {
     uint32_t at = gen_below(g, g->streams_most);
     if (g->model->lane[at].live)
         gen_op(g, g->thread, OP_DROP, at, 0, 0, 0);
-    else if (!gen_chance(g, 15) || !gen_op(g, g->thread, OP_GSTREAM, at, gen_below(g, GREENS), 0, 0))
+    else if (!gen_chance(g, 15) ||
+             !gen_op(g, g->thread, OP_GSTREAM, at, gen_below(g, GREENS), 0, 0))
         gen_op(g, g->thread, OP_STREAM, at, (uint32_t)gen_context(g), gen_below(g, 4), 0);
 }
 
 static void context(gen_t *g) {
     uint32_t at = gen_below(g, CONTEXTS);
-    switch (gen_below(g, 6)) {
+    switch (gen_below(g, 8)) {
     case 0:
         gen_op(g, g->thread, OP_NEWCTX, at, gen_below(g, g->model->devices), 0, 0);
         break;
@@ -355,6 +357,10 @@ static void context(gen_t *g) {
     case 3:
         gen_op(g, g->thread, OP_GREEN, gen_below(g, GREENS), gen_below(g, g->model->devices), 0,
                0);
+        break;
+    case 4:
+        if (gen_chance(g, 30))
+            gen_op(g, g->thread, OP_DROPGREEN, gen_below(g, GREENS), 0, 0, 0);
         break;
     default:
         gen_op(g, g->thread, OP_USE, at, 0, 0, 0);
@@ -387,14 +393,16 @@ static void ask(gen_t *g) {
 }
 
 static void pass_time(gen_t *g) {
+    if (gen_chance(g, 5))
+        gen_op(g, g->thread, OP_RENEW, 0, 0, 0, 0);
     gen_op(g, g->thread, OP_ADVANCE, gen_chance(g, 10) ? gen_below(g, 2000) : gen_below(g, 60), 0,
            0, 0);
 }
 
 static void act(gen_t *g) {
-    static void (*const table[ACT_COUNT])(gen_t *) = {
-        take, give, kernel, transfer, now, wait_, stream, gen_capture, gen_graph, context, ask,
-        pass_time};
+    static void (*const table[ACT_COUNT])(gen_t *) = {take,      give,    kernel, transfer,
+                                                      now,       wait_,   stream, gen_capture,
+                                                      gen_graph, context, ask,    pass_time};
     unsigned at = gen_below(g, g->weights), what = 0;
     while (at >= g->weight[what])
         at -= g->weight[what++];
@@ -409,7 +417,7 @@ void generate(program_t *program, unsigned long seed, size_t operations) {
         gen_below(&g, 2);
     gen_settings(&g);
     g.model = model_new(program);
-    for (unsigned i = 0; i < g.streams_most / 2; i++)
+    for (unsigned i = 0; i < (g.streams_most + 1) / 2; i++)
         stream(&g);
     /* Proposals that fail are cheap, but there is no end to them where nothing fits. */
     for (size_t tries = 40 * operations; tries && program->count < operations; tries--) {

@@ -51,14 +51,14 @@ static void local(gen_t *g, int which) {
 }
 
 static void use(gen_t *g, int which) {
-    static const unsigned one[] = {OP_FILL, OP_FILL, OP_CHECK, OP_SET},
-                          two[] = {OP_MIX, OP_COPY};
+    static const unsigned one[] = {OP_FILL, OP_FILL, OP_CHECK, OP_SET}, two[] = {OP_MIX, OP_COPY};
     unsigned by;
     int on = member(g, which, &by);
     uint32_t at = gen_below(g, g->blocks_most), from = gen_below(g, g->blocks_most);
     if (on < 0)
         return;
-    /* The simulated device knows memory of graphs only once they run: no copies or fills of it. */
+    /* The simulated device knows memory of graphs only once they run: no copies or fills of it.
+     */
     bool own = g->model->block[at].local >= 0 || g->model->block[from].local >= 0;
     if (gen_chance(g, 30))
         gen_op(g, by, two[own ? 0 : gen_below(g, 2)], (uint32_t)on, at, from, gen_below(g, 2));

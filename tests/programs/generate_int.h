@@ -28,9 +28,9 @@ typedef struct {
     uint64_t state;
     program_t *program;
     model_t *model;
-    unsigned thread;                /* whose turn it is */
+    unsigned thread; /* whose turn it is */
     unsigned weight[ACT_COUNT], weights;
-    unsigned threads_stay;          /* operations of a thread in a row, about */
+    unsigned threads_stay; /* operations of a thread in a row, about */
     unsigned blocks_most, streams_most;
     unsigned async_percent, special_percent, programmatic_percent, order_percent, slow_percent;
     bool pools_touched;

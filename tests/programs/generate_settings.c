@@ -37,6 +37,8 @@ static bool draw_settings(gen_t *g) {
         add(conf, "garbage_collection_threshold:0.%u", 2 + gen_below(g, 7));
     if (gen_chance(g, 10))
         add(conf, "free_sync:true");
+    if (gen_chance(g, 30))
+        add(conf, "single_stream:false");
     bool small = gen_chance(g, 20);
     if (small)
         add(sim, "memory:%uM", 64u << gen_below(g, 3));
@@ -49,10 +51,32 @@ static bool draw_settings(gen_t *g) {
     return limit || small;
 }
 
+/* Programs of one stream, or of default streams only: rules of their own hold for them. */
+static void draw_mood(gen_t *g) {
+    unsigned mood = gen_below(g, 100);
+    if (mood >= 35)
+        return;
+    g->program->devices = 1;
+    g->program->loose = false;
+    g->weight[ACT_CONTEXT] = 0;
+    if (mood < 20) {
+        g->streams_most = 1;
+        g->special_percent = 0;
+        static const act_t others[] = {ACT_STREAM, ACT_NOW, ACT_CAPTURE};
+        for (unsigned i = 0; i < 3; i++)
+            g->weight[others[i]] = gen_chance(g, 70) ? 0 : gen_below(g, 3);
+        g->programmatic_percent = gen_chance(g, 50) ? 0 : gen_below(g, 80);
+    } else {
+        g->special_percent = 100;
+        g->weight[ACT_STREAM] = 0;
+    }
+}
+
 void gen_settings(gen_t *g) {
     static const uint32_t sizes[] = {64,    512,    700,     4096,    30000,   65536,
                                      65537, 200000, 1 << 20, 3 << 20, 9 << 20, 21 << 20};
-    /*                                     take give kern tran now wait strm cap grph ctx ask time */
+    /*                                     take give kern tran now wait strm cap grph ctx ask time
+     */
     static const unsigned most[ACT_COUNT] = {30, 30, 40, 20, 6, 15, 8, 3, 8, 3, 3, 5},
                           least[ACT_COUNT] = {10, 10, 10, 2, 0, 0, 0, 0, 0, 0, 0, 0};
     program_t *program = g->program;
@@ -64,12 +88,9 @@ void gen_settings(gen_t *g) {
         g->weight[i] = least[i] + gen_below(g, most[i] + 1);
         if (!least[i] && gen_chance(g, 25))
             g->weight[i] = 0;
-        g->weights += g->weight[i];
     }
-    if (gen_chance(g, 10)) { /* streams that live for a moment */
+    if (gen_chance(g, 10)) /* streams that live for a moment */
         g->weight[ACT_STREAM] += 40;
-        g->weights += 40;
-    }
     g->threads_stay = 1 + gen_below(g, 20);
     g->blocks_most = 2 + gen_below(g, gen_chance(g, 50) ? 12 : 120);
     g->streams_most = 1 + gen_below(g, gen_chance(g, 50) ? 5 : STREAMS);
@@ -82,4 +103,7 @@ void gen_settings(gen_t *g) {
     g->sizes = 1 + gen_below(g, SIZES);
     for (unsigned i = 0; i < g->sizes; i++)
         g->size[i] = sizes[gen_below(g, tight ? 10 : 12)];
+    draw_mood(g);
+    for (unsigned i = 0; i < ACT_COUNT; i++)
+        g->weights += g->weight[i];
 }

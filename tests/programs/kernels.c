@@ -8,9 +8,9 @@
 #define ENTRY(name)                                                                              \
     ".visible .entry " name "(.param .u64 a, .param .u32 b, .param .u64 c, .param .u32 d, "      \
     ".param .u32 e, .param .u32 f, .param .u32 g) { ret; }\n"
-const char run_ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n" ENTRY("fill0")
-    ENTRY("fill1") ENTRY("fill2") ENTRY("check0") ENTRY("check1") ENTRY("check2") ENTRY("mix0")
-        ENTRY("mix1") ENTRY("mix2");
+const char run_ptx[] =
+    ".version 6.0\n.target sm_50\n.address_size 64\n" ENTRY("fill0") ENTRY("fill1") ENTRY("fill2")
+        ENTRY("check0") ENTRY("check1") ENTRY("check2") ENTRY("mix0") ENTRY("mix1") ENTRY("mix2");
 
 static atomic_uint mismatches;
 static struct {
@@ -85,7 +85,7 @@ void run_register_kernels(void) {
     static const long long ns[LAUNCH_SPEEDS] = {1000, 20000, 500000};
     for (unsigned i = 0; i < KERNELS; i++)
         for (unsigned j = 0; j < LAUNCH_SPEEDS; j++) {
-            simcuda_kernel_t kernel = {kernels[i].name[j], kernels[i].fn, ns[j], 7, sizes,
+            simcuda_kernel_t kernel = {kernels[i].name[j], kernels[i].fn,    ns[j], 7, sizes,
                                        kernels[i].count,   kernels[i].access};
             if (simcuda_register_kernel(&kernel))
                 run_fail("kernel %s cannot be registered", kernels[i].name[j]);

@@ -114,7 +114,18 @@ APPLY(GSTREAM) {
     if (op->at[0] >= STREAMS || m->lane[op->at[0]].live || !m->green[op->at[1]].live)
         return false;
     lane_begin(m, (int)op->at[0], m->green[op->at[1]].device, false);
-    m->lane[op->at[0]].green = true;
+    m->lane[op->at[0]].green = (int)op->at[1];
+    return true;
+}
+
+APPLY(DROPGREEN) {
+    int green = (int)op->at[0];
+    if (!m->green[green].live || capturing(m))
+        return false;
+    for (int i = 0; i < STREAMS; i++)
+        if (m->lane[i].live && m->lane[i].green == green)
+            lane_end(m, i);
+    m->green[green].live = false;
     return true;
 }
 
@@ -156,7 +167,7 @@ APPLY(SYNCCTX) {
     if (model_unsafe(m, op->thread))
         return false;
     for (int i = 0; i < LANES; i++)
-        if (m->lane[i].live && m->lane[i].ctx == ctx && !m->lane[i].green)
+        if (m->lane[i].live && m->lane[i].ctx == ctx && m->lane[i].green < 0)
             past_join(&m->host, &m->lane[i].past);
     past_join(&m->host, &m->context[ctx].gone);
     return true;
@@ -166,12 +177,8 @@ APPLY(SYNCCTX) {
 
 static block_t *block_begin(model_t *m, uint32_t at, int ctx, uint32_t bytes) {
     block_t *b = &m->block[at];
-    *b = (block_t){.live = true,
-                   .ctx = ctx,
-                   .local = -1,
-                   .serial = ++m->serial,
-                   .bytes = bytes,
-                   .lane = -1};
+    *b = (block_t){
+        .live = true, .ctx = ctx, .local = -1, .serial = ++m->serial, .bytes = bytes, .lane = -1};
     return b;
 }
 
@@ -189,8 +196,7 @@ static bool waited_for(const model_t *m, const block_t *b, point_t point) {
 
 APPLY(FREE) {
     block_t *b = &m->block[op->at[0]];
-    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) ||
-        !waited_for(m, b, b->write))
+    if (!b->live || b->local >= 0 || model_unsafe(m, op->thread) || !waited_for(m, b, b->write))
         return false;
     for (unsigned i = 0; i < b->readers; i++)
         if (!waited_for(m, b, b->read[i]))
@@ -523,6 +529,21 @@ APPLY(DROPGRAPH) {
 }
 
 /* ---- the rest ---- */
+
+/* Its default streams end with it, their work does not. */
+APPLY(RENEW) {
+    if (!op->thread || capturing(m))
+        return false;
+    for (int i = 0; i < CONTEXTS; i++) {
+        int at = LANE_OWN + i * THREADS + (int)op->thread;
+        if (!m->context[i].live)
+            continue;
+        lane_end(m, at);
+        lane_begin(m, at, i, true);
+    }
+    m->current[op->thread] = 0;
+    return true;
+}
 
 APPLY(ADVANCE) {
     (void)m;

@@ -30,8 +30,8 @@ enum {
 
 /* A stream. */
 typedef struct {
-    bool live, blocking, legacy, green;
-    int ctx;
+    bool live, blocking, legacy;
+    int ctx, green; /* green: the green context that it is of, or -1 */
     uint32_t chain;
     past_t past;        /* of whatever comes next */
     past_t kernel_past; /* what the last item follows, if that is a kernel */
@@ -44,7 +44,7 @@ typedef struct {
 typedef struct {
     uint32_t block, serial;
     bool write, local; /* local: of memory that the graph allocates */
-    point_t point; /* in chains of the capture */
+    point_t point;     /* in chains of the capture */
 } node_t;
 
 typedef struct {
@@ -71,7 +71,7 @@ typedef struct {
 
 typedef struct {
     bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
-    int ctx, local; /* local: the capture that it lives in, else -1 */
+    int ctx, local;          /* local: the capture that it lives in, else -1 */
     uint32_t serial, bytes;
     point_t alloc, write, read[READERS];
     unsigned readers;

@@ -11,8 +11,8 @@ typedef struct {
 #define RUN(name) static CUresult run_##name(const call_t *c)
 
 /* The call through either kind of entry points. */
-#define BY(stream, name)    ((stream) & STREAM_Z ? name##_ptsz : name)
-#define NOW_BY(stream, name) ((stream) & STREAM_Z ? name##_ptds : name)
+#define BY(stream, name)     ((stream)&STREAM_Z ? name##_ptsz : name)
+#define NOW_BY(stream, name) ((stream)&STREAM_Z ? name##_ptds : name)
 
 static const CUresult skipped = 0xffffffffu; /* an answer of no driver */
 
@@ -75,7 +75,11 @@ static void change_now(const changes_t *changes) {
 
 static void change(const call_t *c, change_kind_t kind, uint32_t to, uint32_t from,
                    uint32_t value) {
-    change_t made = {kind, to, from, value, run.model->block[to].local >= 0,
+    change_t made = {kind,
+                     to,
+                     from,
+                     value,
+                     run.model->block[to].local >= 0,
                      run.model->block[from].local >= 0};
     if (c->capture < 0) {
         change_now(&(changes_t){1, {made}});
@@ -163,6 +167,10 @@ RUN(GSTREAM) {
                                   CU_STREAM_NON_BLOCKING, 0);
 }
 
+RUN(DROPGREEN) {
+    return cuGreenCtxDestroy(run.green[c->op->at[0]]);
+}
+
 RUN(DROP) {
     return cuStreamDestroy_v2(run.stream[c->op->at[0]]);
 }
@@ -232,8 +240,8 @@ static CUresult launch(const call_t *c, unsigned kernel, uint32_t how, uint32_t 
                        uint32_t value, uint32_t expect) {
     memory_t *first = &run.memory[to], *second = &run.memory[from];
     uint32_t number = (uint32_t)run.next, on = c->op->at[0];
-    void *params[] = {&first->at,     &first->bytes, &second->at, &second->bytes,
-                      &value, &expect, &number};
+    void *params[] = {&first->at, &first->bytes, &second->at, &second->bytes,
+                      &value,     &expect,       &number};
     CUfunction function =
         run.function[run.model->lane[c->lane].ctx][kernel][how % LAUNCH_PROGRAMMATIC % 3];
     if (!(how & LAUNCH_PROGRAMMATIC))
@@ -285,8 +293,7 @@ static CUresult filled(const call_t *c, CUresult result, uint32_t value) {
 RUN(SET) {
     const memory_t *to = &run.memory[c->op->at[1]];
     uint32_t on = c->op->at[0], value = new_value();
-    return filled(
-        c, BY(on, cuMemsetD32Async)(to->at, value, extent(to) / 4, handle(on)), value);
+    return filled(c, BY(on, cuMemsetD32Async)(to->at, value, extent(to) / 4, handle(on)), value);
 }
 
 RUN(SETNOW) {
@@ -298,8 +305,8 @@ RUN(SETNOW) {
 RUN(PUT) {
     const memory_t *to = &run.memory[c->op->at[1]];
     uint32_t on = c->op->at[0], value = host_fill();
-    return filled(
-        c, BY(on, cuMemcpyHtoDAsync_v2)(to->at, host_words, extent(to), handle(on)), value);
+    return filled(c, BY(on, cuMemcpyHtoDAsync_v2)(to->at, host_words, extent(to), handle(on)),
+                  value);
 }
 
 RUN(PUTNOW) {
@@ -335,8 +342,8 @@ RUN(GET) {
 
 RUN(GETNOW) {
     slot_t slot = {.seen = host_words, .at = run.next, .expect = expected(c, c->op->at[1])};
-    CUresult result = NOW_BY(c->op->at[0], cuMemcpyDtoH_v2)(
-        host_words, run.memory[c->op->at[1]].at, HEAD);
+    CUresult result =
+        NOW_BY(c->op->at[0], cuMemcpyDtoH_v2)(host_words, run.memory[c->op->at[1]].at, HEAD);
     if (!result)
         seen(&slot);
     return result;
@@ -350,25 +357,25 @@ static CUresult copied(const call_t *c, CUresult result) {
 
 RUN(COPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
-    uint32_t on = c->op->at[0];
-    return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(
-                         to->at, from->at, smaller(extent(to), extent(from)), handle(on)));
+    uint32_t on = c->op->at[0], bytes = smaller(extent(to), extent(from));
+    if (run.next % 2) /* two calls that mean the same */
+        return copied(c, BY(on, cuMemcpyAsync)(to->at, from->at, bytes, handle(on)));
+    return copied(c, BY(on, cuMemcpyDtoDAsync_v2)(to->at, from->at, bytes, handle(on)));
 }
 
 RUN(COPYNOW) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
-    return copied(c, NOW_BY(c->op->at[0], cuMemcpyDtoD_v2)(
-                         to->at, from->at, smaller(extent(to), extent(from))));
+    return copied(c, NOW_BY(c->op->at[0], cuMemcpyDtoD_v2)(to->at, from->at,
+                                                           smaller(extent(to), extent(from))));
 }
 
 RUN(PEERCOPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
     const block_t *block = run.model->block;
     uint32_t on = c->op->at[0];
-    return copied(c, BY(on, cuMemcpyPeerAsync)(
-                         to->at, run.context[block[c->op->at[1]].ctx], from->at,
-                         run.context[block[c->op->at[2]].ctx],
-                         smaller(extent(to), extent(from)), handle(on)));
+    return copied(c, BY(on, cuMemcpyPeerAsync)(to->at, run.context[block[c->op->at[1]].ctx],
+                                               from->at, run.context[block[c->op->at[2]].ctx],
+                                               smaller(extent(to), extent(from)), handle(on)));
 }
 
 static void nothing(void *argument) {
@@ -474,6 +481,12 @@ RUN(DROPGRAPH) {
 }
 
 /* ---- the rest ---- */
+
+/* The thread does it itself, behind the operation. */
+RUN(RENEW) {
+    (void)c;
+    return CUDA_SUCCESS;
+}
 
 RUN(ADVANCE) {
     simcuda_advance(1000ull * c->op->at[0]);

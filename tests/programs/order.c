@@ -34,7 +34,8 @@ void lane_begin(model_t *m, int at, int ctx, bool blocking) {
     lane->ctx = ctx;
     lane->blocking = blocking;
     lane->legacy = at >= LANE_LEGACY && at < LANE_OWN;
-    lane->green = lane->kernel_last = false;
+    lane->green = -1;
+    lane->kernel_last = false;
     lane->chain = chain_new(m);
     m->chain[lane->chain].idle = false;
     m->chain[lane->chain].device = m->context[ctx].device;
@@ -46,7 +47,8 @@ void lane_end(model_t *m, int at) {
     lane_t *lane = &m->lane[at];
     lane->live = false;
     m->chain[lane->chain].idle = true;
-    past_join(&m->context[lane->ctx].gone, &lane->past);
+    if (lane->green < 0) /* or no synchronisation is known to wait for it */
+        past_join(&m->context[lane->ctx].gone, &lane->past);
 }
 
 int model_lane(const model_t *m, unsigned thread, uint32_t operand) {
@@ -70,7 +72,8 @@ bool lane_takes_work(const model_t *m, const lane_t *lane) {
 bool model_unsafe(const model_t *m, unsigned thread) {
     for (int i = 0; i < CAPTURES; i++) {
         const capture_t *capture = &m->capture[i];
-        if (capture->live && (capture->thread == thread ? capture->mode != 2 : capture->mode == 0))
+        if (capture->live &&
+            (capture->thread == thread ? capture->mode != 2 : capture->mode == 0))
             return true;
     }
     return false;

@@ -235,6 +235,46 @@ START_TEST(structure) {
 }
 END_TEST
 
+START_TEST(edges_with_data) {
+    CUdeviceptr p = words();
+    CUgraph graph = new_graph(), clone;
+    CUgraphNode a = add_stamp(graph, NULL, 0, p, 1), b = add_stamp(graph, NULL, 0, p + 4, 2);
+    CUgraphNode empty, from[2], to[2];
+    CUgraphEdgeData data = {.from_port = 1, .type = 1}, got[2], wrong = {.from_port = 1};
+    size_t count = 2;
+    OK(cuGraphAddEmptyNode(&empty, graph, NULL, 0));
+    GIVES(cuGraphAddDependencies_v2(graph, &a, &b, &wrong, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuGraphAddDependencies_v2(graph, &a, &empty, &data, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddDependencies_v2(graph, &a, &b, &data, 1));
+    GIVES(cuGraphGetEdges(graph, from, to, &count), CUDA_ERROR_LOSSY_QUERY);
+    GIVES(cuGraphNodeGetDependencies(b, from, &count), CUDA_ERROR_LOSSY_QUERY);
+    GIVES(cuGraphNodeGetDependentNodes(a, to, &count), CUDA_ERROR_LOSSY_QUERY);
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphGetEdges_v2(clone, from, to, got, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_uint_eq(got[0].from_port, 1);
+    ck_assert_uint_eq(got[0].type, 1);
+    count = 2;
+    OK(cuGraphNodeGetDependencies_v2(b, from, got, &count));
+    ck_assert_uint_eq(count, 1);
+    ck_assert_ptr_eq(from[0], a);
+    ck_assert_uint_eq(got[0].type, 1);
+
+    CUgraphExec exec;
+    OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    run(exec);
+    ck_assert_uint_eq(extra_word(p + 4), 2);
+    GIVES(cuGraphRemoveDependencies(graph, &a, &b, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphRemoveDependencies_v2(graph, &a, &b, &data, 1));
+    OK(cuGraphAddDependencies(graph, &a, &b, 1));
+    CUgraphExecUpdateResultInfo info;
+    GIVES(cuGraphExecUpdate_v2(exec, graph, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    count = 2;
+    OK(cuGraphGetEdges(graph, from, to, &count));
+    ck_assert_uint_eq(count, 1);
+}
+END_TEST
+
 START_TEST(children_and_clones) {
     CUdeviceptr p = words();
     CUgraph inner = new_graph(), outer = new_graph(), embedded, clone;
@@ -470,6 +510,7 @@ int main(void) {
     tcase_add_test(t, launch_is_in_stream_order);
     tcase_add_test(t, launches_of_one_exec_are_serial);
     tcase_add_test(t, structure);
+    tcase_add_test(t, edges_with_data);
     tcase_add_test(t, children_and_clones);
     tcase_add_test(t, changing_executable_graphs);
     tcase_add_test(t, memory_inside_a_graph);

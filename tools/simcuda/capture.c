@@ -92,6 +92,7 @@ static void stream_leave(CUstream stream) {
     stream->capture = NULL;
     free(stream->capture_tail);
     stream->capture_tail = NULL;
+    stream->capture_own = NULL;
     stream->capture_tail_count = stream->capture_tail_room = 0;
     stream->ctx->captures--;
     sim_captures--;
@@ -249,19 +250,33 @@ static CUresult add_node(CUstream stream, CUgraphNodeType type, sim_graph_node_t
     if (result)
         return result;
     CUgraphNode node = *out;
+    stream->capture_own = node;
     if (tail_set(stream, &node, 1))
         return CUDA_SUCCESS;
     sim_graph_node_free(node);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The stream's own newest node, if it is what the next one depends on. */
+static CUgraphNode own_tail(CUstream stream) {
+    for (size_t i = 0; i < stream->capture_tail_count; i++)
+        if (stream->capture_tail[i] == stream->capture_own)
+            return stream->capture_own;
+    return NULL;
+}
+
 CUresult sim_capture_record(CUstream stream, sim_work_t *work) {
     sim_graph_node_t *node;
+    CUgraphNode own = own_tail(stream);
     CUresult result = add_node(stream, node_type(work), &node);
+    if (!result && work->programmatic && own && own->type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        !sim_graph_port_set(own, node, SIM_PORT_PROGRAMMATIC))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result) {
         sim_work_unref(work);
         return result;
     }
+    work->programmatic = false; /* said by the edge from now on */
     node->work = work;
     node->ctx = work->ctx;
     return CUDA_SUCCESS;
@@ -272,6 +287,7 @@ static CUresult became_tail(CUstream stream, CUresult result, sim_graph_node_t *
     if (result)
         return result;
     CUgraphNode tail = node;
+    stream->capture_own = node;
     return tail_set(stream, &tail, 1) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

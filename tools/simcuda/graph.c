@@ -1,13 +1,11 @@
-/* Graphs and their structure: creation, nodes, edges, copies, order.  Global lock.
+/* Graphs and their structure: creation, nodes, copies, order.  Global lock.
  *
  * Guesses (public documentation is silent):
  *   handles that are not graphs or nodes     INVALID_VALUE
- *   removing nodes or edges of a graph with
- *   memory nodes, cloning such a graph       NOT_SUPPORTED
- *   an edge twice, an edge that is not there INVALID_VALUE
+ *   removing nodes of a graph with memory
+ *   nodes, cloning such a graph              NOT_SUPPORTED
  *   destroying a child graph by its handle   INVALID_VALUE
  *   destroying a graph being captured into   ILLEGAL_STATE
- *   programmatic edges (non-zero edge data)  NOT_SUPPORTED, logged
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +112,11 @@ CUresult sim_graph_node_new(sim_graph_t *graph, CUgraphNodeType type, const CUgr
 void sim_graph_node_free(sim_graph_node_t *node) {
     for (size_t i = 0; i < node->before.count; i++)
         sim_nodes_remove(&node->before.item[i]->after, node);
-    for (size_t i = 0; i < node->after.count; i++)
+    for (size_t i = 0; i < node->after.count; i++) {
+        sim_graph_port_set(node, node->after.item[i], SIM_PORT_DONE);
         sim_nodes_remove(&node->after.item[i]->before, node);
+    }
+    free(node->ports);
     sim_nodes_free(&node->before);
     sim_nodes_free(&node->after);
     sim_nodes_remove(&node->graph->nodes, node);
@@ -176,6 +177,13 @@ static CUresult copy_content(sim_graph_node_t *to, sim_graph_node_t *from, bool 
     return CUDA_SUCCESS;
 }
 
+static CUresult copy_edge(sim_graph_t *copy, CUgraphNode from, CUgraphNode to, CUgraphNode node) {
+    CUgraphNode start = copy->nodes.item[from->at];
+    bool enough =
+        sim_graph_edge(start, node) && sim_graph_port_set(start, node, sim_graph_port(from, to));
+    return enough ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad) {
     CUgraphNode *order;
     CUresult result = sim_graph_sort(graph, &order, bad);
@@ -193,8 +201,7 @@ CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgra
         sim_graph_node_t *node;
         result = sim_graph_node_new(copy, order[i]->type, NULL, 0, &node);
         for (size_t j = 0; !result && j < order[i]->before.count; j++)
-            if (!sim_graph_edge(copy->nodes.item[order[i]->before.item[j]->at], node))
-                result = CUDA_ERROR_OUT_OF_MEMORY;
+            result = copy_edge(copy, order[i]->before.item[j], order[i], node);
         if (!result)
             result = copy_content(node, order[i], image);
     }
@@ -272,10 +279,8 @@ SIM_API(cuGraphDestroyNode)(CUgraphNode handle) {
     return CUDA_SUCCESS;
 }
 
-/* The way all list queries work: NULL asks for the count; what does not fit is left out, what
- * is too much is filled with NULL. */
-static CUresult list_nodes(const sim_nodes_t *from, bool roots_only, CUgraphNode *nodes,
-                           size_t *count) {
+CUresult sim_nodes_list(const sim_nodes_t *from, bool roots_only, CUgraphNode *nodes,
+                        size_t *count) {
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
     size_t found = 0;
@@ -296,142 +301,12 @@ static CUresult list_nodes(const sim_nodes_t *from, bool roots_only, CUgraphNode
 
 SIM_API(cuGraphGetNodes)(CUgraph handle, CUgraphNode *nodes, size_t *count) {
     sim_graph_t *graph = sim_graph_get(handle);
-    return graph ? list_nodes(&graph->nodes, false, nodes, count) : CUDA_ERROR_INVALID_VALUE;
+    return graph ? sim_nodes_list(&graph->nodes, false, nodes, count) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(cuGraphGetRootNodes)(CUgraph handle, CUgraphNode *nodes, size_t *count) {
     sim_graph_t *graph = sim_graph_get(handle);
-    return graph ? list_nodes(&graph->nodes, true, nodes, count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-SIM_API(cuGraphNodeGetDependencies)(CUgraphNode handle, CUgraphNode *nodes, size_t *count) {
-    sim_graph_node_t *node = sim_graph_node_get(handle);
-    return node ? list_nodes(&node->before, false, nodes, count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-SIM_API(cuGraphNodeGetDependentNodes)(CUgraphNode handle, CUgraphNode *nodes, size_t *count) {
-    sim_graph_node_t *node = sim_graph_node_get(handle);
-    return node ? list_nodes(&node->after, false, nodes, count) : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* All edges here are plain ones, whose data is zero. */
-static void zero_edges(CUgraphEdgeData *edges, const size_t *count) {
-    if (edges && count)
-        memset(edges, 0, *count * sizeof *edges);
-}
-
-SIM_API(cuGraphNodeGetDependencies_v2)
-(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *count) {
-    if (edges && !nodes)
-        return CUDA_ERROR_INVALID_VALUE;
-    zero_edges(edges, count);
-    return sim_do_cuGraphNodeGetDependencies(handle, nodes, count);
-}
-
-SIM_API(cuGraphNodeGetDependentNodes_v2)
-(CUgraphNode handle, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *count) {
-    if (edges && !nodes)
-        return CUDA_ERROR_INVALID_VALUE;
-    zero_edges(edges, count);
-    return sim_do_cuGraphNodeGetDependentNodes(handle, nodes, count);
-}
-
-SIM_API(cuGraphGetEdges)(CUgraph handle, CUgraphNode *from, CUgraphNode *to, size_t *count) {
-    sim_graph_t *graph = sim_graph_get(handle);
-    if (!graph || !count || !from != !to)
-        return CUDA_ERROR_INVALID_VALUE;
-    size_t found = 0;
-    for (size_t i = 0; i < graph->nodes.count; i++) {
-        sim_graph_node_t *node = graph->nodes.item[i];
-        for (size_t j = 0; j < node->after.count; j++) {
-            if (from && found == *count)
-                return CUDA_SUCCESS;
-            if (from) {
-                from[found] = node;
-                to[found] = node->after.item[j];
-            }
-            found++;
-        }
-    }
-    for (size_t i = found; from && i < *count; i++)
-        from[i] = to[i] = NULL;
-    *count = found;
-    return CUDA_SUCCESS;
-}
-
-SIM_API(cuGraphGetEdges_v2)
-(CUgraph handle, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *count) {
-    if (edges && !from)
-        return CUDA_ERROR_INVALID_VALUE;
-    zero_edges(edges, count);
-    return sim_do_cuGraphGetEdges(handle, from, to, count);
-}
-
-bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count) {
-    static const CUgraphEdgeData zero;
-    for (size_t i = 0; edges && i < count; i++)
-        if (memcmp(&edges[i], &zero, sizeof zero)) {
-            sim_log("graph edges with data (programmatic launches) are not simulated");
-            return false;
-        }
-    return true;
-}
-
-/* All or nothing: every pair is checked before the first change. */
-static CUresult check_pairs(sim_graph_t *graph, const CUgraphNode *from, const CUgraphNode *to,
-                            size_t count, bool wanted) {
-    if (!graph || (count && (!from || !to)))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) {
-        if (!sim_graph_node_get(from[i]) || !sim_graph_node_get(to[i]) ||
-            from[i]->graph != graph || to[i]->graph != graph || from[i] == to[i] ||
-            sim_nodes_has(&to[i]->before, from[i]) != wanted)
-            return CUDA_ERROR_INVALID_VALUE;
-        for (size_t j = 0; j < i; j++)
-            if (from[i] == from[j] && to[i] == to[j])
-                return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
-}
-
-SIM_API(cuGraphAddDependencies)
-(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
-    CUresult result = check_pairs(sim_graph_get(handle), from, to, count, false);
-    for (size_t i = 0; !result && i < count; i++)
-        if (!sim_graph_edge(from[i], to[i]))
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-    return result;
-}
-
-SIM_API(cuGraphAddDependencies_v2)
-(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges,
- size_t count) {
-    if (!sim_graph_plain_edges(edges, count))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return sim_do_cuGraphAddDependencies(handle, from, to, count);
-}
-
-SIM_API(cuGraphRemoveDependencies)
-(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, size_t count) {
-    sim_graph_t *graph = sim_graph_get(handle);
-    CUresult result = check_pairs(graph, from, to, count, true);
-    if (result)
-        return result;
-    if (graph->has_memory)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    for (size_t i = 0; i < count; i++) {
-        sim_nodes_remove(&from[i]->after, to[i]);
-        sim_nodes_remove(&to[i]->before, from[i]);
-    }
-    return CUDA_SUCCESS;
-}
-
-SIM_API(cuGraphRemoveDependencies_v2)
-(CUgraph handle, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *edges,
- size_t count) {
-    if (!sim_graph_plain_edges(edges, count))
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return sim_do_cuGraphRemoveDependencies(handle, from, to, count);
+    return graph ? sim_nodes_list(&graph->nodes, true, nodes, count) : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_LIVE_COUNT(graphs) {

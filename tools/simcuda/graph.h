@@ -16,11 +16,21 @@ bool sim_nodes_has(const sim_nodes_t *nodes, CUgraphNode node);
 void sim_nodes_remove(sim_nodes_t *nodes, CUgraphNode node); /* keeps the order */
 void sim_nodes_free(sim_nodes_t *nodes);
 
+/* Where an edge begins: CUgraphEdgeData.from_port. */
+enum { SIM_PORT_DONE = 0, SIM_PORT_PROGRAMMATIC = 1, SIM_PORT_LAUNCH_ORDER = 2 };
+
+typedef struct {
+    CUgraphNode from;
+    unsigned char port;
+} sim_port_t;
+
 typedef struct CUgraphNode_handle {
     sim_object_t object;
     CUgraph graph;
     CUgraphNodeType type;
     sim_nodes_t before, after;
+    sim_port_t *ports; /* of those edges from `before` that do not begin at its end */
+    size_t port_count;
     sim_work_t *work;    /* what runs, cloned at each launch; NULL where the type says it all */
     bool described;      /* made by a cuGraphAdd call: `params` holds what it was given */
     bool disabled;       /* in executable graphs: cuGraphNodeSetEnabled */
@@ -72,11 +82,19 @@ CUresult sim_graph_node_new(sim_graph_t *graph, CUgraphNodeType type, const CUgr
                             size_t count, sim_graph_node_t **out);
 void sim_graph_node_free(sim_graph_node_t *node);                  /* and its edges */
 bool sim_graph_edge(sim_graph_node_t *from, sim_graph_node_t *to); /* false: no memory */
+/* The way all list queries work: NULL asks for the count; what does not fit is left out, what
+ * is too much is filled with NULL. */
+CUresult sim_nodes_list(const sim_nodes_t *from, bool roots_only, CUgraphNode *nodes,
+                        size_t *count);
 /* A copy in topological order; INVALID_VALUE for a cycle, whose node is *bad. */
 CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad);
 /* Nodes in an order that follows edges and creation; the caller frees it. */
 CUresult sim_graph_sort(sim_graph_t *graph, CUgraphNode **out, CUgraphNode *bad);
 
+/* ---- graph_edges.c ---- */
+
+unsigned char sim_graph_port(CUgraphNode from, CUgraphNode to);
+bool sim_graph_port_set(CUgraphNode from, CUgraphNode to, unsigned char port); /* no memory */
 /* False, and a line in the log, if the data asks for more than plain edges; NULL is plain. */
 bool sim_graph_plain_edges(const CUgraphEdgeData *edges, size_t count);
 

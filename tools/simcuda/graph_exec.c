@@ -259,7 +259,9 @@ static CUresult plan_node(launch_t *launch, sim_graph_node_t *node, sim_work_t *
     result = launch_add(launch, work);
     bool enough = !result && (node->before.count || sim_work_after(work, entry));
     for (size_t i = 0; enough && i < node->before.count; i++)
-        enough = sim_work_after(work, node->before.item[i]->planned);
+        enough = sim_graph_port(node->before.item[i], node)
+                     ? sim_work_after_start(work, node->before.item[i]->planned)
+                     : sim_work_after(work, node->before.item[i]->planned);
     if (!enough)
         return CUDA_ERROR_OUT_OF_MEMORY;
     node->planned = work;
@@ -447,7 +449,9 @@ static CUgraphExecUpdateResult compare(const sim_graph_t *image, CUgraphNode *or
         if (old->before.count != new->before.count)
             return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t j = 0; j < old->before.count; j++)
-            if (image->nodes.item[new->before.item[j]->at] != old->before.item[j]) {
+            if (image->nodes.item[new->before.item[j]->at] != old->before.item[j] ||
+                sim_graph_port(new->before.item[j], order[i]) !=
+                    sim_graph_port(old->before.item[j], image->nodes.item[i])) {
                 info->errorFromNode = new->before.item[j];
                 return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
             }

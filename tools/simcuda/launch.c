@@ -268,13 +268,55 @@ unsigned sim_kernel_describe(const sim_work_t *work, sim_launch_args_t *out, voi
     return made->param_count;
 }
 
-static CUresult launch(const sim_launch_args_t *args, CUstream handle, bool per_thread) {
+/* An event that a launch records of its own beginning: of all that comes before the kernel. */
+static CUresult record_start(CUevent event, CUstream stream, bool programmatic) {
+    CUresult result = sim_event_get(event, &event);
+    if (result)
+        return result;
+    if (event->ctx != stream->ctx || event->shared)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!(event->flags & CU_EVENT_DISABLE_TIMING))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream->capture) {
+        sim_log("events recorded by launches in a capture are not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    sim_work_t *work = sim_record_work(stream->ctx, event);
+    if (!work)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    work->stream_id = stream->object.id;
+    work->programmatic = programmatic;
+    if (!sim_stream_order(stream, work)) {
+        sim_work_unref(work);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_work_submit(work);
+    sim_event_attach(event, work);
+    sim_work_unref(work);
+    return CUDA_SUCCESS;
+}
+
+typedef struct {
+    CUevent item[4];
+    size_t count;
+} events_t;
+
+static CUresult launch(const sim_launch_args_t *args, const events_t *events, CUstream handle,
+                       bool per_thread) {
     CUstream stream;
     sim_work_t *work;
     CUresult result = sim_stream_get(handle, per_thread, &stream);
     if (!result)
         result = sim_kernel_work(stream->ctx, args, &work);
-    return result ? result : sim_enqueue(stream, work, NULL);
+    if (result)
+        return result;
+    for (size_t i = 0; events && !result && i < events->count; i++)
+        result = record_start(events->item[i], stream, args->programmatic);
+    if (result) {
+        sim_work_unref(work);
+        return result;
+    }
+    return sim_enqueue(stream, work, NULL);
 }
 
 #define LAUNCH_PARAMS                                                                            \
@@ -283,7 +325,7 @@ static CUresult launch(const sim_launch_args_t *args, CUstream handle, bool per_
 
 #define LAUNCH(extra, per_thread)                                                                \
     sim_launch_args_t args = {a, {b, c, d}, {e, f, g}, h, j, extra, false};                      \
-    return launch(&args, i, per_thread)
+    return launch(&args, NULL, i, per_thread)
 
 SIM_API(cuLaunchKernel)(LAUNCH_PARAMS, void **k) {
     LAUNCH(k, false);
@@ -305,12 +347,26 @@ static bool is_programmatic(const CUlaunchConfig *config) {
     return false;
 }
 
-/* Attributes are not acted on: a programmatic launch keeps more order than it has to, and
- * only the referee takes it at its word. */
+/* Both kinds of event have theirs at the same place. */
+static events_t events_of(const CUlaunchConfig *config) {
+    events_t events = {.count = 0};
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+        bool wanted = attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+                      attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+        if (wanted && events.count < sizeof events.item / sizeof *events.item)
+            events.item[events.count++] = attribute->value.programmaticEvent.event;
+    }
+    return events;
+}
+
+/* Attributes other than events are not acted on: a programmatic launch keeps more order than it
+ * has to, and only the referee takes it at its word. */
 static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra, bool per_thread) {
     if (!config || (config->numAttrs && !config->attrs))
         return CUDA_ERROR_INVALID_VALUE;
+    events_t events = events_of(config);
     sim_launch_args_t args = {function,
                               {config->gridDimX, config->gridDimY, config->gridDimZ},
                               {config->blockDimX, config->blockDimY, config->blockDimZ},
@@ -318,7 +374,7 @@ static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, voi
                               params,
                               extra,
                               is_programmatic(config)};
-    return launch(&args, config->hStream, per_thread);
+    return launch(&args, &events, config->hStream, per_thread);
 }
 
 SIM_API(cuLaunchKernelEx)(const CUlaunchConfig *a, CUfunction b, void **c, void **d) {

@@ -16,6 +16,9 @@
  * global lock, contains every such order.  So nothing is reported that a lock might have
  * ordered, and two threads that were merely lucky are not found out.
  *
+ * What the host reads in memory cannot be seen either: simcuda_host_saw tells of it.  A value
+ * that a stream operation writes to host memory is taken to be polled.
+ *
  * A programmatic launch starts when the kernel before it has started: it follows what that
  * kernel follows, and not the kernel itself.  Later work follows both.
  *
@@ -249,8 +252,32 @@ static sim_op_t *settle(sim_work_t *work) {
 }
 
 static bool overlaps(const sim_work_t *work, const sim_work_t *before) {
-    return work->programmatic && work->ops->type == SIM_WORK_KERNEL &&
-           before->ops->type == SIM_WORK_KERNEL && work->stream_id == before->stream_id;
+    return work->programmatic && before->ops->type == SIM_WORK_KERNEL &&
+           work->stream_id == before->stream_id;
+}
+
+/* A kernel holds up what comes after it until all it may run beside is over; an event of its
+ * beginning does not. */
+static void join_start(sim_work_t *work, sim_op_t *op, const sim_op_t *other) {
+    vector_join(&op->pre, other->pre);
+    if (other->pos > 1)
+        vector_raise(&op->pre, other->chain, other->pos - 1);
+    op->undecided |= other->undecided;
+    if (work->ops->type == SIM_WORK_RECORD)
+        return;
+    vector_join(&op->extra, other->pre);
+    vector_join(&op->extra, other->extra);
+    vector_raise(&op->extra, other->chain, other->pos);
+}
+
+void sim_referee_after_start(sim_work_t *work, sim_work_t *before) {
+    sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
+    if (!other || op->settled)
+        return;
+    if (before->ops->type == SIM_WORK_KERNEL)
+        join_start(work, op, other);
+    else /* a node that was disabled */
+        sim_op_join(op, other);
 }
 
 void sim_referee_after(sim_work_t *work, sim_work_t *before) {
@@ -259,17 +286,10 @@ void sim_referee_after(sim_work_t *work, sim_work_t *before) {
     sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
     if (!other || op->settled)
         return;
-    if (!overlaps(work, before)) {
+    if (overlaps(work, before))
+        join_start(work, op, other);
+    else
         sim_op_join(op, other);
-        return;
-    }
-    vector_join(&op->pre, other->pre);
-    if (other->pos > 1)
-        vector_raise(&op->pre, other->chain, other->pos - 1);
-    op->undecided |= other->undecided;
-    vector_join(&op->extra, other->pre);
-    vector_join(&op->extra, other->extra);
-    vector_raise(&op->extra, other->chain, other->pos);
 }
 
 void sim_referee_submit(sim_work_t *work) {
@@ -291,6 +311,15 @@ static void host_learns(const sim_op_t *op, bool complete) {
         vector_raise(&host, op->chain, op->pos - 1);
     }
     host_version++;
+}
+
+void sim_op_host_learns(const sim_op_t *op) {
+    host_learns(op, true);
+}
+
+void sim_referee_done(sim_work_t *work) {
+    if (work->op)
+        work->op->done = true;
 }
 
 void sim_referee_seen(sim_work_t *work) {

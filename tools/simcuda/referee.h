@@ -18,6 +18,8 @@ bool sim_referee_open(const char *how);
 
 /* `work` is ordered after `before`, whatever state that is in. */
 void sim_referee_after(sim_work_t *work, sim_work_t *before);
+/* `work` is ordered after what comes before `before`; what comes after `work`, after both. */
+void sim_referee_after_start(sim_work_t *work, sim_work_t *before);
 /* The item goes to the scheduler: its order is final, its uses are judged. */
 void sim_referee_submit(sim_work_t *work);
 void sim_referee_forget(sim_work_t *work); /* the item is freed */
@@ -25,6 +27,7 @@ void sim_referee_forget(sim_work_t *work); /* the item is freed */
 void sim_referee_clone(sim_work_t *to, const sim_work_t *from);
 /* The items of a launch, all submitted: memory that is another's by now. */
 void sim_referee_launched(sim_work_t *const *items, size_t count);
+void sim_referee_done(sim_work_t *work); /* the item is complete, whoever knows */
 /* The host saw the item complete: all it submits from now on comes later. */
 void sim_referee_seen(sim_work_t *work);
 /* The host saw the item begin: so is only what comes before it. */

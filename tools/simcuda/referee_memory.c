@@ -306,6 +306,20 @@ void sim_referee_range_gone(uint64_t base, uint64_t size) {
     }
 }
 
+/* ---- the host looks ---- */
+
+__attribute__((visibility("default"))) void simcuda_host_saw(const void *address) {
+    sim_config_ensure();
+    if (!sim_referee_on || atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING))
+        return;
+    sim_lock();
+    const segment_t *segment = segment_around((uintptr_t)address);
+    for (size_t i = 0; segment && i < segment->count; i++)
+        if (segment->entries[i].write && segment->entries[i].op->done)
+            sim_op_host_learns(segment->entries[i].op);
+    sim_unlock();
+}
+
 SIM_LIVE_COUNT(referee_ranges) {
     return live_segments;
 }

@@ -27,7 +27,7 @@ typedef struct sim_op {
     sim_vector_t *extra; /* what only its successors come after: programmatic launches */
     uint64_t host_seen;  /* version of the host's knowledge that is in `pre` */
     bool joint; /* touches nothing: has no position of its own but that of what it follows */
-    bool settled, resolved;
+    bool settled, resolved, done;
     bool undecided; /* follows a wait for a value: the order is not known completely */
     uint64_t seq, stream_id, ctx_id;
     int device;
@@ -41,6 +41,7 @@ sim_op_t *sim_op_ref(sim_op_t *op);
 void sim_op_unref(sim_op_t *op);
 bool sim_op_before(const sim_op_t *first, const sim_op_t *second);
 bool sim_op_host_knows(const sim_op_t *op);
+void sim_op_host_learns(const sim_op_t *op); /* that the item is complete */
 void sim_op_join(sim_op_t *op, const sim_op_t *before);
 sim_op_t *sim_op_entered(void); /* item whose effect is happening, or NULL */
 

@@ -369,6 +369,8 @@ sim_work_t *sim_work_ref(sim_work_t *work);         /* NULL is allowed */
 void sim_work_unref(sim_work_t *work);
 /* `work` (NEW) completes after `before`; nothing if that is NULL or complete. False: memory. */
 bool sim_work_after(sim_work_t *work, sim_work_t *before);
+/* The same, but the program may rely on no more than that `before` was begun. */
+bool sim_work_after_start(sim_work_t *work, sim_work_t *before);
 /* Hands a NEW item to the scheduler, which takes a reference of its own. */
 void sim_work_submit(sim_work_t *work);
 
@@ -419,6 +421,7 @@ typedef struct CUstream_handle {
     struct sim_capture *capture;     /* graph.c: not NULL while capturing */
     CUgraphNode *capture_tail;       /* graph.c: nodes the next one depends on */
     size_t capture_tail_count, capture_tail_room;
+    CUgraphNode capture_own; /* graph.c: newest node of the stream itself, or NULL */
 } sim_stream_t;
 
 typedef struct CUevent_handle {

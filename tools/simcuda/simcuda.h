@@ -101,6 +101,9 @@ void *simcuda_host(CUdeviceptr address);
 unsigned long long simcuda_referee_reports(void);
 /* Reports of one kind: a name of findings.def ("unordered"); ULLONG_MAX for an unknown one. */
 unsigned long long simcuda_referee_found(const char *finding);
+/* The host read at this address, in host memory, what work wrote there: a program that polls
+ * memory knows that the newest work that did so is over, as after a synchronisation with it. */
+void simcuda_host_saw(const void *address);
 /* A lifetime of memory as the program sees it, within the driver's allocations: what a cache
  * in between gives out and takes back.  Call begin after the allocation returned and end
  * before the free is passed on.  end answers the bytes of the lifetime, 0 if there is none.

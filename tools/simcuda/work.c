@@ -139,11 +139,7 @@ sim_work_t *sim_work_clone(const sim_work_t *work) {
     return copy;
 }
 
-bool sim_work_after(sim_work_t *work, sim_work_t *before) {
-    if (!before || before == work)
-        return true;
-    if (sim_referee_on)
-        sim_referee_after(work, before);
+static bool depend(sim_work_t *work, sim_work_t *before) {
     if (before->state == SIM_DONE) {
         if (before->done > work->start)
             work->start = before->done;
@@ -162,6 +158,20 @@ bool sim_work_after(sim_work_t *work, sim_work_t *before) {
     before->dependents[before->dependent_count++] = sim_work_ref(work);
     work->pending++;
     return true;
+}
+
+bool sim_work_after(sim_work_t *work, sim_work_t *before) {
+    if (!before || before == work)
+        return true;
+    if (sim_referee_on)
+        sim_referee_after(work, before);
+    return depend(work, before);
+}
+
+bool sim_work_after_start(sim_work_t *work, sim_work_t *before) {
+    if (sim_referee_on)
+        sim_referee_after_start(work, before);
+    return depend(work, before);
 }
 
 /* ---- life of an item ---- */
@@ -204,6 +214,8 @@ static void complete(sim_work_t *list) {
         sim_pending--;
         if (work->ops->run)
             sim_effects--;
+        if (sim_referee_on)
+            sim_referee_done(work);
         if (sim_order_on)
             sim_order_note(work);
         for (size_t i = 0; i < work->dependent_count; i++) {
@@ -287,15 +299,28 @@ static CUresult judge(sim_work_t *work) {
     return CUDA_SUCCESS;
 }
 
-static CUresult run(sim_work_t *work) {
+/* Work of the device, as opposed to host functions and to the simulator's own. */
+static bool is_device(const sim_work_t *work) {
     sim_work_type_t type = work->ops->type;
-    bool device = type == SIM_WORK_KERNEL || type == SIM_WORK_COPY || type == SIM_WORK_FILL;
+    return type == SIM_WORK_KERNEL || type == SIM_WORK_COPY || type == SIM_WORK_FILL ||
+           type == SIM_WORK_WRITE_VALUE || type == SIM_WORK_WAIT_VALUE;
+}
+
+static CUresult run(sim_work_t *work) {
+    bool device = is_device(work);
     if (device)
         SIM_DEVICE_BEGINS;
     CUresult error = work->ops->run(work);
     if (device)
         SIM_DEVICE_ENDS;
     return error;
+}
+
+static bool ready(sim_work_t *work) {
+    SIM_DEVICE_BEGINS;
+    bool is = work->ops->ready(work);
+    SIM_DEVICE_ENDS;
+    return is;
 }
 
 static void run_unlocked(sim_work_t *work) {
@@ -367,7 +392,7 @@ void sim_host_run(sim_work_t *work) {
 }
 
 static void finish_due(sim_work_t *work) {
-    if (work->ops->ready && !context_gone(work) && !work->ops->ready(work)) {
+    if (work->ops->ready && !context_gone(work) && !ready(work)) {
         work->state = SIM_RUNNING;
         work->next = gated;
         gated = work;
@@ -384,7 +409,7 @@ static void retry_gated(void) {
         sim_work_t *work = list;
         list = work->next;
         work->next = NULL;
-        if (!context_gone(work) && !work->ops->ready(work)) {
+        if (!context_gone(work) && !ready(work)) {
             work->next = gated;
             gated = work;
             continue;

@@ -1,0 +1,8 @@
+/* graph_hooks.c and graphs.c belong together from activation on. */
+#ifndef AC_GRAPH_HOOKS_H
+#define AC_GRAPH_HOOKS_H
+
+/* Tell graphs.h what memory its episodes hold; at activation. */
+void ac_graph_hooks_setup(void);
+
+#endif

@@ -1,0 +1,85 @@
+/* The order of captures that begin and synchronisations of ours (device/cuda_device.h). */
+#include <check.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "device/cuda_device.h"
+
+START_TEST(one_excludes_the_other) {
+    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_sync_end();
+    ac_cuda_capture_begin();
+    ck_assert(!ac_cuda_sync_begin()); /* not yet known to capture */
+    ac_cuda_capture_began(true);
+    ck_assert(ac_cuda_is_capturing());
+    ck_assert(!ac_cuda_sync_begin());
+    ac_cuda_capture_ended();
+    ck_assert(!ac_cuda_is_capturing());
+    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_sync_end();
+    ac_cuda_capture_begin();
+    ac_cuda_capture_began(false); /* the driver refused */
+    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_sync_end();
+}
+END_TEST
+
+static _Atomic bool arrived, leaving;
+
+static void *begin_capture(void *arg) {
+    atomic_store(&arrived, true);
+    ac_cuda_capture_begin();
+    *(bool *)arg = atomic_load(&leaving);
+    ac_cuda_capture_began(false);
+    return NULL;
+}
+
+/* Rounds, because nothing tells when the other thread stands at the gate. */
+START_TEST(a_capture_waits_for_a_synchronisation) {
+    for (int round = 0; round < 200; round++) {
+        pthread_t thread;
+        bool after = false;
+        atomic_store(&arrived, false);
+        atomic_store(&leaving, false);
+        ck_assert(ac_cuda_sync_begin());
+        ck_assert_int_eq(pthread_create(&thread, NULL, begin_capture, &after), 0);
+        while (!atomic_load(&arrived))
+            sched_yield();
+        for (int i = 0; i < 20; i++)
+            sched_yield();
+        atomic_store(&leaving, true);
+        ac_cuda_sync_end();
+        pthread_join(thread, NULL);
+        ck_assert(after);
+    }
+}
+END_TEST
+
+/* The device may wait for the thread that begins: it is let through. */
+START_TEST(but_not_for_ever) {
+    pthread_t thread;
+    bool after = true;
+    atomic_store(&leaving, false);
+    ck_assert(ac_cuda_sync_begin());
+    ck_assert_int_eq(pthread_create(&thread, NULL, begin_capture, &after), 0);
+    pthread_join(thread, NULL);
+    ck_assert(!after);
+    ac_cuda_sync_end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("gate");
+    TCase *t = tcase_create("gate");
+    tcase_add_test(t, one_excludes_the_other);
+    tcase_add_test(t, a_capture_waits_for_a_synchronisation);
+    tcase_add_test(t, but_not_for_ever);
+    suite_add_tcase(suite, t);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,87 @@
+/* An oracle for the allocator on the fake device: operations that choose what they do by drawing
+ * numbers, and the judgement of every step.  Whoever uses it gives the numbers: a generator
+ * (check_model.c) or the bytes of a fuzzer (tests/fuzz).  One at a time in a process.
+ *
+ * The oracle keeps, for each freed range, the work submitted before the free that may touch
+ * it (contract: never handed out again, nor given to the driver, before that work is done), and
+ * judges every "out of memory" by what completing everything and giving back all idle segments
+ * would have left. */
+#ifndef ORACLE_H
+#define ORACLE_H
+
+#include "allocator/allocator_int.h"
+#include "fake_device.h"
+
+enum { ORACLE_CONTEXTS = 3, ORACLE_LIVES = 400, ORACLE_HAZARDS = 1 << 14 };
+
+typedef struct {
+    uint64_t address, size, requested;
+    int slot;
+    uint64_t born[ORACLE_CONTEXTS]; /* work submitted when it was handed out */
+} oracle_live_t;
+
+typedef struct {
+    uint64_t address, size;
+    int slot;
+    uint64_t need[ORACLE_CONTEXTS]; /* the work that has to be done first */
+} oracle_hazard_t;
+
+typedef struct {
+    fake_device_t device;
+    fake_context_t *context[ORACLE_CONTEXTS];
+    ac_arena_t *arena[ORACLE_CONTEXTS];
+    struct oracle_opened *opened; /* every context there was: late fences name them */
+    ac_allocator_t *allocator;
+    ac_device_stats_t stats;
+    ac_device_counters_t counters;
+    ac_settings_t settings;
+    oracle_live_t live[ORACLE_LIVES];
+    unsigned lives;
+    oracle_hazard_t hazard[ORACLE_HAZARDS];
+    unsigned hazards;
+    bool was_reset, lock_held;
+    bool broken;    /* a device call answered AC_FAILED: more requests may fail than need */
+    bool uncounted; /* work is submitted that the allocator is not told of */
+    unsigned ooms, step;
+} oracle_t;
+
+extern oracle_t oracle;
+
+/* --- what the user gives --- */
+
+/* A number below `below` (> 0). */
+uint64_t oracle_draw(uint64_t below);
+
+/* A judgement, in printf's form; ends the run. */
+_Noreturn void oracle_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- a run --- */
+
+/* Fresh contexts on a fresh device; with `bump` it never hands out an address twice. */
+void oracle_begin(bool bump);
+/* All contexts end; nothing may be left. */
+void oracle_end(void);
+/* After each operation. */
+void oracle_check(void);
+
+/* --- operations --- */
+
+void oracle_alloc(bool cached_only);
+void oracle_free(void);
+void oracle_bad_free(void);
+void oracle_mark_used(void);
+void oracle_submit(void);
+void oracle_complete(void);
+void oracle_synchronize(void);
+void oracle_trim(void);
+void oracle_taint(void);
+void oracle_drop(void);    /* a context ends, another one takes its place */
+void oracle_capture(void); /* begins or ends one */
+void oracle_configure(void);
+void oracle_reset(void); /* of statistics */
+/* One of the next three device calls fails; `broken` has to be set where AC_FAILED may be. */
+void oracle_plan_failure(bool failed_too);
+/* From now on any context may touch any memory. */
+void oracle_cross(void);
+
+#endif

@@ -1,0 +1,60 @@
+/* A page of mapped memory gets another place, and another owner, while work for the old one is
+ * pending.
+ *
+ * What the library could do wrong with expandable segments is done here by the program itself,
+ * which needs no library for it: the page of a hole is mapped where memory is needed.  Either way
+ * round: taking it away first happens to wait for the work, which CUDA does not promise in all
+ * cases. */
+#include "plants.h"
+
+enum { PAGE = 2 << 20 };
+
+static void map(CUdeviceptr at, CUmemGenericAllocationHandle page) {
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    MUST(cuMemMap(at, PAGE, 0, page, 0));
+    MUST(cuMemSetAccess(at, PAGE, &access, 1));
+}
+
+static void move(plants_t *t, bool waits, bool taken_first) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle page;
+    CUdeviceptr hole, needed;
+    MUST(cuMemAddressReserve(&hole, PAGE, 0, 0, 0));
+    MUST(cuMemAddressReserve(&needed, PAGE, 0, 0, 0));
+    MUST(cuMemCreate(&page, PAGE, &prop, 0));
+    map(hole, page);
+
+    t->memory = hole;
+    simcuda_owner_begin(hole, PAGE);
+    plants_old(t, t->stream[0]);
+    simcuda_owner_end(hole);
+    if (waits)
+        MUST(cuStreamSynchronize(t->stream[0]));
+
+    if (taken_first)
+        MUST(cuMemUnmap(hole, PAGE));
+    map(needed, page);
+    t->memory = needed;
+    simcuda_owner_begin(needed, PAGE);
+    plants_new(t, t->stream[1]);
+    if (!taken_first)
+        MUST(cuMemUnmap(hole, PAGE));
+}
+
+void plants_page_moved(plants_t *t) {
+    move(t, false, false);
+}
+
+void plants_page_moved_waited(plants_t *t) {
+    move(t, true, false);
+}
+
+void plants_page_taken(plants_t *t) {
+    move(t, false, true);
+}
+
+void plants_page_taken_waited(plants_t *t) {
+    move(t, true, true);
+}
