@@ -227,7 +227,9 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t address;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = arena->ops->segment_alloc(arena->context, size, &address);
+    ac_status_t status = request->stream
+                             ? arena->ops->segment_alloc_aside(arena->context, size, &address)
+                             : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
 
     pthread_mutex_lock(&allocator->lock);

@@ -30,6 +30,9 @@ typedef struct {
      */
     ac_status_t (*segment_alloc)(void *context, uint64_t bytes, uint64_t *address);
 
+    /* The same for a request that the driver would serve beside any capture: none is spoilt. */
+    ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
+
     /* Give a segment back.  All work on it has completed.  AC_OK; AC_BUSY while anything
      * captures: it is still there. */
     ac_status_t (*segment_free)(void *context, uint64_t address);

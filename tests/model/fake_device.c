@@ -233,6 +233,7 @@ static uint64_t now_ns(void) {
 
 const ac_device_ops_t fake_ops = {
     .segment_alloc = segment_alloc,
+    .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
