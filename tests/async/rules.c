@@ -448,6 +448,23 @@ static void programmatic(room_t *r) {
     OTHER(next(r->s[0]), memory);
 }
 
+/* --- several contexts; last: their memory is everybody's from then on --- */
+
+static void context_goes(room_t *r) {
+    CUcontext other;
+    CUdeviceptr memory[2];
+    MUST(cuCtxCreate_v2(&other, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        MUST(cuMemAlloc_v2(&memory[i], size));
+        MUST(cuMemsetD8Async(memory[i], 0, size, CU_STREAM_LEGACY));
+    }
+    MUST(cuMemFree_v2(memory[0])); /* waited for at the end, while nothing else may begin */
+    MUST(cuCtxSynchronize());
+    give(memory[1], r->s[0]);
+    MUST(cuCtxDestroy_v2(other));
+    MUST(cuCtxSetCurrent(context));
+}
+
 /* --- little room: a wait between the streams rather than more memory --- */
 
 static void inserted_wait(room_t *r) {
@@ -509,7 +526,7 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(plain_freed_async), CASE(async_freed_plain),
                              CASE(taken_over_unused), CASE(legacy_hands_on),
                              CASE(legacy_used),       CASE(legacy_seen),
-                             CASE(programmatic)};
+                             CASE(programmatic),      CASE(context_goes)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
