@@ -316,6 +316,33 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* --- frees that a capture forbids --- */
+
+static void answers(CUresult result, CUresult right, int line) {
+    if (result == right)
+        return;
+    wrong++;
+    printf("not ok %s, line %d: %d in place of %d\n", title, line, (int)result, (int)right);
+}
+#define ANSWERS(call, right) answers(call, right, __LINE__)
+
+static void free_in_capture(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr memory = take(r->s[0]);
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuMemFreeAsync(memory, r->s[1]), CUDA_ERROR_INVALID_VALUE);
+    ANSWERS(cuStreamEndCapture(r->s[1], &graph), CUDA_SUCCESS);
+    MUST(cuGraphDestroy(graph));
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuStreamSynchronize(r->s[1]), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ANSWERS(cuMemFreeAsync(memory, r->s[1]), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ANSWERS(cuStreamEndCapture(r->s[1], &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    MUST(cuStreamBeginCapture_v2(r->b[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuMemFreeAsync(memory, CU_STREAM_LEGACY), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    ANSWERS(cuStreamEndCapture(r->b[0], &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    give(memory, r->s[0]);
+}
+
 /* --- streams go --- */
 
 static void stream_again(room_t *r) {
@@ -522,11 +549,12 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(event_too_old),     CASE(query_seen),
                              CASE(captured_edge),     CASE(captured_wait),
                              CASE(captured_record),   CASE(record_node),
-                             CASE(stream_again),      CASE(many_streams),
-                             CASE(plain_freed_async), CASE(async_freed_plain),
-                             CASE(taken_over_unused), CASE(legacy_hands_on),
-                             CASE(legacy_used),       CASE(legacy_seen),
-                             CASE(programmatic),      CASE(context_goes)};
+                             CASE(free_in_capture),   CASE(stream_again),
+                             CASE(many_streams),      CASE(plain_freed_async),
+                             CASE(async_freed_plain), CASE(taken_over_unused),
+                             CASE(legacy_hands_on),   CASE(legacy_used),
+                             CASE(legacy_seen),       CASE(programmatic),
+                             CASE(context_goes)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
