@@ -316,6 +316,63 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* --- more memory than before, while other memory waits: the host goes on --- */
+
+enum { MUCH = 200 << 20 };
+
+static void much(CUstream stream) {
+    static size_t more; /* more each time than there ever was */
+    CUdeviceptr memory;
+    more += MUCH;
+    MUST(cuMemAllocAsync(&memory, more, stream));
+    touch(memory, stream);
+    give(memory, stream);
+}
+
+static void growth(room_t *r) {
+    busy(r->s[0]);
+    much(r->s[1]);
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+}
+
+/* What holds one stream is let go by work that comes after the request. */
+static void growth_held(room_t *r) {
+    CUdeviceptr flag, memory, plain;
+    MUST(cuMemAlloc_v2(&flag, 256));
+    for (cuuint32_t i = 1; i <= 3; i++) {
+        MUST(cuMemsetD32_v2(flag, 0, 1));
+        MUST(cuCtxSynchronize());
+        MUST(cuMemAllocAsync(&memory, MUCH, r->s[0]));
+        MUST(cuMemAlloc_v2(&plain, size));
+        touch(plain, r->s[2]);
+        touch(memory, r->s[0]);
+        if (i == 1)
+            give(memory, r->s[0]);
+        if (i == 2)
+            MUST(cuMemFree_v2(plain));
+        MUST(cuStreamWaitValue32_v2(r->s[0], flag, 1, 0));
+        if (i == 2) {
+            CUdeviceptr more;
+            MUST(cuMemAlloc_v2(&more, 4 * (size_t)MUCH));
+            MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
+            MUST(cuMemFree_v2(more));
+        } else if (i == 1) { /* would fit into what was given back before the hold */
+            CUdeviceptr half;
+            MUST(cuMemAllocAsync(&half, MUCH - (64 << 20), r->s[1]));
+            touch(half, r->s[1]);
+            give(half, r->s[1]);
+        } else {
+            much(r->s[1]);
+        }
+        MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
+        if (i != 1)
+            give(memory, r->s[0]);
+        if (i != 2)
+            MUST(cuMemFree_v2(plain));
+    }
+    MUST(cuMemFree_v2(flag));
+}
+
 /* --- frees that a capture forbids --- */
 
 static void answers(CUresult result, CUresult right, int line) {
@@ -549,7 +606,8 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(event_too_old),     CASE(query_seen),
                              CASE(captured_edge),     CASE(captured_wait),
                              CASE(captured_record),   CASE(record_node),
-                             CASE(free_in_capture),   CASE(stream_again),
+                             CASE(free_in_capture),   CASE(growth),
+                             CASE(growth_held),       CASE(stream_again),
                              CASE(many_streams),      CASE(plain_freed_async),
                              CASE(async_freed_plain), CASE(taken_over_unused),
                              CASE(legacy_hands_on),   CASE(legacy_used),
