@@ -509,19 +509,20 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 
-void ac_arena_unordered(ac_arena_t *arena) {
+bool ac_arena_unordered(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
-        return;
+        return true;
     pthread_mutex_lock(&allocator->lock);
     atomic_store(&arena->unordered, UNORDERED);
     bool handed_on = arena->ordered && arena->ordered->handed_on;
     all_gone(arena);
     pthread_mutex_unlock(&allocator->lock);
     bool crossed = atomic_load(&ac_fence_crossed);
-    if (handed_on)
-        ac_fence_wait(&arena->line, crossed, ac_fence_now());
+    if (handed_on && ac_fence_wait(&arena->line, crossed, ac_fence_now()) == AC_BUSY)
+        return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
+    return true;
 }
 
 void ac_streams_unordered(void) {

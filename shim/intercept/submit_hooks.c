@@ -93,7 +93,9 @@ void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return;
     ac_single_settle(submit->context->line, true);
-    ac_arena_unordered(submit->context->arena);
+    /* While others capture: all that this launch may run beside is ahead of it in its stream. */
+    if (!ac_arena_unordered(submit->context->arena))
+        ac_cuda_stream_wait(&submit->context->cuda, submit->stream);
 }
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {

@@ -2,10 +2,11 @@
  * given tells whether it got memory that work is still under way on, and the referee whether that
  * was right.
  *
- *   rules [limited]
+ *   rules [limited|beside]
  *
  * All programs are in good order by themselves, so without the library only the referee is asked.
- * `limited`: the cases for settings that leave 8 MiB.  Exit status 1 after a wrong address or a
+ * `limited`: the cases for settings that leave 8 MiB; `beside`: one that spoils
+ * the others.  Exit status 1 after a wrong address or a
  * report, 77 without the simulated device. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -532,6 +533,24 @@ static void programmatic(room_t *r) {
     OTHER(next(r->s[0]), memory);
 }
 
+/* While another stream captures, nothing of ours is waited for by events. */
+static void programmatic_beside(room_t *r) {
+    CUgraph graph;
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    next(r->s[0]);
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    CUdeviceptr memory = take(r->s[0]);
+    SAME(memory, old);
+    void *params[] = {&memory};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL));
+    give(memory, r->s[0]);
+    MUST(cuStreamEndCapture(r->s[1], &graph));
+    MUST(cuGraphDestroy(graph));
+}
+
 /* --- several contexts; last: their memory is everybody's from then on --- */
 
 static void context_goes(room_t *r) {
@@ -613,6 +632,7 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(legacy_hands_on),   CASE(legacy_used),
                              CASE(legacy_seen),       CASE(programmatic),
                              CASE(context_goes)};
+static const case_t beside[] = {CASE(programmatic_beside)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
@@ -689,6 +709,10 @@ int main(int argc, char **argv) {
         size = 5 << 20; /* room for one */
     const case_t *cases = little ? limited : all;
     size_t count = little ? sizeof limited / sizeof *limited : sizeof all / sizeof *all;
+    if (argc > 1 && !strcmp(argv[1], "beside")) {
+        cases = beside;
+        count = 1;
+    }
     for (size_t i = 0; i < count; i++)
         run(&cases[i]);
     return wrong ? 1 : 0;
