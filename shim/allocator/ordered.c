@@ -482,16 +482,24 @@ static void stream_gone(ac_ordered_t *ordered, unsigned slot) {
     ac_order_drop(&ordered->order, slot);
 }
 
+/* Whether a call is under way with the stream's handle.  Its slot may have been given up, but
+ * serves no other one before that call returned. */
+static bool named(const ac_ordered_t *ordered, ac_stream_t stream) {
+    for (uint64_t left = ordered->pinned; left; left &= left - 1)
+        if (ordered->order.stream[__builtin_ctzll(left)] == stream)
+            return true;
+    return false;
+}
+
 void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream) {
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     unsigned slot =
         arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
-    if (slot != AC_ORDER_NONE) {
+    if (slot != AC_ORDER_NONE)
         stream_gone(arena->ordered, slot);
-        while (arena->ordered && arena->ordered->list[slot].pins)
-            pthread_cond_wait(&allocator->settled, &allocator->lock);
-    }
+    while (arena->ordered && named(arena->ordered, stream))
+        pthread_cond_wait(&allocator->settled, &allocator->lock);
     pthread_mutex_unlock(&allocator->lock);
 }
 

@@ -67,11 +67,49 @@ START_TEST(what_waits_for_all_contexts_is_waited_for) {
 }
 END_TEST
 
+/* --- a stream goes while it is named --- */
+
+static _Atomic bool gone;
+static pthread_t goer;
+
+static void *destroy(void *arg) {
+    (void)arg;
+    ac_arena_stream_gone(arena[0], A);
+    atomic_store(&gone, true);
+    return NULL;
+}
+
+/* Work that keeps to no order comes up in between: the slots are given up, the name is in use. */
+static void while_named(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != FAKE_STREAM_ORDER)
+        return;
+    device.before = NULL;
+    ck_assert(ac_arena_unordered(arena[0]));
+    ck_assert_int_eq(pthread_create(&goer, NULL, destroy, NULL), 0);
+    for (int i = 0; i < 1000; i++) {
+        sched_yield();
+        ck_assert_msg(!atomic_load(&gone), "the stream went under a call that names it");
+    }
+}
+
+START_TEST(a_stream_that_is_named_stays) {
+    uint64_t address, old = alloc(A, 40 * MIB);
+    submit(0);
+    give(A, old);
+    device.before = while_named;
+    ck_assert_int_eq(ac_arena_alloc_on(arena[0], B, 36 * MIB, false, &address), AC_OK);
+    ck_assert_int_eq(pthread_join(goer, NULL), 0);
+    ck_assert_int_eq(ac_block_free(address), AC_OK);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("streams");
     TCase *tcase = tcase_create("streams");
     tcase_add_checked_fixture(tcase, begin, end);
     tcase_add_test(tcase, what_waits_for_all_contexts_is_waited_for);
+    tcase_add_test(tcase, a_stream_that_is_named_stays);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
