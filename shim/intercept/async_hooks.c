@@ -38,7 +38,8 @@ static uint64_t total_memory(const ac_context_t *context) {
     return ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
 }
 
-/* AC_OK sets *pointer; AC_OOM: a limit of the user forbids it; anything else: ask the driver. */
+/* AC_OK sets *pointer; AC_OOM: a limit of the user forbids it; AC_UNSUPPORTED: nothing that we
+ * hold could avoid the failure; anything else: ask the driver. */
 static ac_status_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, CUstream stream,
                          bool per_thread) {
     uint64_t address;
@@ -46,8 +47,10 @@ static ac_status_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes
         return AC_FAILED;
     ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_context_t *context = serving(thread, stream, per_thread);
-    if (!context || (total_memory(context) && bytes > total_memory(context)))
+    if (!context)
         return AC_FAILED;
+    if (total_memory(context) && bytes > total_memory(context))
+        return AC_UNSUPPORTED;
     thread->last_alloc = context;
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
     ac_status_t status = ac_arena_alloc_on(context->arena, named, bytes, true, &address);
@@ -82,7 +85,10 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_RETRY(result, real(a, b, c));                                                         \
+        if (status == AC_UNSUPPORTED)                                                            \
+            result = real(a, b, c);                                                              \
+        else                                                                                     \
+            AC_RETRY(result, real(a, b, c));                                                     \
         passed(thread, c, per_thread, result);                                                   \
         return result;                                                                           \
     }

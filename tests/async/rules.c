@@ -317,6 +317,15 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* The same with the library and without. */
+static void answers(CUresult result, CUresult right, int line) {
+    if (result == right)
+        return;
+    wrong++;
+    printf("not ok %s, line %d: %d in place of %d\n", title, line, (int)result, (int)right);
+}
+#define ANSWERS(call, right) answers(call, right, __LINE__)
+
 /* --- more memory than before, while other memory waits: the host goes on --- */
 
 enum { MUCH = 200 << 20 };
@@ -333,6 +342,22 @@ static void much(CUstream stream) {
 static void growth(room_t *r) {
     busy(r->s[0]);
     much(r->s[1]);
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+}
+
+/* No memory that is kept could avoid this failure: it stays. */
+static void more_than_there_is(room_t *r) {
+    unsigned long long (*used)(int);
+    *(void **)&used = dlsym(RTLD_DEFAULT, "simcuda_used_memory");
+    CUdeviceptr memory;
+    MUST(cuMemAlloc_v2(&memory, MUCH));
+    MUST(cuMemFree_v2(memory));
+    unsigned long long before = used(0);
+    busy(r->s[0]);
+    for (int stream = 0; stream < 2; stream++)
+        ANSWERS(cuMemAllocAsync(&memory, (size_t)1 << 45, r->s[stream]),
+                CUDA_ERROR_OUT_OF_MEMORY);
+    expect(used(0) >= before, "memory was given back", __LINE__);
     expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
 }
 
@@ -375,14 +400,6 @@ static void growth_held(room_t *r) {
 }
 
 /* --- frees that a capture forbids --- */
-
-static void answers(CUresult result, CUresult right, int line) {
-    if (result == right)
-        return;
-    wrong++;
-    printf("not ok %s, line %d: %d in place of %d\n", title, line, (int)result, (int)right);
-}
-#define ANSWERS(call, right) answers(call, right, __LINE__)
 
 static void free_in_capture(room_t *r) {
     CUgraph graph;
@@ -616,21 +633,37 @@ typedef struct {
 
 #define CASE(name)                                                                               \
     { #name, name }
-static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
-                             CASE(per_thread),        CASE(by_event),
-                             CASE(by_two_events),     CASE(recorded_before),
-                             CASE(waited_before),     CASE(recorded_elsewhere),
-                             CASE(event_again),       CASE(whole_context),
-                             CASE(event_seen),        CASE(stream_seen),
-                             CASE(event_too_old),     CASE(query_seen),
-                             CASE(captured_edge),     CASE(captured_wait),
-                             CASE(captured_record),   CASE(record_node),
-                             CASE(free_in_capture),   CASE(growth),
-                             CASE(growth_held),       CASE(stream_again),
-                             CASE(many_streams),      CASE(plain_freed_async),
-                             CASE(async_freed_plain), CASE(taken_over_unused),
-                             CASE(legacy_hands_on),   CASE(legacy_used),
-                             CASE(legacy_seen),       CASE(programmatic),
+static const case_t all[] = {CASE(same_stream),
+                             CASE(no_edge),
+                             CASE(per_thread),
+                             CASE(by_event),
+                             CASE(by_two_events),
+                             CASE(recorded_before),
+                             CASE(waited_before),
+                             CASE(recorded_elsewhere),
+                             CASE(event_again),
+                             CASE(whole_context),
+                             CASE(event_seen),
+                             CASE(stream_seen),
+                             CASE(event_too_old),
+                             CASE(query_seen),
+                             CASE(captured_edge),
+                             CASE(captured_wait),
+                             CASE(captured_record),
+                             CASE(record_node),
+                             CASE(free_in_capture),
+                             CASE(more_than_there_is),
+                             CASE(growth),
+                             CASE(growth_held),
+                             CASE(stream_again),
+                             CASE(many_streams),
+                             CASE(plain_freed_async),
+                             CASE(async_freed_plain),
+                             CASE(taken_over_unused),
+                             CASE(legacy_hands_on),
+                             CASE(legacy_used),
+                             CASE(legacy_seen),
+                             CASE(programmatic),
                              CASE(context_goes)};
 static const case_t beside[] = {CASE(programmatic_beside)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
