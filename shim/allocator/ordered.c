@@ -24,6 +24,7 @@ struct ac_ordered {
     uint64_t filled; /* bit per slot */
     uint64_t pinned;
     bool handed_on; /* memory that work was under way on has a new owner */
+    uint64_t last;  /* such work has a clock up to this one; 0: it goes on */
     list_t list[LISTS];
 };
 
@@ -517,17 +518,29 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 
+static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock) {
+    bool all = atomic_load(&ac_fence_crossed);
+    if (!ac_fence_holding(line, all))
+        return ac_fence_wait(line, all, clock) != AC_BUSY;
+    ac_fence_close(line, all);
+    ac_fence_poll(line, all);
+    return ac_fence_reached(line, all) >= clock;
+}
+
 bool ac_arena_unordered(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
         return true;
     pthread_mutex_lock(&allocator->lock);
     atomic_store(&arena->unordered, UNORDERED);
-    bool handed_on = arena->ordered && arena->ordered->handed_on;
+    ac_ordered_t *ordered = arena->ordered;
+    bool handed_on = ordered && ordered->handed_on;
+    if (handed_on && !ordered->last)
+        ordered->last = ac_fence_now();
+    uint64_t last = handed_on ? ordered->last : 0;
     all_gone(arena);
     pthread_mutex_unlock(&allocator->lock);
-    bool crossed = atomic_load(&ac_fence_crossed);
-    if (handed_on && ac_fence_wait(&arena->line, crossed, ac_fence_now()) == AC_BUSY)
+    if (handed_on && !wait_unless_held(&arena->line, last))
         return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
     return true;

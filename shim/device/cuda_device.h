@@ -140,9 +140,6 @@ bool ac_cuda_is_capturing(void);
  * that spoils the capture.  Returns the driver's answer. */
 CUresult ac_cuda_knock(ac_cuda_context_t *context);
 
-/* The host waits for a stream of this context that does not capture, whatever else does. */
-void ac_cuda_stream_wait(ac_cuda_context_t *context, CUstream stream);
-
 /* Whether no stream of the process captured at any time between the two calls. */
 uint64_t ac_cuda_capture_mark(void);
 bool ac_cuda_capture_none_since(uint64_t mark);

@@ -56,11 +56,3 @@ CUresult ac_cuda_knock(ac_cuda_context_t *context) {
     ac_cuda_leave(&scope);
     return result;
 }
-
-void ac_cuda_stream_wait(ac_cuda_context_t *context, CUstream stream) {
-    ac_cuda_scope_t scope;
-    if (!ac_cuda_enter(context, &scope))
-        return;
-    ac_driver.cuStreamSynchronize(stream);
-    ac_cuda_leave(&scope);
-}

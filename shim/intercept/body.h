@@ -96,9 +96,6 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
 /* The work may hold its stream until the program does something else. */
 void ac_submit_hold(ac_submit_t *submit);
 
-/* Does a launch with this configuration keep to the order of its stream? */
-void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config);
-
 /* The submitting call returned `result`. */
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result);
 

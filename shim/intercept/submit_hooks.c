@@ -82,21 +82,58 @@ static bool is_programmatic(const CUlaunchConfig *config) {
     return false;
 }
 
-/* Captured launches are not work yet, and the launch of their graph is ordered as a whole. */
-void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
+enum { ATTRIBUTES = 64 };
+typedef struct {
+    CUlaunchConfig config;
+    CUlaunchAttribute attrs[ATTRIBUTES];
+} launch_t;
+
+/* The same launch in its stream's order, which is always right and only slower. */
+static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
+    if (config->numAttrs > ATTRIBUTES)
+        return config;
+    copy->config = *config;
+    copy->config.attrs = copy->attrs;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        copy->attrs[i] = config->attrs[i];
+        if (copy->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            copy->attrs[i].value.programmaticStreamSerializationAllowed = 0;
+    }
+    return &copy->config;
+}
+
+/* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
+ * graph is ordered as a whole. */
+static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchConfig *config,
+                                     launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     ac_event_launch(config);
     if (!is_programmatic(config))
-        return;
+        return config;
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
-        return;
+        return config;
     ac_single_settle(submit->context->line, true);
-    /* While others capture: all that this launch may run beside is ahead of it in its stream. */
-    if (!ac_arena_unordered(submit->context->arena))
-        ac_cuda_stream_wait(&submit->context->cuda, submit->stream);
+    return ac_arena_unordered(submit->context->arena) ? config : in_order(config, copy);
 }
+
+#define LAUNCH_CONFIGURED(symbol, per_thread)                                                    \
+    CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d) {                 \
+        AC_BODY(symbol);                                                                         \
+        ac_submit_t submit;                                                                      \
+        launch_t copy;                                                                           \
+        CUresult result;                                                                         \
+        bool kept = ac_submit_begin(&submit, thread, a ? a->hStream : NULL, per_thread);         \
+        if (kept)                                                                                \
+            a = ordered(&submit, a, &copy);                                                      \
+        AC_RETRY(result, real(a, b, c, d));                                                      \
+        if (kept)                                                                                \
+            ac_submit_end(&submit, thread, result);                                              \
+        return result;                                                                           \
+    }
+LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
+LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
@@ -128,15 +165,14 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     return result;
 }
 
-#define REACH_NONE           ((void)0)
-#define REACH_CONFIG(config) ac_submit_order(&submit, config)
-#define REACH_1(p)           ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
-#define REACH_MANY           ac_context_cross()
-#define REACH_GRAPH(exec)    (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
-#define REACH_HOLDS          ac_submit_hold(&submit)
-#define REACH_HOLDS_1(p)     (REACH_HOLDS, REACH_1(p))
-#define REACH_HOLDS_MANY     (REACH_HOLDS, REACH_MANY)
+#define REACH_NONE        ((void)0)
+#define REACH_1(p)        ac_submit_reach(&submit, (uint64_t)(p))
+#define REACH_2(p, q)     (REACH_1(p), REACH_1(q))
+#define REACH_MANY        ac_context_cross()
+#define REACH_GRAPH(exec) (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
+#define REACH_HOLDS       ac_submit_hold(&submit)
+#define REACH_HOLDS_1(p)  (REACH_HOLDS, REACH_1(p))
+#define REACH_HOLDS_MANY  (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

@@ -2,11 +2,11 @@
  * given tells whether it got memory that work is still under way on, and the referee whether that
  * was right.
  *
- *   rules [limited|beside]
+ *   rules [limited | CASE]
  *
  * All programs are in good order by themselves, so without the library only the referee is asked.
- * `limited`: the cases for settings that leave 8 MiB; `beside`: one that spoils
- * the others.  Exit status 1 after a wrong address or a
+ * `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs alone.  Exit
+ * status 1 after a wrong address or a report, 77 without the simulated device. */
  * report, 77 without the simulated device. */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -568,6 +568,27 @@ static void programmatic_beside(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* While the program holds a stream, and lets go of it only after the launch. */
+static void programmatic_held(room_t *r) {
+    CUdeviceptr flag;
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    MUST(cuMemAlloc_v2(&flag, 256));
+    MUST(cuMemsetD32_v2(flag, 0, 1));
+    MUST(cuCtxSynchronize());
+    next(r->s[0]);
+    CUdeviceptr old = busy(r->s[0]), memory = take(r->s[0]);
+    SAME(memory, old);
+    MUST(cuStreamWaitValue32_v2(r->s[1], flag, 1, 0));
+    void *params[] = {&memory};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL));
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+    MUST(cuStreamWriteValue32_v2(r->s[2], flag, 1, 0));
+    give(memory, r->s[0]);
+    MUST(cuMemFree_v2(flag));
+}
+
 /* --- several contexts; last: their memory is everybody's from then on --- */
 
 static void context_goes(room_t *r) {
@@ -665,7 +686,7 @@ static const case_t all[] = {CASE(same_stream),
                              CASE(legacy_seen),
                              CASE(programmatic),
                              CASE(context_goes)};
-static const case_t beside[] = {CASE(programmatic_beside)};
+static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
@@ -742,10 +763,11 @@ int main(int argc, char **argv) {
         size = 5 << 20; /* room for one */
     const case_t *cases = little ? limited : all;
     size_t count = little ? sizeof limited / sizeof *limited : sizeof all / sizeof *all;
-    if (argc > 1 && !strcmp(argv[1], "beside")) {
-        cases = beside;
-        count = 1;
-    }
+    for (size_t i = 0; argc > 1 && i < sizeof alone / sizeof *alone; i++)
+        if (!strcmp(argv[1], alone[i].name)) {
+            cases = &alone[i];
+            count = 1;
+        }
     for (size_t i = 0; i < count; i++)
         run(&cases[i]);
     return wrong ? 1 : 0;
