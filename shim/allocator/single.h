@@ -51,16 +51,18 @@ enum { AC_SINGLE_MODE_BITS = 3, AC_SINGLE_KEY_BITS = 48 };
 typedef struct {
     /* mode, home, and a count of changes in the bits above; read without the lock */
     _Atomic uint64_t word;
-    _Atomic bool leaned;    /* frees have leaned on the home since it became one */
-    _Atomic uint64_t since; /* the clock from which on they may */
-    pthread_mutex_t lock;   /* guards what follows and all changes of `word` */
-    uint64_t patience;      /* submissions that a new home has to see alone before that */
-    bool waited;            /* a stream was made to wait for this turn */
-    void *fence;            /* the turn, an object of the device */
-    uint64_t turn;          /* its number; grows */
-    uint64_t clock;         /* work with a clock up to this one is all that was leaned on */
-    unsigned users;         /* threads that wait for `fence`, or make a stream wait */
-    void *old;              /* a fence that was dropped while it had users */
+    _Atomic uint64_t leaned; /* the clock of the newest free that leaned on the home; 0: none */
+    _Atomic uint64_t since;  /* the clock from which on they may */
+    pthread_mutex_t lock;    /* guards what follows and all changes of `word` */
+    uint64_t patience;       /* submissions that a new home has to see alone before that */
+    bool waited;             /* a stream was made to wait for this turn */
+    void *fence;             /* the turn, an object of the device */
+    uint64_t turn;           /* its number; grows */
+    uint64_t clock;          /* work with a clock up to this one is all that was leaned on */
+    _Atomic unsigned naming; /* threads that record a turn: they name the home */
+    pthread_cond_t named;    /* none any more */
+    unsigned users;          /* threads that wait for `fence`, or make a stream wait */
+    void *old;               /* a fence that was dropped while it had users */
 } ac_single_t;
 
 /* What a thread remembers of the streams that it made wait.  Forgetting costs one more wait. */
@@ -103,7 +105,12 @@ bool ac_single_protects(ac_fence_line_t *line);
  * something that ends a stream's order, or makes recording impossible: a capture. */
 void ac_single_leave(ac_fence_line_t *line);
 
-/* The stream is about to be destroyed: its key may come back for another one. */
+/* The stream that work is about to go to may be held by it until the program does something else,
+ * maybe on another stream: none may be made to wait for that.  The turn is recorded before it. */
+void ac_single_hold(ac_fence_line_t *line);
+
+/* The stream is about to be destroyed: its key may come back for another one, and from the return
+ * on nobody names it. */
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream);
 
 /* The same, and the host waits until the turn is over: from the return on all free memory is out

@@ -40,6 +40,7 @@ static inline bool ac_owned(uint64_t address) {
 typedef struct {
     ac_context_t *context;
     CUstream stream;
+    bool marked; /* the stream, for the fences */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

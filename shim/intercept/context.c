@@ -286,6 +286,8 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
+    /* Its default streams have the handles of the primary context's, and are others. */
+    ac_single_settle(primary->line, true);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)

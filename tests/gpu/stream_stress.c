@@ -206,6 +206,7 @@ double stress_clock(void) {
 static void run(outcome_t *o) {
     pthread_t thread[MOST_THREADS];
     double begin = stress_clock();
+    stress_begin();
     for (unsigned i = 0; i < stress_options.threads; i++)
         if (pthread_create(&thread[i], NULL, stress_work, (void *)(uintptr_t)i)) {
             fprintf(stderr, "stream_stress: cannot start thread %u\n", i);

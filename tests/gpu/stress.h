@@ -39,7 +39,9 @@ void stress_must(CUresult result, const char *call, int line);
 /* Load the driver, make the context of device 0 current.  False: no driver or no device. */
 bool stress_device_open(char *name, size_t room);
 
-typedef enum { FILL, CHECK, CHECK_SLOW, KERNELS } stress_kernel_t;
+/* FILL_EARLY may begin before the kernel in front of it has ended (a programmatic launch), where
+ * the device can do that; CHECK_STUCK outlasts everything else. */
+typedef enum { FILL, FILL_EARLY, CHECK, CHECK_SLOW, CHECK_STUCK, KERNELS } stress_kernel_t;
 
 typedef struct {
     unsigned count;
@@ -84,6 +86,8 @@ extern _Atomic uint64_t stress_taken, stress_checks; /* allocations made, checks
 
 typedef struct stress_worker stress_worker_t;
 
+/* What comes first: one stream at a time. */
+void stress_begin(void);
 /* A thread's share of the work; the context is made current in it. */
 void *stress_work(void *index);
 /* Seconds on a clock that never steps back. */

@@ -21,6 +21,7 @@ CUcontext stress_context;
 
 static CUfunction kernels[KERNELS];
 static CUdeviceptr result_at;
+static bool programmatic; /* launches are to be had */
 
 void stress_must(CUresult result, const char *call, int line) {
     if (!result)
@@ -86,9 +87,12 @@ static const struct {
     long long simulated_ns;
 } kernel_rows[KERNELS] = {
     [FILL] = {"stress_fill", KERNEL("stress_fill", "", FILL_EACH), 2000},
+    [FILL_EARLY] = {"stress_fill_early", KERNEL("stress_fill_early", "", FILL_EACH), 2000},
     [CHECK] = {"stress_check", KERNEL("stress_check", CHECK_BEFORE, CHECK_EACH), 4000},
     [CHECK_SLOW] = {"stress_check_slow", KERNEL("stress_check_slow", CHECK_BEFORE, CHECK_EACH),
                     150000},
+    [CHECK_STUCK] = {"stress_check_stuck", KERNEL("stress_check_stuck", CHECK_BEFORE, CHECK_EACH),
+                     1500000},
 };
 
 _Static_assert(offsetof(stress_result_t, checked) == 8 &&
@@ -167,14 +171,14 @@ static void register_simulated(void) {
     for (stress_kernel_t kernel = 0; kernel < KERNELS; kernel++) {
         for (int k = 0; k < BATCH; k++)
             access[k] = (simcuda_access_t){(unsigned)(FIRST + 3 * k), FIRST + 3 * k + 1,
-                                           sizeof(uint32_t), kernel == FILL};
+                                           sizeof(uint32_t), kernel <= FILL_EARLY};
         access[BATCH] = (simcuda_access_t){RESULT, -1, sizeof(stress_result_t), true};
         simcuda_kernel_t row = {.name = kernel_rows[kernel].name,
-                                .fn = kernel == FILL ? fill : check,
+                                .fn = kernel <= FILL_EARLY ? fill : check,
                                 .duration_ns = kernel_rows[kernel].simulated_ns,
                                 .param_count = PARAMS,
                                 .param_bytes = sizes,
-                                .access_count = kernel == FILL ? BATCH : BATCH + 1,
+                                .access_count = kernel <= FILL_EARLY ? BATCH : BATCH + 1,
                                 .access = access};
         register_kernel(&row);
     }
@@ -208,7 +212,7 @@ static void load_kernels(void) {
 
 bool stress_device_open(char *name, size_t room) {
     CUdevice device;
-    int count = 0, pools = 0;
+    int count = 0, pools = 0, major = 0;
     if (!load_driver() || cu.cuInit(0) || cu.cuDeviceGetCount(&count) || !count)
         return false;
     MUST(cu.cuDeviceGet(&device, 0));
@@ -218,6 +222,9 @@ bool stress_device_open(char *name, size_t room) {
     load_kernels();
     if (cu.cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device))
         pools = 0;
+    if (cu.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+        major = 0;
+    programmatic = major >= 9 && cu.cuLaunchKernelEx && cu.cuLaunchKernelEx_ptsz;
     stress_async = pools && cu.cuMemAllocAsync && cu.cuMemAllocAsync_ptsz && cu.cuMemFreeAsync &&
                    cu.cuMemFreeAsync_ptsz;
     stress_graphs = cu.cuStreamBeginCapture_v2 && cu.cuStreamEndCapture && cu.cuGraphLaunch &&
@@ -242,9 +249,15 @@ void stress_launch(stress_kernel_t kernel, const stress_buffers_t *buffers, unsi
         most = copy.words[from] > most ? copy.words[from] : most;
     }
     unsigned blocks = (most + WORDS_PER_BLOCK - 1) / WORDS_PER_BLOCK;
-    MUST(ON_LANE(lane, cuLaunchKernel, kernels[kernel],
-                 blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS, copy.count, 1, THREADS, 1, 1, 0,
-                 lane.handle, params, NULL));
+    blocks = blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS;
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    early.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {blocks, copy.count, 1, THREADS, 1, 1, 0, lane.handle, &early, 1};
+    if (kernel == FILL_EARLY && programmatic)
+        MUST(ON_LANE(lane, cuLaunchKernelEx, &config, kernels[kernel], params, NULL));
+    else
+        MUST(ON_LANE(lane, cuLaunchKernel, kernels[kernel], blocks, copy.count, 1, THREADS, 1, 1,
+                     0, lane.handle, params, NULL));
 }
 
 void stress_result(stress_result_t *result) {

@@ -8,14 +8,20 @@
  * mismatch. */
 #include "stress.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 enum {
     MAILBOXES = 64,
     LANES_EXTRA = 4,      /* legacy and per-thread streams, by handle and by function */
     SMALLEST_WORDS = 1,   /* sizes are spread evenly over their logarithm */
-    DELAY_CLOCKS = 20000, /* the longest short wait of a kernel; a slow one waits 20 times it */
+    DELAY_CLOCKS = 20000, /* the longest short wait of a kernel; others wait a multiple */
     SLOW_FACTOR = 20,
+    STUCK_FACTOR = 100,
+    EXTRA = 4,       /* batches made while a thread captures */
+    SOLO_LANES = 6,  /* streams that take turns while one thread works alone */
+    SOLO_ROUNDS = 8, /* and how often each serves the same size, at the least and most */
+    SOLO_MOST = 128,
 };
 
 typedef struct {
@@ -40,6 +46,16 @@ _Atomic uint64_t stress_taken, stress_checks;
 static batch_t *_Atomic mailbox[MAILBOXES];
 static _Atomic uint32_t owners; /* the newest owner's number */
 
+/* From then on programmatic launches are made: a cache that goes by the order of the only stream
+ * has to give that up for good at the first one. */
+static _Atomic bool early_wanted;
+
+/* Steps are readers; who works alone writes, and holds `turn` while it waits for that. */
+static pthread_rwlock_t solo = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+/* A capture reads; the context may be synchronised by who writes, or it would break captures. */
+static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
+
 /* ---------------------------------------------------------------- chance */
 
 static unsigned below(stress_worker_t *w, unsigned n) {
@@ -59,18 +75,22 @@ static unsigned any_words(stress_worker_t *w) {
     return SMALLEST_WORDS + below(w, limit < most ? limit : most);
 }
 
+static stress_lane_t default_lane(stress_worker_t *w) {
+    static const stress_lane_t lanes[LANES_EXTRA] = {
+        {NULL, false}, {NULL, true}, {CU_STREAM_PER_THREAD, false}, {CU_STREAM_LEGACY, true}};
+    return lanes[below(w, LANES_EXTRA)];
+}
+
 static stress_lane_t any_lane(stress_worker_t *w) {
     unsigned i = below(w, 8 * w->streams + LANES_EXTRA);
     if (i < 8 * w->streams)
         return (stress_lane_t){w->stream[i / 8], one_in(w, 2)};
-    static const stress_lane_t extra[LANES_EXTRA] = {
-        {NULL, false}, {NULL, true}, {CU_STREAM_PER_THREAD, false}, {CU_STREAM_LEGACY, true}};
-    return extra[i - 8 * w->streams];
+    return default_lane(w);
 }
 
 static unsigned any_delay(stress_worker_t *w, stress_kernel_t kernel) {
-    if (kernel == CHECK_SLOW)
-        return SLOW_FACTOR * DELAY_CLOCKS;
+    if (kernel == CHECK_SLOW || kernel == CHECK_STUCK)
+        return (kernel == CHECK_SLOW ? SLOW_FACTOR : STUCK_FACTOR) * DELAY_CLOCKS;
     return one_in(w, 2) ? below(w, DELAY_CLOCKS) : 0;
 }
 
@@ -93,15 +113,14 @@ static void open_stream(stress_worker_t *w, unsigned i) {
     MUST(cu.cuStreamCreate(&w->stream[i], flags));
 }
 
-/* Its work goes on; a later stream may get its handle. */
-static void renew_stream(stress_worker_t *w) {
-    unsigned i = below(w, w->streams);
+/* The old one's work goes on; a later stream may get its handle. */
+static void renew_stream(stress_worker_t *w, unsigned i) {
     MUST(cu.cuStreamDestroy_v2(w->stream[i]));
     open_stream(w, i);
 }
 
 static void check(stress_worker_t *w, const stress_buffers_t *buffers, stress_lane_t lane) {
-    stress_kernel_t kernel = one_in(w, 16) ? CHECK_SLOW : CHECK;
+    stress_kernel_t kernel = one_in(w, 4) ? CHECK_SLOW : CHECK;
     stress_launch(kernel, buffers, any_delay(w, kernel), lane);
     atomic_fetch_add(&stress_checks, buffers->count);
 }
@@ -210,6 +229,7 @@ static void run_graph(stress_worker_t *w) {
     stress_lane_t lane = {w->capture, false};
     source_t source = below(w, stress_async && stress_options.async ? SOURCES : GRAPH_NODES);
     stress_buffers_t buffers = {0};
+    batch_t *extra[EXTRA];
     CUgraph graph;
     CUgraphExec exec;
     unsigned count = any_count(w), launches = 1 + below(w, 3);
@@ -217,6 +237,7 @@ static void run_graph(stress_worker_t *w) {
         while (buffers.count < count)
             take(w, &buffers, false, lane);
     /* A call that is not captured is the thread's own only in relaxed mode. */
+    pthread_rwlock_rdlock(&captures);
     MUST(cu.cuStreamBeginCapture_v2(w->capture, source == INSIDE_CAPTURE
                                                     ? CU_STREAM_CAPTURE_MODE_RELAXED
                                                     : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -227,11 +248,16 @@ static void run_graph(stress_worker_t *w) {
         buffers.owner[k] = atomic_fetch_add(&owners, 1);
         buffers.count++;
     }
+    for (unsigned i = 0; source == INSIDE_CAPTURE && i < EXTRA; i++)
+        extra[i] = make(w);
     stress_launch(FILL, &buffers, any_delay(w, FILL), lane);
     stress_launch(CHECK, &buffers, any_delay(w, CHECK), lane);
     for (unsigned k = 0; source == GRAPH_NODES && k < count; k++)
         MUST(cu.cuMemFreeAsync(buffers.at[k], w->capture));
     MUST(cu.cuStreamEndCapture(w->capture, &graph));
+    pthread_rwlock_unlock(&captures);
+    for (unsigned i = 0; source == INSIDE_CAPTURE && i < EXTRA; i++)
+        retire(w, extra[i]);
     MUST(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cu.cuGraphDestroy(graph));
     for (unsigned i = 0; i < launches; i++) {
@@ -248,7 +274,7 @@ static void run_graph(stress_worker_t *w) {
         MUST(cu.cuGraphExecDestroy(exec));
 }
 
-/* ---------------------------------------------------------------- a thread */
+/* ---------------------------------------------------------------- what a thread holds */
 
 static stress_worker_t *open_worker(uint64_t number) {
     stress_worker_t *w = calloc(1, sizeof *w);
@@ -277,6 +303,111 @@ static void close_worker(stress_worker_t *w) {
     free(w);
 }
 
+/* ---------------------------------------------------------------- one stream at a time */
+
+/* Plain buffers of the given sizes that begin and end their life on one stream. */
+static void use_once(stress_worker_t *w, unsigned words, stress_lane_t lane,
+                     stress_kernel_t kernel) {
+    stress_buffers_t buffers = {.count = 1 + below(w, 2)};
+    atomic_fetch_add(&stress_taken, buffers.count);
+    atomic_fetch_add(&stress_checks, buffers.count);
+    for (unsigned k = 0; k < buffers.count; k++) {
+        MUST(take_once(&buffers.at[k], words, false, lane));
+        buffers.words[k] = words;
+        buffers.owner[k] = atomic_fetch_add(&owners, 1);
+    }
+    bool early = atomic_load(&early_wanted) && one_in(w, 4);
+    stress_launch(early ? FILL_EARLY : FILL, &buffers, 0, lane);
+    stress_launch(kernel, &buffers, any_delay(w, kernel), lane);
+    for (unsigned k = 0; k < buffers.count; k++)
+        MUST(cu.cuMemFree_v2(buffers.at[k]));
+}
+
+/* A stream is destroyed while work on freed memory runs on it longer than anything else. */
+static void doom_stream(stress_worker_t *w) {
+    unsigned i = below(w, w->streams);
+    use_once(w, any_words(w), (stress_lane_t){w->stream[i], one_in(w, 2)}, CHECK_STUCK);
+    renew_stream(w, i);
+}
+
+/* Rounds on one stream, all of the same size, so that each takes what the last one gave. */
+typedef struct {
+    stress_worker_t *w;
+    unsigned words, count;
+    stress_lane_t lane;
+} rounds_t;
+
+static void *do_rounds(void *argument) {
+    rounds_t *rounds = argument;
+    MUST(cu.cuCtxSetCurrent(stress_context));
+    for (unsigned i = 0; i < rounds->count; i++)
+        use_once(rounds->w, rounds->words, rounds->lane,
+                 one_in(rounds->w, 2) ? CHECK_SLOW : CHECK);
+    return NULL;
+}
+
+/* On another thread's default stream, which has nothing to do with this thread's. */
+static void do_rounds_elsewhere(rounds_t *rounds) {
+    pthread_t thread;
+    rounds->lane = (stress_lane_t){one_in(rounds->w, 2) ? NULL : CU_STREAM_PER_THREAD, true};
+    if (pthread_create(&thread, NULL, do_rounds, rounds))
+        abort();
+    pthread_join(thread, NULL);
+}
+
+/* Alone on an idle device: memory may be reused in the order of the one stream that works, until
+ * the next one comes, which has no part in that order. */
+static void work_alone(stress_worker_t *w, unsigned count) {
+    rounds_t rounds = {.w = w, .count = count};
+    unsigned own = below(w, w->streams);
+    bool again = false; /* the next stream is the one made in place of the last */
+    pthread_mutex_lock(&turn);
+    pthread_rwlock_wrlock(&solo);
+    pthread_mutex_unlock(&turn);
+    MUST(cu.cuCtxSynchronize());
+    rounds.words = any_words(w);
+    for (unsigned i = 0; i < SOLO_LANES; i++) {
+        unsigned kind = again ? 0 : below(w, 3);
+        again = false;
+        if (kind == 1) {
+            do_rounds_elsewhere(&rounds);
+            continue;
+        }
+        rounds.lane = kind ? default_lane(w) : (stress_lane_t){w->stream[own], one_in(w, 2)};
+        do_rounds(&rounds);
+        if (!kind && one_in(w, 2)) {
+            renew_stream(w, own);
+            again = one_in(w, 2);
+        } else {
+            own = below(w, w->streams);
+        }
+    }
+    pthread_rwlock_unlock(&solo);
+}
+
+/* Before all threads start.  A cache that was wrong to go by one stream's order may ask for a
+ * longer stretch of it the next time: each try is longer than the last. */
+void stress_begin(void) {
+    stress_worker_t *w = open_worker(stress_options.threads + 1);
+    atomic_store(&early_wanted, one_in(w, 2));
+    for (unsigned count = SOLO_ROUNDS; count <= SOLO_MOST && stress_options.plain; count *= 4)
+        work_alone(w, count);
+    atomic_store(&early_wanted, true);
+    for (unsigned i = 0; i < SOLO_LANES && stress_options.plain; i++)
+        work_alone(w, SOLO_MOST);
+    close_worker(w);
+}
+
+/* Unless a thread captures just now. */
+static void synchronise(void) {
+    if (pthread_rwlock_trywrlock(&captures))
+        return;
+    MUST(cu.cuCtxSynchronize());
+    pthread_rwlock_unlock(&captures);
+}
+
+/* ---------------------------------------------------------------- a thread */
+
 /* One batch goes for one that comes: a random one of the thread's, or what lies in a mailbox. */
 static void step(stress_worker_t *w) {
     if (w->count == stress_options.live) {
@@ -290,20 +421,31 @@ static void step(stress_worker_t *w) {
     }
     batch_t *made = make(w); /* first: it may empty the list */
     w->live[w->count++] = made;
-    if (stress_graphs && one_in(w, 128))
+    if (stress_graphs && one_in(w, 64))
         run_graph(w);
     if (one_in(w, 64))
         finish_lane(any_lane(w));
     if (one_in(w, 128))
-        renew_stream(w);
+        renew_stream(w, below(w, w->streams));
+    if (stress_options.plain && one_in(w, 128))
+        doom_stream(w);
+    if (one_in(w, 128))
+        synchronise();
 }
 
 void *stress_work(void *number) {
     stress_worker_t *w = open_worker((uint64_t)(uintptr_t)number);
     double end = stress_clock() + stress_options.seconds;
     while (atomic_load(&stress_taken) < stress_options.ops &&
-           (!stress_options.seconds || stress_clock() < end))
+           (!stress_options.seconds || stress_clock() < end)) {
+        pthread_mutex_lock(&turn);
+        pthread_rwlock_rdlock(&solo);
+        pthread_mutex_unlock(&turn);
         step(w);
+        pthread_rwlock_unlock(&solo);
+        if (stress_options.plain && one_in(w, 512))
+            work_alone(w, SOLO_ROUNDS);
+    }
     close_worker(w);
     return NULL;
 }
