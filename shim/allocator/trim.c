@@ -126,11 +126,10 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         pthread_mutex_lock(&allocator->lock);
         bool dead = arena->dead;
-        const bool pending[2] = {arena->pending[0].head, arena->pending[1].head};
-        uint64_t target[2] = {0, 0};
+        bool pending[2];
+        uint64_t oldest, target[2];
         for (int all = 0; all < 2; all++)
-            if (pending[all])
-                target[all] = arena->pending[all].tail->clock;
+            pending[all] = ac_pending_targets(arena, all, &oldest, &target[all]);
         pthread_mutex_unlock(&allocator->lock);
         if (dead)
             continue;

@@ -288,6 +288,7 @@ bool ac_context_green(CUcontext view) {
     ac_cuda_context_greened(&primary->cuda);
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
+    ac_arena_unordered(primary->arena);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)
@@ -373,7 +374,8 @@ static ac_context_t *look_up_stream(CUstream stream) {
     return context && !atomic_load(&context->cuda.dead) ? context : NULL;
 }
 
-ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
+ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown) {
+    *unknown = false;
     if ((uintptr_t)stream <= 2)
         return ac_context_current(thread);
     uint64_t generation = ac_generation_now();
@@ -383,8 +385,10 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     ac_context_t *context = look_up_stream(stream);
     if (!context) {
         if (!ac_driver.cuStreamGetCtx ||
-            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
-            return ac_context_current(thread); /* where a bad handle fails as well */
+            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle) {
+            *unknown = true;
+            return NULL;
+        }
         context = ac_context_of(handle);
         if (!context)
             return NULL; /* not remembered: it may be found next time */
@@ -394,6 +398,12 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     thread->stream_context = context;
     thread->stream_generation = generation;
     return context;
+}
+
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
+    bool unknown;
+    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+    return unknown ? ac_context_current(thread) : context; /* where a bad handle fails as well */
 }
 
 void ac_context_stream_gone(CUstream stream) {
