@@ -164,7 +164,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true)
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent a) {                                                                 \
         AC_BODY(symbol);                                                                         \
-        if (follows(thread)) /* before: the handle may come back at once */                      \
+        if (!AC_PLANTED(event_reused_early) && follows(thread)) /* before: it may come back */   \
             ac_event_forget(name_of(a));                                                         \
         return real(a);                                                                          \
     }
