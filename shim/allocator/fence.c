@@ -39,6 +39,8 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
     if (i < AC_FENCE_LINES) {
         pthread_mutex_init(&line->lock, NULL);
         pthread_mutex_init(&line->single.lock, NULL);
+        pthread_cond_init(&line->single.named, NULL);
+        atomic_store(&line->single.early_left, AC_SINGLE_EARLY);
         line->ops = ops;
         line->context = context;
         atomic_flag_clear(&line->polled);
@@ -68,18 +70,20 @@ void ac_fence_line_close(ac_fence_line_t *line) {
         line->ops->fence_release(line->context, line->ring[i].fence);
 }
 
-void ac_fence_submitted(ac_fence_line_t *line) {
-    uint64_t clock = atomic_fetch_add_explicit(&ac_fence_clock, 1, memory_order_acq_rel) + 1;
-    raise_to(&line->last_submit, clock);
-}
-
 void ac_fence_enter(ac_fence_line_t *line) {
     atomic_fetch_add(&line->inside, 1);
 }
 
 void ac_fence_leave(ac_fence_line_t *line) {
-    ac_fence_submitted(line); /* first: whoever finds nobody inside has to find the clock */
-    atomic_fetch_sub(&line->inside, 1);
+    uint64_t clock = atomic_fetch_add_explicit(&ac_fence_clock, 1, memory_order_acq_rel) + 1;
+    raise_to(&line->last_submit, clock);
+    atomic_fetch_sub(&line->inside, 1); /* last: whoever finds nobody inside has to find both */
+}
+
+/* Inside: or another thread may find the new clock, and nothing submitted at it. */
+void ac_fence_submitted(ac_fence_line_t *line) {
+    ac_fence_enter(line);
+    ac_fence_leave(line);
 }
 
 /* Remove the fences that `done` has overtaken; their release is a device call, so they are

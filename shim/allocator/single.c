@@ -41,14 +41,25 @@ static bool is_idle(const ac_fence_line_t *line, unsigned self) {
 bool ac_single_protects(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     uint64_t word = atomic_load_explicit(&single->word, memory_order_relaxed);
-    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line) ||
-        ac_fence_now() < atomic_load_explicit(&single->since, memory_order_relaxed))
+    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line))
+        return false;
+    /* Work of which the driver does not know yet is not on the stream yet either; all other that
+     * may be busy with the memory has a clock up to the one read next. */
+    if (atomic_load(&line->inside))
+        return false;
+    uint64_t now = ac_fence_now();
+    if (now < atomic_load_explicit(&single->since, memory_order_relaxed))
         return false;
     /* Set before the second look: whoever leaves the home after it finds the mark. */
-    atomic_store(&single->leaned, true);
-    return atomic_load(&single->word) == word && atomic_load(&closed) == 0 &&
-           /* Work of which the driver does not know yet is not on the stream yet either. */
-           atomic_load(&line->inside) == 0;
+    uint64_t seen = atomic_load(&single->leaned);
+    while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
+        ;
+    if (atomic_load(&single->word) != word || atomic_load(&closed))
+        return false;
+    uint64_t leans = atomic_fetch_add_explicit(&single->leans, 1, memory_order_relaxed) + 1;
+    if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left))
+        atomic_store(&single->due, true);
+    return true;
 }
 
 /* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
@@ -58,7 +69,9 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     bool may = stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line) && is_idle(line, 1);
     if (may) {
         atomic_store(&single->since, ac_fence_now() + single->patience);
-        atomic_store(&single->leaned, false); /* before any free can see the new word */
+        atomic_store(&single->leaned, 0); /* before any free can see the new word */
+        single->early_clock = 0;
+        atomic_store(&single->leans, 0);
     }
     set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
 }
@@ -75,7 +88,8 @@ static void *drop_fence(ac_single_t *single) {
 }
 
 /* Once more where it fails: nothing else is left that could hold a second stream back. */
-static void synchronize(ac_fence_line_t *line, uint64_t clock) {
+static void synchronize(ac_fence_line_t *line) {
+    uint64_t clock = ac_fence_now();
     if (line->ops->synchronize(line->context) == AC_OK ||
         line->ops->synchronize(line->context) == AC_OK)
         ac_fence_synced(line, clock);
@@ -86,30 +100,81 @@ static void release(ac_fence_line_t *line, void *fence) {
         line->ops->fence_release(line->context, fence);
 }
 
+/* Record a turn of the home.  Who destroys that stream waits in the meantime: the device may not
+ * be given the name of one that is gone.  Called and returns with the lock, which is open
+ * meanwhile. */
+static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
+    ac_single_t *single = &line->single;
+    uint64_t home = home_of(single);
+    atomic_fetch_add(&single->naming, 1);
+    pthread_mutex_unlock(&single->lock);
+    ac_status_t status = line->ops->turn_record(line->context, home, fence);
+    pthread_mutex_lock(&single->lock);
+    if (atomic_fetch_sub(&single->naming, 1) == 1)
+        pthread_cond_broadcast(&single->named);
+    return status;
+}
+
+/* From LEAVING: the turn is recorded; without a fence it is over.  Under the lock. */
+static void set_turn(ac_single_t *single, void *fence, uint64_t clock) {
+    single->fence = fence;
+    single->turn++;
+    single->waited = false;
+    single->clock = clock;
+    set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY, fence ? home_of(single) : 0);
+}
+
 /* In LEAVING: record the turn.  Two threads may be at it, the first to come back decides. Without
  * a fence a synchronisation stands for it; a context that allows neither is broken, and what runs
  * in it is dead.  Called and returns with the lock, which is open meanwhile. */
 static void record_turn(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    uint64_t word = atomic_load(&single->word), clock = ac_fence_now();
+    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
     bool room = !single->old;
     void *fence = NULL;
-    pthread_mutex_unlock(&single->lock);
-    if (!room || line->ops->turn_record(line->context, ac_single_home(word), &fence) != AC_OK)
-        synchronize(line, clock);
-    pthread_mutex_lock(&single->lock);
+    if (!room || name_home(line, &fence) != AC_OK) {
+        pthread_mutex_unlock(&single->lock);
+        synchronize(line);
+        pthread_mutex_lock(&single->lock);
+    }
     if (atomic_load(&single->word) == word) {
-        single->fence = fence;
-        single->turn++;
-        single->waited = false;
-        single->clock = clock;
-        set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY,
-                 fence ? ac_single_home(word) : 0);
+        set_turn(single, fence, clock);
         fence = NULL;
     }
     pthread_mutex_unlock(&single->lock);
     release(line, fence);
     pthread_mutex_lock(&single->lock);
+}
+
+/* In ONE, before work for the home.  Called and returns with the lock, which is open meanwhile.
+ */
+static void record_early(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
+    void *fence = NULL;
+    atomic_store(&single->due, false);
+    if (atomic_load(&single->early_left) == 0)
+        return;
+    atomic_fetch_sub(&single->early_left, 1);
+    if (name_home(line, &fence) == AC_OK && atomic_load(&single->word) == word) {
+        void *older = single->early;
+        single->early = fence;
+        single->early_clock = clock;
+        fence = older;
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, fence);
+    pthread_mutex_lock(&single->lock);
+}
+
+/* Somebody needs the turn that was recorded early, if that covers all.  Under the lock. */
+static bool take_early(ac_single_t *single) {
+    atomic_store(&single->early_left, AC_SINGLE_EARLY);
+    if (!single->early || single->old || single->early_clock < atomic_load(&single->leaned))
+        return false;
+    set_turn(single, single->early, single->early_clock);
+    single->early = NULL;
+    return true;
 }
 
 /* From ONE; `heir` takes the home over where nothing is pending, 0: nobody does.  Called and
@@ -118,12 +183,12 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
     set_word(single, AC_SINGLE_LEAVING, home_of(single));
     if (AC_PLANTED(second_stream_let_in))
-        atomic_store(&single->leaned, false);
+        atomic_store(&single->leaned, 0);
     if (is_idle(line, heir != 0))
         settle_down(line, heir);
-    else if (!atomic_load(&single->leaned))
+    else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
         set_word(single, AC_SINGLE_MANY, 0);
-    else
+    else if (!take_early(single))
         record_turn(line);
 }
 
@@ -163,11 +228,11 @@ static void end_turn(ac_fence_line_t *line, uint64_t turn) {
 
 /* The host waits for the turn; called in JOINING with the lock, returns without it. */
 static void wait_turn(ac_fence_line_t *line) {
-    uint64_t turn = line->single.turn, clock = line->single.clock;
+    uint64_t turn = line->single.turn;
     void *fence = use_fence(&line->single);
     ac_status_t status = line->ops->turn_wait(line->context, fence, 0);
     if (status != AC_OK)
-        synchronize(line, clock);
+        synchronize(line);
     done_with(line);
     end_turn(line, turn);
 }
@@ -215,20 +280,23 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
 }
 
 /* In LEAVING by another thread, whose device call must not be waited for: it might wait for what
- * this one is about to submit.  Called with the lock, returns without it. */
-static void join_home(ac_fence_line_t *line, uint64_t stream) {
-    uint64_t home = home_of(&line->single), clock = ac_fence_now();
+ * this one is about to submit.  False: a capture has begun, before which the turn was recorded:
+ * look again.  Called and returns with the lock, which is open meanwhile. */
+static bool join_home(ac_fence_line_t *line, uint64_t stream) {
     void *fence = NULL;
+    if (home_of(&line->single) == stream)
+        return true;
+    ac_status_t status = name_home(line, &fence);
+    bool again = status == AC_BUSY;
     pthread_mutex_unlock(&line->single.lock);
-    if (home == stream)
-        return;
-    ac_status_t status = line->ops->turn_record(line->context, home, &fence);
     if (status == AC_OK) {
         status = line->ops->turn_wait(line->context, fence, stream);
         release(line, fence);
     }
     if (status != AC_OK && status != AC_BUSY)
-        synchronize(line, clock);
+        synchronize(line);
+    pthread_mutex_lock(&line->single.lock);
+    return !again;
 }
 
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
@@ -240,13 +308,17 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             settle_down(line, stream);
             continue;
         case AC_SINGLE_ONE:
-            if (home_of(single) == stream)
+            if (home_of(single) != stream)
+                leave(line, stream);
+            else if (atomic_load(&single->due))
+                record_early(line);
+            else
                 break;
-            leave(line, stream);
             continue;
         case AC_SINGLE_LEAVING:
-            join_home(line, stream);
-            return;
+            if (join_home(line, stream))
+                break;
+            continue;
         case AC_SINGLE_JOINING:
             if (home_of(single) == stream)
                 break;
@@ -280,9 +352,16 @@ void ac_single_leave(ac_fence_line_t *line) {
     pthread_mutex_unlock(&line->single.lock);
 }
 
+void ac_single_hold(ac_fence_line_t *line) {
+    ac_single_mode_t mode = ac_single_mode(atomic_load(&line->single.word));
+    if (mode == AC_SINGLE_ONE || mode == AC_SINGLE_LEAVING)
+        ac_single_leave(line);
+}
+
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
-    if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY)
+    if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY &&
+        atomic_load(&single->naming) == 0)
         return;
     pthread_mutex_lock(&single->lock);
     while (mode_of(single) == AC_SINGLE_ONE && home_of(single) == stream)
@@ -294,6 +373,8 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
         if (home_of(single) == stream)
             set_word(single, AC_SINGLE_JOINING, 0);
     }
+    while (atomic_load(&single->naming))
+        pthread_cond_wait(&single->named, &single->lock);
     pthread_mutex_unlock(&single->lock);
 }
 
@@ -315,6 +396,7 @@ void ac_single_settle(ac_fence_line_t *line, bool forever) {
 void ac_single_synced(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     ac_single_mode_t mode = ac_single_mode(atomic_load(&single->word));
+    atomic_store_explicit(&single->leans, 0, memory_order_relaxed);
     if (mode != AC_SINGLE_MANY && mode != AC_SINGLE_JOINING)
         return;
     void *fence = NULL;
@@ -340,9 +422,11 @@ void ac_single_open(void) {
 void ac_single_end(ac_fence_line_t *line) {
     pthread_mutex_lock(&line->single.lock);
     set_word(&line->single, AC_SINGLE_NEVER, 0);
-    void *fence = drop_fence(&line->single);
+    void *fence = drop_fence(&line->single), *early = line->single.early;
+    line->single.early = NULL;
     pthread_mutex_unlock(&line->single.lock);
     release(line, fence);
+    release(line, early);
 }
 
 int ac_single_check(ac_fence_line_t *line) {

@@ -34,6 +34,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
     context->device = device;
     atomic_store(&context->mode, mode);
     pthread_mutex_init(&context->lock, NULL);
+    pthread_cond_init(&context->named, NULL);
 }
 
 void ac_cuda_context_greened(ac_cuda_context_t *context) {
@@ -43,13 +44,13 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
-    atomic_store(&context->dying, true);
+    atomic_fetch_add(&context->dying, 1);
     while (atomic_load(&context->users) > 0)
         sched_yield();
 }
 
 void ac_cuda_context_spare(ac_cuda_context_t *context) {
-    atomic_store(&context->dying, false);
+    atomic_fetch_sub(&context->dying, 1);
 }
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
@@ -62,14 +63,24 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
 }
 
 static bool may_enter(const ac_cuda_context_t *context) {
-    return !atomic_load(&context->dead) && !atomic_load(&context->dying) &&
-           !atomic_load(&ac_cuda_quiet);
+    return !atomic_load(&context->dead) && !atomic_load(&ac_cuda_quiet);
+}
+
+/* The driver has not said yet whether the context goes; mostly it stays (a primary context that
+ * others retain), and what orders its work cannot be left out. */
+static bool is_in_suspense(const ac_cuda_context_t *context) {
+    return may_enter(context) && atomic_load(&context->dying) > 0;
 }
 
 bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode) {
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     atomic_fetch_add(&context->users, 1);
+    while (is_in_suspense(context)) {
+        atomic_fetch_sub(&context->users, 1);
+        sched_yield();
+        atomic_fetch_add(&context->users, 1);
+    }
     if (may_enter(context) && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
         if (current != context->handle)
             scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;

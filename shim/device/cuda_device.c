@@ -243,8 +243,10 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
     CUresult result = CUDA_SUCCESS;
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing)
         result = ac_driver.cuStreamIsCapturing(handle, &captures);
-    bool busy = result != CUDA_SUCCESS || captures != CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!busy)
+    /* The legacy stream takes no work while a blocking stream captures. */
+    bool busy =
+        result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || captures != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (!busy && result == CUDA_SUCCESS)
         result = ac_driver.cuStreamWaitEvent(handle, asked->event, 0);
     pthread_rwlock_unlock(&ac_cuda_gate);
     ac_cuda_leave(&scope);

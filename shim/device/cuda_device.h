@@ -39,6 +39,7 @@ enum { AC_CUDA_EVENTS = 64, AC_CUDA_STREAMS = 256 };
 typedef struct {
     CUstream handle;
     uint64_t used;   /* submissions seen; 0: none since a fence joined it */
+    unsigned inside; /* calls that submit to it and have not returned: every fence joins it */
     uint64_t thread; /* per-thread default stream: whose; 0 for others */
 } ac_cuda_stream_t;
 
@@ -49,7 +50,7 @@ typedef struct ac_cuda_context {
     _Atomic int mode;      /* ac_record_mode_t */
     _Atomic bool green;    /* has green contexts, whose streams a synchronisation may leave out */
     _Atomic bool dead;     /* destroyed or reset */
-    _Atomic bool dying;    /* the driver is about to: no call of ours enters any more */
+    _Atomic int dying;     /* threads that ask the driver to; until it answers, ours wait */
     _Atomic int users;     /* calls of ours that are inside */
     _Atomic uint64_t lost; /* times that work escaped the events ... */
     _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
@@ -58,6 +59,8 @@ typedef struct ac_cuda_context {
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
     unsigned stream_count;
+    unsigned naming;          /* calls of ours that go through a copy of the streams */
+    pthread_cond_t named;     /* none any more */
     ac_cuda_stream_t *stream; /* AC_CUDA_STREAMS entries, made at first need */
 } ac_cuda_context_t;
 
@@ -73,7 +76,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
                           CUdevice device, ac_record_mode_t mode);
 
 /* The driver is about to destroy or reset the context: wait until no call of ours is inside and
- * let none in.  Follow with _kill, or with _spare where the driver refused. */
+ * have others wait outside.  Follow with _kill, or with _spare where the driver refused. */
 void ac_cuda_context_dying(ac_cuda_context_t *context);
 void ac_cuda_context_spare(ac_cuda_context_t *context);
 
@@ -85,13 +88,21 @@ void ac_cuda_context_kill(ac_cuda_context_t *context);
 uint64_t ac_cuda_lost(ac_cuda_context_t *context);
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost);
 
-/* Green contexts of this one exist from now on. */
+/* Green contexts of this one exist from now on.  A synchronisation of the program tells of all
+ * its work no more: it may be that of a green one. */
 void ac_cuda_context_greened(ac_cuda_context_t *context);
 
-/* Work goes to `stream` of the context (AC_RECORD_CTX does not need it).  Call before the
- * submission and after it: a fence recorded in between clears the mark without covering it.
- * `stream` is resolved: a handle, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of this thread. */
-void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream);
+/* Around a call that gives work to `stream` of the context (AC_RECORD_CTX does not need it): the
+ * work may run before the call returns, and fences recorded in between may come before it or
+ * after it.  `stream` is resolved: a handle, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD of this
+ * thread.  _begin returns whether a mark was made, for _end. */
+bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream);
+void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked);
+
+/* Work went to it already. */
+static inline void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
+    ac_cuda_stream_end(context, stream, false);
+}
 
 /* The key of a resolved stream of this thread, for device.h, and back: 1 is the legacy stream,
  * handles are themselves, a per-thread stream is its thread's number.  NULL for one of another
@@ -100,7 +111,8 @@ uint64_t ac_cuda_stream_key(CUstream stream);
 CUstream ac_cuda_stream_of_key(uint64_t key);
 
 /* The stream is about to be destroyed; with `pending` it may still have work: our own stream then
- * waits for it, so that later fences cover it, in whatever way they are recorded. */
+ * waits for it, so that later fences cover it, in whatever way they are recorded.  Blocks while a
+ * call of ours names streams: from the return on none names this one. */
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
 
 /* Streams are about to go, and nobody says which: the same for every one that had work. */

@@ -105,26 +105,45 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
     return entry;
 }
 
-void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
+static uint64_t owner_of(CUstream stream) {
+    return stream == CU_STREAM_PER_THREAD ? self() : 0;
+}
+
+bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     int mode = atomic_load_explicit(&context->mode, memory_order_relaxed);
     if (mode != AC_RECORD_STREAMS && !atomic_load_explicit(&context->green, memory_order_relaxed))
-        return;
-    uint64_t thread = stream == CU_STREAM_PER_THREAD ? self() : 0;
+        return false;
     pthread_mutex_lock(&context->lock);
-    ac_cuda_stream_t *entry = entry_of(context, stream, thread);
+    ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));
     if (!entry)
-        entry = entry_new(context, stream, thread);
-    if (entry)
+        entry = entry_new(context, stream, owner_of(stream));
+    if (entry) {
         entry->used++;
-    else
+        entry->inside++;
+    } else {
         ac_cuda_lose(context);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return entry != NULL;
+}
+
+void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked) {
+    if (!marked && !ac_cuda_stream_begin(context, stream)) /* they may have begun to count */
+        return;
+    pthread_mutex_lock(&context->lock);
+    ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));
+    if (entry && entry->inside > 0) {
+        entry->used++;
+        entry->inside--;
+    }
     pthread_mutex_unlock(&context->lock);
 }
 
-/* The streams with work, copied; the marks stay until they are joined. */
+/* The streams with work, copied; the marks stay until they are joined.  Ends by unmark. */
 static unsigned used_streams(ac_cuda_context_t *context, ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
     unsigned n = 0;
     pthread_mutex_lock(&context->lock);
+    context->naming++;
     for (unsigned i = 0; i < context->stream_count; i++)
         if (context->stream[i].used)
             used[n++] = context->stream[i];
@@ -132,14 +151,17 @@ static unsigned used_streams(ac_cuda_context_t *context, ac_cuda_stream_t used[A
     return n;
 }
 
-/* Clear the marks that were joined; work that came meanwhile keeps its own. */
+/* Clear the marks of the `n` streams that were joined; work that came meanwhile, or is about to
+ * come, keeps its own. */
 static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, unsigned n) {
     pthread_mutex_lock(&context->lock);
     for (unsigned i = 0; i < n; i++) {
         ac_cuda_stream_t *entry = entry_of(context, joined[i].handle, joined[i].thread);
-        if (entry && entry->used == joined[i].used)
+        if (entry && entry->used == joined[i].used && !entry->inside)
             entry->used = 0;
     }
+    if (--context->naming == 0)
+        pthread_cond_broadcast(&context->named);
     pthread_mutex_unlock(&context->lock);
 }
 
@@ -164,8 +186,7 @@ CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool 
     }
     if (result == CUDA_SUCCESS)
         result = ac_driver.cuEventRecord(event, keeper);
-    if (result == CUDA_SUCCESS)
-        unmark(context, used, n);
+    unmark(context, used, result == CUDA_SUCCESS ? n : 0);
     return result;
 }
 
@@ -176,8 +197,7 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
     for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
         if (!used[i].thread) /* per-thread streams belong to the context itself */
             result = ac_driver.cuStreamSynchronize(used[i].handle);
-    if (result == CUDA_SUCCESS)
-        unmark(context, used, n);
+    unmark(context, used, result == CUDA_SUCCESS ? n : 0);
     return result;
 }
 
@@ -223,5 +243,7 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
     ac_cuda_stream_t *entry = entry_of(context, stream, 0);
     if (entry)
         *entry = context->stream[--context->stream_count];
+    while (context->naming)
+        pthread_cond_wait(&context->named, &context->lock);
     pthread_mutex_unlock(&context->lock);
 }

@@ -83,6 +83,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 typedef struct {
     ac_context_t *context;
     CUstream stream;
+    bool marked; /* the stream, for the fences */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

@@ -286,7 +286,9 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
-    ac_arena_unordered(primary->arena); /* whose default streams are whose is not documented */
+    /* Its default streams have the handles of the primary context's, and are others. */
+    ac_single_settle(primary->line, true);
+    ac_arena_unordered(primary->arena);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)

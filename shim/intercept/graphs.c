@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "plant.h"
+
 enum { LINKS = 4096, INNER = 256 };
 
 typedef struct {
@@ -213,6 +215,8 @@ void ac_graphs_capture_ended(ac_holder_t graph) {
 
 void ac_graphs_inherit(ac_holder_t to, ac_holder_t from, bool instead) {
     if (idle())
+        return;
+    if (AC_PLANTED(graph_memory_released) && to.kind == AC_HOLDER_EXEC)
         return;
     pthread_mutex_lock(&lock);
     ac_holder_t leaving = new_leaving();

@@ -50,7 +50,7 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     /* Frees that wait for a fence get it now, before later work would delay it. */
     if (ac_fence_full(context->line))
         ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
-    ac_cuda_stream_used(&context->cuda, stream);
+    submit->marked = ac_cuda_stream_begin(&context->cuda, stream);
     ac_fence_enter(context->line);
     ac_single_enter(context->line, ac_cuda_stream_key(stream), &thread->joins);
     return true;
@@ -90,7 +90,7 @@ void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
 }
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
-    ac_cuda_stream_used(&submit->context->cuda, submit->stream);
+    ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     ac_fence_leave(submit->context->line);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(submit->context->arena, submit->stream == CU_STREAM_LEGACY);
@@ -123,6 +123,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
 #define REACH_MANY           ac_context_cross()
 #define REACH_GRAPH(exec)    (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
+#define REACH_HOLDS          ac_single_hold(submit.context->line)
+#define REACH_HOLDS_1(p)     (REACH_HOLDS, REACH_1(p))
+#define REACH_HOLDS_MANY     (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

@@ -13,8 +13,25 @@ typedef struct {
     void *argument;
 } shrink_t;
 
+static bool has_size(const op_t *op) {
+    return op->code == OP_ALLOC || op->code == OP_ALLOCASYNC;
+}
+
+/* Whether no operation before this one takes as many bytes. */
+static bool new_size(const program_t *p, size_t at) {
+    for (size_t i = 0; i < at; i++)
+        if (has_size(&p->ops[i]) && p->ops[i].at[1] == p->ops[at].at[1])
+            return false;
+    return has_size(&p->ops[at]);
+}
+
+/* What there is beside operations. */
 static size_t settings_size(const program_t *p) {
-    return p->threads + p->devices + strlen(p->sim) + strlen(p->conf) + p->slow + p->loose;
+    size_t sizes = 0;
+    for (size_t i = 0; i < p->count; i++)
+        sizes += new_size(p, i);
+    return sizes + p->threads + p->devices + strlen(p->sim) + strlen(p->conf) + p->slow +
+           p->loose;
 }
 
 /* Takes the candidate in the program's place if it is smaller and still fails. */
@@ -71,6 +88,35 @@ static bool drop_pairs(shrink_t *s) {
                     (candidate.count - i - 2) * sizeof *candidate.ops);
             candidate.count -= 2;
             any |= accept(s, &candidate);
+        }
+    return any;
+}
+
+/* Memory of one size is reused at once, where that of many needs a crowd to be. */
+static bool unify_sizes(shrink_t *s) {
+    bool any = false;
+    for (size_t i = 0; i < s->program->count; i++) {
+        if (!new_size(s->program, i))
+            continue;
+        program_t candidate;
+        program_copy(&candidate, s->program);
+        for (size_t j = 0; j < candidate.count; j++)
+            if (has_size(&candidate.ops[j]))
+                candidate.ops[j].at[1] = s->program->ops[i].at[1];
+        any |= accept(s, &candidate);
+    }
+    for (size_t i = 0; i < s->program->count; i++)
+        for (size_t j = 0; has_size(&s->program->ops[i]) && j < s->program->count; j++) {
+            if (!new_size(s->program, j) || s->program->ops[i].at[1] == s->program->ops[j].at[1])
+                continue;
+            program_t candidate;
+            program_copy(&candidate, s->program);
+            candidate.ops[i].at[1] = candidate.ops[j].at[1];
+            size_t before = settings_size(s->program);
+            if (settings_size(&candidate) < before)
+                any |= accept(s, &candidate);
+            else
+                program_free(&candidate);
         }
     return any;
 }
@@ -158,6 +204,7 @@ void shrink(program_t *program, bool (*fails)(const program_t *, void *), void *
     bool any = true;
     for (unsigned round = 0; any && round < 8; round++) {
         any = drop_operations(&s);
+        any |= unify_sizes(&s);
         any |= fold_threads(&s);
         any |= fold_devices(&s);
         any |= drop_settings(&s);

@@ -2,6 +2,7 @@
  * given to a stream may touch memory that was freed under the rule, so that all work that was
  * pending at such a free has to come before it. */
 #include <check.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static struct {
     clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
     clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
     bool captures[STREAMS], no_turns, no_waits;
-    unsigned turns, waits, host_waits, syncs, fences;
+    _Atomic unsigned turns, fences;
+    unsigned waits, host_waits, syncs;
 } d;
 
 static ac_fence_line_t line;
@@ -51,8 +53,24 @@ static void complete(const clocks_t *until) {
         raise_to(&d.completed[i], until->at[i]);
 }
 
-static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+static bool capturing(void *context) {
     (void)context;
+    for (int i = 0; i < STREAMS; i++)
+        if (d.captures[i])
+            return true;
+    return false;
+}
+
+/* What other threads do while the next turn is being recorded. */
+static void (*meanwhile)(void);
+
+static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+    void (*others)(void) = meanwhile;
+    meanwhile = NULL;
+    if (others)
+        others();
+    if (capturing(context))
+        return AC_BUSY;
     if (d.no_turns)
         return AC_UNSUPPORTED;
     clocks_t *fence = malloc(sizeof *fence);
@@ -63,9 +81,12 @@ static ac_status_t turn_record(void *context, uint64_t key, void **out) {
     return AC_OK;
 }
 
+static _Atomic unsigned recorded;
+
 static ac_status_t fence_record(void *context, bool unseen, void **out) {
     (void)context;
     (void)unseen;
+    atomic_fetch_add(&recorded, 1);
     clocks_t *fence = malloc(sizeof *fence);
     memcpy(fence->at, d.submitted, sizeof fence->at);
     d.fences++;
@@ -108,16 +129,9 @@ static void fence_release(void *context, void *fence) {
     free(fence);
 }
 
-static bool capturing(void *context) {
-    (void)context;
-    for (int i = 0; i < STREAMS; i++)
-        if (d.captures[i])
-            return true;
-    return false;
-}
-
 static ac_status_t synchronize(void *context) {
-    (void)context;
+    if (capturing(context))
+        return AC_BUSY;
     d.syncs++;
     memcpy(d.completed, d.submitted, sizeof d.completed);
     return AC_OK;
@@ -132,9 +146,14 @@ static const ac_device_ops_t ops = {.fence_record = fence_record,
                                     .capturing = capturing,
                                     .synchronize = synchronize};
 
+static void allow_early_turns(unsigned number) {
+    atomic_store(&line.single.early_left, number);
+}
+
 static void begin(void) {
     memset(&d, 0, sizeof d);
     ck_assert(ac_fence_line_open(&line, &ops, NULL));
+    allow_early_turns(0); /* but for those who look at them, until there was a turn */
 }
 
 /* The context had no turn yet. */
@@ -222,6 +241,44 @@ START_TEST(an_idle_context_changes_its_home) {
 }
 END_TEST
 
+START_TEST(what_is_done_needs_no_turn) {
+    submit(0);
+    ck_assert(lean());
+    full_sync();
+    submit(0); /* may run for ever */
+    submit(1);
+    ac_single_settle(&line, false);
+    ck_assert_uint_eq(d.turns + d.waits + d.host_waits + d.syncs, 0);
+}
+END_TEST
+
+START_TEST(nobody_waits_for_a_stream_that_is_held) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY, &joins);
+    ac_single_hold(&line);
+    ck_assert_uint_eq(d.turns, 1); /* before the work that holds it */
+    d.submitted[0]++;
+    ac_fence_leave(&line);
+    ck_assert(!lean());
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+}
+END_TEST
+
+START_TEST(a_free_after_that_needs_one) {
+    submit(0);
+    ck_assert(lean());
+    full_sync();
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.waits, 1);
+}
+END_TEST
+
 START_TEST(after_several_streams_a_synchronisation_leads_back) {
     submit(0);
     ck_assert(lean());
@@ -290,6 +347,61 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
 }
 END_TEST
 
+/* Another thread destroys the home while this one is about to name it to the device. */
+static _Atomic bool destroying, destroyed;
+
+static void *destroy_home(void *unused) {
+    (void)unused;
+    atomic_store(&destroying, true);
+    ac_single_stream_gone(&line, FIRST_KEY);
+    atomic_store(&destroyed, true);
+    return NULL;
+}
+
+static pthread_t destroyer;
+
+static void the_home_is_destroyed(void) {
+    ck_assert_int_eq(pthread_create(&destroyer, NULL, destroy_home, NULL), 0);
+    while (!atomic_load(&destroying))
+        sched_yield();
+    for (int i = 0; i < 100 && !atomic_load(&destroyed); i++)
+        sched_yield();
+    ck_assert_msg(!atomic_load(&destroyed), "a stream that is gone is named to the device");
+}
+
+START_TEST(who_destroys_the_home_waits_for_who_names_it) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = the_home_is_destroyed;
+    submit(1);
+    pthread_join(destroyer, NULL);
+    ck_assert(atomic_load(&destroyed));
+}
+END_TEST
+
+static void a_capture_begins(void) {
+    ac_fence_capture_begin();
+    d.captures[4] = true;
+    ac_fence_capture_began();
+}
+
+static void a_third_stream_works(void) {
+    meanwhile = a_capture_begins;
+    submit(2);
+}
+
+/* The second thread to leave the home finds that it cannot record: the capture's turn is there.
+ */
+START_TEST(a_capture_begins_while_two_threads_leave) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = a_third_stream_works;
+    submit(1);
+    ck_assert_uint_eq(d.waits, 2);
+    ck_assert_uint_eq(d.turns, 1);
+}
+END_TEST
+
 START_TEST(no_home_while_a_capture_begins) {
     ac_single_close();
     submit(0);
@@ -343,6 +455,37 @@ START_TEST(without_fences_or_waits_it_synchronises) {
 }
 END_TEST
 
+/* A kernel on the home that ends only when another stream has worked: the turn may not cover it.
+ */
+START_TEST(the_turn_leaves_out_work_behind_the_free) {
+    allow_early_turns(1);
+    submit(0);
+    ck_assert(lean());
+    submit(0);
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+    ck_assert_uint_eq(d.turns, 1);
+}
+END_TEST
+
+START_TEST(early_turns_are_few) {
+    allow_early_turns(AC_SINGLE_EARLY);
+    for (int i = 0; i < 1000; i++) {
+        submit(0);
+        ck_assert(lean());
+    }
+    ck_assert_uint_eq(d.turns, 10);
+    for (int i = 0; i < 1000; i++) {
+        submit(0);
+        ck_assert(lean());
+        full_sync();
+    }
+    ck_assert_uint_eq(d.turns, AC_SINGLE_EARLY);
+    submit(1); /* everything is complete */
+    ck_assert_uint_eq(d.waits, 0);
+}
+END_TEST
+
 START_TEST(a_turn_costs_patience) {
     for (int round = 0, alone = 0; round < 3; round++) {
         full_sync();
@@ -353,7 +496,7 @@ START_TEST(a_turn_costs_patience) {
         ck_assert_int_le(seen, 4096);
         alone = seen * 2 + 1;
         submit(1);
-        ck_assert_uint_eq(d.turns, (unsigned)round + 1);
+        ck_assert_uint_eq(line.single.turn, (unsigned)round + 1);
     }
 }
 END_TEST
@@ -372,6 +515,36 @@ START_TEST(the_setting_switches_it_off) {
     submit(0);
     ck_assert(!lean());
     atomic_store(&ac_single_wanted, true);
+}
+END_TEST
+
+static _Atomic bool enough;
+
+static void *close_and_poll(void *unused) {
+    while (!atomic_load(&enough)) {
+        ac_fence_close(&line, false);
+        ac_fence_poll(&line, false);
+    }
+    return unused;
+}
+
+/* Work may run that nobody counts: no free is ready before a fence that was recorded after it,
+ * also while another thread finds the context idle and moves the fences on. */
+START_TEST(what_nobody_counts_takes_a_fence_of_its_own) {
+    pthread_t closer;
+    ac_fence_uncount();
+    ck_assert_int_eq(pthread_create(&closer, NULL, close_and_poll, NULL), 0);
+    for (int i = 0; i < 4000; i++) {
+        bool all;
+        unsigned before = atomic_load(&recorded);
+        uint64_t target = ac_fence_target(&line, &all);
+        bool ready = target <= ac_fence_reached(&line, all);
+        ck_assert_msg(!ready || atomic_load(&recorded) != before, "free %d took no fence", i);
+        while (target > ac_fence_reached(&line, all))
+            sched_yield();
+    }
+    atomic_store(&enough, true);
+    pthread_join(closer, NULL);
 }
 END_TEST
 
@@ -429,7 +602,7 @@ int main(void) {
     Suite *suite = suite_create("single");
     TCase *tests = tcase_create("single");
     tcase_add_checked_fixture(tests, begin, end);
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 120);
     tcase_add_test(tests, one_stream_protects_what_is_freed);
     tcase_add_test(tests, a_second_stream_waits_once);
     tcase_add_test(tests, without_a_free_nothing_is_waited_for);
@@ -439,13 +612,21 @@ int main(void) {
     tcase_add_test(tests, a_stream_handle_that_returns_waits_again);
     tcase_add_test(tests, the_home_may_be_destroyed);
     tcase_add_test(tests, a_capture_ends_the_rule_for_its_time);
+    tcase_add_test(tests, a_capture_begins_while_two_threads_leave);
+    tcase_add_test(tests, who_destroys_the_home_waits_for_who_names_it);
+    tcase_add_test(tests, what_is_done_needs_no_turn);
+    tcase_add_test(tests, a_free_after_that_needs_one);
+    tcase_add_test(tests, nobody_waits_for_a_stream_that_is_held);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
+    tcase_add_test(tests, the_turn_leaves_out_work_behind_the_free);
+    tcase_add_test(tests, early_turns_are_few);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
     tcase_add_test(tests, the_setting_switches_it_off);
+    tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,45 @@
+/* A stream that waits for a value holds nobody else's work, and what releases it may come from
+ * the host after other streams have done theirs.
+ *
+ * CUDA Driver API, "Stream Memory Operations", cuStreamWaitValue32: work that is submitted to the
+ * stream after the wait is not begun before the condition holds; nothing is said of others. */
+#include "litmus.h"
+
+static void not_released_yet(litmus_t *t) {
+    unsigned zero = 0;
+    MUST(cuMemcpyHtoD_v2(t->other, &zero, sizeof zero));
+    MUST(cuCtxSynchronize());
+}
+
+static void hold(litmus_t *t, CUstream stream) {
+    MUST(cuStreamWaitValue32_v2(stream, t->other, 1, 0 /* at least */));
+}
+
+static void release(litmus_t *t, CUstream stream) {
+    MUST(cuStreamWriteValue32_v2(stream, t->other, 1, 0));
+}
+
+/* Memory is freed before the stream is held. */
+static void after(litmus_t *t) {
+    not_released_yet(t);
+    litmus_old(t, t->free_stream[0]);
+    litmus_hand_over(t);
+    hold(t, t->free_stream[0]);
+    litmus_new(t, t->free_stream[0]);
+    release(t, t->free_stream[1]);
+    MUST(cuStreamSynchronize(t->free_stream[0]));
+}
+
+/* And while it is.  A free may wait for all work, as the driver's own does: not with a real one.
+ */
+static void during(litmus_t *t) {
+    not_released_yet(t);
+    litmus_old(t, t->free_stream[0]);
+    hold(t, t->free_stream[0]);
+    litmus_hand_over(t);
+    litmus_new(t, t->free_stream[0]);
+    release(t, t->free_stream[1]);
+    MUST(cuStreamSynchronize(t->free_stream[0]));
+}
+
+LITMUS_CASES({"freed before", after, ORDERED}, {"freed while held", during, ORDERED | DIRECT})

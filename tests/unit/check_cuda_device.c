@@ -1,0 +1,227 @@
+/* The CUDA device on a driver of this test, which knows the order of the work: what one thread's
+ * fences and turns are worth while others submit, destroy streams and release contexts. */
+#include <check.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda_device.h"
+#include "device/driver.h"
+
+enum { STREAMS = 8, OURS = 1, FIRST = 0x1000, EVENTS = 64 };
+
+typedef struct {
+    unsigned at[STREAMS]; /* how far each stream has come */
+} clocks_t;
+
+static struct {
+    unsigned submitted[STREAMS];
+    clocks_t before[STREAMS]; /* what a stream waits for */
+    clocks_t event[EVENTS];
+    _Atomic bool gone[STREAMS];
+    unsigned events;
+} d;
+
+static ac_cuda_context_t context;
+static const CUcontext handle = (CUcontext)0x100;
+
+/* What another thread does during the next record of an event on a stream of the program. */
+static void (*meanwhile)(void);
+
+static CUstream stream_at(unsigned i) {
+    return (CUstream)(uintptr_t)(FIRST + 16 * i);
+}
+
+static unsigned index_of(CUstream stream) {
+    unsigned i = (unsigned)((uintptr_t)stream - FIRST) / 16;
+    ck_assert_uint_lt(i, STREAMS);
+    return i;
+}
+
+static CUresult get_current(CUcontext *out) {
+    *out = handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_create(CUevent *out, unsigned flags) {
+    (void)flags;
+    ck_assert_uint_lt(d.events, EVENTS);
+    *out = (CUevent)(uintptr_t)++d.events;
+    return CUDA_SUCCESS;
+}
+
+static clocks_t *clocks_of(CUevent event) {
+    return &d.event[(uintptr_t)event - 1];
+}
+
+static CUresult event_record(CUevent event, CUstream stream) {
+    unsigned i = index_of(stream);
+    void (*others)(void) = i != OURS ? meanwhile : NULL;
+    if (others) {
+        meanwhile = NULL;
+        others();
+    }
+    ck_assert_msg(!atomic_load(&d.gone[i]), "the driver is given a stream that is gone");
+    *clocks_of(event) = d.before[i];
+    clocks_of(event)->at[i] = d.submitted[i];
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
+    (void)flags;
+    clocks_t *before = &d.before[index_of(stream)];
+    for (int i = 0; i < STREAMS; i++)
+        if (before->at[i] < clocks_of(event)->at[i])
+            before->at[i] = clocks_of(event)->at[i];
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_create(CUstream *out, unsigned flags) {
+    (void)flags;
+    *out = stream_at(OURS);
+    return CUDA_SUCCESS;
+}
+
+static void begin(void) {
+    memset(&d, 0, sizeof d);
+    ac_driver.cuCtxGetCurrent = get_current;
+    ac_driver.cuEventCreate = event_create;
+    ac_driver.cuEventRecord = event_record;
+    ac_driver.cuStreamWaitEvent = wait_event;
+    ac_driver.cuStreamCreate = stream_create;
+    ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
+}
+
+/* Whether a fence of now covers all that `stream` was given. */
+static bool covers(unsigned stream) {
+    void *fence = NULL;
+    ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence), AC_OK);
+    bool all = d.before[OURS].at[stream] == d.submitted[stream];
+    ac_cuda_ops.fence_release(&context, fence);
+    return all;
+}
+
+START_TEST(a_fence_covers_work_whose_call_has_not_returned) {
+    CUstream stream = stream_at(2);
+    bool marked = ac_cuda_stream_begin(&context, stream);
+    ck_assert(covers(2));
+    d.submitted[2]++; /* it runs, and may tell another thread so */
+    ck_assert(covers(2));
+    ck_assert(covers(2));
+    ac_cuda_stream_end(&context, stream, marked);
+    ck_assert(covers(2));
+}
+END_TEST
+
+static bool marked;
+
+static void the_call_goes_on_and_returns(void) {
+
+    ac_cuda_stream_end(&context, stream_at(2), marked);
+}
+
+START_TEST(the_mark_of_a_call_outlives_a_fence_before_it) {
+    marked = ac_cuda_stream_begin(&context, stream_at(2));
+    meanwhile = the_call_goes_on_and_returns;
+    ck_assert(covers(2));
+    d.submitted[2]++; /* as if between the record and the return */
+    ck_assert(covers(2));
+}
+END_TEST
+
+static _Atomic bool started, over;
+static pthread_t other;
+
+static void run_beside(void *(*what)(void *)) {
+    ck_assert_int_eq(pthread_create(&other, NULL, what, NULL), 0);
+    while (!atomic_load(&started))
+        sched_yield();
+    for (int i = 0; i < 100 && !atomic_load(&over); i++)
+        sched_yield();
+}
+
+static void *destroy(void *unused) {
+    atomic_store(&started, true);
+    ac_cuda_stream_retire(&context, stream_at(2), false);
+    atomic_store(&d.gone[2], true);
+    atomic_store(&over, true);
+    return unused;
+}
+
+static void the_stream_is_destroyed(void) {
+    run_beside(destroy);
+}
+
+START_TEST(no_fence_names_a_stream_that_is_gone) {
+    ac_cuda_stream_used(&context, stream_at(2));
+    meanwhile = the_stream_is_destroyed;
+    covers(2);
+    pthread_join(other, NULL);
+    ck_assert(atomic_load(&d.gone[2]));
+    covers(2);
+}
+END_TEST
+
+static ac_status_t turned;
+static void *turn;
+
+static void *record_turn(void *unused) {
+    atomic_store(&started, true);
+    turned = ac_cuda_ops.turn_record(&context, ac_cuda_stream_key(stream_at(2)), &turn);
+    atomic_store(&over, true);
+    return unused;
+}
+
+/* A release that is not the last one leaves the context, and what another thread had to order
+ * meanwhile is in order. */
+START_TEST(a_context_that_stays_is_waited_for) {
+    ac_cuda_context_dying(&context);
+    run_beside(record_turn);
+    ac_cuda_context_spare(&context);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(turned, AC_OK);
+    ac_cuda_ops.fence_release(&context, turn);
+}
+END_TEST
+
+/* Two threads release it: the first one's answer says nothing of the second's. */
+START_TEST(each_release_is_waited_for) {
+    ac_cuda_context_dying(&context);
+    ac_cuda_context_dying(&context);
+    ac_cuda_context_spare(&context);
+    run_beside(record_turn);
+    ck_assert(!atomic_load(&over));
+    ac_cuda_context_spare(&context);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(turned, AC_OK);
+    ac_cuda_ops.fence_release(&context, turn);
+}
+END_TEST
+
+START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
+    ac_cuda_context_dying(&context);
+    run_beside(record_turn);
+    ac_cuda_context_kill(&context);
+    pthread_join(other, NULL);
+    ck_assert_int_ne(turned, AC_OK);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cuda_device");
+    TCase *tests = tcase_create("cuda_device");
+    tcase_add_checked_fixture(tests, begin, NULL);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, a_fence_covers_work_whose_call_has_not_returned);
+    tcase_add_test(tests, the_mark_of_a_call_outlives_a_fence_before_it);
+    tcase_add_test(tests, no_fence_names_a_stream_that_is_gone);
+    tcase_add_test(tests, a_context_that_stays_is_waited_for);
+    tcase_add_test(tests, each_release_is_waited_for);
+    tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
