@@ -491,7 +491,6 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
         queue->head = block;
     queue->tail = block;
     queue->bytes += block->size;
-    arena->allocator->counters->fenced_frees++;
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
@@ -530,6 +529,7 @@ ac_status_t ac_block_free(uint64_t address) {
             ac_trim_tainted(arena);
         return AC_OK;
     }
+    allocator->counters->fenced_frees++;
     ac_pending_add(block, target, all);
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
@@ -557,8 +557,10 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         if (owner != arena)
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
-        if (owner != arena || !ac_ordered_keep(block, stream, target, all))
+        if (owner != arena || !ac_ordered_keep(block, stream, target, all)) {
+            allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
+        }
     }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;

@@ -168,7 +168,8 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* allocator.c, under the lock: the released block waits for fence `target` as any other. */
+/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
+ * lower than those of the queue: read it under the same lock. */
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
 
 /* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
