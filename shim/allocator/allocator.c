@@ -352,17 +352,23 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait = pending && over_budget(allocator, segment_size(allocator, request, true));
+    bool wait = pending && *target > arena->overdue &&
+                over_budget(allocator, segment_size(allocator, request, true));
     pthread_mutex_unlock(&allocator->lock);
     return wait;
 }
 
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
+ * or not before the program goes on.  What was waited for in vain is not waited for again. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
+    const uint64_t limit_ns = 1000000000;
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target);
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, limit_ns);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
+    if (status == AC_BUSY && arena->overdue < target)
+        arena->overdue = target;
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);

@@ -518,7 +518,7 @@ void ac_arena_unordered(ac_arena_t *arena) {
     pthread_mutex_unlock(&allocator->lock);
     bool crossed = atomic_load(&ac_fence_crossed);
     if (handed_on)
-        ac_fence_wait(&arena->line, crossed, ac_fence_now());
+        ac_fence_wait(&arena->line, crossed, ac_fence_now(), 0);
     atomic_store(&arena->unordered, UNORDERED_DONE);
 }
 

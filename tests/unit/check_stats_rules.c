@@ -66,7 +66,7 @@ static void play(const step_t *step, unsigned steps) {
             break;
         case 'c':
             fake_complete(&context, atomic_load(&context.submitted));
-            ac_fence_wait(ac_arena_line(arena), false, ac_fence_now());
+            ac_fence_wait(ac_arena_line(arena), false, ac_fence_now(), 0);
             break;
         default:
             ac_allocator_trim(allocator, s->what == 's');
