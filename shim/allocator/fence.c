@@ -86,6 +86,24 @@ void ac_fence_submitted(ac_fence_line_t *line) {
     ac_fence_leave(line);
 }
 
+void ac_fence_hold(ac_fence_line_t *line, bool submitted) {
+    raise_to(&line->held, submitted ? atomic_load(&line->last_submit) : ac_fence_now() + 1);
+}
+
+static bool holds(const ac_fence_line_t *line) {
+    return atomic_load(&line->held) > atomic_load(&line->done);
+}
+
+bool ac_fence_holding(const ac_fence_line_t *line, bool all) {
+    bool any = holds(line);
+    unsigned high = all ? atomic_load(&ac_fence_line_high) : 0;
+    for (unsigned i = 0; i < high && !any; i++) {
+        const ac_fence_line_t *other = working_line_at(i);
+        any = other && holds(other);
+    }
+    return any;
+}
+
 /* Remove the fences that `done` has overtaken; their release is a device call, so they are
  * collected under the lock and released after it. */
 static void retire(ac_fence_line_t *line) {
