@@ -142,7 +142,14 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     if (thread) {
         bool unknown;
         ac_context_t *context = ac_context_owning(thread, stream, &unknown);
-        if (!context || atomic_load(&context->line->broken))
+        if (context && atomic_load(&context->line->broken)) {
+            /* The error of the context comes before that of the pointer. */
+            CUresult result =
+                ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
+            if (ac_driver_sticky(result))
+                return result;
+        }
+        if (!context)
             return real(NOBODYS, stream);
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =

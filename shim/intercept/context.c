@@ -217,7 +217,11 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
     return (uintptr_t)context->cuda.device == device && !context->created;
 }
 
-static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what) {
+/* A driver waits in every free, so that a context that goes takes no memory from under work of
+ * others.  Ours did not wait then: it does now, while its calls are let in, where the context is
+ * `alive`. */
+static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
+                          bool alive) {
     ac_ending_t found = {.count = 0};
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
@@ -226,25 +230,19 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; alive && i < found.count; i++)
+        ac_arena_quiesce(found.context[i]->arena);
     for (unsigned i = 0; i < found.count; i++)
         ac_cuda_context_dying(&found.context[i]->cuda);
     return found;
 }
 
-/* A driver waits in every free, so that a context that goes takes no memory from under work of
- * others.  Ours did not wait then: it does now. */
-static ac_ending_t quiesced(ac_ending_t ending) {
-    for (unsigned i = 0; i < ending.count; i++)
-        ac_arena_quiesce(ending.context[i]->arena);
-    return ending;
-}
-
 ac_ending_t ac_context_ending(CUcontext handle) {
-    return quiesced(ending(has_handle, (uintptr_t)handle));
+    return ending(has_handle, (uintptr_t)handle, true);
 }
 
 ac_ending_t ac_context_primary_ending(CUdevice device) {
-    return quiesced(ending(is_primary_of, (uintptr_t)device));
+    return ending(is_primary_of, (uintptr_t)device, true);
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -337,7 +335,7 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     if (context) {
         /* The handle lives on in another context: the end of the old one went unseen. */
-        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle);
+        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, false);
         ac_context_ended(&unseen, true);
     }
     if (!device_of(handle, &device))
