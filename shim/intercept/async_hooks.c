@@ -9,7 +9,7 @@
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
 static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
     bool unknown;
-    if (!thread || !ac_config.enabled)
+    if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_owning(thread, stream, &unknown);
     if (!context || context->created || context != ac_context_current(thread) ||
