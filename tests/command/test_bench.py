@@ -19,6 +19,32 @@ BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
 COMPLETION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
                           "../../tools/accelcache/share/accelcache.bash")
 
+# What peers.py calls of them; a block that comes back is checked to be one that was given out.
+FAKE_RMM = """
+class mr:
+    class CudaMemoryResource:
+        pass
+
+    class PoolMemoryResource:
+        def __init__(self, upstream):
+            self.upstream, self.given = upstream, {}
+
+        def allocate(self, size):
+            self.given[len(self.given)] = size
+            return len(self.given) - 1
+
+        def deallocate(self, pointer, size):
+            assert self.given[pointer] == size
+"""
+FAKE_TORCH = """
+class cuda:
+    given = []
+    is_available = staticmethod(lambda: True)
+    init = staticmethod(lambda: None)
+    caching_allocator_alloc = staticmethod(lambda size: cuda.given.append(size) or size)
+    caching_allocator_delete = staticmethod(lambda pointer: cuda.given.remove(pointer))
+"""
+
 
 @unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "the library is not built")
 class Bench(base.CommandTest):
@@ -73,7 +99,7 @@ class Bench(base.CommandTest):
 
     def test_work_in_between(self):
         whole = self.bench("--only", "tail", "launch", "hooks", "multistream")
-        self.assert_figures(whole["tail"]["accelcache"], ("p50_ns", "p99_ns", "p999_ns"))
+        self.assert_figures(whole["tail"]["accelcache"], ("p50_ns", "p99_ns", "p999_ns", "cpu_p999_ns"))
         for streams in ("1", "4"):
             row = whole["launch"][streams]
             self.assertAlmostEqual(row["beyond_ns"], row["pair_launch_ns"] -
@@ -176,6 +202,41 @@ class Bench(base.CommandTest):
     def test_not_the_library(self):
         result = self.expect(1, "bench", *FEW, "--lib", base.PRELOAD, "--only", "replace")
         self.assertIn("the library was not loaded", result.stderr)
+
+    # ------------------------------------------------------------ a driver of the system
+
+    def test_real_driver(self):
+        # The simulated one, made to look like any other: the name by which it is told is gone.
+        with open(os.path.join(base.SIM_DIR, "libcuda.so.1"), "rb") as file:
+            library = file.read()
+        self.assertIn(b"simcuda_version", library)
+        os.mkdir(self.path("driver"))
+        self.write("driver/libcuda.so.1", library.replace(b"simcuda_version", b"another_version"))
+        few = ("--rounds", "1", "--pairs", "12", "--only", "hot_pair", "replace", "blocks",
+               "launch", "instructions", "--json")
+        whole = json.loads(self.expect(0, "bench", *few,
+                                       LD_LIBRARY_PATH=self.path("driver")).stdout)
+        self.assertIs(whole["simulated"], False)
+        self.assert_figures(whole["hot_pair"]["512"], ("accelcache_ns", "bare_ns", "async_ns",
+                                                       "static_ns", "driver_ns"))
+        self.assert_figures(whole["replace_ns"], ("accelcache", "bare", "async"))
+        self.assertEqual(list(whole["blocks"]), list(BLOCKS))
+        # There is no runtime that works with it but ours.
+        self.assertIn("stand-in", whole["skipped"]["libcudart"])
+        for peer in ("rmm", "torch"):  # Python was asked: a GPU that works is not there
+            self.assertNotIn("GPU only", whole["skipped"][peer])
+        self.assertIn("--sim", whole["skipped"]["instructions"])
+        # Modules that answer as the real ones do.
+        self.write("rmm.py", FAKE_RMM)
+        self.write("torch.py", FAKE_TORCH)
+        whole = json.loads(self.expect(0, "bench", *few, LD_LIBRARY_PATH=self.path("driver"),
+                                       PYTHONPATH=self.folder).stdout)
+        for peer in ("rmm", "torch"):
+            self.assert_figures(whole["hot_pair"]["65536"], (f"{peer}_ns",))
+            self.assert_figures(whole["replace_ns"], (peer,))
+        whole = json.loads(self.expect(0, "bench", *few, "--sim",
+                                       LD_LIBRARY_PATH=self.path("driver")).stdout)
+        self.assertIs(whole["simulated"], True)
 
     # ------------------------------------------------------------ text
 

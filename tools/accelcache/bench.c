@@ -39,8 +39,9 @@ static const char help_tail[] =
     "JSON: hot_pair {bytes: {accelcache_ns, static_ns, driver_ns, bare_ns, cub_ns, glibc_ns,\n"
     "mimalloc_ns, instructions}}, replace_ns {peer: ns}, threads {count: {peer: ns of CPU time\n"
     "per pair}}, blocks {count: ns of a pair} and blocks_replace {count: ns of a replacement},\n"
-    "cross_ns {peer: ns of CPU time}, tail {peer: {p50_ns, p99_ns, p999_ns, clock_ns}}, launch\n"
-    "{streams: {bare_launch_ns, pair_ns, pair_launch_ns, beyond_ns: the last less the other "
+    "cross_ns {peer: ns of CPU time}, tail {peer: {p50_ns, p99_ns, p999_ns, clock_ns: reading\n"
+    "the clock, which is in them; cpu_...: the same by CPU time}}, launch {streams: "
+    "{bare_launch_ns, pair_ns, pair_launch_ns, beyond_ns: the last less the other "
     "two,\n"
     "fences_per_64: frees}}, hooks {call: {bare_ns, accelcache_ns, added_ns}}, multistream "
     "{way:\n"
@@ -231,6 +232,7 @@ int cmd_bench(int argc, char **argv) {
     json_decref(b.skipped);
     free(b.library);
     free(b.simulator);
+    free(b.runtime);
     free(b.conf);
     return status;
 }

@@ -63,7 +63,9 @@ typedef struct {
     /* Found out, before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];
-    char *library, *simulator, *conf; /* simulator: folder to find the driver in, NULL: none */
+    char *library, *conf;
+    char *simulator; /* folder to find the driver and the runtime in, NULL: those of the system */
+    char *runtime;   /* library to preload where the system has none, else NULL */
     /* Figures.  `samples` holds an array for each path "part/row/column" or "part/column"; from
      * it `figures` (medians) and `passes` (least, greatest, number) are made. */
     json_t *samples, *figures, *passes, *skipped;

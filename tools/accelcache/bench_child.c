@@ -37,10 +37,15 @@ static void become(const bench_t *b, const bench_child_t *child, char *const *ar
         setenv("LD_LIBRARY_PATH", cmd_place_prepend(b->simulator, getenv("LD_LIBRARY_PATH")), 1);
         setenv("ACCEL_SIM", child->sim ? child->sim : usual_sim, 1);
     }
+    const char *preload = getenv("LD_PRELOAD");
     if (child->preload) {
         setenv("ACCEL_ALLOC_CONF", b->conf, 1);
-        setenv("LD_PRELOAD", cmd_place_preload(b->library, getenv("LD_PRELOAD")), 1);
+        preload = cmd_place_preload(b->library, preload);
     }
+    if (b->runtime) /* behind the library, whose functions come before the runtime's */
+        preload = preload ? cmd_place_prepend(preload, b->runtime) : b->runtime;
+    if (preload)
+        setenv("LD_PRELOAD", preload, 1);
     alarm(MAX_SECONDS);
     if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
         _exit(CMD_CANNOT_RUN);

@@ -54,8 +54,8 @@ static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const ch
                            .preload = bench_peers[peer].preload};
     char *error = NULL;
     long length = b->pairs ? b->pairs : b->pass_us * longer;
-    char *whole = cmd_format("%s passes=%d %s=%ld", arguments, b->quick ? 5 : 7,
-                             b->pairs ? "pairs" : "us", length);
+    char *whole = cmd_format("%s passes=%d %s=%ld cpu=%d", arguments, b->quick ? 5 : 7,
+                             b->pairs ? "pairs" : "us", length, b->simulated);
     json_t *all = bench_child_run(b, &child, whole, &error);
     json_t *result = all ? json_incref(json_array_get(all, 0)) : NULL;
     if (!all)
@@ -143,7 +143,9 @@ static void run_cross(bench_t *b, long round) {
 }
 
 static void run_tail(bench_t *b, long round) {
-    static const char *const figures[] = {"p50_ns", "p99_ns", "p999_ns", "clock_ns"};
+    static const char *const figures[] = {"p50_ns",      "p99_ns",      "p999_ns",
+                                          "clock_ns",    "cpu_p50_ns",  "cpu_p99_ns",
+                                          "cpu_p999_ns", "cpu_clock_ns"};
     (void)round;
     FOR_PEERS(b, peer, BENCH_TAIL) {
         /* The last `pairs` counts: with --pairs that is the one which work() adds. */
@@ -319,7 +321,7 @@ static void run_startup(bench_t *b, long round) {
     } rows[] = {{"cuda", "bench_driver", "start", false},
                 {"cuda_dump", "bench_driver", "start", true},
                 {"true", "/bin/true", "", false}};
-    int turns = b->pairs ? 1 : b->quick ? 15 : 30;
+    int turns = b->pairs ? 1 : !b->simulated ? 3 : b->quick ? 15 : 30;
     char *conf = b->conf;
     (void)round;
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -396,6 +398,23 @@ static json_t *ask(const bench_t *b, const bench_peer_t *peer, char **error) {
     return info;
 }
 
+/* Beside a GPU's driver there may be no runtime, or none that works with it: ours serves too.  It
+ * cannot be found by a folder, which would bring the simulated driver along. */
+static void choose_runtime(bench_t *b, const char *folder) {
+    char *error = NULL;
+    json_t *info = ask(b, &bench_peers[BENCH_bare], &error);
+    if (!info && folder) {
+        char *reason = cmd_format("does not work here (%s): programs get the stand-in runtime, "
+                                  "which calls the real driver",
+                                  error);
+        b->runtime = cmd_format("%s/libcudart.so.13", folder);
+        bench_skip(b, "libcudart", reason);
+        free(reason);
+    }
+    json_decref(info);
+    free(error);
+}
+
 /* The driver that a program finds by itself is taken; without one, or with --sim, it is the
  * simulated device.  `b->simulator` is the folder of it, and goes where it is not needed. */
 static void choose_device(bench_t *b) {
@@ -408,6 +427,7 @@ static void choose_device(bench_t *b) {
     /* LD_LIBRARY_PATH may lead to the simulated device as well: then with our settings. */
     if (info && !is_true(info, "simulated")) {
         b->simulated = false;
+        choose_runtime(b, folder);
         free(folder);
     } else {
         b->simulator = folder;

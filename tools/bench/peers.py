@@ -12,7 +12,7 @@ import sys
 import time
 
 DEFAULTS = {"bytes": 1 << 20, "low": 512, "high": 64 << 20, "live": 1000, "us": 10000,
-            "pairs": 0, "passes": 3}
+            "pairs": 0, "passes": 3, "cpu": 0}
 SIZES = 1 << 14
 
 

@@ -25,6 +25,10 @@ double work_thread(void) {
     return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
+double work_clock(const work_t *w) {
+    return w->cpu ? work_thread() : work_now();
+}
+
 void work_fail(const char *what, unsigned code) {
     fflush(stdout);
     fprintf(stderr, "bench_" PEER_NAME ": %s (%u)\n", what, code);

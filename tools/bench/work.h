@@ -27,7 +27,8 @@
     WORK_KEY(streams, 1, 1, 64, "streams that are used")                                         \
     WORK_KEY(us, 10000, 1, 60000000, "about how long a pass lasts, in microseconds")             \
     WORK_KEY(pairs, 0, 0, 1L << 40, "pairs of a pass; 0: as many as fit into `us`")              \
-    WORK_KEY(passes, 3, 1, 101, "measured passes")
+    WORK_KEY(passes, 3, 1, 101, "measured passes")                                               \
+    WORK_KEY(cpu, 0, 0, 1, "1: count CPU time where one thread works")
 
 typedef struct {
 #define WORK_KEY(name, fallback, least, most, what) long name;
@@ -51,6 +52,9 @@ work_fn work_start, work_small, work_held, work_info; /* work_process.c */
 
 double work_now(void);    /* ns of the monotonic clock */
 double work_thread(void); /* ns of CPU time of the calling thread */
+/* One of the two, as the key `cpu` says: where nothing waits they tell the same, but CPU time
+ * leaves out what other programs get of the core. */
+double work_clock(const work_t *w);
 
 void *work_alloc(size_t bytes); /* host memory; never NULL */
 void work_fail(const char *what, unsigned code) __attribute__((noreturn));
