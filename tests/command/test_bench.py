@@ -203,6 +203,13 @@ class Bench(base.CommandTest):
         result = self.expect(1, "bench", *FEW, "--lib", base.PRELOAD, "--only", "replace")
         self.assertIn("the library was not loaded", result.stderr)
 
+    def test_library_everywhere(self):
+        preload = ":".join(filter(None, (base.SANITIZER, base.LIBRARY)))
+        whole = json.loads(self.expect(0, "bench", *FEW, "--only", "replace", "--json",
+                                       LD_PRELOAD=preload).stdout)
+        self.assertEqual(list(whole["replace_ns"]), ["accelcache"])
+        self.assertIn("LD_PRELOAD", whole["skipped"]["bare"])
+
     # ------------------------------------------------------------ a driver of the system
 
     def test_real_driver(self):

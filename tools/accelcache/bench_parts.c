@@ -216,16 +216,6 @@ static void run_hooks(bench_t *b, long round) {
                        cmd_format("hooks/%s/%s_ns", calls[i][1], bench_peers[peers[p]].id));
 }
 
-static double median_us(const json_t *ns, double iterations) {
-    double sum = 0;
-    size_t i;
-    json_t *one;
-    json_array_foreach(ns, i, one) {
-        sum += json_number_value(one);
-    }
-    return i ? sum / (double)i / iterations / 1000 : 0;
-}
-
 /* On the simulated device with published driver costs, in virtual time: one run says all. */
 static void run_multistream(bench_t *b, long round) {
     int iterations = b->pairs ? 2 : 50;
@@ -238,14 +228,16 @@ static void run_multistream(bench_t *b, long round) {
                                .sim = "clock:virtual,costs:published,memory:64G"};
         char *error = NULL, *arguments = cmd_format("--passes %d --iterations %d",
                                                     b->simulated ? 1 : 5, iterations);
-        json_t *all = bench_child_run(b, &child, arguments, &error), *way;
-        size_t i;
+        json_t *all = bench_child_run(b, &child, arguments, &error), *way, *ns;
+        size_t i, pass;
         if (!all)
             leave_out(b, peer, "multistream", error);
         json_array_foreach(all, i, way) {
-            bench_sample(b, median_us(json_object_get(way, "ns"), iterations),
-                         "multistream/%s/%s_us", json_string_value(json_object_get(way, "way")),
-                         bench_peers[peer].id);
+            json_array_foreach(json_object_get(way, "ns"), pass, ns) {
+                bench_sample(b, json_number_value(ns) / iterations / 1000, "multistream/%s/%s_us",
+                             json_string_value(json_object_get(way, "way")),
+                             bench_peers[peer].id);
+            }
         }
         json_decref(all);
         free(arguments);
@@ -450,8 +442,10 @@ int bench_probe(bench_t *b) {
             continue;
         }
         json_t *info = ask(b, p, &error);
-        b->usable[peer] = info && (!p->preload || is_true(info, "library"));
-        if (!b->usable[peer]) {
+        b->usable[peer] = info && p->preload == is_true(info, "library");
+        if (info && !p->preload && !b->usable[peer]) {
+            bench_skip(b, p->id, "LD_PRELOAD of the environment loads the library: unset it");
+        } else if (!b->usable[peer]) {
             if (error && strstr(error, "was not found beside"))
                 missing = cmd_format("bench_%s is not there: %s", p->id, p->missing);
             bench_skip(b, p->id,
