@@ -61,8 +61,9 @@ typedef struct {
     ac_arena_t *arena;
     uint64_t requested, size; /* bytes: asked for, rounded */
     int pool;
-    uint64_t address; /* of the block that was taken */
-    uint64_t changes; /* how many of the allocator's `changes` were its own */
+    uint64_t address;          /* of the block that was taken */
+    uint64_t changes;          /* how many of the allocator's `changes` were its own */
+    const ac_stream_t *stream; /* NULL: a plain request */
 } ac_request_t;
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
@@ -70,15 +71,15 @@ typedef struct {
 static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
     if (size < settings->max_split_size)
         return (ac_fit_t){
-            size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1)};
+            size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1), 0};
     uint64_t slack = settings->large_segment_size;
     return (ac_fit_t){size, settings->max_split_size,
-                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack};
+                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
 /* Move what has become ready from the queues into the free memory. */
 static bool drain(ac_arena_t *arena) {
-    bool any = false;
+    bool any = ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
@@ -97,10 +98,17 @@ static bool drain(ac_arena_t *arena) {
     return any;
 }
 
-static void serve(ac_request_t *request, ac_block_t *block) {
-    ac_segment_take(block, request->size, request->requested);
+/* The block is the request's. */
+static void handed_out(ac_request_t *request, ac_block_t *block) {
     block->clock = ac_fence_now();
     request->address = block->address;
+    if (request->stream)
+        ac_ordered_handed_out(block);
+}
+
+static void serve(ac_request_t *request, ac_block_t *block) {
+    ac_segment_take(block, request->size, request->requested);
+    handed_out(request, block);
 }
 
 /* A block of exactly this size that was freed just now. */
@@ -110,9 +118,29 @@ static bool search_recent(ac_request_t *request) {
     if (!block)
         return false;
     ac_segment_reuse(block, request->requested);
-    block->clock = ac_fence_now();
-    request->address = block->address;
+    handed_out(request, block);
     arena->allocator->counters->cached_allocs++;
+    return true;
+}
+
+static ac_order_request_t ordered_request(const ac_request_t *request) {
+    return (ac_order_request_t){.stream = *request->stream,
+                                .pool = request->pool,
+                                .size = request->size,
+                                .requested = request->requested,
+                                .fit =
+                                    fit_of(&request->arena->allocator->settings, request->size)};
+}
+
+/* Memory that the order of streams makes this request's. */
+static bool search_ordered(ac_request_t *request, bool exhaustive) {
+    if (!request->stream || !request->arena->ordered)
+        return false;
+    ac_order_request_t ordered = ordered_request(request);
+    if (!ac_ordered_serve(request->arena, &ordered, exhaustive))
+        return false;
+    request->address = ordered.address;
+    request->arena->allocator->counters->cached_allocs++;
     return true;
 }
 
@@ -136,7 +164,7 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
     pthread_mutex_lock(&allocator->lock);
     ac_recent_flush(request->arena);
     drain(request->arena);
-    bool found = search(request, exhaustive);
+    bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
     pthread_mutex_unlock(&allocator->lock);
     return found;
 }
@@ -199,7 +227,9 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t address;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = arena->ops->segment_alloc(arena->context, size, &address);
+    ac_status_t status = request->stream
+                             ? arena->ops->segment_alloc_aside(arena->context, size, &address)
+                             : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
 
     pthread_mutex_lock(&allocator->lock);
@@ -317,11 +347,12 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    *all = !arena->pending[0].head;
-    ac_block_t *oldest = arena->pending[*all].head;
-    bool wait = oldest && over_budget(allocator, segment_size(allocator, request, true));
-    if (oldest)
-        *target = oldest->clock;
+    uint64_t newest;
+    *all = false;
+    bool pending = ac_pending_targets(arena, *all, target, &newest);
+    if (!pending)
+        pending = ac_pending_targets(arena, *all = true, target, &newest);
+    bool wait = pending && over_budget(allocator, segment_size(allocator, request, true));
     pthread_mutex_unlock(&allocator->lock);
     return wait;
 }
@@ -338,10 +369,35 @@ static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     return status;
 }
 
+bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
+    const ac_pending_t *queue = &arena->pending[all];
+    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
+    *newest = queue->head ? queue->tail->clock : 0;
+    ac_ordered_targets(arena, all, oldest, newest);
+    return *oldest != UINT64_MAX;
+}
+
+/* Memory of its own stream that takes a device call; or of another, which its own waits for. */
+static ac_status_t order_streams(ac_request_t *request, bool own) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    if (!request->stream)
+        return AC_OOM;
+    pthread_mutex_lock(&allocator->lock);
+    ac_order_request_t ordered = ordered_request(request);
+    pthread_mutex_unlock(&allocator->lock);
+    ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
+    request->address = ordered.address;
+    return status;
+}
+
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
+    if (order_streams(request, true) == AC_OK)
+        return AC_OK;
     pthread_mutex_lock(&arena->allocator->lock);
-    const bool pending[2] = {arena->pending[0].head, arena->pending[1].head};
+    uint64_t oldest, newest;
+    const bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
+                             ac_pending_targets(arena, true, &oldest, &newest)};
     pthread_mutex_unlock(&arena->allocator->lock);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
@@ -353,6 +409,8 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     bool all;
     uint64_t target;
     while (must_wait(request, &all, &target)) {
+        if (order_streams(request, false) == AC_OK)
+            return AC_OK;
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
         if (try_again(request, false))
@@ -361,19 +419,21 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     if (try_again(request, false))
         return AC_OK;
     ac_status_t status = grow_within(request);
+    if (status == AC_OOM && order_streams(request, false) == AC_OK)
+        return AC_OK;
     return status == AC_OOM ? last_resort(request) : status;
 }
 
-ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
-                           uint64_t *address) {
+static ac_status_t alloc(ac_arena_t *arena, const ac_stream_t *stream, uint64_t bytes,
+                         bool cached_only, uint64_t *address) {
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
     ac_allocator_t *allocator = arena->allocator;
-    ac_request_t request = {.arena = arena, .requested = bytes};
+    ac_request_t request = {.arena = arena, .requested = bytes, .stream = stream};
     pthread_mutex_lock(&allocator->lock);
     request.size = round_size(&allocator->settings, bytes);
     request.pool = request.size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    bool found = !arena->dead && search_recent(&request);
+    bool found = !arena->dead && (search_ordered(&request, false) || search_recent(&request));
     if (!found && !arena->dead) {
         drain(arena);
         found = search(&request, false) || (ac_recent_flush(arena) && search(&request, false));
@@ -388,6 +448,11 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
     return AC_OK;
 }
 
+ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
+                           uint64_t *address) {
+    return alloc(arena, NULL, bytes, cached_only, address);
+}
+
 /* Lock the allocator that owns `address`; NULL: nobody does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
@@ -400,8 +465,8 @@ static ac_arena_t *lock_owner(uint64_t address) {
     return NULL;
 }
 
-/* The same for the block that is allocated at exactly `address`. */
-static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_allocator_t **locked) {
+ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
+                                    ac_allocator_t **locked) {
     ac_arena_t *arena = lock_owner(address);
     if (!arena)
         return AC_NOT_OURS;
@@ -415,10 +480,24 @@ static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_allocator
     return AC_OK;
 }
 
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
+    ac_arena_t *arena = block->segment->arena;
+    ac_pending_t *queue = &arena->pending[all];
+    block->clock = target;
+    block->list_next = NULL;
+    if (queue->tail)
+        queue->tail->list_next = block;
+    else
+        queue->head = block;
+    queue->tail = block;
+    queue->bytes += block->size;
+    ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
+}
+
 ac_status_t ac_block_free(uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
-    ac_status_t status = lock_block(address, &block, &allocator);
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
     ac_arena_t *arena = block->segment->arena;
@@ -450,17 +529,39 @@ ac_status_t ac_block_free(uint64_t address) {
             ac_trim_tainted(arena);
         return AC_OK;
     }
-    ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
-    block->list_next = NULL;
-    if (queue->tail)
-        queue->tail->list_next = block;
-    else
-        queue->head = block;
-    queue->tail = block;
-    queue->bytes += block->size;
     allocator->counters->fenced_frees++;
-    ac_fence_want(&arena->line, all, weight(allocator, block->size));
+    ac_pending_add(block, target, all);
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OK;
+}
+
+ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
+                              bool cached_only, uint64_t *address) {
+    return alloc(arena, &stream, bytes, cached_only, address);
+}
+
+ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    ac_arena_t *owner = block->segment->arena;
+    allocator->counters->cached_frees++;
+    allocator->counters->async_frees++;
+    ac_segment_release(block);
+    if (!ac_held_keep(block)) {
+        /* The stream may wait for work that nobody here has seen: that is a submission. */
+        bool all;
+        ac_fence_submitted(&arena->line);
+        if (owner != arena)
+            ac_fence_submitted(&owner->line);
+        uint64_t target = ac_fence_target(&owner->line, &all);
+        if (owner != arena || !ac_ordered_keep(block, stream, target, all)) {
+            allocator->counters->fenced_frees++;
+            ac_pending_add(block, target, all);
+        }
+    }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
 }
@@ -468,7 +569,7 @@ ac_status_t ac_block_free(uint64_t address) {
 ac_status_t ac_block_mark_used(uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
-    ac_status_t status = lock_block(address, &block, &allocator);
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
     ac_fence_line_t *line = &block->segment->arena->line;
@@ -480,7 +581,7 @@ ac_status_t ac_block_mark_used(uint64_t address) {
 ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     ac_block_t *block;
     ac_allocator_t *allocator;
-    ac_status_t status = lock_block(address, &block, &allocator);
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
     *fresh = !block->segment->tainted;
@@ -505,7 +606,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .requested = block->requested,
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
-                              .allocated = block->state == AC_BLOCK_ALLOCATED};
+                              .allocated = block->state == AC_BLOCK_ALLOCATED,
+                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
     pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }

@@ -61,6 +61,7 @@ void ac_arena_quiesce(ac_arena_t *arena);
 
 ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
+void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 
 /* Serve `bytes` (> 0).  AC_OK sets *address (a multiple of AC_GRANULE).  AC_OOM: not even after
  * giving back and waiting; AC_BUSY: the context captures and nothing fits; AC_FAILED. With
@@ -78,6 +79,7 @@ typedef struct {
     uint64_t address, size, requested; /* bytes */
     uint64_t segment_address, segment_size;
     bool allocated; /* false: freed or never handed out */
+    bool async;     /* by a request that named a stream */
 } ac_block_info_t;
 
 /* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */

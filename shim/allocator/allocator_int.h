@@ -4,13 +4,14 @@
 
 #include <pthread.h>
 
-#include "allocator/allocator.h"
+#include "allocator/streams.h"
 
 typedef struct {
     ac_block_t *head, *tail;
     uint64_t bytes;
 } ac_pending_t; /* first in, first out; targets never fall along the queue */
 
+typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
 
 struct ac_arena {
@@ -20,6 +21,9 @@ struct ac_arena {
     ac_fence_line_t line;
     ac_arena_t *next; /* the allocator's list; records stay for ever */
     bool dead;
+    _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
+    _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
+    ac_ordered_t *ordered;         /* blocks freed in stream order; NULL: never any */
     ac_segment_t *segments;
     ac_segment_t *idle_head, *idle_tail;  /* segments with busy == 0, longest idle first */
     unsigned tainted_idle;                /* of them: tainted, to be given back */
@@ -36,11 +40,12 @@ struct ac_allocator {
     ac_device_stats_t *stats;
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
-    uint64_t high_water;    /* most bytes allocated at a time */
-    uint64_t growing;       /* bytes that the device is being asked for */
-    unsigned calls;         /* device calls under way that add or give back segments */
-    uint64_t changes;       /* such calls that changed what a request may find */
-    pthread_cond_t settled; /* a call ended */
+    uint64_t high_water;              /* most bytes allocated at a time */
+    uint64_t growing;                 /* bytes that the device is being asked for */
+    unsigned calls;                   /* device calls under way that add or give back segments */
+    uint64_t changes;                 /* such calls that changed what a request may find */
+    pthread_cond_t settled;           /* a call ended */
+    uint64_t async_bytes, async_most; /* held by requests that named a stream */
     ac_block_t *spare_blocks;
     ac_segment_t *spare_segments;
 };
@@ -71,6 +76,9 @@ void ac_segment_release(ac_block_t *block);
 
 /* The pending block is out of reach of the device: coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
+
+/* `block` swallows its right neighbour, which is in no index and no list any more. */
+void ac_segment_absorb_next(ac_block_t *block);
 
 /* Its two halves: statistics (active falls), and the free memory.  Between them the block is
  * recent. */
@@ -106,6 +114,63 @@ void ac_held_forget(ac_block_t *block);
 
 /* Take a segment out of service. */
 void ac_segment_taint(ac_segment_t *segment);
+
+/* ordered.c: blocks freed in the order of a stream.  All under the lock, but ac_ordered_wait. */
+
+/* A request that may be served so. */
+typedef struct {
+    ac_stream_t stream;
+    int pool;
+    uint64_t size, requested; /* bytes, rounded and as asked for */
+    ac_fit_t fit;
+    uint64_t address; /* of the block that was taken */
+} ac_order_request_t;
+
+/* The block serves a request that named a stream. */
+void ac_ordered_handed_out(ac_block_t *block);
+
+/* Hand out a block of the stream itself, or of one that is known to come before it, and say so in
+ * the counters.  `exhaustive`: whatever it takes to find one. */
+bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive);
+
+/* The same with a call of the device: with `own` of the stream itself, which has to be given
+ * something first; else of any other stream, which the request's one then waits for. AC_OK;
+ * AC_OOM: there is none; anything else: the device would not.  Takes the lock. */
+ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
+
+/* The block, which was released, was freed on `stream` and waits for fence `target`.  False: it
+ * has to be an ordinary pending block. */
+bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, bool all);
+
+/* Move what is ready into the free memory. True if there was any. */
+bool ac_ordered_drain(ac_arena_t *arena);
+
+/* Fence targets of these blocks that wait for all contexts or (`all` false) for their own:
+ * *oldest falls and *newest grows to them. */
+void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
+
+/* The segment is lost, or serves no more: its blocks leave their streams' lists. */
+void ac_ordered_forget(ac_segment_t *segment);
+void ac_ordered_unbind(ac_segment_t *segment);
+
+/* The arena is dead: no block is left. */
+void ac_ordered_close(ac_arena_t *arena);
+
+/* check.c: how many blocks the lists hold; *wrong gets a word. */
+uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
+
+/* allocator.c, under the lock: the oldest and newest targets that pending blocks of either kind
+ * wait for; false: there are none. */
+bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
+
+/* allocator.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+ * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
+                                    ac_allocator_t **locked);
+
+/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
+ * lower than those of the queue: read it under the same lock. */
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
 
 /* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);

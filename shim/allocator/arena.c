@@ -48,6 +48,7 @@ void ac_arena_drop(ac_arena_t *arena) {
     ac_recent_forget(arena, NULL);
     while (arena->segments)
         ac_segment_remove(arena->segments, true);
+    ac_ordered_close(arena);
     pthread_mutex_unlock(&arena->allocator->lock);
     ac_fence_line_close(&arena->line);
 }
@@ -58,6 +59,10 @@ ac_fence_line_t *ac_arena_line(ac_arena_t *arena) {
 
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena) {
     return arena->allocator;
+}
+
+void *ac_arena_context(ac_arena_t *arena) {
+    return arena->context;
 }
 
 uint64_t ac_allocator_reserved(ac_allocator_t *allocator) {

@@ -18,7 +18,8 @@ typedef enum {
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
-    AC_BLOCK_RECENT     /* free, kept whole for a request of its very size: recent.c */
+    AC_BLOCK_RECENT,    /* free, kept whole for a request of its very size: recent.c */
+    AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
 } ac_block_state_t;
 
 /* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
@@ -28,15 +29,22 @@ struct ac_block {
     uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks */
     uint64_t clock;          /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next; /* neighbours in the segment */
-    ac_block_t *list_prev,
-        *list_next; /* free: its bin; pending: queue; held: list; unused: spares */
+    ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
+                                          unused: spares; ordered: a bin of its stream */
+    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
+    uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
+                          allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
     ac_block_state_t state;
-    bool oversize; /* counted in oversize_allocations: the limit may change meanwhile */
+    uint8_t stream; /* slot of that stream; AC_ORDER_NONE: not known any more */
+    bool all;       /* ordered: waits for all contexts */
+    bool early;     /* allocated: work of the owner before may still be under way */
+    bool async;     /* allocated: by a request that named a stream */
+    bool oversize;  /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
-/* Invariants: `busy` counts the blocks that are allocated, pending, held or recent; a segment
- * with busy == 0 consists of one free block. */
+/* Invariants: `busy` counts the blocks that are not free; a segment with
+ * busy == 0 consists of one free block. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
     ac_arena_t *arena;
@@ -68,6 +76,7 @@ typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
+    uint64_t until; /* nor do those with a later position */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own

@@ -40,6 +40,7 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
         pthread_mutex_init(&line->lock, NULL);
         pthread_mutex_init(&line->single.lock, NULL);
         pthread_cond_init(&line->single.named, NULL);
+        atomic_store(&line->single.early_left, AC_SINGLE_EARLY);
         line->ops = ops;
         line->context = context;
         atomic_flag_clear(&line->polled);

@@ -38,7 +38,8 @@ void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
 static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) {
     ac_block_t *best = NULL;
     for (; block && limit; block = block->list_next, limit--) {
-        if (block->size < fit->size || block->size < fit->least || block->size >= fit->below)
+        if (block->size < fit->size || block->size < fit->least || block->size >= fit->below ||
+            block->position > fit->until)
             continue;
         if (!best || block->size < best->size)
             best = block;
@@ -65,8 +66,8 @@ ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit
                                bool exhaustive) {
     uint64_t from = fit->size > fit->least ? fit->size : fit->least;
     unsigned own = ac_free_index_bin(from);
-    /* Bins above the own one fit by size; only `below` and the last bin, which holds sizes
-     * without bound, can reject there. */
+    /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds
+     * sizes without bound, can reject there. */
     for (unsigned bin = next_bin(index, own); bin < AC_BINS; bin = next_bin(index, bin + 1)) {
         unsigned limit = exhaustive || bin == AC_BINS - 1 ? UINT32_MAX : AC_BIN_SCAN;
         ac_block_t *best = scan(index->bin[bin], fit, limit);

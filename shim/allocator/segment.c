@@ -23,6 +23,7 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
 static void index_insert(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     block->state = AC_BLOCK_FREE;
+    block->position = 0;
     if (!segment->tainted)
         ac_free_index_insert(&segment->arena->index[segment->pool], block);
 }
@@ -144,6 +145,8 @@ static void count_lost_block(ac_block_t *block) {
     if (block->state == AC_BLOCK_HELD)
         ac_held_forget(block);
     if (block->state == AC_BLOCK_ALLOCATED) {
+        if (block->async)
+            block->segment->arena->allocator->async_bytes -= block->size;
         ac_stat_pools_down(s->allocation, pool, 1);
         ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
         if (block->oversize)
@@ -160,6 +163,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     ac_device_stats_t *s = allocator->stats;
     if (lost) {
         forget_pending(segment);
+        ac_ordered_forget(segment);
         ac_recent_forget(arena, segment);
     }
     if (segment->busy == 0)
@@ -217,6 +221,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     int64_t taken = (int64_t)block->size;
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
+    block->early = block->async = false;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -255,18 +260,20 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested) {
 }
 
 void ac_segment_release(ac_block_t *block) {
-    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    ac_allocator_t *allocator = block->segment->arena->allocator;
+    ac_device_stats_t *s = allocator->stats;
     int pool = block->segment->pool;
     block->state = AC_BLOCK_PENDING;
     block->segment->allocated--;
+    if (block->async)
+        allocator->async_bytes -= block->size;
     ac_stat_pools_down(s->allocation, pool, 1);
     ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
     if (block->oversize)
         ac_stat_down(&s->oversize_allocations, 1);
 }
 
-/* `block` swallows its free right neighbour, which is out of the index. */
-static void absorb_next(ac_block_t *block) {
+void ac_segment_absorb_next(ac_block_t *block) {
     ac_block_t *gone = block->next;
     block->size += gone->size;
     block->next = gone->next;
@@ -296,14 +303,14 @@ void ac_segment_coalesce(ac_block_t *block) {
         blocks--;
         bytes -= (int64_t)block->next->size;
         index_remove(block->next);
-        absorb_next(block);
+        ac_segment_absorb_next(block);
     }
     if (block->prev && block->prev->state == AC_BLOCK_FREE) {
         blocks--;
         bytes -= (int64_t)block->prev->size;
         block = block->prev;
         index_remove(block);
-        absorb_next(block);
+        ac_segment_absorb_next(block);
     }
     if (beside_others(block)) {
         blocks++;
@@ -320,5 +327,6 @@ void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
+    ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_remove looks at it */
 }

@@ -54,7 +54,18 @@ bool ac_single_protects(ac_fence_line_t *line) {
     uint64_t seen = atomic_load(&single->leaned);
     while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
         ;
-    return atomic_load(&single->word) == word && atomic_load(&closed) == 0;
+    if (atomic_load(&single->word) != word || atomic_load(&closed))
+        return false;
+    uint64_t leans = atomic_fetch_add_explicit(&single->leans, 1, memory_order_relaxed) + 1;
+    if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left))
+        atomic_store(&single->due, true);
+    return true;
+}
+
+uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream) {
+    uint64_t clock = ac_fence_now(); /* first: a stream that comes later has a later clock */
+    uint64_t word = atomic_load(&line->single.word);
+    return ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream ? clock : 0;
 }
 
 /* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
@@ -65,6 +76,8 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     if (may) {
         atomic_store(&single->since, ac_fence_now() + single->patience);
         atomic_store(&single->leaned, 0); /* before any free can see the new word */
+        single->early_clock = 0;
+        atomic_store(&single->leans, 0);
     }
     set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
 }
@@ -108,6 +121,15 @@ static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
     return status;
 }
 
+/* From LEAVING: the turn is recorded; without a fence it is over.  Under the lock. */
+static void set_turn(ac_single_t *single, void *fence, uint64_t clock) {
+    single->fence = fence;
+    single->turn++;
+    single->waited = false;
+    single->clock = clock;
+    set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY, fence ? home_of(single) : 0);
+}
+
 /* In LEAVING: record the turn.  Two threads may be at it, the first to come back decides. Without
  * a fence a synchronisation stands for it; a context that allows neither is broken, and what runs
  * in it is dead.  Called and returns with the lock, which is open meanwhile. */
@@ -122,17 +144,43 @@ static void record_turn(ac_fence_line_t *line) {
         pthread_mutex_lock(&single->lock);
     }
     if (atomic_load(&single->word) == word) {
-        single->fence = fence;
-        single->turn++;
-        single->waited = false;
-        single->clock = clock;
-        set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY,
-                 fence ? ac_single_home(word) : 0);
+        set_turn(single, fence, clock);
         fence = NULL;
     }
     pthread_mutex_unlock(&single->lock);
     release(line, fence);
     pthread_mutex_lock(&single->lock);
+}
+
+/* In ONE, before work for the home.  Called and returns with the lock, which is open meanwhile.
+ */
+static void record_early(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
+    void *fence = NULL;
+    atomic_store(&single->due, false);
+    if (atomic_load(&single->early_left) == 0)
+        return;
+    atomic_fetch_sub(&single->early_left, 1);
+    if (name_home(line, &fence) == AC_OK && atomic_load(&single->word) == word) {
+        void *older = single->early;
+        single->early = fence;
+        single->early_clock = clock;
+        fence = older;
+    }
+    pthread_mutex_unlock(&single->lock);
+    release(line, fence);
+    pthread_mutex_lock(&single->lock);
+}
+
+/* Somebody needs the turn that was recorded early, if that covers all.  Under the lock. */
+static bool take_early(ac_single_t *single) {
+    atomic_store(&single->early_left, AC_SINGLE_EARLY);
+    if (!single->early || single->old || single->early_clock < atomic_load(&single->leaned))
+        return false;
+    set_turn(single, single->early, single->early_clock);
+    single->early = NULL;
+    return true;
 }
 
 /* From ONE; `heir` takes the home over where nothing is pending, 0: nobody does.  Called and
@@ -146,7 +194,7 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
         settle_down(line, heir);
     else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
         set_word(single, AC_SINGLE_MANY, 0);
-    else
+    else if (!take_early(single))
         record_turn(line);
 }
 
@@ -266,9 +314,12 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             settle_down(line, stream);
             continue;
         case AC_SINGLE_ONE:
-            if (home_of(single) == stream)
+            if (home_of(single) != stream)
+                leave(line, stream);
+            else if (atomic_load(&single->due))
+                record_early(line);
+            else
                 break;
-            leave(line, stream);
             continue;
         case AC_SINGLE_LEAVING:
             if (join_home(line, stream))
@@ -351,6 +402,7 @@ void ac_single_settle(ac_fence_line_t *line, bool forever) {
 void ac_single_synced(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     ac_single_mode_t mode = ac_single_mode(atomic_load(&single->word));
+    atomic_store_explicit(&single->leans, 0, memory_order_relaxed);
     if (mode != AC_SINGLE_MANY && mode != AC_SINGLE_JOINING)
         return;
     void *fence = NULL;
@@ -376,9 +428,11 @@ void ac_single_open(void) {
 void ac_single_end(ac_fence_line_t *line) {
     pthread_mutex_lock(&line->single.lock);
     set_word(&line->single, AC_SINGLE_NEVER, 0);
-    void *fence = drop_fence(&line->single);
+    void *fence = drop_fence(&line->single), *early = line->single.early;
+    line->single.early = NULL;
     pthread_mutex_unlock(&line->single.lock);
     release(line, fence);
+    release(line, early);
 }
 
 int ac_single_check(ac_fence_line_t *line) {

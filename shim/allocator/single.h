@@ -19,6 +19,12 @@
  * one is asked for patience: frees lean again only after a longer stretch of work on one stream,
  * four times as long after each further turn.
  *
+ * A turn that is recorded when the second stream comes covers all that the home was given, also a
+ * kernel that waits for what the second stream will do: it would never end.  So turns are
+ * recorded early as well, before the work that follows a free: the first, second, fourth, ... of
+ * them that leans, as long as none was needed AC_SINGLE_EARLY times.  Whoever leaves takes the
+ * early one if no free has leaned since.
+ *
  * Not protected by a stream's order, so that the rule ends for good where they occur:
  * programmatic launches, other contexts that reach the memory, other processes and devices that
  * were given it, submissions that nobody sees.  Memory that was reused already is then waited for
@@ -46,23 +52,28 @@ typedef enum {
 } ac_single_mode_t;
 
 /* Streams are keys (device.h) of at most 48 bits; 0 is none. */
-enum { AC_SINGLE_MODE_BITS = 3, AC_SINGLE_KEY_BITS = 48 };
+enum { AC_SINGLE_MODE_BITS = 3, AC_SINGLE_KEY_BITS = 48, AC_SINGLE_EARLY = 64 };
 
 typedef struct {
     /* mode, home, and a count of changes in the bits above; read without the lock */
     _Atomic uint64_t word;
     _Atomic uint64_t leaned; /* the clock of the newest free that leaned on the home; 0: none */
     _Atomic uint64_t since;  /* the clock from which on they may */
+    _Atomic bool due;        /* the next work for the home is preceded by an early turn */
+    _Atomic uint64_t leans;  /* how many have since a synchronisation */
     pthread_mutex_t lock;    /* guards what follows and all changes of `word` */
     uint64_t patience;       /* submissions that a new home has to see alone before that */
     bool waited;             /* a stream was made to wait for this turn */
     void *fence;             /* the turn, an object of the device */
     uint64_t turn;           /* its number; grows */
     uint64_t clock;          /* work with a clock up to this one is all that was leaned on */
-    _Atomic unsigned naming; /* threads that record a turn: they name the home */
-    pthread_cond_t named;    /* none any more */
-    unsigned users;          /* threads that wait for `fence`, or make a stream wait */
-    void *old;               /* a fence that was dropped while it had users */
+    void *early;             /* a turn that was recorded before anybody left */
+    uint64_t early_clock;    /* covers what was leaned on up to this clock; 0: nothing */
+    _Atomic unsigned early_left; /* how many more of them */
+    _Atomic unsigned naming;     /* threads that record a turn: they name the home */
+    pthread_cond_t named;        /* none any more */
+    unsigned users;              /* threads that wait for `fence`, or make a stream wait */
+    void *old;                   /* a fence that was dropped while it had users */
 } ac_single_t;
 
 /* What a thread remembers of the streams that it made wait.  Forgetting costs one more wait. */
@@ -89,7 +100,8 @@ static inline uint64_t ac_single_home(uint64_t word) {
 static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
     uint64_t word = atomic_load(&single->word);
     ac_single_mode_t mode = ac_single_mode(word);
-    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream);
+    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream &&
+                                      !atomic_load_explicit(&single->due, memory_order_relaxed));
 }
 
 /* Before work goes to `stream`, between ac_fence_enter and the submission.  May make the stream
@@ -100,6 +112,11 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins);
 /* Whether the order of the only stream in use protects memory that is freed now; it then counts
  * as leaned on. */
 bool ac_single_protects(ac_fence_line_t *line);
+
+/* Before the program waits for `stream`: the clock up to which it was given all of the context's
+ * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were
+ * given some. */
+uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream);
 
 /* Frees lean on no stream any more, and the turn is recorded where they did.  Called before
  * something that ends a stream's order, or makes recording impossible: a capture. */

@@ -12,6 +12,8 @@ _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
 static _Atomic int captures; /* in the whole process */
+static _Atomic int at_gate;  /* captures that begin */
+static _Atomic uint64_t beginnings;
 
 /* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
 enum { GRACE_S = 1 };
@@ -126,6 +128,15 @@ bool ac_cuda_is_capturing(void) {
     return atomic_load(&captures) > 0;
 }
 
+uint64_t ac_cuda_capture_mark(void) {
+    uint64_t mark = atomic_load(&beginnings) + 1;
+    return atomic_load(&at_gate) || atomic_load(&captures) > 0 ? 0 : mark;
+}
+
+bool ac_cuda_capture_none_since(uint64_t mark) {
+    return mark && mark == atomic_load(&beginnings) + 1;
+}
+
 bool ac_cuda_sync_begin(void) {
     pthread_mutex_lock(&sync_lock);
     bool may = beginning == 0 && !ac_cuda_is_capturing();
@@ -151,10 +162,13 @@ void ac_cuda_capture_begin(void) {
         ;
     pthread_mutex_unlock(&sync_lock);
     pthread_rwlock_wrlock(&ac_cuda_gate);
+    atomic_fetch_add(&at_gate, 1);
+    atomic_fetch_add(&beginnings, 1);
 }
 
 void ac_cuda_capture_began(bool began) {
     atomic_fetch_add(&captures, began);
+    atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
     pthread_rwlock_unlock(&ac_cuda_gate);
     pthread_mutex_lock(&sync_lock);
     beginning--;

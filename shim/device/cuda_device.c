@@ -25,11 +25,10 @@ static ac_status_t status_of(CUresult result) {
  * others capture thread-locally, and refuses it to all others, spoiling the captures that object.
  * So the program's own request would fare; a segment in its place is asked for in the thread's
  * own mode, and fares the same. */
-static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
-    ac_cuda_context_t *context = arg;
+static ac_status_t allocate(ac_cuda_context_t *context, uint64_t bytes, bool own_mode,
+                            uint64_t *address) {
     ac_cuda_scope_t scope;
     CUdeviceptr pointer = 0;
-    bool own_mode = ac_cuda_is_capturing();
     if (!ac_cuda_enter_as(context, &scope, own_mode))
         return AC_FAILED;
     CUresult result = ac_driver.cuMemAlloc_v2(&pointer, bytes);
@@ -46,6 +45,14 @@ static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
     if (status == AC_OK)
         *address = pointer;
     return status;
+}
+
+static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
+    return allocate(arg, bytes, ac_cuda_is_capturing(), address);
+}
+
+static ac_status_t segment_alloc_aside(void *arg, uint64_t bytes, uint64_t *address) {
+    return allocate(arg, bytes, false, address);
 }
 
 static ac_status_t segment_free(void *arg, uint64_t address) {
@@ -289,6 +296,7 @@ static uint64_t now_ns(void) {
 
 const ac_device_ops_t ac_cuda_ops = {
     .segment_alloc = segment_alloc,
+    .segment_alloc_aside = segment_alloc_aside,
     .segment_free = segment_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
@@ -298,5 +306,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .turn_wait = turn_wait,
     .capturing = capturing,
     .synchronize = synchronize,
+    .stream_order = ac_cuda_stream_order,
+    .stream_item = ac_cuda_stream_item,
     .now_ns = now_ns,
 };

@@ -136,6 +136,10 @@ void ac_cuda_sync_end(void);
  * joins a capture by waiting for its event, which no call of ours sees. */
 bool ac_cuda_is_capturing(void);
 
+/* Whether no stream of the process captured at any time between the two calls. */
+uint64_t ac_cuda_capture_mark(void);
+bool ac_cuda_capture_none_since(uint64_t mark);
+
 /* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
  * again); set once by activation. */
 extern uint64_t (*ac_cuda_thread)(void);

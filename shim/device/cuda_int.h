@@ -23,4 +23,8 @@ CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool 
 /* Synchronise each stream that had work, by name. Inside ac_cuda_enter. */
 CUresult ac_cuda_streams_wait(ac_cuda_context_t *context);
 
+/* stream_order and stream_item of device.h (cuda_order.c). */
+ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to);
+ac_status_t ac_cuda_stream_item(void *context, uint64_t stream);
+
 #endif

@@ -30,6 +30,9 @@ typedef struct {
      */
     ac_status_t (*segment_alloc)(void *context, uint64_t bytes, uint64_t *address);
 
+    /* The same for a request that the driver would serve beside any capture: none is spoilt. */
+    ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
+
     /* Give a segment back.  All work on it has completed.  AC_OK; AC_BUSY while anything
      * captures: it is still there. */
     ac_status_t (*segment_free)(void *context, uint64_t address);
@@ -51,7 +54,8 @@ typedef struct {
     /* Forget a fence that was recorded; done or not. */
     void (*fence_release)(void *context, void *fence);
 
-    /* Streams are named by keys of at most 48 bits (ac_cuda_stream_key); 0 is none.  Begin a
+    /* Streams are named by keys of at most 48 bits (ac_cuda_stream_key, ac_stream_is_own); 0 is
+     * none.  Begin a
      * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
      * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
     ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
@@ -66,8 +70,22 @@ typedef struct {
     /* Wait for all work of the context. AC_OK, AC_BUSY (capture) or AC_FAILED. */
     ac_status_t (*synchronize)(void *context);
 
+    /* What is submitted to stream `to` from now on comes after all that stream `from` was given
+     * before (keys).  AC_OK; AC_BUSY while anything captures; AC_UNSUPPORTED; AC_FAILED: no order
+     * was made. */
+    ac_status_t (*stream_order)(void *context, uint64_t from, uint64_t to);
+
+    /* Put something into the stream that comes after all that the stream comes after now. Answers
+     * as above. */
+    ac_status_t (*stream_item)(void *context, uint64_t stream);
+
     /* Monotonic time in nanoseconds. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
+
+/* Whether the key is that of a thread's own default stream, which no other thread can name. */
+static inline bool ac_stream_is_own(uint64_t key) {
+    return (key & 3) == 2;
+}
 
 #endif

@@ -1,65 +1,192 @@
-/* The stream-ordered API: its pools are the driver's, its calls are counted.  Mixed use works:
- * a pool's pointer given to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
+/* The stream-ordered API: served from the arena of the stream's context, where that is a primary
+ * one and current, and its device's pool is untouched (pool_hooks.c).  Everything else is the
+ * driver's, odd input included, and counted.  Mixed use works: a pool's pointer given to
+ * cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
 #include "intercept/body.h"
 
 #include "device/driver.h"
 
-#define ASYNC_ALLOC(symbol, params, args)                                                        \
-    CUresult symbol params {                                                                     \
+/* The context that may serve a request on `stream`; NULL: it is the driver's. */
+static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
+    bool unknown;
+    if (!thread || !ac_config.enabled)
+        return NULL;
+    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+    if (!context || context->created || context != ac_context_current(thread) ||
+        atomic_load(&context->line->broken) ||
+        atomic_load(&context->cuda.mode) == AC_RECORD_BOTH ||
+        !ac_pool_serves(context->cuda.device))
+        return NULL;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (ac_cuda_is_capturing() &&
+        (!ac_driver.cuStreamIsCapturing ||
+         ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status) ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE))
+        return NULL;
+    return context;
+}
+
+bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
+                  bool per_thread, uint64_t *address) {
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    return serving(thread, stream, per_thread) == context &&
+           ac_arena_alloc_on(context->arena, named, bytes, true, address) == AC_OK;
+}
+
+static uint64_t total_memory(const ac_context_t *context) {
+    CUdevice device = context->cuda.device;
+    return ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
+}
+
+/* AC_OK sets *pointer; AC_OOM: a limit of the user forbids it; anything else: ask the driver. */
+static ac_status_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, CUstream stream,
+                         bool per_thread) {
+    uint64_t address;
+    if (!thread || !pointer || !bytes)
+        return AC_FAILED;
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    ac_context_t *context = serving(thread, stream, per_thread);
+    if (!context || (total_memory(context) && bytes > total_memory(context)))
+        return AC_FAILED;
+    thread->last_alloc = context;
+    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+    ac_status_t status = ac_arena_alloc_on(context->arena, named, bytes, true, &address);
+    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+    if (status != AC_OK)
+        status = ac_arena_alloc_on(context->arena, named, bytes, false, &address);
+    if (status == AC_OK)
+        *pointer = address;
+    if (status == AC_OOM && ac_allocator_room(ac_arena_allocator(context->arena)) >= bytes)
+        return AC_FAILED;
+    return status;
+}
+
+/* What the driver did in the stream counts for what comes after it there. */
+static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresult result) {
+    if (!thread)
+        return;
+    ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (context && atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
+        ac_arena_submitted(context->arena,
+                           ac_stream_named(stream, per_thread) == AC_STREAM_LEGACY);
+    ac_context_note(context, result);
+}
+
+#define ALLOC_ASYNC(symbol, per_thread)                                                          \
+    CUresult symbol(CUdeviceptr *a, size_t b, CUstream c) {                                      \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        ac_status_t status = serve(thread, a, b, c, per_thread);                                 \
+        if (status == AC_OK || status == AC_OOM)                                                 \
+            return status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                    \
+        if (thread)                                                                              \
+            thread->last_alloc = NULL;                                                           \
+        ac_count(thread, AC_COUNT_passed_async);                                                 \
+        AC_RETRY(result, real(a, b, c));                                                         \
+        passed(thread, c, per_thread, result);                                                   \
         return result;                                                                           \
     }
-ASYNC_ALLOC(cuMemAllocAsync, (CUdeviceptr * a, size_t b, CUstream c), (a, b, c))
-ASYNC_ALLOC(cuMemAllocAsync_ptsz, (CUdeviceptr * a, size_t b, CUstream c), (a, b, c))
-ASYNC_ALLOC(cuMemAllocFromPoolAsync, (CUdeviceptr * a, size_t b, CUmemoryPool c, CUstream d),
-            (a, b, c, d))
-ASYNC_ALLOC(cuMemAllocFromPoolAsync_ptsz, (CUdeviceptr * a, size_t b, CUmemoryPool c, CUstream d),
-            (a, b, c, d))
+ALLOC_ASYNC(cuMemAllocAsync, false)
+ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
+
+#define ALLOC_FROM_POOL(symbol, per_thread)                                                      \
+    CUresult symbol(CUdeviceptr *a, size_t b, CUmemoryPool c, CUstream d) {                      \
+        AC_BODY(symbol);                                                                         \
+        CUresult result;                                                                         \
+        if (thread)                                                                              \
+            ac_pool_touch(c);                                                                    \
+        ac_count(thread, AC_COUNT_passed_async);                                                 \
+        AC_RETRY(result, real(a, b, c, d));                                                      \
+        passed(thread, d, per_thread, result);                                                   \
+        return result;                                                                           \
+    }
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, false)
+ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
+
+/* --- frees --- */
 
 /* No allocation has this address: given in place of one of ours that may not be freed now, it
  * makes the driver answer in its own words and order (no context, a broken one, a bad stream). */
 enum { NOBODYS = 1 };
 
-/* A block of ours, freed in the order of `stream`: a plain free, whose fence covers all streams
- * and so that one.  A capturing stream takes only what a graph allocated. */
+/* Whether the stream waits for no other by itself, as the default ones and most others do. */
+static bool is_independent(ac_context_t *context, CUstream stream) {
+    unsigned flags = 0;
+    ac_cuda_scope_t scope;
+    if (stream <= CU_STREAM_PER_THREAD || !ac_driver.cuStreamGetFlags ||
+        !ac_cuda_enter(&context->cuda, &scope))
+        return false;
+    CUresult result = ac_driver.cuStreamGetFlags(stream, &flags);
+    ac_cuda_leave(&scope);
+    return result == CUDA_SUCCESS && flags & CU_STREAM_NON_BLOCKING;
+}
+
+static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUstream stream,
+                                 bool per_thread) {
+    ac_stream_t named = ac_stream_named(stream, per_thread);
+    ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
+    if (ac_block_arena(pointer) != context->arena)
+        ac_context_cross();
+    ac_status_t status = ac_block_free_on(context->arena, named, pointer);
+    if (!ac_arena_stream_asked(context->arena, named))
+        ac_arena_stream_is(context->arena, named, is_independent(context, stream));
+    return status;
+}
+
+/* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
+ * allocated. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
-                               CUstream stream) {
+                               CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUcontext owner;
-    if (thread && stream > CU_STREAM_PER_THREAD && ac_driver.cuStreamGetCtx) {
-        CUresult result = ac_driver.cuStreamGetCtx(stream, &owner);
-        if (result != CUDA_SUCCESS) /* once more: the block could be freed all the same */
-            result = ac_driver.cuStreamGetCtx(stream, &owner);
-        if (result != CUDA_SUCCESS)
-            return result; /* no stream: the driver's word for it */
-    } else if (thread && stream <= CU_STREAM_PER_THREAD) {
-        ac_context_t *context = ac_context_current(thread);
-        if (!context || atomic_load(&context->line->broken))
+    ac_status_t freed;
+    if (thread) {
+        bool unknown;
+        ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+        if (context && atomic_load(&context->line->broken)) {
+            /* The error of the context comes before that of the pointer. */
+            CUresult result =
+                ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
+            if (ac_driver_sticky(result))
+                return result;
+        }
+        if (!context)
             return real(NOBODYS, stream);
+        if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
+            CUresult result =
+                ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
+            if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+                return result;
+            if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        freed = free_in_order(context, pointer, stream, per_thread);
+    } else {
+        freed = ac_block_mark_used(pointer);
+        if (freed == AC_OK)
+            freed = ac_block_free(pointer);
     }
-    if (thread && ac_driver.cuStreamIsCapturing) {
-        CUresult result = ac_driver.cuStreamIsCapturing(stream, &status);
-        if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-            return result;
-        if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-            return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (ac_block_mark_used(pointer) == AC_OK && ac_block_free(pointer) == AC_OK)
+    if (freed == AC_OK)
         return CUDA_SUCCESS;
     ac_count(thread, AC_COUNT_bad_frees);
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr a, CUstream b) {
-    AC_BODY(cuMemFreeAsync);
-    return ac_owned(a) ? free_on_stream(thread, real, a, b) : real(a, b);
+bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
+                   bool per_thread) {
+    bool unknown;
+    return ac_owned(address) && ac_context_owning(thread, stream, &unknown) == context &&
+           !ac_cuda_is_capturing() &&
+           free_in_order(context, address, stream, per_thread) == AC_OK;
 }
 
-CUresult cuMemFreeAsync_ptsz(CUdeviceptr a, CUstream b) {
-    AC_BODY(cuMemFreeAsync_ptsz);
-    if (ac_owned(a))
-        return free_on_stream(thread, real, a, b ? b : CU_STREAM_PER_THREAD);
-    return real(a, b);
-}
+#define FREE_ASYNC(symbol, per_thread)                                                           \
+    CUresult symbol(CUdeviceptr a, CUstream b) {                                                 \
+        AC_BODY(symbol);                                                                         \
+        if (ac_owned(a))                                                                         \
+            return free_on_stream(thread, real, a, b, per_thread);                               \
+        CUresult result = real(a, b);                                                            \
+        passed(thread, b, per_thread, result);                                                   \
+        return result;                                                                           \
+    }
+FREE_ASYNC(cuMemFreeAsync, false)
+FREE_ASYNC(cuMemFreeAsync_ptsz, true)

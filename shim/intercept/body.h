@@ -36,6 +36,49 @@ static inline bool ac_owned(uint64_t address) {
     return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
 }
 
+/* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */
+static inline CUstream ac_stream_resolved(CUstream stream, bool per_thread) {
+    return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
+    return ac_cuda_stream_key(ac_stream_resolved(stream, per_thread));
+}
+
+/* A stream of the context (NULL: not known) is being destroyed: before the driver does it, and
+ * after.  event_hooks.c. */
+void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream);
+
+/* Before a launch: its attributes may record events. */
+void ac_event_launch(const CUlaunchConfig *config);
+
+/* Before a node of a graph is made or changed: it may record an event. */
+void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params);
+
+/* Whether stream-ordered requests of the device are served here: its pool is as the driver made
+ * it, and the program has not looked into it.  pool_hooks.c. */
+bool ac_pool_serves(CUdevice device);
+
+/* The program touches the pool: if it is a device's own, that device's requests are the driver's
+ * from now on. */
+void ac_pool_touch(CUmemoryPool pool);
+
+/* The pool that memory served for stream-ordered requests of the device stands for. */
+CUmemoryPool ac_pool_of(CUdevice device);
+
+/* The device that the block lies on. */
+static inline CUdevice ac_block_device(const ac_block_info_t *info) {
+    const ac_cuda_context_t *context = ac_arena_context(info->arena);
+    return context->device;
+}
+
+/* A stream-ordered request that can be served without a call of the driver, in a context that is
+ * current; and a free of our memory that is plain sailing.  async_hooks.c, for the runtime's
+ * names. */
+bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
+                  bool per_thread, uint64_t *address);
+bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
+                   bool per_thread);
+
 /* A submission in the making: see submit_hooks.c. */
 typedef struct {
     ac_context_t *context;

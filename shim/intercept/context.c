@@ -208,7 +208,11 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
     return (uintptr_t)context->cuda.device == device && !context->created;
 }
 
-static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what) {
+/* A driver waits in every free, so that a context that goes takes no memory from under work of
+ * others.  Ours did not wait then: it does now, while its calls are let in, where the context is
+ * `alive`. */
+static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
+                          bool alive) {
     ac_ending_t found = {.count = 0};
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
@@ -217,25 +221,19 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     pthread_mutex_unlock(&lock);
+    for (unsigned i = 0; alive && i < found.count; i++)
+        ac_arena_quiesce(found.context[i]->arena);
     for (unsigned i = 0; i < found.count; i++)
         ac_cuda_context_dying(&found.context[i]->cuda);
     return found;
 }
 
-/* A driver waits in every free, so that a context that goes takes no memory from under work of
- * others.  Ours did not wait then: it does now. */
-static ac_ending_t quiesced(ac_ending_t ending) {
-    for (unsigned i = 0; i < ending.count; i++)
-        ac_arena_quiesce(ending.context[i]->arena);
-    return ending;
-}
-
 ac_ending_t ac_context_ending(CUcontext handle) {
-    return quiesced(ending(has_handle, (uintptr_t)handle));
+    return ending(has_handle, (uintptr_t)handle, true);
 }
 
 ac_ending_t ac_context_primary_ending(CUdevice device) {
-    return quiesced(ending(is_primary_of, (uintptr_t)device));
+    return ending(is_primary_of, (uintptr_t)device, true);
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -288,6 +286,7 @@ bool ac_context_green(CUcontext view) {
     ac_cuda_context_greened(&primary->cuda);
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
+    ac_arena_unordered(primary->arena);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)
@@ -327,7 +326,7 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     if (context) {
         /* The handle lives on in another context: the end of the old one went unseen. */
-        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle);
+        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, false);
         ac_context_ended(&unseen, true);
     }
     if (!device_of(handle, &device))
@@ -373,7 +372,8 @@ static ac_context_t *look_up_stream(CUstream stream) {
     return context && !atomic_load(&context->cuda.dead) ? context : NULL;
 }
 
-ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
+ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown) {
+    *unknown = false;
     if ((uintptr_t)stream <= 2)
         return ac_context_current(thread);
     uint64_t generation = ac_generation_now();
@@ -383,8 +383,10 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     ac_context_t *context = look_up_stream(stream);
     if (!context) {
         if (!ac_driver.cuStreamGetCtx ||
-            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
-            return ac_context_current(thread); /* where a bad handle fails as well */
+            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle) {
+            *unknown = true;
+            return NULL;
+        }
         context = ac_context_of(handle);
         if (!context)
             return NULL; /* not remembered: it may be found next time */
@@ -394,6 +396,12 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     thread->stream_context = context;
     thread->stream_generation = generation;
     return context;
+}
+
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
+    bool unknown;
+    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+    return unknown ? ac_context_current(thread) : context; /* where a bad handle fails as well */
 }
 
 void ac_context_stream_gone(CUstream stream) {

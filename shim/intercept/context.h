@@ -5,7 +5,7 @@
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
-#include "allocator/allocator.h"
+#include "allocator/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
 
@@ -32,6 +32,9 @@ ac_context_t *ac_context_of(CUcontext handle);
 
 /* The context that `stream` belongs to. `per_thread`: handle 0 means the per-thread stream. */
 ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
+
+/* The same, without a guess: NULL and *unknown for a handle that the driver does not know. */
+ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown);
 
 /* The same for one that cuCtxCreate just made: no reset of its device ends it. */
 ac_context_t *ac_context_created(CUcontext handle);

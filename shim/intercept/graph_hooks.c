@@ -144,6 +144,7 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
 CUresult cuGraphAddNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d,
                         CUgraphNodeParams *e) {
     AC_BODY(cuGraphAddNode);
+    ac_event_node(thread, e);
     CUresult result = real(a, b, c, d, e);
     if (thread && result == CUDA_SUCCESS && e)
         node_added(b, e);
@@ -153,6 +154,7 @@ CUresult cuGraphAddNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t 
 CUresult cuGraphAddNode_v2(CUgraphNode *a, CUgraph b, const CUgraphNode *c,
                            const CUgraphEdgeData *d, size_t e, CUgraphNodeParams *f) {
     AC_BODY(cuGraphAddNode_v2);
+    ac_event_node(thread, f);
     CUresult result = real(a, b, c, d, e, f);
     if (thread && result == CUDA_SUCCESS && f)
         node_added(b, f);
@@ -169,6 +171,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec a, CUgraphNode b, CUgrap
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec a, CUgraphNode b, CUgraphNodeParams *c) {
     AC_BODY(cuGraphExecNodeSetParams);
+    ac_event_node(thread, c);
     CUresult result = real(a, b, c);
     if (thread && result == CUDA_SUCCESS && c && c->type == CU_GRAPH_NODE_TYPE_GRAPH)
         ac_graphs_inherit(AC_EXEC(a), AC_GRAPH((uintptr_t)c->payload[CHILD_GRAPH]), false);

@@ -58,8 +58,22 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *a, size_t *b, CUdeviceptr c) {
     return CUDA_SUCCESS;
 }
 
+/* A block that stands for memory of its device's pool answers as such: it has no context, and is
+ * neither for IPC nor for other devices on the bus. */
+static void patch_pooled(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
+        *(CUmemoryPool *)data = ac_pool_of(ac_block_device(info));
+    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
+        *(CUcontext *)data = NULL;
+    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
+             attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)
+        *(unsigned *)data = 0;
+}
+
 /* Put the block's own figures in place of the segment's. */
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
+    if (info->async)
+        patch_pooled(attribute, info, data);
     if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
         attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
         expose(info);
@@ -118,7 +132,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *a, CUdeviceptr b) {
     ac_block_info_t info;
     if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
         return real(a, b);
-    if (!inside(&info, b))
+    if (!inside(&info, b) || info.async) /* memory of a pool has no such handle */
         return real(a, NOBODYS);
     if (info.address != info.segment_address) {
         refuse(thread, "an IPC handle");

@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "allocator/fence.h"
+#include "allocator/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
@@ -93,9 +93,10 @@ AC_EARLY static bool names_graph(const char *name) {
 
 AC_EARLY static void unknown_function(const char *name) {
     ac_count_early(AC_COUNT_unknown_functions);
-    if (atomic_load(&ac_fence_line_high))
+    if (atomic_load(&ac_fence_line_high)) {
         ac_fence_uncount();
-    else
+        ac_streams_unordered();
+    } else
         atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
     if (names_graph(name))
         atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);

@@ -8,14 +8,20 @@ typedef int cudaError_type;
 typedef cudaError_type cuda_malloc_fn(void **, size_t);
 typedef cudaError_type cuda_free_fn(void *);
 typedef cudaError_type cuda_set_device_fn(int);
+typedef cudaError_type cuda_malloc_async_fn(void **, size_t, CUstream);
+typedef cudaError_type cuda_free_async_fn(void *, CUstream);
 AC_EXPORT cuda_malloc_fn cudaMalloc;
 AC_EXPORT cuda_free_fn cudaFree;
 AC_EXPORT cuda_set_device_fn cudaSetDevice;
+AC_EXPORT cuda_malloc_async_fn cudaMallocAsync;
+AC_EXPORT cuda_malloc_async_fn cudaMallocAsync_ptsz;
+AC_EXPORT cuda_free_async_fn cudaFreeAsync;
+AC_EXPORT cuda_free_async_fn cudaFreeAsync_ptsz;
 
 /* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
 enum { RUNTIME_MISSING = 500 };
 
-/* The context that cudaMalloc of this runtime is known to use in this thread, or NULL. */
+/* The context that allocations of this runtime is known to use in this thread, or NULL. */
 static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runtime) {
     if (!thread || !thread->runtime || thread->prover != runtime ||
         atomic_load_explicit(&ac_current_unseen, memory_order_relaxed) ||
@@ -26,13 +32,27 @@ static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runti
 }
 
 /* ISO C has no conversion from void * to a function pointer. */
-#define REAL_RUNTIME(type, symbol)                                                               \
+#define REAL_RUNTIME(type, symbol) REAL_RUNTIME_AT(type, AC_HOOK_##symbol)
+#define REAL_RUNTIME_AT(type, hook)                                                              \
     union {                                                                                      \
         void *address;                                                                           \
         type *call;                                                                              \
-    } real = {ac_runtime_get(runtime, AC_HOOK_##symbol)};                                        \
+    } real = {ac_runtime_get(runtime, hook)};                                                    \
     if (!real.address)                                                                           \
     return RUNTIME_MISSING
+
+/* After a real allocation, before which `last_alloc` was NULL: if it came by our driver hook in
+ * the context that is current, that is the one this runtime uses in this thread. */
+static cudaError_type proved(const ac_runtime_t *runtime, cudaError_type result) {
+    ac_thread_t *thread = ac_thread_tls;
+    bool good = thread && result == CUDA_SUCCESS && atomic_load(&ac_fast_path) &&
+                thread->last_alloc == thread->known;
+    if (thread) {
+        thread->runtime = good ? thread->known : NULL;
+        thread->prover = runtime;
+    }
+    return result;
+}
 
 cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
@@ -53,15 +73,7 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     REAL_RUNTIME(cuda_malloc_fn, cudaMalloc);
     if (thread)
         thread->last_alloc = NULL;
-    cudaError_type result = real.call(pointer, bytes);
-    thread = ac_thread_tls;
-    bool proved = thread && result == CUDA_SUCCESS && atomic_load(&ac_fast_path) &&
-                  thread->last_alloc == thread->known;
-    if (thread) {
-        thread->runtime = proved ? thread->known : NULL;
-        thread->prover = runtime;
-    }
-    return result;
+    return proved(runtime, real.call(pointer, bytes));
 }
 
 cudaError_type cudaFree(void *pointer) {
@@ -90,3 +102,60 @@ cudaError_type cudaSetDevice(int device) {
     ac_thread_forget();
     return result;
 }
+
+/* --- stream-ordered: the same for what the context's arena can serve --- */
+
+static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, void **pointer,
+                                   size_t bytes, CUstream stream, bool per_thread) {
+    ac_thread_t *thread = ac_thread_tls;
+    ac_context_t *context = fast_context(thread, runtime);
+    uint64_t address;
+    ac_count(thread, AC_COUNT_HOOKS + hook);
+    if (context && pointer && bytes) {
+        uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        bool hit = ac_async_hit(thread, context, bytes, stream, per_thread, &address);
+        ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+        if (hit) {
+            *pointer = (void *)(uintptr_t)address;
+            ac_count(thread, AC_COUNT_fast_hits);
+            return CUDA_SUCCESS;
+        }
+    }
+    REAL_RUNTIME_AT(cuda_malloc_async_fn, hook);
+    if (thread)
+        thread->last_alloc = NULL;
+    return proved(runtime, real.call(pointer, bytes, stream));
+}
+
+static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, void *pointer,
+                                 CUstream stream, bool per_thread) {
+    ac_thread_t *thread = ac_thread_tls;
+    ac_context_t *context = fast_context(thread, runtime);
+    ac_count(thread, AC_COUNT_HOOKS + hook);
+    if (context && pointer) {
+        uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        bool done =
+            ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
+        ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+        if (done) {
+            ac_count(thread, AC_COUNT_fast_hits);
+            return CUDA_SUCCESS;
+        }
+    }
+    REAL_RUNTIME_AT(cuda_free_async_fn, hook);
+    return real.call(pointer, stream);
+}
+
+#define STREAM_ORDERED(suffix, per_thread)                                                       \
+    cudaError_type cudaMallocAsync##suffix(void **pointer, size_t bytes, CUstream stream) {      \
+        return malloc_async(AC_HOOK_cudaMallocAsync##suffix,                                     \
+                            ac_runtime_of(__builtin_return_address(0)), pointer, bytes, stream,  \
+                            per_thread);                                                         \
+    }                                                                                            \
+    cudaError_type cudaFreeAsync##suffix(void *pointer, CUstream stream) {                       \
+        return free_async(AC_HOOK_cudaFreeAsync##suffix,                                         \
+                          ac_runtime_of(__builtin_return_address(0)), pointer, stream,           \
+                          per_thread);                                                           \
+    }
+STREAM_ORDERED(, false)
+STREAM_ORDERED(_ptsz, true)

@@ -33,9 +33,11 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
                                   atomic_load(&context->line->last_submit) >
                                       atomic_load(&context->line->done));
     ac_context_stream_gone(stream);
+    ac_stream_gone(thread, context, stream);
     ac_capture_t capture;
     bool captures = ac_capture_leaving(stream, &capture);
     CUresult result = real(stream);
+    ac_stream_gone(thread, context, stream); /* what was said of it meanwhile */
     if (captures)
         ac_capture_left(&capture, result == CUDA_SUCCESS);
     return result;
@@ -92,31 +94,6 @@ CUresult cuCtxSynchronize_v2(CUcontext a) {
     ac_sync_t sync = sync_begin(context);
     return sync_end(thread, sync, real(a));
 }
-
-/* --- calls that tell of a broken context --- */
-
-#define NOTED(symbol, context_of, params, args)                                                  \
-    CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
-        CUresult result = real args;                                                             \
-        if (thread && ac_driver_sticky(result))                                                  \
-            ac_context_note(context_of, result);                                                 \
-        return result;                                                                           \
-    }
-#define OF_STREAM(stream) ac_context_of_stream(thread, stream)
-#define OF_EVENT          ac_context_current(thread) /* an event does not tell whose it is */
-NOTED(cuStreamSynchronize, OF_STREAM(a), (CUstream a), (a))
-NOTED(cuStreamSynchronize_ptsz, OF_STREAM(a), (CUstream a), (a))
-NOTED(cuStreamQuery, OF_STREAM(a), (CUstream a), (a))
-NOTED(cuStreamQuery_ptsz, OF_STREAM(a), (CUstream a), (a))
-NOTED(cuEventSynchronize, OF_EVENT, (CUevent a), (a))
-NOTED(cuEventQuery, OF_EVENT, (CUevent a), (a))
-NOTED(cuEventRecord, OF_STREAM(b), (CUevent a, CUstream b), (a, b))
-NOTED(cuEventRecord_ptsz, OF_STREAM(b), (CUevent a, CUstream b), (a, b))
-NOTED(cuEventRecordWithFlags, OF_STREAM(b), (CUevent a, CUstream b, unsigned c), (a, b, c))
-NOTED(cuEventRecordWithFlags_ptsz, OF_STREAM(b), (CUevent a, CUstream b, unsigned c), (a, b, c))
-NOTED(cuStreamWaitEvent, OF_STREAM(a), (CUstream a, CUevent b, unsigned c), (a, b, c))
-NOTED(cuStreamWaitEvent_ptsz, OF_STREAM(a), (CUstream a, CUevent b, unsigned c), (a, b, c))
 
 /* --- capture --- */
 

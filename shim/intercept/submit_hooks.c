@@ -31,6 +31,7 @@ static void submit_unseen(void) {
     if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
         ac_fence_cross();
         ac_fence_uncount();
+        ac_streams_unordered();
     }
 }
 
@@ -77,6 +78,7 @@ static bool is_programmatic(const CUlaunchConfig *config) {
 /* Captured launches are not work yet, and the launch of their graph is ordered as a whole. */
 void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    ac_event_launch(config);
     if (!is_programmatic(config))
         return;
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
@@ -84,11 +86,14 @@ void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return;
     ac_single_settle(submit->context->line, true);
+    ac_arena_unordered(submit->context->arena);
 }
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     ac_fence_leave(submit->context->line);
+    if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
+        ac_arena_submitted(submit->context->arena, submit->stream == CU_STREAM_LEGACY);
     ac_count(thread, AC_COUNT_submissions);
     ac_context_note(submit->context, result);
 }

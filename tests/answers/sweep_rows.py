@@ -33,6 +33,10 @@ KINDS = {
     "const CUDA_ARRAY_DESCRIPTOR *": "IN_ARRAY", "const CUDA_ARRAY3D_DESCRIPTOR *": "IN_ARRAY3D",
     "const CUmemAllocationProp *": "IN_PROP", "const CUmemAccessDesc *": "IN_ACCESS",
     "const CUmemPoolProps *": "IN_POOL",
+    "CUmemPool_attribute": "NUMBER", "CUmemAllocationType": "NUMBER",
+    "CUkernelNodeAttrID": "NUMBER", "CUmemAccess_flags *": "OUT_INT",
+    "CUmemPoolPtrExportData *": "OUT_BYTES", "CUipcEventHandle *": "OUT_BYTES",
+    "CUipcEventHandle": "VALUE_IPC",
 }
 OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUmodule",
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
@@ -45,7 +49,8 @@ IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", 
            "CUmemDecompressParams", "CUarrayMapInfo", "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS",
            "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS", "CUexecAffinityParam", "CUctxCreateParams",
            "CUDA_EXTERNAL_MEMORY_HANDLE_DESC", "CUDA_EXTERNAL_MEMORY_BUFFER_DESC",
-           "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS"}
+           "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS",
+           "CUkernelNodeAttrValue"}
 
 
 def kind_of(symbol, text):

@@ -210,6 +210,22 @@ static ac_status_t synchronize(void *arg) {
     return leave(context, status);
 }
 
+/* The test's own bookkeeping knows streams; the device only whether the call succeeds. */
+static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
+    fake_context_t *context = arg;
+    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    if (status == AC_OK && context->device->ordered)
+        context->device->ordered(context, from, to);
+    return leave(context, status);
+}
+
+static ac_status_t stream_item(void *arg, uint64_t stream) {
+    fake_context_t *context = arg;
+    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    (void)stream;
+    return leave(context, status);
+}
+
 static uint64_t now_ns(void) {
     static _Atomic uint64_t ticks;
     return atomic_fetch_add(&ticks, 1);
@@ -217,6 +233,7 @@ static uint64_t now_ns(void) {
 
 const ac_device_ops_t fake_ops = {
     .segment_alloc = segment_alloc,
+    .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
@@ -226,5 +243,7 @@ const ac_device_ops_t fake_ops = {
     .turn_wait = turn_wait,
     .capturing = capturing,
     .synchronize = synchronize,
+    .stream_order = stream_order,
+    .stream_item = stream_item,
     .now_ns = now_ns,
 };

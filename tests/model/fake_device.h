@@ -19,6 +19,7 @@ typedef enum {
     FAKE_WAIT,
     FAKE_TURN,
     FAKE_SYNCHRONIZE,
+    FAKE_STREAM_ORDER,
     FAKE_KINDS
 } fake_kind_t;
 
@@ -47,6 +48,8 @@ typedef struct {
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */
     void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */
+    /* Whatever goes to `to` now comes after all that `from` was given. */
+    void (*ordered)(fake_context_t *context, uint64_t from, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
 } fake_device_t;

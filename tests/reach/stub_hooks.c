@@ -19,12 +19,28 @@ extern unsigned stub_forgotten;
 int cudaMalloc(void **pointer, size_t bytes);
 int cudaFree(void *pointer);
 int cudaSetDevice(int device);
+int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
+int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream);
+int cudaFreeAsync(void *pointer, void *stream);
+int cudaFreeAsync_ptsz(void *pointer, void *stream);
 
 int cudaMalloc(void **pointer, size_t bytes) {
     return !pointer + !bytes;
 }
 int cudaFree(void *pointer) {
     return !pointer;
+}
+int cudaMallocAsync(void **pointer, size_t bytes, void *stream) {
+    return !pointer + !bytes + !stream;
+}
+int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream) {
+    return !pointer + !bytes + !stream;
+}
+int cudaFreeAsync(void *pointer, void *stream) {
+    return !pointer + !stream;
+}
+int cudaFreeAsync_ptsz(void *pointer, void *stream) {
+    return !pointer + !stream;
 }
 int cudaSetDevice(int device) {
     return device;

@@ -55,7 +55,7 @@ START_TEST(finds_what_fits) {
         }
         inside[i] = !inside[i];
 
-        ac_fit_t fit = {(1 + draw((uint64_t)1 << (1 + draw(20)))) * AC_GRANULE, 0, UINT64_MAX};
+        ac_fit_t fit = {(1 + draw((uint64_t)1 << (1 + draw(20)))) * AC_GRANULE, 0, UINT64_MAX, 0};
         if (draw(4) == 0)
             fit.below = fit.size + draw(fit.size) + 1;
         if (draw(8) == 0)
@@ -90,7 +90,7 @@ START_TEST(an_exact_fit_wins) {
         block[i].size = sizes[i] * AC_GRANULE;
         ac_free_index_insert(&free_blocks, &block[i]);
     }
-    ac_fit_t fit = {64 * AC_GRANULE, 0, UINT64_MAX};
+    ac_fit_t fit = {64 * AC_GRANULE, 0, UINT64_MAX, 0};
     ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, false), &block[2]);
     fit.size = 65 * AC_GRANULE;
     ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, false), &block[1]);
@@ -104,7 +104,7 @@ START_TEST(the_scan_is_bounded) {
         block[i].size = (i == 0 ? 1055 : 1024) * AC_GRANULE;
         ac_free_index_insert(&free_blocks, &block[i]);
     }
-    ac_fit_t fit = {1050 * AC_GRANULE, 0, UINT64_MAX};
+    ac_fit_t fit = {1050 * AC_GRANULE, 0, UINT64_MAX, 0};
     ck_assert_ptr_null(ac_free_index_find(&free_blocks, &fit, false));
     ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, true), &block[0]);
 }

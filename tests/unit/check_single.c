@@ -146,9 +146,14 @@ static const ac_device_ops_t ops = {.fence_record = fence_record,
                                     .capturing = capturing,
                                     .synchronize = synchronize};
 
+static void allow_early_turns(unsigned number) {
+    atomic_store(&line.single.early_left, number);
+}
+
 static void begin(void) {
     memset(&d, 0, sizeof d);
     ck_assert(ac_fence_line_open(&line, &ops, NULL));
+    allow_early_turns(0); /* but for those who look at them, until there was a turn */
 }
 
 /* The context had no turn yet. */
@@ -450,6 +455,37 @@ START_TEST(without_fences_or_waits_it_synchronises) {
 }
 END_TEST
 
+/* A kernel on the home that ends only when another stream has worked: the turn may not cover it.
+ */
+START_TEST(the_turn_leaves_out_work_behind_the_free) {
+    allow_early_turns(1);
+    submit(0);
+    ck_assert(lean());
+    submit(0);
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+    ck_assert_uint_eq(d.turns, 1);
+}
+END_TEST
+
+START_TEST(early_turns_are_few) {
+    allow_early_turns(AC_SINGLE_EARLY);
+    for (int i = 0; i < 1000; i++) {
+        submit(0);
+        ck_assert(lean());
+    }
+    ck_assert_uint_eq(d.turns, 10);
+    for (int i = 0; i < 1000; i++) {
+        submit(0);
+        ck_assert(lean());
+        full_sync();
+    }
+    ck_assert_uint_eq(d.turns, AC_SINGLE_EARLY);
+    submit(1); /* everything is complete */
+    ck_assert_uint_eq(d.waits, 0);
+}
+END_TEST
+
 START_TEST(a_turn_costs_patience) {
     for (int round = 0, alone = 0; round < 3; round++) {
         full_sync();
@@ -460,7 +496,7 @@ START_TEST(a_turn_costs_patience) {
         ck_assert_int_le(seen, 4096);
         alone = seen * 2 + 1;
         submit(1);
-        ck_assert_uint_eq(d.turns, (unsigned)round + 1);
+        ck_assert_uint_eq(line.single.turn, (unsigned)round + 1);
     }
 }
 END_TEST
@@ -471,6 +507,23 @@ START_TEST(work_inside_a_call_is_on_no_stream_yet) {
     ck_assert(!lean());
     ac_fence_leave(&line);
     ck_assert(lean());
+}
+END_TEST
+
+/* A wait for the home is worth a synchronisation. */
+START_TEST(the_home_does_all_the_work) {
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
+    submit(0);
+    ck_assert(lean());
+    uint64_t alone = ac_single_alone(&line, FIRST_KEY);
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY + 1), 0);
+    submit(0); /* after it */
+    d.completed[0] = 1;
+    ac_fence_synced(&line, alone);
+    ck_assert_uint_eq(atomic_load(&line.done), alone);
+    submit(1); /* what was leaned on is complete */
+    ck_assert_uint_eq(d.waits + d.turns, 0);
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
 }
 END_TEST
 
@@ -585,8 +638,11 @@ int main(void) {
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
+    tcase_add_test(tests, the_turn_leaves_out_work_behind_the_free);
+    tcase_add_test(tests, early_turns_are_few);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
+    tcase_add_test(tests, the_home_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);

@@ -1,0 +1,705 @@
+/* Blocks that were freed in the order of a stream, by stream and age (streams.h).
+ *
+ * Neighbours of one stream are joined at once, at the price of the older one's position: memory
+ * that a stream uses again and again stays in large pieces.  What a request leaves of such a
+ * block keeps its place in the list.
+ *
+ * Invariants (ac_ordered_check): a list's positions and fence targets never fall from head to
+ * tail (the last list, of streams that are not known any more: only the targets); `filled` has a
+ * bit for each list that is not empty; the blocks of a list but the last are in its stream's
+ * index. */
+#include "allocator/allocator_int.h"
+
+enum { LISTS = AC_ORDER_SLOTS + 1 };
+enum { UNORDERED = 1, UNORDERED_DONE };
+
+typedef struct {
+    ac_block_t *head, *tail;               /* oldest first */
+    ac_free_index_t *index[AC_POOL_KINDS]; /* made at first need; [AC_POOL_ALL] is unused */
+    unsigned pins;                         /* device calls under way with the stream's handle */
+} list_t;
+
+struct ac_ordered {
+    ac_order_t order;
+    uint64_t filled; /* bit per slot */
+    uint64_t pinned;
+    bool handed_on; /* memory that work was under way on has a new owner */
+    list_t list[LISTS];
+};
+
+_Atomic bool ac_streams_tracked;
+
+/* Arenas with an order, for events that name no arena. */
+static _Atomic(ac_arena_t *) tracked[AC_FENCE_LINES];
+static _Atomic unsigned tracked_high;
+
+/* --- lists --- */
+
+static bool later(const ac_block_t *a, const ac_block_t *b, unsigned slot) {
+    if (slot != AC_ORDER_NONE && a->position != b->position)
+        return a->position > b->position;
+    return a->clock > b->clock;
+}
+
+static void list_insert_after(ac_ordered_t *ordered, ac_block_t *before, ac_block_t *block) {
+    unsigned slot = block->stream;
+    list_t *list = &ordered->list[slot];
+    block->age_prev = before;
+    block->age_next = before ? before->age_next : list->head;
+    if (block->age_next)
+        block->age_next->age_prev = block;
+    else
+        list->tail = block;
+    if (before)
+        before->age_next = block;
+    else
+        list->head = block;
+    if (slot != AC_ORDER_NONE) {
+        ac_free_index_insert(list->index[block->segment->pool], block);
+        ordered->filled |= (uint64_t)1 << slot;
+    }
+}
+
+static void list_insert(ac_ordered_t *ordered, ac_block_t *block) {
+    ac_block_t *before = ordered->list[block->stream].tail; /* nearly always the right place */
+    while (before && later(before, block, block->stream))
+        before = before->age_prev;
+    list_insert_after(ordered, before, block);
+}
+
+static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
+    unsigned slot = block->stream;
+    list_t *list = &ordered->list[slot];
+    if (slot != AC_ORDER_NONE)
+        ac_free_index_remove(list->index[block->segment->pool], block);
+    if (block->age_prev)
+        block->age_prev->age_next = block->age_next;
+    else
+        list->head = block->age_next;
+    if (block->age_next)
+        block->age_next->age_prev = block->age_prev;
+    else
+        list->tail = block->age_prev;
+    if (!list->head && slot != AC_ORDER_NONE)
+        ordered->filled &= ~((uint64_t)1 << slot);
+}
+
+static void unbind(ac_ordered_t *ordered, ac_block_t *block) {
+    list_remove(ordered, block);
+    block->stream = AC_ORDER_NONE;
+    list_insert(ordered, block);
+}
+
+static bool alike(const ac_block_t *a, const ac_block_t *b) {
+    return b && b->state == AC_BLOCK_ORDERED && b->stream == a->stream && b->all == a->all &&
+           a->stream != AC_ORDER_NONE;
+}
+
+/* `block` swallows its right neighbour; both are in no list. */
+static void join_next(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    const ac_block_t *gone = block->next;
+    if (gone->clock > block->clock)
+        block->clock = gone->clock;
+    if (gone->position > block->position)
+        block->position = gone->position;
+    block->requested += gone->requested;
+    segment->busy--;
+    ac_stat_pools_down(segment->arena->allocator->stats->active, segment->pool, 1);
+    ac_segment_absorb_next(block);
+}
+
+/* The block, whose stream, position and target are set, waits in its list. */
+static void bind(ac_ordered_t *ordered, ac_block_t *block) {
+    block->state = AC_BLOCK_ORDERED;
+    block->early = false;
+    if (alike(block, block->next)) {
+        list_remove(ordered, block->next);
+        join_next(block);
+    }
+    if (alike(block, block->prev)) {
+        block = block->prev;
+        list_remove(ordered, block);
+        join_next(block);
+    }
+    list_insert(ordered, block);
+}
+
+static bool have_index(list_t *list, int pool) {
+    if (!list->index[pool])
+        list->index[pool] = ac_record_memory(sizeof *list->index[pool]);
+    return list->index[pool];
+}
+
+/* --- the arena's part --- */
+
+static ac_ordered_t *ordered_of(ac_arena_t *arena) {
+    if (arena->ordered || arena->dead)
+        return arena->ordered;
+    unsigned i = 0;
+    ac_arena_t *none = NULL;
+    ac_ordered_t *ordered = ac_record_memory(sizeof *ordered);
+    if (!ordered)
+        return NULL;
+    while (i < AC_FENCE_LINES && !atomic_compare_exchange_strong(&tracked[i], &none, arena)) {
+        none = NULL;
+        i++;
+    }
+    if (i == AC_FENCE_LINES) {
+        ac_record_memory_return(ordered, sizeof *ordered);
+        return NULL;
+    }
+    unsigned high = atomic_load(&tracked_high);
+    while (high <= i && !atomic_compare_exchange_weak(&tracked_high, &high, i + 1))
+        ;
+    arena->ordered = ordered;
+    atomic_store(&ac_streams_tracked, true);
+    return ordered;
+}
+
+void ac_ordered_close(ac_arena_t *arena) {
+    ac_ordered_t *ordered = arena->ordered;
+    if (!ordered)
+        return;
+    for (unsigned i = 0; i < AC_FENCE_LINES; i++) {
+        ac_arena_t *own = arena;
+        atomic_compare_exchange_strong(&tracked[i], &own, NULL);
+    }
+    arena->ordered = NULL;
+    for (unsigned slot = 0; slot < LISTS; slot++)
+        for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++)
+            if (ordered->list[slot].index[pool])
+                ac_record_memory_return(ordered->list[slot].index[pool], sizeof(ac_free_index_t));
+    ac_record_memory_return(ordered, sizeof *ordered);
+    pthread_cond_broadcast(&arena->allocator->settled); /* for ac_arena_stream_gone */
+}
+
+static void pin(ac_ordered_t *ordered, unsigned slot) {
+    ordered->list[slot].pins++;
+    ordered->pinned |= (uint64_t)1 << slot;
+}
+
+static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slot) {
+    if (--ordered->list[slot].pins)
+        return;
+    ordered->pinned &= ~((uint64_t)1 << slot);
+    pthread_cond_broadcast(&allocator->settled);
+}
+
+/* Whether memory may be handed on by stream order here. */
+static bool follows_order(const ac_arena_t *arena) {
+    return arena->ordered && !atomic_load_explicit(&arena->unordered, memory_order_relaxed) &&
+           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+}
+
+static unsigned slot_of(ac_ordered_t *ordered, ac_stream_t stream) {
+    return ac_order_slot(&ordered->order, stream, ordered->filled | ordered->pinned);
+}
+
+bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, bool all) {
+    ac_arena_t *arena = block->segment->arena;
+    bool early = block->early;
+    unsigned from = block->stream;
+    uint64_t position = block->position;
+    ac_ordered_t *ordered = ordered_of(arena);
+    block->early = false;
+    block->position = 0;
+    if (!ordered || !follows_order(arena) || block->segment->tainted)
+        return false;
+    unsigned slot = slot_of(ordered, stream);
+    if (slot == AC_ORDER_NONE || !have_index(&ordered->list[slot], block->segment->pool))
+        return false;
+    /* The owner before may still be at work where the new stream does not come after it. */
+    if (early && !ac_order_proven(&ordered->order, slot, from, position))
+        return false;
+    block->stream = (uint8_t)slot;
+    block->position = ac_order_advance(&ordered->order, slot);
+    block->clock = target;
+    block->all = all;
+    bind(ordered, block);
+    return true;
+}
+
+/* --- serving --- */
+
+void ac_ordered_handed_out(ac_block_t *block) {
+    ac_allocator_t *allocator = block->segment->arena->allocator;
+    block->async = true;
+    allocator->counters->async_allocs++;
+    allocator->async_bytes += block->size;
+    if (allocator->async_bytes > allocator->async_most)
+        allocator->async_most = allocator->async_bytes;
+}
+
+/* Cut the block after `size` bytes; what is left takes its place in the list.  Without a record
+ * for it the block stays whole. */
+static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_t requested) {
+    ac_segment_t *segment = block->segment;
+    ac_allocator_t *allocator = segment->arena->allocator;
+    ac_block_t *rest = NULL, *before = block->age_prev;
+    if (block->size > size && block->size < allocator->settings.max_split_size)
+        rest = ac_record_block(allocator);
+    list_remove(ordered, block);
+    ac_segment_count_finished(block);
+    if (rest) {
+        *rest = *block;
+        rest->address += size;
+        rest->size -= size;
+        rest->requested = block->requested > size ? block->requested - size : 0;
+        rest->prev = block;
+        if (rest->next)
+            rest->next->prev = rest;
+        block->next = rest;
+        block->size = size;
+        ac_page_map_set(rest->address, rest);
+        segment->busy++;
+        ac_device_stats_t *s = allocator->stats;
+        ac_stat_pools_up(s->active, segment->pool, 1);
+        ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)rest->size);
+        ac_stat_pools_up(s->requested_bytes, segment->pool, (int64_t)rest->requested);
+        list_insert_after(ordered, before, rest);
+    }
+    ac_segment_reuse(block, requested);
+    /* Work of the owner before may be older than this: no later free may take the block for one
+     * that nothing was submitted to. */
+    block->early = true;
+    block->clock = 0;
+    ordered->handed_on = true;
+}
+
+static ac_block_t *find(const ac_ordered_t *ordered, unsigned slot, ac_order_request_t *request,
+                        uint64_t until, bool exhaustive) {
+    const ac_free_index_t *index = ordered->list[slot].index[request->pool];
+    const ac_free_index_t *other =
+        ordered->list[slot].index[request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL];
+    request->fit.until = until;
+    ac_block_t *block = index ? ac_free_index_find(index, &request->fit, exhaustive) : NULL;
+    if (!block && exhaustive && other)
+        block = ac_free_index_find(other, &request->fit, true);
+    return block;
+}
+
+static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *request,
+                       uint64_t until, bool exhaustive) {
+    ac_block_t *block = find(arena->ordered, slot, request, until, exhaustive);
+    if (!block)
+        return false;
+    cut(arena->ordered, block, request->size, request->requested);
+    ac_ordered_handed_out(block);
+    request->address = block->address;
+    return true;
+}
+
+/* How often others were given something that this stream comes after without being told. */
+static uint64_t others(const ac_arena_t *arena, ac_stream_t stream) {
+    return atomic_load(&arena->submitted[stream != AC_STREAM_LEGACY]) + 1;
+}
+
+/* Whether such work may be ordered before a free of the stream and before nothing in it. */
+static bool hidden(const ac_arena_t *arena, unsigned slot) {
+    const ac_order_t *order = &arena->ordered->order;
+    return order->kind[slot] != AC_ORDER_INDEPENDENT &&
+           order->item[slot] != others(arena, order->stream[slot]);
+}
+
+void ac_arena_submitted(ac_arena_t *arena, bool legacy) {
+    atomic_fetch_add(&arena->submitted[legacy], 1);
+}
+
+bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive) {
+    if (!follows_order(arena))
+        return false;
+    ac_ordered_t *ordered = arena->ordered;
+    unsigned slot = ac_order_find(&ordered->order, request->stream);
+    if (slot == AC_ORDER_NONE)
+        return false;
+    ac_device_counters_t *counters = arena->allocator->counters;
+    if (!hidden(arena, slot) && serve_from(arena, slot, request, UINT64_MAX, exhaustive)) {
+        counters->async_same_stream++;
+        return true;
+    }
+    for (uint64_t left = ordered->filled & ~((uint64_t)1 << slot); left; left &= left - 1) {
+        unsigned from = (unsigned)__builtin_ctzll(left);
+        uint64_t reach = ac_order_reach(&ordered->order, slot, from);
+        if (ordered->list[from].head->position <= reach &&
+            serve_from(arena, from, request, reach, exhaustive)) {
+            counters->async_proven++;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The smallest block for the request of all streams that this thread can name. */
+static ac_block_t *choose(const ac_ordered_t *ordered, ac_order_request_t *request) {
+    ac_block_t *best = NULL;
+    for (uint64_t left = ordered->filled; left; left &= left - 1) {
+        unsigned from = (unsigned)__builtin_ctzll(left);
+        ac_stream_t stream = ordered->order.stream[from];
+        if (!ordered->order.used[from] || (ac_stream_is_own(stream) && stream != request->stream))
+            continue;
+        ac_block_t *block = find(ordered, from, request, UINT64_MAX, true);
+        if (block && (!best || block->size < best->size))
+            best = block;
+    }
+    return best;
+}
+
+/* Whether the block that was taken is there as it was: the context may have gone meanwhile. */
+static bool intact(const ac_arena_t *arena, const ac_block_t *block, uint64_t address) {
+    return !arena->dead && arena->ordered && ac_page_map_get(address) == block &&
+           block->state == AC_BLOCK_ALLOCATED && block->segment->arena == arena;
+}
+
+/* The block that `own` asks for, NULL: none. */
+static ac_block_t *choose_for(ac_arena_t *arena, ac_order_request_t *request, bool own) {
+    ac_ordered_t *ordered = arena->ordered;
+    if (!own)
+        return choose(ordered, request);
+    unsigned slot = ac_order_find(&ordered->order, request->stream);
+    return slot == AC_ORDER_NONE ? NULL : find(ordered, slot, request, UINT64_MAX, false);
+}
+
+ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own) {
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    ac_ordered_t *ordered = follows_order(arena) ? arena->ordered : NULL;
+    if (ordered && ac_ordered_serve(arena, request, !own)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
+    ac_block_t *block = ordered ? choose_for(arena, request, own) : NULL;
+    if (!block) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OOM;
+    }
+    const ac_block_t was = *block;
+    unsigned from = was.stream;
+    ac_stream_t stream = ordered->order.stream[from];
+    ac_order_vector_t proves;
+    ac_order_read(&ordered->order, from, &proves); /* before the record: all of it is covered */
+    cut(ordered, block, request->size, request->requested);
+    uint64_t address = block->address, seen = others(arena, stream);
+    pin(ordered, from);
+    pthread_mutex_unlock(&allocator->lock);
+
+    ac_status_t status = own ? arena->ops->stream_item(arena->context, stream)
+                             : arena->ops->stream_order(arena->context, stream, request->stream);
+
+    pthread_mutex_lock(&allocator->lock);
+    if (arena->ordered)
+        unpin(allocator, ordered, from);
+    if (!intact(arena, block, address)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_FAILED;
+    }
+    if (status == AC_OK) {
+        if (own && was.position > ordered->order.base[from])
+            ordered->order.item[from] = seen;
+        unsigned to = own ? AC_ORDER_NONE : slot_of(ordered, request->stream);
+        if (to != AC_ORDER_NONE)
+            ac_order_join(&ordered->order, to, &proves);
+        if (own)
+            allocator->counters->async_same_stream++;
+        else
+            allocator->counters->async_waits++;
+        ac_ordered_handed_out(block);
+        request->address = address;
+    } else {
+        /* As it was; a stream that has gone meanwhile took its place in the lists along. */
+        ac_segment_release(block);
+        block->clock = was.clock;
+        block->all = was.all;
+        block->position = was.position;
+        block->stream = was.position > ordered->order.base[from] ? (uint8_t)from : AC_ORDER_NONE;
+        if (block->segment->tainted)
+            block->stream = AC_ORDER_NONE;
+        bind(ordered, block);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
+/* --- leaving --- */
+
+bool ac_ordered_drain(ac_arena_t *arena) {
+    ac_ordered_t *ordered = arena->ordered;
+    bool any = false, asked[2] = {false, false};
+    uint64_t reached[2] = {0, 0};
+    if (!ordered)
+        return false;
+    for (unsigned slot = 0; slot < LISTS; slot++) {
+        ac_block_t *block;
+        while ((block = ordered->list[slot].head)) {
+            bool all = block->all;
+            bool ready =
+                slot != AC_ORDER_NONE && block->position <= ordered->order.complete[slot];
+            if (!ready && !asked[all]) {
+                reached[all] = ac_fence_reached(&arena->line, all);
+                asked[all] = true;
+            }
+            if (!ready && block->clock > reached[all])
+                break;
+            list_remove(ordered, block);
+            ac_segment_finish(block);
+            any = true;
+        }
+    }
+    return any;
+}
+
+void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
+    for (unsigned slot = 0; arena->ordered && slot < LISTS; slot++) {
+        const list_t *list = &arena->ordered->list[slot];
+        if (list->head && list->head->all == all && list->head->clock < *oldest)
+            *oldest = list->head->clock;
+        if (list->tail && list->tail->all == all && list->tail->clock > *newest)
+            *newest = list->tail->clock;
+        /* Where blocks of both kinds wait, those of one context came first. */
+        if (list->head && list->head->all == all && list->head->clock > *newest)
+            *newest = list->head->clock;
+    }
+}
+
+void ac_ordered_forget(ac_segment_t *segment) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_ORDERED)
+            list_remove(segment->arena->ordered, block);
+}
+
+void ac_ordered_unbind(ac_segment_t *segment) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_ORDERED)
+            unbind(segment->arena->ordered, block);
+}
+
+/* Under the lock; the slot may be used for another stream when no call is inside any more. */
+static void stream_gone(ac_ordered_t *ordered, unsigned slot) {
+    while (ordered->list[slot].head)
+        unbind(ordered, ordered->list[slot].head);
+    ac_order_drop(&ordered->order, slot);
+}
+
+void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream) {
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    unsigned slot =
+        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
+    if (slot != AC_ORDER_NONE) {
+        stream_gone(arena->ordered, slot);
+        while (arena->ordered && arena->ordered->list[slot].pins)
+            pthread_cond_wait(&allocator->settled, &allocator->lock);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+static void all_gone(ac_arena_t *arena) {
+    for (unsigned slot = 0; arena->ordered && slot < AC_ORDER_SLOTS; slot++)
+        if (arena->ordered->order.used[slot])
+            stream_gone(arena->ordered, slot);
+}
+
+void ac_arena_streams_gone(ac_arena_t *arena) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    all_gone(arena);
+    while (arena->ordered && arena->ordered->pinned)
+        pthread_cond_wait(&arena->allocator->settled, &arena->allocator->lock);
+    pthread_mutex_unlock(&arena->allocator->lock);
+}
+
+void ac_arena_unordered(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
+        return;
+    pthread_mutex_lock(&allocator->lock);
+    atomic_store(&arena->unordered, UNORDERED);
+    bool handed_on = arena->ordered && arena->ordered->handed_on;
+    all_gone(arena);
+    pthread_mutex_unlock(&allocator->lock);
+    bool crossed = atomic_load(&ac_fence_crossed);
+    if (handed_on)
+        ac_fence_wait(&arena->line, crossed, ac_fence_now());
+    atomic_store(&arena->unordered, UNORDERED_DONE);
+}
+
+void ac_streams_unordered(void) {
+    for (unsigned i = 0; i < atomic_load(&tracked_high); i++) {
+        ac_arena_t *arena = atomic_load(&tracked[i]);
+        if (arena)
+            ac_arena_unordered(arena);
+    }
+}
+
+bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    unsigned slot =
+        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
+    bool asked = slot == AC_ORDER_NONE || arena->ordered->order.kind[slot] != AC_ORDER_UNKNOWN;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return asked;
+}
+
+void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent) {
+    pthread_mutex_lock(&arena->allocator->lock);
+    unsigned slot =
+        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
+    if (slot != AC_ORDER_NONE)
+        arena->ordered->order.kind[slot] =
+            independent ? AC_ORDER_INDEPENDENT : AC_ORDER_DEPENDENT;
+    pthread_mutex_unlock(&arena->allocator->lock);
+}
+
+/* --- what the program's calls prove --- */
+
+/* Lock the arena's allocator; NULL: there is no order to know. */
+static ac_order_t *lock_order(ac_arena_t *arena) {
+    if (!arena)
+        return NULL;
+    pthread_mutex_lock(&arena->allocator->lock);
+    if (arena->ordered)
+        return &arena->ordered->order;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return NULL;
+}
+
+static void unlock(ac_arena_t *arena) {
+    pthread_mutex_unlock(&arena->allocator->lock);
+}
+
+void ac_edge_record_begin(ac_edge_t *edge, ac_arena_t *arena, uint64_t event,
+                          ac_stream_t stream) {
+    ac_order_t *order = lock_order(arena);
+    edge->arena = order ? arena : NULL;
+    if (!order)
+        return;
+    ac_order_record_begin(order, event, ac_order_find(order, stream), &edge->mark);
+    unlock(arena);
+}
+
+void ac_edge_record_end(const ac_edge_t *edge, bool good) {
+    ac_order_t *order = lock_order(edge->arena);
+    if (!order)
+        return;
+    ac_order_record_end(order, &edge->mark, good);
+    unlock(edge->arena);
+}
+
+static bool look(ac_edge_t *edge, ac_arena_t *arena, uint64_t event) {
+    ac_order_t *order = lock_order(arena);
+    if (!order)
+        return false;
+    if (ac_order_look(order, event, &edge->mark))
+        edge->arena = arena;
+    unlock(arena);
+    return edge->arena;
+}
+
+void ac_edge_of_event(ac_edge_t *edge, ac_arena_t *arena, uint64_t event) {
+    edge->arena = NULL;
+    if (arena) {
+        look(edge, arena, event);
+        return;
+    }
+    for (unsigned i = 0; i < atomic_load(&tracked_high); i++)
+        if (look(edge, atomic_load(&tracked[i]), event))
+            return;
+}
+
+void ac_edge_of_stream(ac_edge_t *edge, ac_arena_t *arena, ac_stream_t stream) {
+    ac_order_t *order = lock_order(arena);
+    edge->arena = NULL;
+    if (!order)
+        return;
+    unsigned slot = ac_order_find(order, stream);
+    if (slot != AC_ORDER_NONE) {
+        edge->arena = arena;
+        edge->mark.event = 0;
+        ac_order_read(order, slot, &edge->mark.vector);
+        if (order->kind[slot] != AC_ORDER_INDEPENDENT) /* the free itself is not in the stream */
+            edge->mark.vector.at[slot] = 0;
+    }
+    unlock(arena);
+}
+
+void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream) {
+    ac_order_t *order = lock_order(edge->arena);
+    if (!order)
+        return;
+    unsigned to = ac_order_still(order, &edge->mark) ? slot_of(edge->arena->ordered, stream)
+                                                     : AC_ORDER_NONE;
+    if (to != AC_ORDER_NONE)
+        ac_order_join(order, to, &edge->mark.vector);
+    unlock(edge->arena);
+}
+
+void ac_edge_completed(const ac_edge_t *edge) {
+    ac_order_t *order = lock_order(edge->arena);
+    if (!order)
+        return;
+    bool event = edge->mark.event; /* which may be recorded unseen where work goes unseen */
+    if (!event || (ac_order_still(order, &edge->mark) && !atomic_load(&ac_fence_uncounted)))
+        ac_order_completed(order, &edge->mark.vector);
+    unlock(edge->arena);
+}
+
+void ac_event_forget(uint64_t event) {
+    for (unsigned i = 0; i < atomic_load(&tracked_high); i++) {
+        ac_arena_t *arena = atomic_load(&tracked[i]);
+        ac_order_t *order = lock_order(arena);
+        if (!order)
+            continue;
+        ac_order_forget(order, event);
+        unlock(arena);
+    }
+}
+
+void ac_event_distrust(uint64_t event) {
+    ac_order_distrust(event);
+    ac_event_forget(event);
+}
+
+void ac_streams_used(ac_allocator_t *allocator, uint64_t *now, uint64_t *most) {
+    pthread_mutex_lock(&allocator->lock);
+    *now = allocator->async_bytes;
+    *most = allocator->async_most;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+void ac_streams_used_reset(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    allocator->async_most = allocator->async_bytes;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+/* --- the checker --- */
+
+uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong) {
+    const ac_ordered_t *ordered = arena->ordered;
+    uint64_t blocks = 0;
+    for (unsigned slot = 0; ordered && slot < LISTS; slot++) {
+        const list_t *list = &ordered->list[slot];
+        const ac_block_t *prev = NULL;
+        for (const ac_block_t *block = list->head; block; prev = block, block = block->age_next) {
+            blocks++;
+            if (block->state != AC_BLOCK_ORDERED || block->stream != slot || !block->position)
+                *wrong = "block in a list of another stream";
+            if (block->age_prev != prev || (prev && later(prev, block, slot)) ||
+                (prev && slot != AC_ORDER_NONE && prev->clock > block->clock))
+                *wrong = "a stream's list out of order";
+            if (slot == AC_ORDER_NONE)
+                continue;
+            if (block->position > ordered->order.pos[slot] ||
+                block->position <= ordered->order.base[slot])
+                *wrong = "position of another stream";
+            if (block->segment->tainted || alike(block, block->next))
+                *wrong = "block that should have been joined, or taken out";
+        }
+        if (list->tail != prev)
+            *wrong = "a stream's list without its end";
+        if (slot != AC_ORDER_NONE && (ordered->filled >> slot & 1) != (list->head != NULL))
+            *wrong = "mark of a stream's list";
+    }
+    if (ordered && ac_order_check(&ordered->order))
+        *wrong = "order of streams";
+    return blocks;
+}

@@ -1,0 +1,97 @@
+/* The stream-ordered part of the allocator: requests and frees that name a stream, and what the
+ * program's own calls prove about the order of streams (order.h).
+ *
+ * A block that was freed in the order of a stream is pending as any freed block is, and becomes
+ * free memory when its fence was reached.  Before that it may serve
+ *   a request of the same stream, at once;
+ *   a request of a stream that is known to come after the free;
+ *   any request that names a stream, at the price of a wait between the two streams that we
+ *   insert, where the alternative is to grow past the budget or the limit;
+ * and it is free memory as soon as the host knows the free's place in its stream to be complete.
+ * A free and a request put nothing into the stream, while the driver's would.  The legacy default
+ * stream and those that synchronise with it come after each other's work without being told to,
+ * but only what is in a stream takes part in that: what is ordered before the free may not be
+ * before a synchronisation of the stream, or before work of a third stream.  So where such a
+ * stream takes memory back, and other work may have come before the free in this way, something
+ * is put into the stream first.
+ *
+ * All of that is off in an arena whose work does not follow stream order (ac_arena_unordered), or
+ * once work may go to streams unseen.
+ *
+ * All functions are thread-safe and take the allocator's lock themselves. */
+#ifndef AC_STREAMS_H
+#define AC_STREAMS_H
+
+#include "allocator/allocator.h"
+#include "allocator/order.h"
+
+/* The legacy default stream's key. */
+enum { AC_STREAM_LEGACY = 1 };
+
+/* Set with the first request or free that names a stream: before, no edge has any use. */
+extern _Atomic bool ac_streams_tracked;
+
+/* ac_arena_alloc for a stream. The caller has seen that the stream is the arena's context's. */
+ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
+                              bool cached_only, uint64_t *address);
+
+/* ac_block_free in the order of `stream`, a stream of the context of `arena`.  Whose block it is
+ * does not matter; the work before it counts as submitted to that context. */
+ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
+
+/* Whether a stream that memory was freed on is known to be independent or not; and say so: it
+ * waits for no other stream without being told to. */
+bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream);
+void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent);
+
+/* Work of this arena's context does not follow the order of its streams from now on: no memory is
+ * handed on by stream order any more, and what was is waited for.  To be called before that work.
+ */
+void ac_arena_unordered(ac_arena_t *arena);
+
+/* The same for every arena. */
+void ac_streams_unordered(void);
+
+/* Something was put into a stream of the arena's context, after it happened: the legacy default
+ * stream, or another. */
+void ac_arena_submitted(ac_arena_t *arena, bool legacy);
+
+/* The stream is about to be destroyed, or its handle may stand for another one: nothing is known
+ * of it any more.  Waits until no call of ours uses its handle. */
+void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream);
+
+/* The same for all streams of the arena. */
+void ac_arena_streams_gone(ac_arena_t *arena);
+
+/* What a call under way would prove. */
+typedef struct {
+    ac_arena_t *arena; /* NULL: nothing */
+    ac_order_mark_t mark;
+} ac_edge_t;
+
+/* Around a record of `event` on a stream of the arena's context.  `good`: it succeeded, and was
+ * not captured. */
+void ac_edge_record_begin(ac_edge_t *edge, ac_arena_t *arena, uint64_t event, ac_stream_t stream);
+void ac_edge_record_end(const ac_edge_t *edge, bool good);
+
+/* Before a call that waits for `event` (in `arena`; NULL: wherever it was recorded) or for the
+ * end of `stream`: of that, what was put into the stream. */
+void ac_edge_of_event(ac_edge_t *edge, ac_arena_t *arena, uint64_t event);
+void ac_edge_of_stream(ac_edge_t *edge, ac_arena_t *arena, ac_stream_t stream);
+
+/* After it succeeded: `stream` comes after it; the host saw it complete. */
+void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream);
+void ac_edge_completed(const ac_edge_t *edge);
+
+/* The event was recorded in a way that is not followed, or is about to be destroyed. */
+void ac_event_forget(uint64_t event);
+
+/* It may be recorded from now on without our seeing it, for as long as it lives. */
+void ac_event_distrust(uint64_t event);
+
+/* Bytes that the program holds in blocks that requests of streams were served with: now, and at
+ * most so far (since ac_streams_used_reset). */
+void ac_streams_used(ac_allocator_t *allocator, uint64_t *now, uint64_t *most);
+void ac_streams_used_reset(ac_allocator_t *allocator);
+
+#endif

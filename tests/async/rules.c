@@ -1,0 +1,592 @@
+/* What the stream-ordered API gets from the pools, one rule a case: which address a request is
+ * given tells whether it got memory that work is still under way on, and the referee whether that
+ * was right.
+ *
+ *   rules [limited]
+ *
+ * All programs are in good order by themselves, so without the library only the referee is asked.
+ * `limited`: the cases for settings that leave 8 MiB.  Exit status 1 after a wrong address or a
+ * report, 77 without the simulated device. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelcache.h"
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum { FREE_STREAMS = 3, BLOCKING = 2 };
+
+typedef struct {
+    CUstream s[FREE_STREAMS]; /* non-blocking */
+    CUstream b[BLOCKING];
+    CUevent e[2];
+} room_t;
+
+static CUcontext context;
+static CUfunction slow, quick;
+static bool served; /* the library serves: addresses can be judged */
+static const char *title;
+static unsigned wrong;
+static size_t size = 256 << 10;
+
+static void must(CUresult result, const char *call, int line) {
+    if (result) {
+        fprintf(stderr, "%s, line %d: %s: %d\n", title, line, call, (int)result);
+        exit(1);
+    }
+}
+#define MUST(call) must(call, #call, __LINE__)
+
+static void expect(bool holds, const char *what, int line) {
+    if (holds || !served)
+        return;
+    wrong++;
+    printf("not ok %s, line %d: %s\n", title, line, what);
+}
+#define SAME(a, b)  expect((a) == (b), "other memory than the one that was free for it", __LINE__)
+#define OTHER(a, b) expect((a) != (b), "memory that work may still be under way on", __LINE__)
+
+/* Blocks that were given back and are not free yet. */
+static long long pending(void) {
+    accel_status_t (*get)(int, accel_device_stats_t *);
+    accel_device_stats_t stats = {.size = sizeof stats};
+    *(void **)&get = dlsym(RTLD_DEFAULT, "accel_get_device_stats");
+    return get && !get(0, &stats) ? stats.active.all.current - stats.allocation.all.current : -1;
+}
+#define PENDING(n) expect(pending() == (n), "not " #n " blocks that wait", __LINE__)
+
+static CUdeviceptr take(CUstream stream) {
+    CUdeviceptr memory;
+    MUST(cuMemAllocAsync(&memory, size, stream));
+    return memory;
+}
+
+static void give(CUdeviceptr memory, CUstream stream) {
+    MUST(cuMemFreeAsync(memory, stream));
+}
+
+static void use(CUdeviceptr memory, CUstream stream) {
+    void *params[] = {&memory};
+    MUST(cuLaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+static void touch(CUdeviceptr memory, CUstream stream) {
+    void *params[] = {&memory};
+    MUST(cuLaunchKernel(quick, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+/* Memory with work under way on it, given back in the order of `stream`. */
+static CUdeviceptr busy(CUstream stream) {
+    CUdeviceptr memory = take(stream);
+    use(memory, stream);
+    give(memory, stream);
+    return memory;
+}
+
+/* A request of `stream`, used and given back. */
+static CUdeviceptr next(CUstream stream) {
+    CUdeviceptr memory = take(stream);
+    touch(memory, stream);
+    give(memory, stream);
+    return memory;
+}
+
+static void order(CUevent event, CUstream from, CUstream to) {
+    MUST(cuEventRecord(event, from));
+    MUST(cuStreamWaitEvent(to, event, 0));
+}
+
+/* --- one stream, and streams in no order --- */
+
+static void same_stream(room_t *r) {
+    next(r->s[0]); /* the first one asks what kind of stream it is */
+    CUdeviceptr old = busy(r->s[0]);
+    SAME(next(r->s[0]), old);
+}
+
+static void no_edge(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]);
+    OTHER(next(r->s[1]), old);
+    CUdeviceptr plain;
+    MUST(cuMemAlloc_v2(&plain, size));
+    OTHER(plain, old);
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+}
+
+static void *request_there(void *arg) {
+    CUdeviceptr *got = arg;
+    MUST(cuCtxSetCurrent(context));
+    *got = next(CU_STREAM_PER_THREAD);
+    return NULL;
+}
+
+static void per_thread(room_t *r) {
+    pthread_t thread;
+    CUdeviceptr there = 0, old = busy(CU_STREAM_PER_THREAD);
+    (void)r;
+    if (pthread_create(&thread, NULL, request_there, &there))
+        exit(1);
+    pthread_join(thread, NULL);
+    if (size < 1 << 20) /* else there is no other, and the request waited */
+        OTHER(there, old);
+}
+
+/* --- edges --- */
+
+static void by_event(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]);
+    order(r->e[0], r->s[0], r->s[1]);
+    SAME(next(r->s[1]), old);
+}
+
+static void by_two_events(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]);
+    order(r->e[0], r->s[0], r->s[1]);
+    order(r->e[1], r->s[1], r->s[2]);
+    SAME(next(r->s[2]), old);
+}
+
+static void recorded_before(room_t *r) {
+    CUdeviceptr memory = take(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    use(memory, r->s[0]);
+    give(memory, r->s[0]);
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
+    OTHER(next(r->s[1]), memory);
+}
+
+static void waited_before(room_t *r) {
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    OTHER(next(r->s[1]), old);
+}
+
+static void recorded_elsewhere(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuEventRecord(r->e[0], r->s[2]));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
+    OTHER(next(r->s[1]), old);
+}
+
+static void event_again(room_t *r) {
+    CUevent event, again;
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(event, r->s[0]));
+    MUST(cuEventDestroy_v2(event));
+    MUST(cuEventCreate(&again, CU_EVENT_DISABLE_TIMING));
+    expect(again == event, "the event's handle did not come back", __LINE__);
+    MUST(cuStreamWaitEvent(r->s[1], again, 0));
+    OTHER(next(r->s[1]), old);
+    MUST(cuEventDestroy_v2(again));
+}
+
+static void whole_context(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]);
+    order(r->e[0], r->s[0], r->s[2]);
+    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more than we keep: nothing is proved */
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
+    OTHER(next(r->s[1]), old);
+}
+
+/* --- the host looks --- */
+
+static void event_seen(room_t *r) {
+    CUdeviceptr plain, held = take(r->s[2]);
+    busy(r->s[0]);
+    use(held, r->s[2]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    PENDING(1);
+    MUST(cuEventSynchronize(r->e[0]));
+    MUST(cuMemAlloc_v2(&plain, size));
+    PENDING(0); /* while the work of another stream goes on */
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+    give(held, r->s[2]);
+}
+
+static void event_too_old(room_t *r) {
+    CUdeviceptr plain;
+    CUdeviceptr memory = take(r->s[0]);
+    use(memory, r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    use(memory, r->s[0]);
+    give(memory, r->s[0]);
+    MUST(cuEventSynchronize(r->e[0]));
+    MUST(cuMemAlloc_v2(&plain, size));
+    PENDING(1);
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+}
+
+static void stream_seen(room_t *r) {
+    CUdeviceptr plain, held = take(r->s[2]);
+    busy(r->s[0]);
+    use(held, r->s[2]);
+    MUST(cuStreamSynchronize(r->s[0]));
+    MUST(cuMemAlloc_v2(&plain, size));
+    PENDING(0);
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+    give(held, r->s[2]);
+}
+
+static void query_seen(room_t *r) {
+    CUdeviceptr old = busy(r->s[0]), plain, other = take(r->s[2]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    use(other, r->s[2]);
+    OTHER(next(r->s[1]), old);
+    while (cuEventQuery(r->e[0]) == CUDA_ERROR_NOT_READY) {
+        void (*advance)(unsigned long long);
+        *(void **)&advance = dlsym(RTLD_DEFAULT, "simcuda_advance");
+        advance(100000);
+    }
+    MUST(cuMemAlloc_v2(&plain, size));
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+    give(other, r->s[2]);
+}
+
+/* --- records that are none --- */
+
+static void captured_edge(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0)); /* joins the capture */
+    MUST(cuEventRecord(r->e[1], r->s[1]));
+    MUST(cuStreamWaitEvent(r->s[0], r->e[1], 0));
+    MUST(cuStreamEndCapture(r->s[0], &graph));
+    MUST(cuGraphDestroy(graph));
+    (void)cuStreamWaitEvent(r->s[1], r->e[0], 0); /* not recorded but in the graph */
+    OTHER(next(r->s[1]), old);
+}
+
+static void captured_wait(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], CU_EVENT_WAIT_EXTERNAL));
+    MUST(cuStreamEndCapture(r->s[1], &graph));
+    MUST(cuGraphDestroy(graph));
+    OTHER(next(r->s[1]), old); /* the graph would wait, the stream does not */
+}
+
+static void captured_record(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr old;
+    MUST(cuEventRecord(r->e[0], r->s[2]));
+    old = busy(r->s[0]);
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuEventRecordWithFlags(r->e[0], r->s[0], CU_EVENT_RECORD_EXTERNAL));
+    MUST(cuStreamEndCapture(r->s[0], &graph));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0)); /* the graph was not launched */
+    OTHER(next(r->s[1]), old);
+    MUST(cuGraphDestroy(graph));
+}
+
+/* The graph records the event anew, behind nothing that matters. */
+static void record_node(room_t *r) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    MUST(cuGraphCreate(&graph, 0));
+    MUST(cuGraphAddEventRecordNode(&node, graph, NULL, 0, r->e[0]));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(r->e[0], r->s[0]));
+    MUST(cuGraphLaunch(exec, r->s[2]));
+    MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
+    OTHER(next(r->s[1]), old);
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+/* --- streams go --- */
+
+static void stream_again(room_t *r) {
+    CUstream gone, again;
+    (void)r;
+    MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    next(gone);
+    CUdeviceptr old = busy(gone);
+    MUST(cuStreamDestroy_v2(gone));
+    MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    expect(again == gone, "the stream's handle did not come back", __LINE__);
+    OTHER(next(again), old);
+    MUST(cuStreamDestroy_v2(again));
+}
+
+static void many_streams(room_t *r) {
+    unsigned long long (*used)(int);
+    *(void **)&used = dlsym(RTLD_DEFAULT, "simcuda_used_memory");
+    unsigned long long most = 0;
+    for (int i = 0; i < 3000; i++) {
+        CUstream stream;
+        MUST(cuStreamCreate(&stream, i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+        CUdeviceptr memory = take(stream);
+        touch(memory, stream);
+        give(memory, stream);
+        if (i % 3 == 0)
+            order(r->e[0], stream, r->s[0]);
+        MUST(cuStreamDestroy_v2(stream));
+        if (i % 16 == 15)
+            MUST(cuStreamSynchronize(r->s[0]));
+        if (i == 100)
+            most = used(0);
+    }
+    expect(used(0) <= most + (64 << 20), "memory went with the streams", __LINE__);
+}
+
+/* --- both APIs --- */
+
+static void plain_freed_async(room_t *r) {
+    CUdeviceptr plain;
+    next(r->s[0]);
+    MUST(cuMemAlloc_v2(&plain, size));
+    use(plain, r->s[0]);
+    give(plain, r->s[0]);
+    OTHER(next(r->s[1]), plain);
+    CUdeviceptr again = take(r->s[0]), more = take(r->s[0]);
+    expect(again == plain || more == plain, "plain memory was not free for its stream", __LINE__);
+    give(again, r->s[0]);
+    give(more, r->s[0]);
+}
+
+/* The driver leaves it to the program to wait before such a free. */
+static void async_freed_plain(room_t *r) {
+    if (!served)
+        return;
+    CUdeviceptr memory = take(r->s[0]);
+    use(memory, r->s[0]);
+    use(take(r->s[2]), r->s[2]); /* or the order of the only stream in use would do */
+    MUST(cuMemFree_v2(memory));
+    OTHER(next(r->s[1]), memory);
+    OTHER(next(r->s[0]), memory); /* the free named no stream */
+}
+
+/* Memory that changed hands by stream order and was not used by its new owner: the work of the
+ * one before is still to be waited for. */
+static void taken_over_unused(room_t *r) {
+    CUdeviceptr plain;
+    if (!served)
+        return;
+    next(r->s[0]);
+    use(take(r->s[2]), r->s[2]);
+    CUdeviceptr old = busy(r->s[0]), again = take(r->s[0]);
+    SAME(again, old);
+    MUST(cuMemFree_v2(again));
+    MUST(cuMemAlloc_v2(&plain, size));
+    OTHER(plain, old);
+    touch(plain, r->s[1]);
+    MUST(cuMemFree_v2(plain));
+}
+
+/* --- the legacy default stream, and those that come after it without being told --- */
+
+static void legacy_hands_on(room_t *r) {
+    CUdeviceptr memory = take(CU_STREAM_LEGACY);
+    use(memory, r->b[0]);
+    give(memory, CU_STREAM_LEGACY); /* after what b[0] was given */
+    for (int i = 0; i < 3; i++) {
+        memory = take(CU_STREAM_LEGACY);
+        use(memory, r->b[1]); /* after the request */
+        give(memory, CU_STREAM_LEGACY);
+    }
+}
+
+static void legacy_used(room_t *r) {
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr memory = take(r->b[0]);
+        use(memory, CU_STREAM_LEGACY);
+        give(memory, r->b[0]); /* after what the legacy stream was given */
+        memory = take(r->b[0]);
+        MUST(cuStreamSynchronize(r->b[0])); /* the request was before it */
+        use(memory, r->s[i % 2]);
+        order(r->e[0], r->s[i % 2], r->b[0]);
+        give(memory, r->b[0]);
+    }
+}
+
+static void legacy_seen(room_t *r) {
+    CUdeviceptr plain, memory = take(r->b[0]);
+    use(memory, CU_STREAM_LEGACY);
+    give(memory, r->b[0]);
+    MUST(cuStreamSynchronize(r->b[0])); /* it was given nothing */
+    MUST(cuMemAlloc_v2(&plain, size));
+    touch(plain, r->s[0]);
+    MUST(cuMemFree_v2(plain));
+}
+
+/* --- launches that do not keep to their stream's order; last: it is for good --- */
+
+static void programmatic(room_t *r) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    next(r->s[0]);
+    CUdeviceptr old = busy(r->s[0]), memory = take(r->s[0]);
+    SAME(memory, old);
+    void *params[] = {&memory};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* before it, the old use is over */
+    give(memory, r->s[0]);
+    memory = busy(r->s[0]);
+    OTHER(next(r->s[0]), memory);
+}
+
+/* --- little room: a wait between the streams rather than more memory --- */
+
+static void inserted_wait(room_t *r) {
+    enum { BLOCKS = 3 };
+    CUdeviceptr old[BLOCKS], more[BLOCKS];
+    size_t bytes = 2 << 20;
+    for (int i = 0; i < BLOCKS; i++) {
+        MUST(cuMemAllocAsync(&old[i], bytes, r->s[0]));
+        use(old[i], r->s[0]);
+    }
+    for (int i = 0; i < BLOCKS; i++)
+        give(old[i], r->s[0]);
+    for (int i = 0; i < BLOCKS; i++) {
+        MUST(cuMemAllocAsync(&more[i], bytes, r->s[1]));
+        touch(more[i], r->s[1]);
+    }
+    unsigned shared = 0;
+    for (int i = 0; i < BLOCKS; i++)
+        for (int j = 0; j < BLOCKS; j++)
+            shared += old[i] == more[j];
+    expect(shared > 0, "no memory changed streams", __LINE__);
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+    for (int i = 0; i < BLOCKS; i++)
+        give(more[i], r->s[1]);
+}
+
+/* Of a stream that comes after the legacy one, at the price of something put into it. */
+static void blocking_again(room_t *r) {
+    enum { BLOCKS = 3 };
+    CUdeviceptr memory[BLOCKS];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            MUST(cuMemAllocAsync(&memory[i], 2 << 20, r->b[0]));
+            use(memory[i], r->b[0]);
+        }
+        for (int i = 0; i < BLOCKS; i++)
+            give(memory[i], r->b[0]);
+        expect(cuStreamQuery(r->b[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+    }
+}
+
+typedef struct {
+    const char *name;
+    void (*run)(room_t *r);
+} case_t;
+
+#define CASE(name)                                                                               \
+    { #name, name }
+static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
+                             CASE(per_thread),        CASE(by_event),
+                             CASE(by_two_events),     CASE(recorded_before),
+                             CASE(waited_before),     CASE(recorded_elsewhere),
+                             CASE(event_again),       CASE(whole_context),
+                             CASE(event_seen),        CASE(stream_seen),
+                             CASE(event_too_old),     CASE(query_seen),
+                             CASE(captured_edge),     CASE(captured_wait),
+                             CASE(captured_record),   CASE(record_node),
+                             CASE(stream_again),      CASE(many_streams),
+                             CASE(plain_freed_async), CASE(async_freed_plain),
+                             CASE(taken_over_unused), CASE(legacy_hands_on),
+                             CASE(legacy_used),       CASE(legacy_seen),
+                             CASE(programmatic)};
+static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
+                                 CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
+
+static unsigned long long (*reports)(void);
+
+/* What streams gave back before is not at hand any more. */
+static void settle(void) {
+    accel_status_t (*empty)(void);
+    *(void **)&empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    if (empty)
+        empty();
+}
+
+static void run(const case_t *one) {
+    room_t room;
+    unsigned long long before = reports();
+    unsigned had = wrong;
+    title = one->name;
+    for (int i = 0; i < FREE_STREAMS; i++)
+        MUST(cuStreamCreate(&room.s[i], CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < BLOCKING; i++)
+        MUST(cuStreamCreate(&room.b[i], CU_STREAM_DEFAULT));
+    for (int i = 0; i < 2; i++)
+        MUST(cuEventCreate(&room.e[i], CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < FREE_STREAMS; i++)
+        next(room.s[i]); /* all are known */
+    MUST(cuCtxSynchronize());
+    settle();
+    one->run(&room);
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < FREE_STREAMS; i++)
+        MUST(cuStreamDestroy_v2(room.s[i]));
+    for (int i = 0; i < BLOCKING; i++)
+        MUST(cuStreamDestroy_v2(room.b[i]));
+    for (int i = 0; i < 2; i++)
+        MUST(cuEventDestroy_v2(room.e[i]));
+    if (reports() != before) {
+        wrong++;
+        printf("not ok %s: %llu reports\n", one->name, reports() - before);
+    } else if (wrong == had) {
+        printf("ok %s\n", one->name);
+    }
+}
+
+static CUfunction kernel(CUmodule module, int (*add)(const simcuda_kernel_t *), const char *name,
+                         unsigned long long ns) {
+    static const unsigned short sizes[] = {8};
+    static const simcuda_access_t access = {0, -1, 64, 1};
+    simcuda_kernel_t made = {name, NULL, ns, 1, sizes, 1, &access};
+    CUfunction function;
+    add(&made);
+    MUST(cuModuleGetFunction(&function, module, name));
+    return function;
+}
+
+int main(int argc, char **argv) {
+    int (*add)(const simcuda_kernel_t *);
+    CUmodule module;
+    *(void **)&add = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
+    *(void **)&reports = dlsym(RTLD_DEFAULT, "simcuda_referee_reports");
+    if (!add || !reports)
+        return 77;
+    served = dlsym(RTLD_DEFAULT, "accel_stats_json") != NULL;
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuModuleLoadData(&module, ".version 6.0\n.target sm_50\n.address_size 64\n"
+                                   ".visible .entry slow(.param .u64 a) { ret; }\n"
+                                   ".visible .entry quick(.param .u64 a) { ret; }"));
+    slow = kernel(module, add, "slow", 5000000);
+    quick = kernel(module, add, "quick", 1000);
+    bool little = argc > 1 && !strcmp(argv[1], "limited");
+    if (little)
+        size = 5 << 20; /* room for one */
+    const case_t *cases = little ? limited : all;
+    size_t count = little ? sizeof limited / sizeof *limited : sizeof all / sizeof *all;
+    for (size_t i = 0; i < count; i++)
+        run(&cases[i]);
+    return wrong ? 1 : 0;
+}
