@@ -363,17 +363,23 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait = pending && over_budget(allocator, segment_size(allocator, request, true));
+    bool wait = pending && *target > arena->overdue &&
+                over_budget(allocator, segment_size(allocator, request, true));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
 
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
+ * or not before the program goes on.  What was waited for in vain is not waited for again. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
+    const uint64_t limit_ns = 1000000000;
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target);
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, limit_ns);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
+    if (status == AC_BUSY && arena->overdue < target)
+        arena->overdue = target;
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);
@@ -504,7 +510,6 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
         queue->head = block;
     queue->tail = block;
     queue->bytes += block->size;
-    arena->allocator->counters->fenced_frees++;
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
@@ -543,6 +548,7 @@ ac_status_t ac_block_free(uint64_t address) {
             ac_trim_tainted(arena);
         return AC_OK;
     }
+    allocator->counters->fenced_frees++;
     ac_pending_add(block, target, all);
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
@@ -570,8 +576,10 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         if (owner != arena)
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
-        if (owner != arena || !ac_ordered_keep(block, stream, target, all))
+        if (owner != arena || !ac_ordered_keep(block, stream, target, all)) {
+            allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
+        }
     }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;

@@ -29,6 +29,7 @@ struct ac_arena {
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_pending_t pending[2];              /* [1]: waits for all contexts */
+    uint64_t overdue;                     /* a target up to which waiting took too long */
     ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
     ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
     unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
@@ -168,7 +169,8 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* allocator.c, under the lock: the released block waits for fence `target` as any other. */
+/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
+ * lower than those of the queue: read it under the same lock. */
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
 
 /* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */

@@ -365,14 +365,14 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all) {
     return moved;
 }
 
-static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock) {
+static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t limit_ns) {
     while (!atomic_load(&line->broken)) {
         uint64_t done = atomic_load_explicit(&line->done, memory_order_acquire);
         if (done >= clock || idle_since(line, done) || !atomic_load(&line->live))
             return AC_OK;
         ac_fence_t fence;
         if (take_oldest(line, &fence)) {
-            ac_status_t status = line->ops->fence_wait(line->context, fence.fence);
+            ac_status_t status = line->ops->fence_wait(line->context, fence.fence, limit_ns);
             if (status == AC_OK) {
                 completed(line, fence);
                 continue;
@@ -396,14 +396,14 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock) {
     return AC_FAILED;
 }
 
-ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock) {
+ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns) {
     if (!all)
-        return wait_line(line, clock);
+        return wait_line(line, clock, limit_ns);
     ac_status_t worst = AC_OK;
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
-        ac_status_t status = other ? wait_line(other, clock) : AC_OK;
+        ac_status_t status = other ? wait_line(other, clock, limit_ns) : AC_OK;
         if (status > worst)
             worst = status;
     }

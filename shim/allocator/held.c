@@ -86,16 +86,7 @@ static void let_go(ac_block_t *block) {
         ac_segment_finish(block);
         return;
     }
-    ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
-    block->list_next = NULL;
-    if (queue->tail)
-        queue->tail->list_next = block;
-    else
-        queue->head = block;
-    queue->tail = block;
-    queue->bytes += block->size;
-    ac_fence_want(&arena->line, all, AC_FENCE_EPOCH); /* closed by the next submission */
+    ac_pending_add(block, target, all);
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {

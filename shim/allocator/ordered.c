@@ -521,7 +521,7 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
 static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock) {
     bool all = atomic_load(&ac_fence_crossed);
     if (!ac_fence_holding(line, all))
-        return ac_fence_wait(line, all, clock) != AC_BUSY;
+        return ac_fence_wait(line, all, clock, 0) != AC_BUSY;
     ac_fence_close(line, all);
     ac_fence_poll(line, all);
     return ac_fence_reached(line, all) >= clock;

@@ -9,7 +9,7 @@
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
 static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
     bool unknown;
-    if (!thread || !ac_config.enabled)
+    if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_owning(thread, stream, &unknown);
     if (!context || context->created || context != ac_context_current(thread) ||
@@ -148,7 +148,14 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     if (thread) {
         bool unknown;
         ac_context_t *context = ac_context_owning(thread, stream, &unknown);
-        if (!context || atomic_load(&context->line->broken))
+        if (context && atomic_load(&context->line->broken)) {
+            /* The error of the context comes before that of the pointer. */
+            CUresult result =
+                ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
+            if (ac_driver_sticky(result))
+                return result;
+        }
+        if (!context)
             return real(NOBODYS, stream);
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =

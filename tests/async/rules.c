@@ -7,7 +7,6 @@
  * All programs are in good order by themselves, so without the library only the referee is asked.
  * `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs alone.  Exit
  * status 1 after a wrong address or a report, 77 without the simulated device. */
- * report, 77 without the simulated device. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>

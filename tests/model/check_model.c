@@ -36,16 +36,18 @@ static void one_step(bool rare) {
     static const struct {
         unsigned weight;
         void (*act)(void);
-    } common[] = {{34, oracle_free},
-                  {14, oracle_submit},
-                  {8, oracle_complete},
-                  {3, oracle_synchronize},
-                  {1, oracle_bad_free}},
-      seldom[] = {{2, oracle_trim},    {3, oracle_taint},     {1, oracle_drop},
-                  {2, oracle_capture}, {2, oracle_configure}, {2, oracle_reset}};
+    } common[] = {{24, oracle_free},    {10, oracle_free_on},    {5, oracle_submit},
+                  {4, oracle_record},   {4, oracle_wait_event},  {1, oracle_event_seen},
+                  {8, oracle_complete}, {3, oracle_synchronize}, {1, oracle_bad_free}},
+      seldom[] = {{2, oracle_trim},        {2, oracle_taint},   {1, oracle_drop},
+                  {1, oracle_stream_gone}, {2, oracle_capture}, {2, oracle_configure},
+                  {2, oracle_reset}};
     uint64_t dice = oracle_draw(100);
     if (dice < 38) {
-        oracle_alloc(oracle_draw(20) == 0);
+        if (oracle_draw(3))
+            oracle_alloc(oracle_draw(20) == 0);
+        else
+            oracle_alloc_on(oracle_draw(20) == 0);
         return;
     }
     dice -= 38;

@@ -41,9 +41,12 @@ static void forget_done(void) {
     oracle.hazards = kept;
 }
 
-static bool in_danger(uint64_t address, uint64_t size) {
+/* `stream`: whose work comes next; ORACLE_NO_STREAM: anybody's. */
+static bool in_danger(uint64_t address, uint64_t size, int slot, int stream) {
     for (unsigned i = 0; i < oracle.hazards; i++) {
         const oracle_hazard_t *h = &oracle.hazard[i];
+        if (stream >= 0 && h->slot == slot && h->streams >> stream & 1)
+            continue;
         for (int c = 0; c < ORACLE_CONTEXTS; c++)
             if (h->need[c] > atomic_load(&oracle.context[c]->completed) &&
                 overlap(h->address, h->size, address, size))
@@ -69,7 +72,8 @@ static void before_call(void *arg, fake_kind_t kind) {
 
 static void freeing(void *arg, uint64_t address, uint64_t size) {
     (void)arg;
-    expect(!in_danger(address, size), "gave back memory in use by work", oracle.step);
+    expect(!in_danger(address, size, 0, ORACLE_NO_STREAM), "gave back memory in use by work",
+           oracle.step);
     for (unsigned i = 0; i < oracle.lives; i++)
         expect(!overlap(oracle.live[i].address, oracle.live[i].size, address, size),
                "gave back a segment with a live block", oracle.step);
@@ -95,6 +99,7 @@ void oracle_begin(bool bump) {
     fake_device_init(&oracle.device, CAPACITY);
     oracle.device.bump = bump;
     oracle.device.freeing = freeing;
+    oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, AC_RECENT};
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
@@ -187,12 +192,18 @@ static void judge_out_of_memory(int slot, uint64_t bytes) {
 /* --- the operations --- */
 
 void oracle_alloc(bool cached_only) {
-    int slot = (int)oracle_draw(ORACLE_CONTEXTS);
+    oracle_request((int)oracle_draw(ORACLE_CONTEXTS), ORACLE_NO_STREAM, cached_only);
+}
+
+void oracle_request(int slot, int stream, bool cached_only) {
     uint64_t bytes = draw_size(), address = 0;
     if (oracle.lives == ORACLE_LIVES)
         return;
     unsigned calls = oracle.device.total_calls, failed = oracle.device.failed;
-    ac_status_t status = ac_arena_alloc(oracle.arena[slot], bytes, cached_only, &address);
+    ac_status_t status = stream < 0
+                             ? ac_arena_alloc(oracle.arena[slot], bytes, cached_only, &address)
+                             : ac_arena_alloc_on(oracle.arena[slot], oracle_key(slot, stream),
+                                                 bytes, cached_only, &address);
     if (cached_only)
         expect(oracle.device.total_calls == calls, "a device call with cached_only", oracle.step);
     if (status != AC_OK) {
@@ -222,26 +233,33 @@ void oracle_alloc(bool cached_only) {
             address >= oracle.device.range[i].address &&
             address + live.size <= oracle.device.range[i].address + oracle.device.range[i].size;
     expect(held, "memory that the device has not given", oracle.step);
-    expect(!in_danger(address, live.size), "memory in use by work was handed out", oracle.step);
+    expect(!in_danger(address, live.size, slot, stream), "memory in use by work was handed out",
+           oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         live.born[c] = atomic_load(&oracle.context[c]->submitted);
     oracle.live[oracle.lives++] = live;
 }
 
-void oracle_free(void) {
-    if (!oracle.lives)
-        return;
+oracle_live_t oracle_give_up(oracle_hazard_t *hazard) {
     unsigned at = (unsigned)oracle_draw(oracle.lives);
     oracle_live_t live = oracle.live[at];
     oracle.live[at] = oracle.live[--oracle.lives];
-    oracle_hazard_t hazard = {.address = live.address, .size = live.size, .slot = live.slot};
+    *hazard = (oracle_hazard_t){.address = live.address, .size = live.size, .slot = live.slot};
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
         uint64_t submitted = atomic_load(&oracle.context[c]->submitted);
         bool counts = c == live.slot || atomic_load(&ac_fence_crossed);
         if (counts && (oracle.uncounted || submitted > live.born[c]))
-            hazard.need[c] = submitted;
+            hazard->need[c] = submitted;
     }
     expect(oracle.hazards < ORACLE_HAZARDS, "the oracle is full", oracle.step);
+    return live;
+}
+
+void oracle_free(void) {
+    oracle_hazard_t hazard;
+    if (!oracle.lives)
+        return;
+    oracle_live_t live = oracle_give_up(&hazard);
     oracle.hazard[oracle.hazards++] = hazard;
     expect(ac_block_free(live.address) == AC_OK, "free refused", oracle.step);
 }

@@ -13,6 +13,7 @@
 #include "fake_device.h"
 
 enum { ORACLE_CONTEXTS = 3, ORACLE_LIVES = 400, ORACLE_HAZARDS = 1 << 14 };
+enum { ORACLE_STREAMS = 4, ORACLE_EVENTS = 4, ORACLE_NO_STREAM = -1 }; /* of each context */
 
 typedef struct {
     uint64_t address, size, requested;
@@ -24,6 +25,8 @@ typedef struct {
     uint64_t address, size;
     int slot;
     uint64_t need[ORACLE_CONTEXTS]; /* the work that has to be done first */
+    /* Freed in stream order: streams of its context that come after it, and events. */
+    uint32_t streams, events;
 } oracle_hazard_t;
 
 typedef struct {
@@ -69,6 +72,13 @@ void oracle_check(void);
 void oracle_alloc(bool cached_only);
 void oracle_free(void);
 void oracle_bad_free(void);
+/* The same in the order of a stream, and what the program says of the order of streams. */
+void oracle_alloc_on(bool cached_only);
+void oracle_free_on(void);
+void oracle_record(void);
+void oracle_wait_event(void);
+void oracle_event_seen(void);
+void oracle_stream_gone(void); /* another one gets its key */
 void oracle_mark_used(void);
 void oracle_submit(void);
 void oracle_complete(void);
@@ -83,5 +93,18 @@ void oracle_reset(void); /* of statistics */
 void oracle_plan_failure(bool failed_too);
 /* From now on any context may touch any memory. */
 void oracle_cross(void);
+
+/* --- between the oracle's files --- */
+
+/* The key of a stream. */
+static inline uint64_t oracle_key(int slot, int stream) {
+    return 16 + 4 * (uint64_t)(slot * ORACLE_STREAMS + stream);
+}
+
+/* A request, of a stream (or ORACLE_NO_STREAM) of the context. */
+void oracle_request(int slot, int stream, bool cached_only);
+/* Takes a live block from the program, with the work that may touch it. */
+oracle_live_t oracle_give_up(oracle_hazard_t *hazard);
+void oracle_ordered(fake_context_t *context, uint64_t from, uint64_t to);
 
 #endif

@@ -15,8 +15,10 @@
 /* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */
 enum { STUCK_SECONDS = 120 };
 
-void runner_environment(const program_t *program, const char *library) {
+/* What the program's process starts with. */
+static void set_environment(const program_t *program, const char *library, const char *folder) {
     char text[2 * SETTINGS];
+    setenv("ACCEL_LIVE_DIR", folder, 1);
     snprintf(text, sizeof text, "%s%s%s%s", PROGRAMS_SANITIZER, PROGRAMS_OWNERS,
              library ? ":" : "", library ? library : "");
     setenv("LD_PRELOAD", text, 1);
@@ -29,11 +31,11 @@ void runner_environment(const program_t *program, const char *library) {
 }
 
 static void child(const program_t *program, const char *library, const char *path,
-                  const char *log) {
+                  const char *folder, const char *log) {
     int out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (out < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(2);
-    runner_environment(program, library);
+    set_environment(program, library, folder);
     alarm(STUCK_SECONDS);
     execl("/proc/self/exe", "programs", "execute", path, (char *)NULL);
     _exit(2);
@@ -65,7 +67,7 @@ void runner_run(const program_t *program, const char *library, const char *folde
     fflush(NULL);
     pid_t pid = fork();
     if (!pid)
-        child(program, library, path, log);
+        child(program, library, path, folder, log);
     if (pid < 0 || waitpid(pid, &status, 0) < 0) {
         perror("programs");
         exit(2);
@@ -80,4 +82,7 @@ void runner_run(const program_t *program, const char *library, const char *folde
                 WTERMSIG(status) == SIGALRM ? "it is stuck" : strsignal(WTERMSIG(status)));
     unlink(path);
     unlink(log);
+    /* The counters of one that failed: it left without taking them away. */
+    snprintf(path, sizeof path, "%s/accelcache-%u-%d", folder, (unsigned)getuid(), (int)pid);
+    unlink(path);
 }

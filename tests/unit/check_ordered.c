@@ -1,0 +1,226 @@
+/* Blocks that are freed in stream order, call by call, on the fake device. */
+#include <check.h>
+#include <string.h>
+
+#include "allocator/allocator_int.h"
+#include "fake_device.h"
+
+#define MIB ((uint64_t)1 << 20)
+enum { S = 16, T = 20, U = 24, EVENT = 77 };
+
+static fake_device_t device;
+static fake_context_t context;
+static ac_device_stats_t stats;
+static ac_device_counters_t counters;
+static ac_allocator_t *allocator;
+static ac_arena_t *arena;
+
+static void begin(uint64_t limit) {
+    const ac_settings_t settings = {AC_UNLIMITED, 20 * MIB, limit, 0, {0}, AC_RECENT};
+    fake_device_init(&device, 64 * MIB);
+    fake_context_init(&context, &device);
+    allocator = ac_allocator_create(&settings, &stats, &counters);
+    arena = ac_arena_create(allocator, &fake_ops, &context);
+    ck_assert_ptr_nonnull(arena);
+}
+
+static void check(void) {
+    const char *why = NULL;
+    ck_assert_msg(!ac_allocator_check(allocator, &why), "%s", why);
+    ck_assert_msg(!device.wrong, "%s", device.wrong);
+}
+
+static uint64_t take(ac_stream_t stream, uint64_t bytes) {
+    uint64_t address;
+    ck_assert_int_eq(ac_arena_alloc_on(arena, stream, bytes, false, &address), AC_OK);
+    check();
+    return address;
+}
+
+/* With work submitted before the free. */
+static void give(uint64_t address, ac_stream_t stream) {
+    fake_submit(&context);
+    ac_fence_submitted(ac_arena_line(arena));
+    ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
+    ac_arena_stream_is(arena, stream, true);
+    check();
+}
+
+static void order(ac_stream_t from, ac_stream_t to) {
+    ac_edge_t edge;
+    ac_edge_record_begin(&edge, arena, EVENT, from);
+    ac_edge_record_end(&edge, true);
+    ac_edge_of_event(&edge, arena, EVENT);
+    ac_edge_joined(&edge, to);
+}
+
+static void end(void) {
+    fake_context_kill(&context);
+    ac_arena_drop(arena);
+    check();
+    ck_assert_uint_eq(device.live_fences, 0);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 0);
+    ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].current, 0);
+}
+
+START_TEST(neighbours_join_and_are_cut) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), b = take(S, MIB), c = take(S, MIB), other = take(S, MIB);
+    ck_assert_uint_eq(b, a + MIB);
+    give(a, S);
+    give(c, S);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 4);
+    give(b, S); /* three in one */
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 2);
+    ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 4 * MIB);
+    ck_assert_int_eq(stats.allocated_bytes[AC_POOL_ALL].current, MIB);
+    ck_assert_uint_eq(take(S, 2 * MIB + 100), a);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
+    ck_assert_uint_eq(take(S, MIB - 512), a + 2 * MIB + 512);
+    give(other, T); /* another stream's: not joined */
+    give(a, S);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
+    ck_assert_uint_eq(counters.async_same_stream, 2);
+    end();
+}
+END_TEST
+
+START_TEST(only_what_is_proven_changes_streams) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), address;
+    give(take(T, MIB), T);
+    give(a, S);
+    ck_assert_uint_ne(take(T, MIB), a);
+    ck_assert_uint_ne(take(T, MIB), a);
+    order(S, T);
+    ck_assert_uint_eq(take(T, MIB), a);
+    ck_assert_uint_eq(counters.async_proven, 1);
+    ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &address), AC_OK);
+    ck_assert_uint_ne(address, a);
+    end();
+}
+END_TEST
+
+/* Memory that changed hands early is freed on a stream that is not known to come after its former
+ * owner. */
+START_TEST(an_early_block_stays_behind_its_past) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB);
+    give(take(U, MIB), U);
+    give(a, S);
+    ck_assert_uint_eq(take(S, MIB), a);
+    give(a, U);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_ne(take(U, MIB), a);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_ne(take(S, MIB), a);
+    end();
+}
+END_TEST
+
+START_TEST(an_early_block_knows_no_quiet_life) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), address;
+    give(a, S);
+    ck_assert_uint_eq(take(S, MIB), a);
+    ck_assert_int_eq(ac_block_free(a), AC_OK); /* nothing was submitted in its second life */
+    check();
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &address), AC_OK);
+        ck_assert_uint_ne(address, a);
+    }
+    end();
+}
+END_TEST
+
+START_TEST(what_the_host_saw_is_free_for_all) {
+    ac_edge_t edge;
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), b = take(T, MIB);
+    give(a, S);
+    ac_edge_of_stream(&edge, arena, S);
+    give(b, T);
+    ac_edge_completed(&edge);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 2);
+    uint64_t address;
+    ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* T's */
+    check();
+    end();
+}
+END_TEST
+
+START_TEST(a_wait_is_inserted_before_the_limit_is_passed) {
+    begin(4 * MIB);
+    uint64_t a = take(S, 3 * MIB);
+    give(a, S);
+    unsigned waits = device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE];
+    ck_assert_uint_eq(take(T, 3 * MIB), a);
+    ck_assert_uint_eq(device.calls[FAKE_STREAM_ORDER], 1);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], waits);
+    ck_assert_uint_eq(counters.async_waits, 1);
+    give(a, S); /* a free of its former stream: known to come before T as well */
+    end();
+}
+END_TEST
+
+START_TEST(a_wait_that_cannot_be_had_leaves_all_as_it_was) {
+    begin(4 * MIB);
+    uint64_t a = take(S, 3 * MIB);
+    give(a, S);
+    device.fail_with[FAKE_STREAM_ORDER] = AC_FAILED;
+    device.fail_at = device.total_calls + 3; /* close, poll, and then the wait */
+    uint64_t b = take(T, 3 * MIB);           /* waited for by the host */
+    ck_assert_uint_eq(device.failed, 1);
+    ck_assert_uint_eq(b, a);
+    ck_assert_uint_eq(counters.async_waits, 0);
+    end();
+}
+END_TEST
+
+START_TEST(nothing_changes_hands_where_order_protects_nothing) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB);
+    give(a, S);
+    ac_arena_unordered(arena);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_ne(take(S, MIB), a);
+    end();
+}
+END_TEST
+
+START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB);
+    give(a, S);
+    ac_arena_stream_gone(arena, S);
+    check();
+    ck_assert_uint_ne(take(S, MIB), a);
+    fake_complete(&context, context.submitted);
+    ac_fence_synced(ac_arena_line(arena), ac_fence_now());
+    uint64_t address;
+    ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* its own fence freed it */
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ordered");
+    TCase *tests = tcase_create("ordered");
+    tcase_add_test(tests, neighbours_join_and_are_cut);
+    tcase_add_test(tests, only_what_is_proven_changes_streams);
+    tcase_add_test(tests, an_early_block_stays_behind_its_past);
+    tcase_add_test(tests, an_early_block_knows_no_quiet_life);
+    tcase_add_test(tests, what_the_host_saw_is_free_for_all);
+    tcase_add_test(tests, a_wait_is_inserted_before_the_limit_is_passed);
+    tcase_add_test(tests, a_wait_that_cannot_be_had_leaves_all_as_it_was);
+    tcase_add_test(tests, nothing_changes_hands_where_order_protects_nothing);
+    tcase_add_test(tests, a_stream_that_goes_leaves_its_blocks_behind);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
