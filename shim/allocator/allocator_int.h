@@ -41,12 +41,12 @@ struct ac_allocator {
     ac_device_stats_t *stats;
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
-    uint64_t high_water;              /* most bytes allocated at a time */
-    uint64_t growing;                 /* bytes that the device is being asked for */
-    unsigned calls;                   /* device calls under way that add or give back segments */
-    uint64_t changes;                 /* such calls that changed what a request may find */
-    pthread_cond_t settled;           /* a call ended */
-    uint64_t async_bytes, async_most; /* held by requests that named a stream */
+    uint64_t high_water;    /* most bytes allocated at a time */
+    uint64_t growing;       /* bytes that the device is being asked for */
+    unsigned calls;         /* device calls under way that add or give back segments */
+    uint64_t changes;       /* such calls that changed what a request may find */
+    pthread_cond_t settled; /* a call ended */
+    uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
     ac_block_t *spare_blocks;
     ac_segment_t *spare_segments;
 };

@@ -228,8 +228,9 @@ void ac_ordered_handed_out(ac_block_t *block) {
     block->async = true;
     allocator->counters->async_allocs++;
     allocator->async_bytes += block->size;
-    if (allocator->async_bytes > allocator->async_most)
-        allocator->async_most = allocator->async_bytes;
+    for (int mark = 0; mark < AC_MARKS; mark++)
+        if (allocator->async_bytes > allocator->async_most[mark])
+            allocator->async_most[mark] = allocator->async_bytes;
 }
 
 /* Cut the block after `size` bytes; what is left takes its place in the list.  Without a record
@@ -682,16 +683,16 @@ void ac_event_distrust(uint64_t event) {
     ac_event_forget(event);
 }
 
-void ac_streams_used(ac_allocator_t *allocator, uint64_t *now, uint64_t *most) {
+void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {
     pthread_mutex_lock(&allocator->lock);
     *now = allocator->async_bytes;
-    *most = allocator->async_most;
+    *most = allocator->async_most[mark];
     pthread_mutex_unlock(&allocator->lock);
 }
 
-void ac_streams_used_reset(ac_allocator_t *allocator) {
+void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark) {
     pthread_mutex_lock(&allocator->lock);
-    allocator->async_most = allocator->async_bytes;
+    allocator->async_most[mark] = allocator->async_bytes;
     pthread_mutex_unlock(&allocator->lock);
 }
 

@@ -120,6 +120,12 @@ CUresult cuMemSetMemPool(CUmemLocation *a, CUmemAllocationType b, CUmemoryPool c
 
 /* --- attributes: what is in use counts what was served here --- */
 
+static ac_mark_t mark_of(CUmemPool_attribute attribute) {
+    bool used = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ||
+                attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    return used ? AC_MARK_USED : AC_MARK_RESERVED;
+}
+
 CUresult cuMemPoolGetAttribute(CUmemoryPool a, CUmemPool_attribute b, void *c) {
     AC_BODY(cuMemPoolGetAttribute);
     CUdevice device = thread ? device_of(a) : -1;
@@ -131,7 +137,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool a, CUmemPool_attribute b, void *c) {
         b > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return result;
     uint64_t now, most;
-    ac_streams_used(allocator, &now, &most);
+    ac_streams_used(allocator, mark_of(b), &now, &most);
     bool high = b == CU_MEMPOOL_ATTR_USED_MEM_HIGH || b == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
     *(cuuint64_t *)c += high ? most : now;
     return result;
@@ -144,7 +150,8 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool a, CUmemPool_attribute b, void *c) {
     CUresult result = real(a, b, c);
     ac_allocator_t *allocator =
         device >= 0 && result == CUDA_SUCCESS ? ac_device_allocator(device) : NULL;
-    if (allocator && b == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        ac_streams_used_reset(allocator);
+    if (allocator &&
+        (b == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || b == CU_MEMPOOL_ATTR_USED_MEM_HIGH))
+        ac_streams_used_reset(allocator, mark_of(b));
     return result;
 }

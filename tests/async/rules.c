@@ -588,6 +588,27 @@ static void programmatic_held(room_t *r) {
     MUST(cuMemFree_v2(flag));
 }
 
+/* --- the program looks into the pool: from then on it is the driver's --- */
+
+static void marks(room_t *r) {
+    static const CUmemPool_attribute current[] = {CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                                  CU_MEMPOOL_ATTR_USED_MEM_CURRENT};
+    static const CUmemPool_attribute high[] = {CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH,
+                                               CU_MEMPOOL_ATTR_USED_MEM_HIGH};
+    CUmemoryPool pool;
+    CUdeviceptr memory[2] = {take(r->s[0]), take(r->s[0])};
+    give(memory[0], r->s[0]);
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    for (int i = 0; i < 2; i++) {
+        cuuint64_t now = 1, most = 0;
+        MUST(cuMemPoolSetAttribute(pool, high[i], &most));
+        MUST(cuMemPoolGetAttribute(pool, current[i], &now));
+        MUST(cuMemPoolGetAttribute(pool, high[i], &most));
+        expect(now == most, "a mark that was reset is above what there is", __LINE__);
+    }
+    give(memory[1], r->s[0]);
+}
+
 /* --- several contexts; last: their memory is everybody's from then on --- */
 
 static void context_goes(room_t *r) {
@@ -685,7 +706,7 @@ static const case_t all[] = {CASE(same_stream),
                              CASE(legacy_seen),
                              CASE(programmatic),
                              CASE(context_goes)};
-static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held)};
+static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held), CASE(marks)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
