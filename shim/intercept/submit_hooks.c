@@ -65,7 +65,17 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
         ac_context_cross();
 }
 
+/* Such work was captured: any graph may be the one that has it. */
+static _Atomic bool graphs_hold;
+
+static void launch_graph(ac_submit_t *submit) {
+    if (atomic_load_explicit(&graphs_hold, memory_order_relaxed))
+        ac_submit_hold(submit);
+}
+
 void ac_submit_hold(ac_submit_t *submit) {
+    if (ac_cuda_is_capturing())
+        atomic_store(&graphs_hold, true);
     submit->holds = true;
     ac_fence_hold(submit->context->line, false);
     ac_single_hold(submit->context->line);
@@ -165,14 +175,15 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     return result;
 }
 
-#define REACH_NONE        ((void)0)
-#define REACH_1(p)        ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q)     (REACH_1(p), REACH_1(q))
-#define REACH_MANY        ac_context_cross()
-#define REACH_GRAPH(exec) (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
-#define REACH_HOLDS       ac_submit_hold(&submit)
-#define REACH_HOLDS_1(p)  (REACH_HOLDS, REACH_1(p))
-#define REACH_HOLDS_MANY  (REACH_HOLDS, REACH_MANY)
+#define REACH_NONE    ((void)0)
+#define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
+#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
+#define REACH_MANY    ac_context_cross()
+#define REACH_GRAPH(exec)                                                                        \
+    (launch_graph(&submit), ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
+#define REACH_HOLDS      ac_submit_hold(&submit)
+#define REACH_HOLDS_1(p) (REACH_HOLDS, REACH_1(p))
+#define REACH_HOLDS_MANY (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \

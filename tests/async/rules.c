@@ -609,6 +609,35 @@ static void marks(room_t *r) {
     give(memory[1], r->s[0]);
 }
 
+/* The same by a graph, on the stream that had done all the work. */
+static void graph_held(room_t *r) {
+    enum { BLOCKS = 3, LONG = 200 };
+    CUdeviceptr flag, memory[BLOCKS];
+    CUgraph graph;
+    CUgraphExec exec;
+    MUST(cuMemAlloc_v2(&flag, 256));
+    MUST(cuMemsetD32_v2(flag, 0, 1));
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuStreamWaitValue32_v2(r->s[0], flag, 1, 0));
+    MUST(cuStreamEndCapture(r->s[0], &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < BLOCKS; i++)
+        MUST(cuMemAlloc_v2(&memory[i], size));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < LONG; i++)
+        touch(flag, r->s[0]);
+    for (int i = 0; i < BLOCKS; i++) {
+        touch(memory[i], r->s[0]);
+        MUST(cuMemFree_v2(memory[i])); /* the order of this stream protects it */
+    }
+    MUST(cuGraphLaunch(exec, r->s[0]));
+    MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0)); /* must not wait for the graph */
+    MUST(cuCtxSynchronize());
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuMemFree_v2(flag));
+}
+
 /* --- several contexts; last: their memory is everybody's from then on --- */
 
 static void context_goes(room_t *r) {
@@ -706,7 +735,8 @@ static const case_t all[] = {CASE(same_stream),
                              CASE(legacy_seen),
                              CASE(programmatic),
                              CASE(context_goes)};
-static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held), CASE(marks)};
+static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held),
+                               CASE(graph_held), CASE(marks)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 
