@@ -83,6 +83,14 @@ char *cmd_place_simulator(char **error) {
     return path;
 }
 
+char *cmd_place_helper(const char *name, char **error) {
+    char *beside = cmd_format("../libexec/accelcache/%s", name);
+    const char *const places[] = {beside, name, NULL};
+    char *path = find_place(places, name, error);
+    free(beside);
+    return path;
+}
+
 char *cmd_place_prepend(const char *folder, const char *existing) {
     return existing && *existing ? cmd_format("%s:%s", folder, existing)
                                  : cmd_format("%s", folder);

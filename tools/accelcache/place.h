@@ -12,6 +12,9 @@ char *cmd_place_library(const char *given, char **error);
 /* The folder with the simulated device's libcuda.so.1, in the same way. */
 char *cmd_place_simulator(char **error);
 
+/* A program that only this command starts, by its name, in the same way. */
+char *cmd_place_helper(const char *name, char **error);
+
 /* LD_PRELOAD with `library` in front; runtimes of sanitizers stay before it, and an entry for
  * the same file is not repeated.  malloc'd. */
 char *cmd_place_preload(const char *library, const char *existing);

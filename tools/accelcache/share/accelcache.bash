@@ -5,7 +5,7 @@ _accelcache() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor bench --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -13,6 +13,9 @@ _accelcache() {
     stat) options="--json --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
+    bench)
+        options="--quick --only --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
+        ;;
     *) return ;;
     esac
     # Behind the program's name everything belongs to the program.
@@ -37,7 +40,7 @@ _accelcache() {
         done
     fi
     case $previous in
-    --conf | --repeat) return ;;
+    --conf | --repeat | --rounds | --pass-us | --pairs) return ;;
     --dump | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
     esac
@@ -47,6 +50,9 @@ _accelcache() {
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
+    elif [[ ${COMP_WORDS[1]} == bench && " ${COMP_WORDS[*]} " == *" --only "* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "hot_pair replace threads blocks cross tail launch
+            hooks multistream instructions startup memory" -- "$word")
     fi
 }
 complete -o filenames -F _accelcache accelcache

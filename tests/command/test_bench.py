@@ -1,0 +1,301 @@
+"""accelcache bench: the shape of what it prints, whatever the figures are; peers that are missing or
+fail; wrong command lines.  A handful of pairs: nothing here is a measurement."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+import base
+
+SIZES = ("512", "65536", "1048576", "67108864")
+THREADS = ("1", "2", "4", "8", "16")
+BLOCKS = ("1000", "10000", "100000")
+PEERS = ("accelcache", "bare", "cub", "glibc", "mimalloc")
+FEW = ("--sim", "--rounds", "1", "--pairs", "12")
+BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
+COMPLETION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                          "../../tools/accelcache/share/accelcache.bash")
+
+# What peers.py calls of them; a block that comes back is checked to be one that was given out.
+FAKE_RMM = """
+class mr:
+    class CudaMemoryResource:
+        pass
+
+    class PoolMemoryResource:
+        def __init__(self, upstream):
+            self.upstream, self.given = upstream, {}
+
+        def allocate(self, size):
+            self.given[len(self.given)] = size
+            return len(self.given) - 1
+
+        def deallocate(self, pointer, size):
+            assert self.given[pointer] == size
+"""
+FAKE_TORCH = """
+class cuda:
+    given = []
+    is_available = staticmethod(lambda: True)
+    init = staticmethod(lambda: None)
+    caching_allocator_alloc = staticmethod(lambda size: cuda.given.append(size) or size)
+    caching_allocator_delete = staticmethod(lambda pointer: cuda.given.remove(pointer))
+"""
+
+
+@unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "the library is not built")
+class Bench(base.CommandTest):
+    def bench(self, *arguments, **variables):
+        whole = json.loads(self.expect(0, "bench", *FEW, "--json", *arguments,
+                                       **variables).stdout)
+        self.assertEqual((whole["schema"], whole["version"]), ("accelcache-bench", 1))
+        self.assertIs(whole["simulated"], True)
+        return whole
+
+    def present(self, whole, part):
+        """The peers that belong into a part; the others have a reason."""
+        peers = [peer for peer in PEERS
+                 if peer not in whole["skipped"] and f"{part}/{peer}" not in whole["skipped"]]
+        self.assertTrue({"accelcache", "bare", "glibc"} <= set(peers), whole["skipped"])
+        return peers
+
+    def assert_figures(self, row, keys):
+        for key in keys:
+            self.assertIsInstance(row[key], (int, float), (row, key))
+            self.assertGreater(row[key], 0, (row, key))
+
+    def test_pairs(self):
+        whole = self.bench("--only", "hot_pair", "replace", "threads,cross")
+        self.assertEqual(list(whole["hot_pair"]), list(SIZES))
+        for size in SIZES:
+            row = whole["hot_pair"][size]
+            self.assert_figures(row, [f"{peer}_ns" for peer in self.present(whole, "hot_pair")])
+            self.assert_figures(row, ("static_ns", "driver_ns"))
+            passes = whole["passes"]["hot_pair"][size]["accelcache_ns"]
+            self.assertGreaterEqual(passes["passes"], 3)
+            self.assertLessEqual(passes["least"], row["accelcache_ns"])
+            self.assertLessEqual(row["accelcache_ns"], passes["greatest"])
+        for part in ("replace_ns", "cross_ns"):
+            self.assertEqual(set(whole[part]), set(self.present(whole, part)))
+            self.assert_figures(whole[part], self.present(whole, part))
+        self.assertEqual(list(whole["threads"]), list(THREADS))
+        for count in THREADS:
+            self.assertEqual(set(whole["threads"][count]), set(self.present(whole, "threads")))
+        # What was not asked for is empty or absent; the keys that readers count on are there.
+        self.assertEqual(whole["blocks"], {})
+        self.assertNotIn("startup", whole)
+        # On the simulated device nobody asks a GPU's allocators.
+        self.assertIn("GPU", whole["skipped"]["torch"])
+        self.assertIn("allocation call", whole["skipped"]["c_api"])
+
+    def test_live_blocks(self):
+        whole = self.bench("--only=blocks")
+        for part in ("blocks", "blocks_replace"):
+            self.assertEqual(list(whole[part]), list(BLOCKS))
+            self.assert_figures(whole[part], BLOCKS)
+
+    def test_work_in_between(self):
+        whole = self.bench("--only", "tail", "launch", "hooks", "multistream")
+        self.assert_figures(whole["tail"]["accelcache"], ("p50_ns", "p99_ns", "p999_ns", "cpu_p999_ns"))
+        for streams in ("1", "4"):
+            row = whole["launch"][streams]
+            self.assertAlmostEqual(row["beyond_ns"], row["pair_launch_ns"] -
+                                   row["bare_launch_ns"] - row["pair_ns"], delta=0.01)
+            self.assertGreaterEqual(row["fences_per_64"], 0)
+        # One stream alone needs no fence; several do, once for many frees.
+        self.assertEqual(whole["launch"]["1"]["fences_per_64"], 0)
+        for call in ("cuLaunchKernel", "cuMemcpyAsync"):
+            row = whole["hooks"][call]
+            self.assertAlmostEqual(row["added_ns"], row["accelcache_ns"] - row["bare_ns"],
+                                   delta=0.01)
+        # Virtual time: the same figures on any machine.
+        self.assertLess(whole["multistream"]["plain"]["accelcache_ratio"], 1.5)
+        self.assertGreater(whole["multistream"]["plain"]["bare_ratio"], 5)
+
+    def test_processes(self):
+        whole = self.bench("--only", "startup", "memory")
+        for program in ("cuda", "cuda_dump", "true"):
+            self.assert_figures(whole["startup"][program], ("bare_ms", "accelcache_ms"))
+            self.assertIn("added_ms", whole["startup"][program])
+        self.assert_figures(whole["memory"]["small_cuda"], ("bare_kib", "accelcache_kib"))
+        self.assertGreaterEqual(whole["memory"]["blocks_65536"]["percent"], 0)
+
+    def test_instructions(self):
+        whole = self.bench("--only", "instructions", "--pairs", "200")
+        for size in SIZES:
+            if "accelcache" in whole.get("instructions", {}).get(size, {}):
+                row = whole["instructions"][size]
+                self.assert_figures(row, ("accelcache", "bare", "glibc"))
+                # A pair of glibc's takes tens to hundreds: the marks are where they should be.
+                self.assertTrue(20 < whole["instructions"]["512"]["glibc"] < 2000, row)
+                self.assertEqual(whole["hot_pair"][size]["instructions"], row["accelcache"])
+            else:
+                self.assertTrue([name for name in whole["skipped"]
+                                 if name.startswith("instructions")], whole)
+
+    def test_no_valgrind(self):
+        whole = self.bench("--only", "instructions", PATH=self.folder)
+        self.assertEqual(whole["skipped"]["instructions"], "valgrind is not installed")
+        self.assertNotIn("instructions", whole)
+
+    # ------------------------------------------------------------ missing and failing peers
+
+    def installation(self, leave_out):
+        """A copy of the command, beside all that it needs but some helpers."""
+        os.makedirs(self.path("bin"))
+        os.makedirs(self.path("libexec/accelcache"))
+        shutil.copy(base.COMMAND, self.path("bin/accelcache"))
+        os.symlink(os.path.dirname(base.LIBRARY), self.path("lib"))
+        os.symlink(base.SIM_DIR, self.path("sim"))
+        helpers = os.path.join(BUILD, "libexec/accelcache")
+        for name in os.listdir(helpers):
+            if name not in leave_out:
+                os.symlink(os.path.join(helpers, name), self.path("libexec/accelcache/" + name))
+
+    def run_installed(self, *arguments):
+        return subprocess.run([self.path("bin/accelcache"), "bench", *FEW, *arguments],
+                              env=self.environment, text=True, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=50, check=False)
+
+    def test_missing_peers(self):
+        self.installation(leave_out=("bench_cub", "bench_mimalloc"))
+        result = self.run_installed("--only", "hot_pair", "replace", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        whole = json.loads(result.stdout)
+        self.assertIn("bench_cub is not there: CMake found no CUDA toolkit",
+                      whole["skipped"]["cub"])
+        self.assertIn("libmimalloc-dev", whole["skipped"]["mimalloc"])
+        for size in SIZES:
+            self.assertNotIn("cub_ns", whole["hot_pair"][size])
+            self.assertIn("glibc_ns", whole["hot_pair"][size])
+        self.assertEqual(set(whole["replace_ns"]), {"accelcache", "bare", "glibc"})
+        # The tables name what is missing as well.
+        result = self.run_installed("--only", "replace")
+        self.assertIn("cub: bench_cub is not there", result.stdout)
+
+    def test_failing_peers(self):
+        self.installation(leave_out=("bench_cub", "bench_host"))
+        self.write("libexec/accelcache/bench_cub", "#!/bin/sh\necho no good >&2\nexit 3\n", 0o755)
+        # This one is there, and fails at one of the workloads.
+        real = os.path.join(BUILD, "libexec/accelcache/bench_host")
+        self.write("libexec/accelcache/bench_host",
+                   f"#!/bin/sh\n[ $1 != replace ] || kill -9 $$\nexec {real} \"$@\"\n", 0o755)
+        result = self.run_installed("--only", "hot_pair", "replace", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        whole = json.loads(result.stdout)
+        self.assertEqual(whole["skipped"]["cub"], "no good")
+        self.assertIn("status 137", whole["skipped"]["replace_ns/glibc"])
+        self.assertIn("glibc_ns", whole["hot_pair"]["512"])
+        self.assertNotIn("glibc", whole["replace_ns"])
+
+    def test_without_the_library(self):
+        self.installation(leave_out=("bench_runtime",))
+        result = self.run_installed("--only", "replace")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn("cannot be measured: bench_accelcache is not there", result.stderr)
+        self.assertIn("does not exist", self.expect(1, "bench", "--lib", "/none").stderr)
+
+    def test_not_the_library(self):
+        result = self.expect(1, "bench", *FEW, "--lib", base.PRELOAD, "--only", "replace")
+        self.assertIn("the library was not loaded", result.stderr)
+
+    def test_library_everywhere(self):
+        preload = ":".join(filter(None, (base.SANITIZER, base.LIBRARY)))
+        whole = json.loads(self.expect(0, "bench", *FEW, "--only", "replace", "--json",
+                                       LD_PRELOAD=preload).stdout)
+        self.assertEqual(list(whole["replace_ns"]), ["accelcache"])
+        self.assertIn("LD_PRELOAD", whole["skipped"]["bare"])
+
+    # ------------------------------------------------------------ a driver of the system
+
+    def test_real_driver(self):
+        # The simulated one, made to look like any other: the name by which it is told is gone.
+        with open(os.path.join(base.SIM_DIR, "libcuda.so.1"), "rb") as file:
+            library = file.read()
+        self.assertIn(b"simcuda_version", library)
+        os.mkdir(self.path("driver"))
+        self.write("driver/libcuda.so.1", library.replace(b"simcuda_version", b"another_version"))
+        few = ("--rounds", "1", "--pairs", "12", "--only", "hot_pair", "replace", "blocks",
+               "launch", "instructions", "--json")
+        whole = json.loads(self.expect(0, "bench", *few,
+                                       LD_LIBRARY_PATH=self.path("driver")).stdout)
+        self.assertIs(whole["simulated"], False)
+        self.assert_figures(whole["hot_pair"]["512"], ("accelcache_ns", "bare_ns", "async_ns",
+                                                       "static_ns", "driver_ns"))
+        self.assert_figures(whole["replace_ns"], ("accelcache", "bare", "async"))
+        self.assertEqual(list(whole["blocks"]), list(BLOCKS))
+        # There is no runtime that works with it but ours.
+        self.assertIn("stand-in", whole["skipped"]["libcudart"])
+        for peer in ("rmm", "torch"):  # Python was asked: a GPU that works is not there
+            self.assertNotIn("GPU only", whole["skipped"][peer])
+        self.assertIn("--sim", whole["skipped"]["instructions"])
+        # Modules that answer as the real ones do.
+        self.write("rmm.py", FAKE_RMM)
+        self.write("torch.py", FAKE_TORCH)
+        whole = json.loads(self.expect(0, "bench", *few, LD_LIBRARY_PATH=self.path("driver"),
+                                       PYTHONPATH=self.folder).stdout)
+        for peer in ("rmm", "torch"):
+            self.assert_figures(whole["hot_pair"]["65536"], (f"{peer}_ns",))
+            self.assert_figures(whole["replace_ns"], (peer,))
+        whole = json.loads(self.expect(0, "bench", *few, "--sim",
+                                       LD_LIBRARY_PATH=self.path("driver")).stdout)
+        self.assertIs(whole["simulated"], True)
+
+    # ------------------------------------------------------------ text
+
+    def test_tables(self):
+        out = self.expect(0, "bench", *FEW, "--only", "hot_pair,replace").stdout
+        self.assertIn("Simulated device", out)
+        for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  c_api: "):
+            self.assertIn(text, out)
+        self.assertNotIn("|", out)
+
+    def test_markdown(self):
+        out = self.expect(0, "bench", *FEW, "--markdown", "--only", "hot_pair", "replace").stdout
+        tables = re.findall(r"(?:^\|.*\n)+", out, re.M)
+        self.assertEqual(len(tables), 2)
+        for table in tables:
+            head, rule, *rows = table.splitlines()
+            self.assertRegex(rule, r"^\|---\|(---:\|)+$")
+            for row in rows:
+                self.assertEqual(row.count("|"), head.count("|"))
+            self.assertEqual(rule.count("|"), head.count("|"))
+        self.assertEqual(len(tables[0].splitlines()), 2 + len(SIZES))
+
+    # ------------------------------------------------------------ command line
+
+    def test_usage(self):
+        for arguments in (("--only",), ("--only", ""), ("--only", "hot"), ("--only", "cub,"),
+                          ("--only", "replace", "nothing"), ("replace",), ("--rounds", "0"),
+                          ("--rounds", "x"), ("--pass-us", "-1"), ("--pairs", ""),
+                          ("--pairs", "1x"), ("--fast",), ("--json", "--markdown"),
+                          ("--conf", "nonsense")):
+            result = self.expect(2, "bench", *arguments)
+            self.assertEqual(result.stdout, "")
+            self.assertIn("accelcache bench", result.stderr)
+        self.expect(2, "bench", ACCEL_ALLOC_CONF="nonsense")
+
+    def test_help_and_completion(self):
+        out = self.expect(0, "bench", "--help").stdout
+        parts = re.findall(r"^  (\w+) +\S", out[out.index("Parts:"):], re.M)
+        self.assertIn("hot_pair", parts)
+        for key in ("hot_pair", "replace_ns", "threads", "blocks", "skipped", "passes"):
+            self.assertRegex(out, rf"\b{key}\b")
+        for words, expected in (("bench --", set(re.findall(r"--[a-z][a-z-]*", out))),
+                                ("bench --only ", set(parts))):
+            script = (f"source {COMPLETION}; COMP_WORDS=(accelcache {words.strip()});"
+                      f"[[ '{words}' != *' ' ]] || COMP_WORDS+=('');"
+                      "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _accelcache;"
+                      'printf "%s\\n" "${COMPREPLY[@]}"')
+            done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True,
+                                  check=True, timeout=50, env=self.environment)
+            self.assertEqual(set(done.stdout.split()), expected - {"--"}
+                             | ({"--help"} if words.endswith("--") else set()))
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,116 @@
+/* `accelcache bench`: what its files share.
+ *
+ * bench.c        command line, the order of things
+ * bench_child.c  starting the programs of tools/bench and reading what they print
+ * bench_parts.c  what is measured: the parts
+ * bench_figure.c samples, medians and what follows from them
+ * bench_print.c  the figures as text and Markdown */
+#ifndef CMD_BENCH_H
+#define CMD_BENCH_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What a peer takes part in. */
+enum { BENCH_HOT = 1, BENCH_REPLACE = 2, BENCH_THREADS = 4, BENCH_CROSS = 8, BENCH_TAIL = 16 };
+#define BENCH_ALL (BENCH_HOT | BENCH_REPLACE | BENCH_THREADS | BENCH_CROSS)
+
+/* The peers, in the order of the columns.
+ *   BENCH_PEER(id, program and first arguments, preload, where, parts, "label", "if missing")
+ * where: ANY, or GPU for those that only a real driver makes sense of. */
+#define BENCH_PEERS                                                                              \
+    BENCH_PEER(accelcache, "bench_runtime", true, ANY, BENCH_ALL | BENCH_TAIL, "accelcache",     \
+               "the simulated device was not built")                                             \
+    BENCH_PEER(static, "bench_static", true, ANY, BENCH_HOT, "static cudart",                    \
+               "the simulated device was not built")                                             \
+    BENCH_PEER(driver, "bench_driver", true, ANY, BENCH_HOT, "cuMemAlloc",                       \
+               "the simulated device was not built")                                             \
+    BENCH_PEER(bare, "bench_runtime", false, ANY, BENCH_ALL | BENCH_TAIL, "bare driver",         \
+               "the simulated device was not built")                                             \
+    BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL, "CUB",                                   \
+               "CMake found no CUDA toolkit with CUB, or no C++ compiler")                       \
+    BENCH_PEER(glibc, "bench_host", false, ANY, BENCH_ALL, "glibc", "not installed")             \
+    BENCH_PEER(mimalloc, "bench_mimalloc", false, ANY, BENCH_ALL, "mimalloc",                    \
+               "CMake found no mimalloc (Debian: libmimalloc-dev)")                              \
+    BENCH_PEER(async, "bench_async", false, GPU, BENCH_HOT | BENCH_REPLACE, "cudaMallocAsync",   \
+               "the simulated device was not built")                                             \
+    BENCH_PEER(rmm, "peers.py rmm", false, GPU, BENCH_HOT | BENCH_REPLACE, "RMM (Python)",       \
+               "not installed")                                                                  \
+    BENCH_PEER(torch, "peers.py torch", false, GPU, BENCH_HOT | BENCH_REPLACE,                   \
+               "PyTorch (Python)", "not installed")
+
+typedef enum {
+#define BENCH_PEER(id, program, preload, where, parts, label, missing) BENCH_##id,
+    BENCH_PEERS
+#undef BENCH_PEER
+        BENCH_PEER_COUNT
+} bench_peer_id_t;
+
+typedef struct {
+    const char *id, *program;
+    bool preload, gpu_only;
+    unsigned parts;
+    const char *label, *missing;
+} bench_peer_t;
+extern const bench_peer_t bench_peers[BENCH_PEER_COUNT];
+
+typedef struct {
+    bool quick, json, markdown, force_simulated;
+    const char *library_given, *conf_given;
+    long rounds, pass_us, pairs; /* 0: by `quick` */
+    unsigned only;               /* bit per part */
+    /* Found out, before the first part. */
+    bool simulated;
+    bool usable[BENCH_PEER_COUNT];
+    char *library, *conf;
+    char *simulator; /* folder to find the driver and the runtime in, NULL: those of the system */
+    char *runtime;   /* library to preload where the system has none, else NULL */
+    /* Figures.  `samples` holds an array for each path "part/row/column" or "part/column"; from
+     * it `figures` (medians) and `passes` (least, greatest, number) are made. */
+    json_t *samples, *figures, *passes, *skipped;
+    bool failed; /* the library itself could not be measured */
+} bench_t;
+
+/* ---- bench_child.c ---- */
+typedef struct {
+    const char *program; /* of tools/bench, with first arguments; or an absolute path */
+    bool preload;
+    const char *sim; /* settings of the simulated device, NULL: those of most parts */
+    bool count;      /* under callgrind; `counted` gets its output, malloc'd */
+    char *counted;
+} bench_child_t;
+
+/* Start it with `arguments` (separated by blanks), wait, read the JSON objects that it printed
+ * into an array.  NULL: *error says why, malloc'd. */
+json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *arguments,
+                        char **error);
+/* Start it, throw its output away; ns until it ended, negative where it failed. */
+double bench_child_time(const bench_t *b, const bench_child_t *child, const char *arguments);
+
+/* ---- bench_parts.c ---- */
+typedef void bench_part_fn(bench_t *b, long round);
+typedef struct {
+    const char *name;
+    bench_part_fn *run;
+    const char *what;
+} bench_part_t;
+extern const bench_part_t bench_parts[];
+extern const int bench_part_count;
+
+/* Which device, and which peers work; 0, or -1 after a message. */
+int bench_probe(bench_t *b);
+
+/* ---- bench_figure.c ---- */
+void bench_sample(bench_t *b, double value, const char *path, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The first reason for a name stays. */
+void bench_skip(bench_t *b, const char *name, const char *reason);
+/* Medians of all samples, then what is computed from several of them. */
+void bench_finish(bench_t *b);
+json_t *bench_document(const bench_t *b);
+
+/* ---- bench_print.c ---- */
+void bench_print(const bench_t *b);
+
+#endif

@@ -1,0 +1,199 @@
+/* `accelcache bench`: starting the programs that measure; see bench.h. */
+#include "bench.h"
+#include "command.h"
+#include "place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300 };
+
+/* Driver calls that cost nothing, and time that only they make pass: what is left is the host
+ * side.  Addresses are plentiful there: memory that is not written takes none. */
+static const char usual_sim[] = "clock:virtual,costs:none,kernel_us:0,memory:4T";
+
+typedef struct {
+    char *text; /* what the pointers below point into */
+    char *argument[MAX_ARGUMENTS + 1];
+    int count;
+} words_t;
+
+static void add_words(words_t *words) {
+    char *state, *word = strtok_r(words->text, " ", &state);
+    for (; word && words->count < MAX_ARGUMENTS; word = strtok_r(NULL, " ", &state))
+        words->argument[words->count++] = word;
+}
+
+/* In the child.  A program that hangs is ended by the alarm, which survives exec. */
+static void become(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
+                   int err) {
+    if (b->simulator) {
+        setenv("LD_LIBRARY_PATH", cmd_place_prepend(b->simulator, getenv("LD_LIBRARY_PATH")), 1);
+        setenv("ACCEL_SIM", child->sim ? child->sim : usual_sim, 1);
+    }
+    const char *preload = getenv("LD_PRELOAD");
+    if (child->preload) {
+        setenv("ACCEL_ALLOC_CONF", b->conf, 1);
+        preload = cmd_place_preload(b->library, preload);
+    }
+    if (b->runtime) /* behind the library, whose functions come before the runtime's */
+        preload = preload ? cmd_place_prepend(preload, b->runtime) : b->runtime;
+    if (preload)
+        setenv("LD_PRELOAD", preload, 1);
+    alarm(MAX_SECONDS);
+    if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+        _exit(CMD_CANNOT_RUN);
+    execvp(argument[0], argument);
+    dprintf(STDERR_FILENO, "%s: %s\n", argument[0], strerror(errno));
+    _exit(errno == ENOENT ? CMD_NOT_FOUND : CMD_CANNOT_RUN);
+}
+
+static pid_t start(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
+                   int err) {
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        become(b, child, argument, out, err);
+    return pid;
+}
+
+/* As a shell shows it; -1 where there was no process. */
+static int finish(pid_t pid) {
+    int status;
+    if (pid < 0)
+        return -1;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* A file in memory as text, malloc'd. */
+static char *read_memory(int fd) {
+    char *path = cmd_format("/proc/self/fd/%d", fd), *text = cmd_file_read(path, NULL);
+    free(path);
+    return text ? text : cmd_format("%s", "");
+}
+
+/* The last line that a program left, or its status. */
+static char *last_line(const char *text, const char *program, int status) {
+    size_t length = strlen(text);
+    while (length && text[length - 1] == '\n')
+        length--;
+    size_t begin = length;
+    while (begin && text[begin - 1] != '\n')
+        begin--;
+    return length ? cmd_format("%.*s", (int)(length - begin), text + begin)
+                  : cmd_format("%s ended with status %d", program, status);
+}
+
+/* All JSON objects of a text, in an array; NULL where there is none. */
+static json_t *parse(const char *text) {
+    json_t *all = json_array();
+    size_t left = strlen(text);
+    while (left) {
+        json_error_t error;
+        json_t *one = json_loadb(text, left, JSON_DISABLE_EOF_CHECK, &error);
+        if (!one)
+            break;
+        json_array_append_new(all, one);
+        text += error.position;
+        left -= (size_t)error.position;
+        size_t blanks = strspn(text, " \n");
+        text += blanks;
+        left -= blanks;
+    }
+    if (!left && json_array_size(all))
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* Absolute name and arguments; false: *error says what is missing. */
+static bool make_words(words_t *words, const bench_child_t *child, const char *arguments,
+                       int counted, char **error) {
+    size_t name = strcspn(child->program, " ");
+    char *program = cmd_format("%.*s", (int)name, child->program), *path = program;
+    if (*program != '/') {
+        path = cmd_place_helper(program, error);
+        free(program);
+    }
+    if (!path)
+        return false;
+    /* The path of the helper may hold blanks: it is no word. */
+    words->count = 0;
+    words->text = cmd_format("%s %s", child->program + name, arguments);
+    if (child->count) {
+        static const char *const options[] = {"valgrind", "--tool=callgrind",
+                                              "--combine-dumps=yes", "--dump-after=bench_mark"};
+        for (unsigned i = 0; i < sizeof options / sizeof *options; i++)
+            words->argument[words->count++] = cmd_format("%s", options[i]);
+        words->argument[words->count++] =
+            cmd_format("--callgrind-out-file=/proc/self/fd/%d", counted);
+    }
+    words->argument[words->count++] = path;
+    add_words(words);
+    words->argument[words->count] = NULL;
+    return true;
+}
+
+static void clear_words(words_t *words, const bench_child_t *child) {
+    for (int i = 0; i <= (child->count ? 5 : 0); i++)
+        free(words->argument[i]);
+    free(words->text);
+}
+
+json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *arguments,
+                        char **error) {
+    json_t *result = NULL;
+    words_t words;
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    int counted = child->count ? memfd_create("counted", 0) : -1;
+    if (out < 0 || err < 0 || (child->count && counted < 0)) {
+        *error = cmd_format("memfd_create: %s", strerror(errno));
+    } else if (make_words(&words, child, arguments, counted, error)) {
+        int status = finish(start(b, child, words.argument, out, err));
+        char *printed = read_memory(out), *said = read_memory(err);
+        if (status == 0)
+            result = parse(printed);
+        if (!result)
+            *error = last_line(said, words.argument[0], status);
+        else if (child->count)
+            child->counted = read_memory(counted);
+        free(printed);
+        free(said);
+        clear_words(&words, child);
+    }
+    int all[] = {out, err, counted};
+    for (int i = 0; i < 3; i++)
+        if (all[i] >= 0)
+            close(all[i]);
+    return result;
+}
+
+double bench_child_time(const bench_t *b, const bench_child_t *child, const char *arguments) {
+    struct timespec begin, end;
+    words_t words;
+    char *error = NULL;
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null < 0 || !make_words(&words, child, arguments, -1, &error)) {
+        free(error);
+        if (null >= 0)
+            close(null);
+        return -1;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    int status = finish(start(b, child, words.argument, null, null));
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    clear_words(&words, child);
+    close(null);
+    return status ? -1
+                  : (double)(end.tv_sec - begin.tv_sec) * 1e9 +
+                        (double)(end.tv_nsec - begin.tv_nsec);
+}

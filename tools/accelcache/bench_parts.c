@@ -1,0 +1,468 @@
+/* `accelcache bench`: what is measured, part by part; see bench.h.
+ *
+ * A part runs once per round, and starts its programs in turns, so that whatever else the
+ * machine does meets all peers alike.  A program that fails is left out from then on, with what
+ * it said as the reason. */
+#include "bench.h"
+#include "command.h"
+#include "place.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const long sizes[] = {512, 64 << 10, 1 << 20, 64 << 20};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+const bench_peer_t bench_peers[BENCH_PEER_COUNT] = {
+#define ANY false
+#define GPU true
+#define BENCH_PEER(id, program, preload, where, parts, label, missing)                           \
+    {#id, program, preload, where, parts, label, missing},
+    BENCH_PEERS
+#undef BENCH_PEER
+#undef ANY
+#undef GPU
+};
+
+/* ---------------------------------------------------------------- starting a workload */
+
+/* Note why `peer` has no figure in `part`.  Without the library itself the run has failed. */
+static void leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error) {
+    char *name = cmd_format("%s/%s", part, bench_peers[peer].id);
+    if (bench_peers[peer].preload && !b->failed)
+        cmd_say("%s: %s", name, error);
+    b->failed |= bench_peers[peer].preload;
+    bench_skip(b, name, error);
+    free(name);
+}
+
+static bool is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part) {
+    char *name = cmd_format("%s/%s", part, bench_peers[peer].id);
+    bool left_out = !b->usable[peer] || json_object_get(b->skipped, name);
+    free(name);
+    return left_out;
+}
+
+/* The object that a workload prints, NULL where it has none to print; the caller decrefs it.
+ * Passes are `longer` times as long as usual. */
+static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const char *arguments,
+                    long longer) {
+    if (is_left_out(b, peer, part))
+        return NULL;
+    bench_child_t child = {.program = bench_peers[peer].program,
+                           .preload = bench_peers[peer].preload};
+    char *error = NULL;
+    long length = b->pairs ? b->pairs : b->pass_us * longer;
+    char *whole = cmd_format("%s passes=%d %s=%ld cpu=%d", arguments, b->quick ? 5 : 7,
+                             b->pairs ? "pairs" : "us", length, b->simulated);
+    json_t *all = bench_child_run(b, &child, whole, &error);
+    json_t *result = all ? json_incref(json_array_get(all, 0)) : NULL;
+    if (!all)
+        leave_out(b, peer, part, error);
+    json_decref(all);
+    free(error);
+    free(whole);
+    return result;
+}
+
+/* Its passes as samples under `path`; both strings are taken over.  The object comes back. */
+static json_t *sample_passes(bench_t *b, bench_peer_id_t peer, const char *part, long longer,
+                             char *arguments, char *path) {
+    json_t *result = work(b, peer, part, arguments, longer), *ns;
+    size_t i;
+    json_array_foreach(json_object_get(result, "ns"), i, ns) {
+        bench_sample(b, json_number_value(ns), "%s", path);
+    }
+    free(arguments);
+    free(path);
+    return result;
+}
+
+static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long longer,
+                   char *arguments, char *path) {
+    json_decref(sample_passes(b, peer, part, longer, arguments, path));
+}
+
+/* The peers that take part in something. */
+#define FOR_PEERS(b, peer, part_bit)                                                             \
+    for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++)                              \
+        if ((b)->usable[peer] && bench_peers[peer].parts & (part_bit))
+
+/* ---------------------------------------------------------------- pairs */
+
+static void run_hot_pair(bench_t *b, long round) {
+    (void)round;
+    for (int i = 0; i < SIZES; i++)
+        FOR_PEERS(b, peer, BENCH_HOT) {
+            sample(b, peer, "hot_pair", 1, cmd_format("hot live=0 bytes=%ld", sizes[i]),
+                   cmd_format("hot_pair/%ld/%s_ns", sizes[i], bench_peers[peer].id));
+        }
+}
+
+static void run_replace(bench_t *b, long round) {
+    (void)round;
+    FOR_PEERS(b, peer, BENCH_REPLACE) {
+        sample(b, peer, "replace_ns", 5, cmd_format("replace live=1000"),
+               cmd_format("replace_ns/%s", bench_peers[peer].id));
+    }
+}
+
+static void run_threads(bench_t *b, long round) {
+    static const int counts[] = {1, 2, 4, 8, 16};
+    (void)round;
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++)
+        FOR_PEERS(b, peer, BENCH_THREADS) {
+            sample(b, peer, "threads", (counts[i] + 1) / 2,
+                   cmd_format("threads bytes=65536 threads=%d", counts[i]),
+                   cmd_format("threads/%d/%s", counts[i], bench_peers[peer].id));
+        }
+}
+
+/* A GPU has no room for a hundred thousand blocks of six MiB on average. */
+static void run_blocks(bench_t *b, long round) {
+    static const long counts[] = {1000, 10000, 100000};
+    long high = b->simulated ? 64 << 20 : 256 << 10;
+    (void)round;
+    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++) {
+        sample(b, BENCH_accelcache, "blocks", 1,
+               cmd_format("hot bytes=65536 live=%ld high=%ld", counts[i], high),
+               cmd_format("blocks/%ld", counts[i]));
+        sample(b, BENCH_accelcache, "blocks_replace", 5,
+               cmd_format("replace live=%ld high=%ld", counts[i], high),
+               cmd_format("blocks_replace/%ld", counts[i]));
+    }
+}
+
+static void run_cross(bench_t *b, long round) {
+    (void)round;
+    FOR_PEERS(b, peer, BENCH_CROSS) {
+        sample(b, peer, "cross_ns", 2, cmd_format("cross bytes=65536"),
+               cmd_format("cross_ns/%s", bench_peers[peer].id));
+    }
+}
+
+static void run_tail(bench_t *b, long round) {
+    static const char *const figures[] = {"p50_ns",      "p99_ns",      "p999_ns",
+                                          "clock_ns",    "cpu_p50_ns",  "cpu_p99_ns",
+                                          "cpu_p999_ns", "cpu_clock_ns"};
+    (void)round;
+    FOR_PEERS(b, peer, BENCH_TAIL) {
+        /* The last `pairs` counts: with --pairs that is the one which work() adds. */
+        char *arguments = cmd_format("tail bytes=65536 threads=16 streams=32 pairs=%d",
+                                     b->quick ? 64000 : 320000);
+        json_t *result = work(b, peer, "tail", arguments, 1);
+        for (unsigned i = 0; result && i < sizeof figures / sizeof *figures; i++)
+            bench_sample(b, json_number_value(json_object_get(result, figures[i])), "tail/%s/%s",
+                         bench_peers[peer].id, figures[i]);
+        json_decref(result);
+        free(arguments);
+    }
+}
+
+/* ---------------------------------------------------------------- work in between */
+
+static double counter(const json_t *document, const char *const *names) {
+    double sum = 0;
+    for (; *names; names++) {
+        const json_t *device = json_array_get(json_object_get(document, "devices"), 0);
+        const json_t *own = json_object_get(json_object_get(document, "counters"), *names);
+        sum += json_number_value(
+            own ? own : json_object_get(json_object_get(device, "counters"), *names));
+    }
+    return sum;
+}
+
+static void sample_fences(bench_t *b, const json_t *result, int streams) {
+    static const char *const fences[] = {"fences_ctx", "fences_streams", "fences_legacy",
+                                         "fences_sync", NULL};
+    static const char *const frees[] = {"ready_frees", "ordered_frees", "fenced_frees",
+                                        "held_frees", NULL};
+    const json_t *before = json_object_get(result, "before"),
+                 *after = json_object_get(result, "after");
+    double freed = counter(after, frees) - counter(before, frees);
+    if (freed > 0)
+        bench_sample(b, 64 * (counter(after, fences) - counter(before, fences)) / freed,
+                     "launch/%d/fences_per_64", streams);
+}
+
+static void run_launch(bench_t *b, long round) {
+    static const int streams[] = {1, 4};
+    (void)round;
+    for (unsigned i = 0; i < sizeof streams / sizeof *streams; i++) {
+        int n = streams[i];
+        sample(b, BENCH_bare, "launch", 1, cmd_format("launch streams=%d", n),
+               cmd_format("launch/%d/bare_launch_ns", n));
+        sample(b, BENCH_accelcache, "launch", 1, cmd_format("hot live=0 bytes=1048576"),
+               cmd_format("launch/%d/pair_ns", n));
+        json_t *result = sample_passes(b, BENCH_accelcache, "launch", 1,
+                                       cmd_format("pair-launch bytes=1048576 streams=%d", n),
+                                       cmd_format("launch/%d/pair_launch_ns", n));
+        sample_fences(b, result, n);
+        json_decref(result);
+    }
+}
+
+/* A difference of a few ns between figures of more than a hundred: more turns. */
+static void run_hooks(bench_t *b, long round) {
+    static const char *const calls[][2] = {{"launch", "cuLaunchKernel"},
+                                           {"copy", "cuMemcpyAsync"}};
+    static const bench_peer_id_t peers[] = {BENCH_bare, BENCH_accelcache};
+    (void)round;
+    for (int turn = 0; turn < 3; turn++)
+        for (int i = 0; i < 2; i++)
+            for (int p = 0; p < 2; p++)
+                sample(b, peers[p], "hooks", 1, cmd_format("%s", calls[i][0]),
+                       cmd_format("hooks/%s/%s_ns", calls[i][1], bench_peers[peers[p]].id));
+}
+
+/* On the simulated device with published driver costs, in virtual time: one run says all. */
+static void run_multistream(bench_t *b, long round) {
+    int iterations = b->pairs ? 2 : 50;
+    if (round)
+        return;
+    for (int preload = 0; preload < 2; preload++) {
+        bench_peer_id_t peer = preload ? BENCH_accelcache : BENCH_bare;
+        bench_child_t child = {.program = "bench_multistream",
+                               .preload = preload,
+                               .sim = "clock:virtual,costs:published,memory:64G"};
+        char *error = NULL, *arguments = cmd_format("--passes %d --iterations %d",
+                                                    b->simulated ? 1 : 5, iterations);
+        json_t *all = bench_child_run(b, &child, arguments, &error), *way, *ns;
+        size_t i, pass;
+        if (!all)
+            leave_out(b, peer, "multistream", error);
+        json_array_foreach(all, i, way) {
+            json_array_foreach(json_object_get(way, "ns"), pass, ns) {
+                bench_sample(b, json_number_value(ns) / iterations / 1000, "multistream/%s/%s_us",
+                             json_string_value(json_object_get(way, "way")),
+                             bench_peers[peer].id);
+            }
+        }
+        json_decref(all);
+        free(arguments);
+        free(error);
+    }
+}
+
+/* ---------------------------------------------------------------- instructions */
+
+/* The lines "totals: N" of callgrind's parts, in order; how many there were. */
+static int read_totals(const char *text, double *total, int room) {
+    int count = 0;
+    while ((text = strstr(text, "totals: "))) {
+        text += strlen("totals: ");
+        if (count < room)
+            total[count++] = strtod(text, NULL);
+    }
+    return count;
+}
+
+/* Three parts for each size: warm-up, n pairs, 5 n pairs (work_count). */
+static void count_peer(bench_t *b, bench_peer_id_t peer, long pairs) {
+    double total[3 * SIZES] = {0};
+    bench_child_t child = {.program = bench_peers[peer].program,
+                           .preload = bench_peers[peer].preload,
+                           .count = true};
+    char *error = NULL, *arguments = cmd_format("count pairs=%ld", pairs);
+    json_t *all = bench_child_run(b, &child, arguments, &error);
+    if (!all) {
+        char *name = cmd_format("instructions/%s", bench_peers[peer].id);
+        bench_skip(b, name, error);
+        free(name);
+    } else if (read_totals(child.counted, total, 3 * SIZES) < 3 * SIZES) {
+        bench_skip(b, "instructions", "callgrind wrote fewer counts than there were marks");
+    } else {
+        for (int i = 0; i < SIZES; i++) {
+            double each = (total[3 * i + 2] - total[3 * i + 1]) / (double)(4 * pairs);
+            bench_sample(b, each, "instructions/%ld/%s", sizes[i], bench_peers[peer].id);
+            if (peer == BENCH_accelcache)
+                bench_sample(b, each, "hot_pair/%ld/instructions", sizes[i]);
+        }
+    }
+    json_decref(all);
+    free(child.counted);
+    free(error);
+    free(arguments);
+}
+
+/* The counts do not vary: once is enough. */
+static void run_instructions(bench_t *b, long round) {
+    if (round)
+        return;
+    if (!b->simulated) {
+        bench_skip(b, "instructions", "counted on the simulated device only (--sim)");
+        return;
+    }
+    bench_child_t valgrind = {.program = "/usr/bin/env"};
+    if (bench_child_time(b, &valgrind, "valgrind --version") < 0) {
+        bench_skip(b, "instructions", "valgrind is not installed");
+        return;
+    }
+    FOR_PEERS(b, peer, BENCH_HOT) {
+        count_peer(b, peer, b->pairs ? b->pairs : 2048);
+    }
+}
+
+/* ---------------------------------------------------------------- processes */
+
+static void run_startup(bench_t *b, long round) {
+    static const struct {
+        const char *name, *program, *arguments;
+        bool dump;
+    } rows[] = {{"cuda", "bench_driver", "start", false},
+                {"cuda_dump", "bench_driver", "start", true},
+                {"true", "/bin/true", "", false}};
+    int turns = b->pairs ? 1 : !b->simulated ? 3 : b->quick ? 15 : 30;
+    char *conf = b->conf;
+    (void)round;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int turn = 0; turn < 2 * turns; turn++) {
+            bench_child_t child = {.program = rows[i].program, .preload = turn % 2};
+            /* A dump that costs its making, but leaves no file. */
+            b->conf = rows[i].dump ? cmd_place_conf(conf, "dump", "/dev/null") : conf;
+            double ns = bench_child_time(b, &child, rows[i].arguments);
+            if (ns < 0)
+                bench_skip(b, "startup", "a program failed to start");
+            else
+                bench_sample(b, ns / 1e6, "startup/%s/%s_ms", rows[i].name,
+                             turn % 2 ? "accelcache" : "bare");
+            if (b->conf != conf)
+                free(b->conf);
+            b->conf = conf;
+        }
+}
+
+static void run_memory(bench_t *b, long round) {
+    static const struct { long bytes, live; } rows[] = {{64 << 10, 16384}, {512, 262144}};
+    static const bench_peer_id_t peers[] = {BENCH_bare, BENCH_accelcache};
+    (void)round;
+    for (int p = 0; p < 2; p++) {
+        json_t *result = work(b, peers[p], "memory", "small", 1);
+        if (result)
+            bench_sample(b, json_number_value(json_object_get(result, "rss_kib")),
+                         "memory/small_cuda/%s_kib", bench_peers[peers[p]].id);
+        json_decref(result);
+    }
+    for (int i = 0; !round && i < 2; i++) {
+        long live = b->pairs ? b->pairs : rows[i].live;
+        char *arguments = cmd_format("held bytes=%ld live=%ld", rows[i].bytes, live);
+        json_t *result = work(b, BENCH_accelcache, "memory", arguments, 1);
+        if (result) {
+            double kib = json_number_value(json_object_get(result, "host_kib"));
+            bench_sample(b, kib, "memory/blocks_%ld/accelcache_kib", rows[i].bytes);
+            bench_sample(b, kib * 1024 / ((double)live * (double)rows[i].bytes) * 100,
+                         "memory/blocks_%ld/percent", rows[i].bytes);
+        }
+        json_decref(result);
+        free(arguments);
+    }
+}
+
+const bench_part_t bench_parts[] = {
+    {"hot_pair", run_hot_pair, "one block allocated and freed again and again, by size"},
+    {"replace", run_replace, "1,000 live blocks of 512 B to 64 MiB, a random one replaced"},
+    {"threads", run_threads, "64 KiB pairs by 1 to 16 threads: CPU time per pair"},
+    {"blocks", run_blocks, "10^3 to 10^5 live blocks: 64 KiB pairs, and random replacement"},
+    {"cross", run_cross, "one thread allocates, another frees: CPU time of both per pair"},
+    {"tail", run_tail, "16 threads and 32 streams: every call timed by itself"},
+    {"launch", run_launch, "a kernel launch between malloc and free, on 1 and 4 streams"},
+    {"hooks", run_hooks, "what the library adds to calls that submit work"},
+    {"multistream", run_multistream, "temporary buffers on several streams"},
+    {"instructions", run_instructions, "instructions per pair, counted by valgrind"},
+    {"startup", run_startup, "what the library adds to starting a program"},
+    {"memory", run_memory, "the library's own host memory"},
+};
+const int bench_part_count = sizeof bench_parts / sizeof *bench_parts;
+
+/* ---------------------------------------------------------------- what is there */
+
+static bool is_true(const json_t *info, const char *key) {
+    return json_is_true(json_object_get(info, key));
+}
+
+/* What "info" of a program says, or NULL with *error. */
+static json_t *ask(const bench_t *b, const bench_peer_t *peer, char **error) {
+    bench_child_t child = {.program = peer->program, .preload = peer->preload};
+    json_t *all = bench_child_run(b, &child, "info bytes=512", error);
+    json_t *info = all ? json_incref(json_array_get(all, 0)) : NULL;
+    json_decref(all);
+    return info;
+}
+
+/* Beside a GPU's driver there may be no runtime, or none that works with it: ours serves too.  It
+ * cannot be found by a folder, which would bring the simulated driver along. */
+static void choose_runtime(bench_t *b, const char *folder) {
+    char *error = NULL;
+    json_t *info = ask(b, &bench_peers[BENCH_bare], &error);
+    if (!info && folder) {
+        char *reason = cmd_format("does not work here (%s): programs get the stand-in runtime, "
+                                  "which calls the real driver",
+                                  error);
+        b->runtime = cmd_format("%s/libcudart.so.13", folder);
+        bench_skip(b, "libcudart", reason);
+        free(reason);
+    }
+    json_decref(info);
+    free(error);
+}
+
+/* The driver that a program finds by itself is taken; without one, or with --sim, it is the
+ * simulated device.  `b->simulator` is the folder of it, and goes where it is not needed. */
+static void choose_device(bench_t *b) {
+    char *folder = b->simulator, *error = NULL;
+    b->simulated = true;
+    if (b->force_simulated)
+        return;
+    b->simulator = NULL;
+    json_t *info = ask(b, &bench_peers[BENCH_driver], &error);
+    /* LD_LIBRARY_PATH may lead to the simulated device as well: then with our settings. */
+    if (info && !is_true(info, "simulated")) {
+        b->simulated = false;
+        choose_runtime(b, folder);
+        free(folder);
+    } else {
+        b->simulator = folder;
+    }
+    free(error);
+    json_decref(info);
+}
+
+int bench_probe(bench_t *b) {
+    choose_device(b);
+    if (b->simulated && !b->simulator) {
+        cmd_say("no CUDA driver works here, and the simulated device is not installed");
+        return -1;
+    }
+    for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {
+        const bench_peer_t *p = &bench_peers[peer];
+        char *error = NULL, *missing = NULL;
+        if (p->gpu_only && b->simulated) {
+            bench_skip(b, p->id, "measured on a GPU only");
+            continue;
+        }
+        json_t *info = ask(b, p, &error);
+        b->usable[peer] = info && p->preload == is_true(info, "library");
+        if (info && !p->preload && !b->usable[peer]) {
+            bench_skip(b, p->id, "LD_PRELOAD of the environment loads the library: unset it");
+        } else if (!b->usable[peer]) {
+            if (error && strstr(error, "was not found beside"))
+                missing = cmd_format("bench_%s is not there: %s", p->id, p->missing);
+            bench_skip(b, p->id,
+                       missing ? missing
+                       : error ? error
+                               : "the library was not loaded into the program");
+        }
+        json_decref(info);
+        free(error);
+        free(missing);
+    }
+    /* No call of the C API allocates: there is nothing to measure. */
+    bench_skip(b, "c_api", "the C API has no allocation call");
+    if (!b->usable[BENCH_accelcache]) {
+        cmd_say("the library cannot be measured: %s",
+                json_string_value(json_object_get(b->skipped, "accelcache")));
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,159 @@
+/* `accelcache bench`: the figures as aligned text or Markdown; see bench.h. */
+#include "bench.h"
+#include "command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLUMNS = 13 };
+
+/* One table: of figures[key], which is {row: {column: n}}, or {column: n} where flat. */
+static const struct table {
+    const char *key, *title, *corner;
+    bool flat;
+    int digits;
+} tables[] = {
+    {"hot_pair", "malloc + free of one block, ns per pair", "bytes", false, 1},
+    {"instructions", "instructions per pair", "bytes", false, 0},
+    {"replace_ns", "random replacement, 1,000 live blocks of 512 B to 64 MiB, ns", "", true, 1},
+    {"threads", "64 KiB pairs by several threads, ns of CPU time per pair", "threads", false, 1},
+    {"cross_ns", "one thread allocates, another frees, ns of CPU time per pair", "", true, 1},
+    {"blocks", "64 KiB pair among live blocks, ns, by their number", "", true, 1},
+    {"blocks_replace", "random replacement, ns, by the number of live blocks", "", true, 1},
+    {"tail", "one call with 16 threads and 32 streams, ns (reading the clock included)", "",
+     false, 0},
+    {"launch", "a launch between malloc and free, ns", "streams", false, 1},
+    {"hooks", "calls that submit work, ns", "call", false, 1},
+    {"multistream",
+     "several streams; times per iteration, ratios to the bare driver with buffers kept",
+     "buffers", false, 3},
+    {"startup", "start to end of a program, ms", "program", false, 3},
+    {"memory", "the library's own host memory", "what", false, 2},
+};
+
+/* The label of a peer, or the key itself. */
+static char *label_of(const char *key) {
+    for (int i = 0; i < BENCH_PEER_COUNT; i++) {
+        size_t length = strlen(bench_peers[i].id);
+        if (!strncmp(key, bench_peers[i].id, length) &&
+            (!key[length] || !strcmp(key + length, "_ns")))
+            return cmd_format("%s", bench_peers[i].label);
+    }
+    return cmd_format("%s", key);
+}
+
+static char *figure_text(const json_t *figure, const json_t *pass, int digits) {
+    if (!figure)
+        return cmd_format("-");
+    const json_t *count = json_object_get(pass, "passes");
+    if (json_integer_value(count) < 2)
+        return cmd_format("%.*f", digits, json_number_value(figure));
+    return cmd_format("%.*f (%.*f..%.*f)", digits, json_number_value(figure), digits,
+                      json_number_value(json_object_get(pass, "least")), digits,
+                      json_number_value(json_object_get(pass, "greatest")));
+}
+
+/* ---------------------------------------------------------------- rows */
+
+typedef struct {
+    bool markdown;
+    int columns, rows;
+    cmd_table_t *table;
+} output_t;
+
+/* The cells are taken over. */
+static void print_row(output_t *out, char **cell) {
+    static const char align[] = "lrrrrrrrrrrrr";
+    if (out->markdown) {
+        for (int i = 0; i < out->columns; i++)
+            printf("| %s ", cell[i]);
+        puts("|");
+        for (int i = 0; !out->rows && i < out->columns; i++)
+            printf("%s%s", i ? "---:|" : "|---|", i + 1 < out->columns ? "" : "\n");
+    } else {
+        if (!out->table)
+            out->table = cmd_table_new(align);
+        for (int i = out->columns; i < COLUMNS; i++)
+            cell[i] = NULL;
+        cmd_table_row(out->table, cell[0], cell[1], cell[2], cell[3], cell[4], cell[5], cell[6],
+                      cell[7], cell[8], cell[9], cell[10], cell[11], cell[12]);
+    }
+    out->rows++;
+    for (int i = 0; i < out->columns; i++)
+        free(cell[i]);
+}
+
+/* Every column that some row has, as often as not in the order of the first. */
+static int find_columns(const json_t *rows, const char **column) {
+    int count = 0;
+    const char *name, *key;
+    json_t *row, *figure;
+    json_object_foreach((json_t *)rows, name, row) {
+        json_object_foreach(row, key, figure) {
+            bool known = false;
+            for (int i = 0; i < count; i++)
+                known |= !strcmp(column[i], key);
+            if (!known && count < COLUMNS - 1)
+                column[count++] = key;
+        }
+    }
+    return count;
+}
+
+static void print_table(const bench_t *b, const struct table *t) {
+    json_t *rows = json_object_get(b->figures, t->key), *row,
+           *passes = json_object_get(b->passes, t->key);
+    if (!json_object_size(rows))
+        return;
+    json_t *one = NULL, *one_passes = NULL;
+    if (t->flat) {
+        rows = one = json_pack("{s:O}", "", rows);
+        passes = one_passes = json_pack("{s:O}", "", passes);
+    }
+    const char *column[COLUMNS], *name;
+    char *cell[COLUMNS], bytes[CMD_FIGURE];
+    int count = find_columns(rows, column);
+    output_t out = {.markdown = b->markdown, .columns = count + 1};
+    printf(b->markdown ? "\n**%s**\n\n" : "\n%s%s%s\n", b->markdown ? t->title : cmd_bold(),
+           t->title, cmd_plain());
+    cell[0] = cmd_format("%s", t->corner);
+    for (int i = 0; i < count; i++)
+        cell[i + 1] = label_of(column[i]);
+    print_row(&out, cell);
+    json_object_foreach(rows, name, row) {
+        cell[0] = !strcmp(t->corner, "bytes")
+                      ? cmd_format("%s", cmd_text_bytes(bytes, atoll(name)))
+                      : label_of(name);
+        for (int i = 0; i < count; i++)
+            cell[i + 1] =
+                figure_text(json_object_get(row, column[i]),
+                            json_object_get(json_object_get(passes, name), column[i]), t->digits);
+        print_row(&out, cell);
+    }
+    if (out.table)
+        cmd_table_print(out.table, 2);
+    json_decref(one);
+    json_decref(one_passes);
+}
+
+static void print_skipped(const bench_t *b) {
+    const char *name;
+    json_t *reason;
+    if (!json_object_size(b->skipped))
+        return;
+    printf("\n%s\n%s", "Left out:", b->markdown ? "\n" : "");
+    json_object_foreach(b->skipped, name, reason) {
+        printf(b->markdown ? "* `%s`: " : "  %s: ", name);
+        cmd_print_safe(json_string_value(reason));
+        putchar('\n');
+    }
+}
+
+void bench_print(const bench_t *b) {
+    printf("%s; %ld rounds, passes of %ld us; median (least..greatest) of the passes\n",
+           b->simulated ? "Simulated device, driver calls that cost nothing" : "CUDA device",
+           b->rounds, b->pass_us);
+    for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
+        print_table(b, &tables[i]);
+    print_skipped(b);
+}

@@ -1,0 +1,196 @@
+/* The programs behind `accelcache bench`: command line, clocks and passes; see work.h. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "accelcache.h"
+#include PEER_HEADER
+
+static double clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+double work_now(void) {
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+double work_thread(void) {
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
+double work_clock(const work_t *w) {
+    return w->cpu ? work_thread() : work_now();
+}
+
+void work_fail(const char *what, unsigned code) {
+    fflush(stdout);
+    fprintf(stderr, "bench_" PEER_NAME ": %s (%u)\n", what, code);
+    exit(1);
+}
+
+void *work_alloc(size_t bytes) {
+    void *memory = calloc(1, bytes);
+    if (!memory)
+        work_fail("host memory is short", 0);
+    return memory;
+}
+
+/* ---------------------------------------------------------------- passes */
+
+/* A first guess by doubling, corrected by proportion: long enough not to be all start-up.  By CPU
+ * time, which other programs do not take away; by the clock where the process waits instead. */
+static long find_pairs(const work_t *w, work_pass_fn *pass) {
+    double target = (double)w->us * 1000;
+    for (long pairs = 16;; pairs *= 2) {
+        double wall = work_now(), begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+        pass(w, pairs);
+        double took = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin;
+        if (took >= target || work_now() - wall >= 8 * target)
+            return pairs;
+        if (took >= target / 8)
+            return (long)((double)pairs * target / took) + 1;
+    }
+}
+
+void work_measure(const work_t *w, work_pass_fn *pass) {
+    long pairs = w->pairs ? w->pairs : find_pairs(w, pass);
+    pass(w, pairs);
+    printf("\"pairs\": %ld, \"ns\": [", pairs);
+    for (long i = 0; i < w->passes; i++)
+        printf("%s%.3f", i ? ", " : "", pass(w, pairs) / (double)pairs);
+    printf("]");
+}
+
+const size_t *work_sizes(const work_t *w) {
+    static size_t sizes[WORK_SIZES];
+    uint64_t state = 88172645463325252u;
+    double span = log2((double)w->high / (double)w->low);
+    for (int i = 0; i < WORK_SIZES; i++) {
+        double u = (double)(work_random(&state) >> 11) / 9007199254740992.0;
+        sizes[i] = (size_t)((double)w->low * exp2(u * span));
+    }
+    return sizes;
+}
+
+char *work_statistics(void) {
+    __typeof__(&accel_stats_json) stats_json;
+    char *text = NULL;
+    void *found = dlsym(RTLD_DEFAULT, "accel_stats_json");
+    memcpy(&stats_json, &found, sizeof stats_json);
+    if (!found || stats_json(&text) != ACCEL_OK || !text)
+        return strcpy(work_alloc(sizeof "null"), "null");
+    return text;
+}
+
+/* ---------------------------------------------------------------- the peer */
+
+void work_peer_open(void) {
+    peer_open();
+}
+
+void work_peer_thread(void) {
+    peer_thread();
+}
+
+void *work_peer_take(size_t bytes) {
+    return peer_take(bytes);
+}
+
+void work_peer_give(void *pointer) {
+    peer_give(pointer);
+}
+
+bool work_peer_device(void) {
+    return PEER_DEVICE;
+}
+
+/* ---------------------------------------------------------------- command line */
+
+static const struct workload {
+    const char *name;
+    work_fn *run;
+    const char *what;
+} workloads[] = {
+    {"hot", work_hot, "one block of `bytes` taken and given again and again, `live` others held"},
+    {"replace", work_replace, "one of `live` blocks of random sizes given, another taken"},
+    {"count", work_count, "`hot` in two lengths for four sizes; callgrind counts between marks"},
+    {"threads", work_threads, "`hot` by several threads: CPU time per pair"},
+    {"cross", work_cross, "one thread takes, another gives: CPU time of both per pair"},
+    {"tail", work_tail, "every call timed by itself, with work on `streams` streams"},
+#if PEER_DEVICE
+    {"launch", work_launch, "a kernel that does nothing, on `streams` streams in turn"},
+    {"pair-launch", work_pair_launch, "such a launch between taking and giving a block"},
+    {"copy", work_copy, "an asynchronous copy of 16 bytes"},
+#endif
+    {"start", work_start, "one block taken and given, then the end"},
+    {"small", work_small, "the same; how much memory the process has"},
+    {"held", work_held, "`live` blocks of `bytes`: host memory that they take"},
+    {"info", work_info, "whether this peer works here, and on what"},
+};
+enum { WORKLOADS = sizeof workloads / sizeof *workloads };
+
+static const struct key {
+    const char *name;
+    size_t offset;
+    long fallback, least, most;
+    const char *what;
+} keys[] = {
+#define WORK_KEY(name, fallback, least, most, what)                                              \
+    {#name, offsetof(work_t, name), fallback, least, most, what},
+    WORK_KEYS
+#undef WORK_KEY
+};
+enum { KEYS = sizeof keys / sizeof *keys };
+
+static int usage(void) {
+    fputs("usage: bench_" PEER_NAME " WORKLOAD [KEY=VALUE...]\nworkloads:\n", stderr);
+    for (int i = 0; i < WORKLOADS; i++)
+        fprintf(stderr, "  %-12s %s\n", workloads[i].name, workloads[i].what);
+    fputs("keys:\n", stderr);
+    for (int i = 0; i < KEYS; i++)
+        fprintf(stderr, "  %-12s %s (%ld; %ld to %ld)\n", keys[i].name, keys[i].what,
+                keys[i].fallback, keys[i].least, keys[i].most);
+    return 2;
+}
+
+static bool read_key(work_t *w, const char *argument) {
+    for (int i = 0; i < KEYS; i++) {
+        size_t length = strlen(keys[i].name);
+        if (strncmp(argument, keys[i].name, length) || argument[length] != '=')
+            continue;
+        char *end;
+        long value = strtol(argument + length + 1, &end, 10);
+        if (*end || end == argument + length + 1 || value < keys[i].least || value > keys[i].most)
+            return false;
+        memcpy((char *)w + keys[i].offset, &value, sizeof value);
+        return true;
+    }
+    return false;
+}
+
+int main(int argc, char **argv) {
+    work_t w;
+    const struct workload *workload = NULL;
+    for (int i = 0; i < KEYS; i++)
+        memcpy((char *)&w + keys[i].offset, &keys[i].fallback, sizeof(long));
+    for (int i = 0; argc > 1 && i < WORKLOADS; i++)
+        if (!strcmp(argv[1], workloads[i].name))
+            workload = &workloads[i];
+    for (int i = 2; i < argc; i++)
+        if (!read_key(&w, argv[i]))
+            return usage();
+    if (!workload || w.low > w.high)
+        return usage();
+    work_peer_open();
+    printf("{\"peer\": \"" PEER_NAME "\", \"workload\": \"%s\", ", workload->name);
+    workload->run(&w);
+    puts("}");
+    return 0;
+}

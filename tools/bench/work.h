@@ -1,0 +1,89 @@
+/* The programs behind `accelcache bench`: one source, built once for every allocator (a "peer").
+ *
+ *   bench_<peer> WORKLOAD [KEY=VALUE...]      one JSON object on stdout
+ *
+ * A peer is a header (peer_*.h) with inline functions, so that what is timed is the call that a
+ * program would make:
+ *   PEER_NAME, PEER_DEVICE (1: device memory, and work can be submitted)
+ *   peer_open()           once; ends the program where the peer cannot work here
+ *   peer_thread()         in every further thread
+ *   peer_take(bytes)      never NULL: peers end the program when memory runs out
+ *   peer_give(pointer)
+ * `accelcache bench` starts the programs, in turns, and puts the figures together. */
+#ifndef BENCH_WORK_H
+#define BENCH_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The keys of a command line: WORK_KEY(name, default, least, most, what). */
+#define WORK_KEYS                                                                                \
+    WORK_KEY(bytes, 1 << 20, 1, 1L << 40, "size of a block")                                     \
+    WORK_KEY(low, 512, 1, 1L << 40, "least size where sizes are random (log-uniform)")           \
+    WORK_KEY(high, 64L << 20, 1, 1L << 40, "greatest of them")                                   \
+    WORK_KEY(live, 1000, 0, 10000000, "blocks held meanwhile")                                   \
+    WORK_KEY(threads, 1, 1, 64, "threads")                                                       \
+    WORK_KEY(streams, 1, 1, 64, "streams that are used")                                         \
+    WORK_KEY(us, 10000, 1, 60000000, "about how long a pass lasts, in microseconds")             \
+    WORK_KEY(pairs, 0, 0, 1L << 40, "pairs of a pass; 0: as many as fit into `us`")              \
+    WORK_KEY(passes, 3, 1, 101, "measured passes")                                               \
+    WORK_KEY(cpu, 0, 0, 1, "1: count CPU time where one thread works")
+
+typedef struct {
+#define WORK_KEY(name, fallback, least, most, what) long name;
+    WORK_KEYS
+#undef WORK_KEY
+} work_t;
+
+/* What a pass does, `pairs` times; ns spent in it, all of them. */
+typedef double work_pass_fn(const work_t *w, long pairs);
+
+/* Find out how many pairs fit, warm up by that, run the passes and print their ns per pair as a
+ * member "ns" of the JSON object, which the caller opened. */
+void work_measure(const work_t *w, work_pass_fn *pass);
+
+/* Workloads, by file. */
+typedef void work_fn(const work_t *w);
+work_fn work_hot, work_replace, work_count;           /* work_pairs.c */
+work_fn work_threads, work_tail, work_cross;          /* work_threads.c */
+work_fn work_launch, work_pair_launch, work_copy;     /* work_device.c */
+work_fn work_start, work_small, work_held, work_info; /* work_process.c */
+
+double work_now(void);    /* ns of the monotonic clock */
+double work_thread(void); /* ns of CPU time of the calling thread */
+/* One of the two, as the key `cpu` says: where nothing waits they tell the same, but CPU time
+ * leaves out what other programs get of the core. */
+double work_clock(const work_t *w);
+
+void *work_alloc(size_t bytes); /* host memory; never NULL */
+void work_fail(const char *what, unsigned code) __attribute__((noreturn));
+
+/* Sizes drawn log-uniformly from low..high, the same in every program. */
+enum { WORK_SIZES = 1 << 14 };
+const size_t *work_sizes(const work_t *w);
+static inline uint64_t work_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* The statistics of the library as a JSON text, "null" where it is not in the process; the
+ * caller frees it. */
+char *work_statistics(void);
+
+/* The peer, as functions: for code whose speed does not count. */
+void work_peer_open(void);
+void work_peer_thread(void);
+void *work_peer_take(size_t bytes);
+void work_peer_give(void *pointer);
+bool work_peer_device(void);
+
+/* The device (work_device.c): streams that were given work, and a kernel that does nothing. */
+typedef struct work_device work_device_t;
+work_device_t *work_device_open(long streams);
+void work_device_thread(const work_device_t *device);
+void work_device_launch(const work_device_t *device, long stream);
+
+#endif

@@ -1,0 +1,149 @@
+/* Work in between: launches of a kernel that does nothing, and small copies. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include PEER_HEADER
+
+#if PEER_DEVICE
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum { MAX_STREAMS = 64 };
+
+struct work_device {
+    CUcontext context;
+    CUfunction noop;
+    CUstream stream[MAX_STREAMS];
+    long streams;
+};
+
+static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
+                          ".visible .entry bench_noop() { ret; }\n";
+
+#define MUST(call) must(call, #call)
+static void must(CUresult result, const char *call) {
+    if (result)
+        work_fail(call, result);
+}
+
+void work_device_launch(const work_device_t *device, long stream) {
+    MUST(cuLaunchKernel(device->noop, 1, 1, 1, 1, 1, 1, 0, device->stream[stream], NULL, NULL));
+}
+
+/* The kernel takes no time on the simulated device: a queue that grows would be measured. */
+static void describe_kernel(void) {
+    __typeof__(&simcuda_register_kernel) register_kernel;
+    void *found = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
+    memcpy(&register_kernel, &found, sizeof found);
+    const simcuda_kernel_t kernel = {.name = "bench_noop"};
+    if (found)
+        register_kernel(&kernel);
+}
+
+/* Of the device that the peer uses; every stream has had work when this returns. */
+work_device_t *work_device_open(long streams) {
+    static work_device_t device;
+    CUmodule module;
+    work_peer_give(work_peer_take(512)); /* the runtime makes its context current now */
+    describe_kernel();
+    MUST(cuCtxGetCurrent(&device.context));
+    MUST(cuModuleLoadData(&module, ptx));
+    MUST(cuModuleGetFunction(&device.noop, module, "bench_noop"));
+    device.streams = streams;
+    for (long i = 0; i < streams; i++) {
+        MUST(cuStreamCreate(&device.stream[i], CU_STREAM_NON_BLOCKING));
+        work_device_launch(&device, i);
+    }
+    MUST(cuCtxSynchronize());
+    return &device;
+}
+
+void work_device_thread(const work_device_t *device) {
+    MUST(cuCtxSetCurrent(device->context));
+}
+
+/* ---------------------------------------------------------------- passes */
+
+static work_device_t *device;
+static CUdeviceptr copied;
+
+static double launch_pass(const work_t *w, long pairs) {
+    double begin = work_clock(w);
+    for (long i = 0; i < pairs; i++)
+        work_device_launch(device, i % w->streams);
+    double took = work_clock(w) - begin;
+    MUST(cuCtxSynchronize());
+    return took;
+}
+
+/* The wait at the end is outside: on a GPU it is the kernels' time. */
+static double pair_launch_pass(const work_t *w, long pairs) {
+    double begin = work_clock(w);
+    for (long i = 0; i < pairs; i++) {
+        void *pointer = peer_take((size_t)w->bytes);
+        work_device_launch(device, i % w->streams);
+        peer_give(pointer);
+    }
+    double took = work_clock(w) - begin;
+    MUST(cuCtxSynchronize());
+    return took;
+}
+
+static double copy_pass(const work_t *w, long pairs) {
+    double begin = work_clock(w);
+    for (long i = 0; i < pairs; i++)
+        MUST(cuMemcpyAsync(copied, copied + 256, 16, device->stream[i % w->streams]));
+    double took = work_clock(w) - begin;
+    MUST(cuCtxSynchronize());
+    return took;
+}
+
+/* With the library's statistics before and after, for the fences. */
+static void measure(const work_t *w, work_pass_fn *pass) {
+    device = work_device_open(w->streams);
+    char *before = work_statistics();
+    work_measure(w, pass);
+    char *after = work_statistics();
+    printf(", \"before\": %s, \"after\": %s", before, after);
+    free(before);
+    free(after);
+}
+
+void work_launch(const work_t *w) {
+    measure(w, launch_pass);
+}
+
+void work_pair_launch(const work_t *w) {
+    measure(w, pair_launch_pass);
+}
+
+void work_copy(const work_t *w) {
+    copied = (CUdeviceptr)(uintptr_t)work_peer_take(512);
+    measure(w, copy_pass);
+    work_peer_give((void *)(uintptr_t)copied);
+}
+
+#else
+
+work_device_t *work_device_open(long streams) {
+    (void)streams;
+    return NULL;
+}
+
+void work_device_thread(const work_device_t *device) {
+    (void)device;
+}
+
+void work_device_launch(const work_device_t *device, long stream) {
+    (void)device;
+    (void)stream;
+}
+
+#endif

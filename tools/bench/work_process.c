@@ -1,0 +1,62 @@
+/* Whole processes: what starting one costs, and the host memory that blocks take. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include PEER_HEADER
+
+/* KiB by a name of /proc/self/status. */
+static long status_kib(const char *name) {
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    long value = 0;
+    size_t length = strlen(name);
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, name, length) && line[length] == ':')
+            value = strtol(line + length + 1, NULL, 10);
+    if (file)
+        fclose(file);
+    return value;
+}
+
+static long private_kib(void) {
+    return status_kib("RssAnon") + status_kib("RssShmem");
+}
+
+void work_start(const work_t *w) {
+    peer_give(peer_take((size_t)w->bytes));
+    printf("\"bytes\": %ld", w->bytes);
+}
+
+void work_small(const work_t *w) {
+    work_start(w);
+    printf(", \"rss_kib\": %ld, \"private_kib\": %ld", status_kib("VmRSS"), private_kib());
+}
+
+/* The array of pointers is touched before, so that it does not count. */
+void work_held(const work_t *w) {
+    void **slot = work_alloc((size_t)(w->live + 1) * sizeof *slot);
+    memset(slot, 1, (size_t)(w->live + 1) * sizeof *slot);
+    peer_give(peer_take((size_t)w->bytes));
+    long before = private_kib();
+    for (long i = 0; i < w->live; i++)
+        slot[i] = peer_take((size_t)w->bytes);
+    long after = private_kib();
+    printf("\"blocks\": %ld, \"bytes\": %ld, \"host_kib\": %ld", w->live, w->bytes,
+           after - before);
+    for (long i = 0; i < w->live; i++)
+        peer_give(slot[i]);
+    free(slot);
+}
+
+/* The peer has opened by now; taking a block says whether it works. */
+void work_info(const work_t *w) {
+    peer_give(peer_take((size_t)w->bytes));
+    printf("\"device_memory\": %s, \"simulated\": %s, \"library\": %s",
+           work_peer_device() ? "true" : "false",
+           dlsym(RTLD_DEFAULT, "simcuda_version") ? "true" : "false",
+           dlsym(RTLD_DEFAULT, "accel_initialized") ? "true" : "false");
+}

@@ -1,0 +1,185 @@
+/* Pairs by several threads: CPU time per pair, the slowest calls, and blocks that one thread
+ * takes and another gives back. */
+#include "work.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include PEER_HEADER
+
+enum { MAX_THREADS = 64, BATCH = 256, WARMING = 64 };
+
+typedef struct {
+    const work_t *w;
+    long at, pairs;
+    double cpu;            /* ns that this thread spent in its pairs */
+    double (*clock)(void); /* tail */
+    float *call;           /* tail: ns of every call, two per pair */
+    void **batch;          /* cross */
+    long batch_filled;     /* of it; read and written by one thread at a time, by `step` */
+} worker_t;
+
+static pthread_barrier_t step;
+static work_device_t *device; /* tail: where there is one */
+
+/* The threads of one pass, all of them at once; ns of CPU time of all of them. */
+static double run_threads(const work_t *w, long count, void *(*body)(void *), worker_t *worker) {
+    pthread_t thread[MAX_THREADS];
+    double cpu = 0;
+    if (pthread_barrier_init(&step, NULL, (unsigned)count))
+        work_fail("no barrier", 0);
+    for (long i = 0; i < count; i++) {
+        worker[i].w = w;
+        worker[i].at = i;
+        if (pthread_create(&thread[i], NULL, body, &worker[i]))
+            work_fail("no thread", 0);
+    }
+    for (long i = 0; i < count; i++) {
+        pthread_join(thread[i], NULL);
+        cpu += worker[i].cpu;
+    }
+    pthread_barrier_destroy(&step);
+    return cpu;
+}
+
+/* ---------------------------------------------------------------- pairs */
+
+static void *pair_body(void *argument) {
+    worker_t *self = argument;
+    size_t bytes = (size_t)self->w->bytes;
+    peer_thread();
+    for (int i = 0; i < WARMING; i++) /* what a thread does once is no part of a hit */
+        peer_give(peer_take(bytes));
+    pthread_barrier_wait(&step);
+    double begin = work_thread();
+    for (long i = 0; i < self->pairs; i++) {
+        void *pointer = peer_take(bytes);
+        __asm__ volatile("" : : "r"(pointer) : "memory");
+        peer_give(pointer);
+    }
+    self->cpu = work_thread() - begin;
+    return NULL;
+}
+
+static double pair_pass(const work_t *w, long pairs) {
+    worker_t worker[MAX_THREADS] = {{0}};
+    long each = pairs / w->threads + 1;
+    for (long i = 0; i < w->threads; i++)
+        worker[i].pairs = each;
+    double cpu = run_threads(w, w->threads, pair_body, worker);
+    return cpu / (double)(each * w->threads) * (double)pairs;
+}
+
+void work_threads(const work_t *w) {
+    printf("\"threads\": %ld, ", w->threads);
+    work_measure(w, pair_pass);
+}
+
+/* ---------------------------------------------------------------- across threads */
+
+/* Two threads and a batch of blocks that goes from one to the other between barriers, so that
+ * nobody's waiting is counted. */
+static void *cross_body(void *argument) {
+    worker_t *self = argument, *first = self - self->at;
+    size_t bytes = (size_t)self->w->bytes;
+    peer_thread();
+    for (long left = first->pairs; left > 0; left -= BATCH) {
+        long filled = left < BATCH ? left : BATCH;
+        if (self->at == 0) {
+            double begin = work_thread();
+            for (long i = 0; i < filled; i++)
+                first->batch[i] = peer_take(bytes);
+            self->cpu += work_thread() - begin;
+        }
+        pthread_barrier_wait(&step);
+        if (self->at == 1) {
+            double begin = work_thread();
+            for (long i = 0; i < filled; i++)
+                peer_give(first->batch[i]);
+            self->cpu += work_thread() - begin;
+        }
+        pthread_barrier_wait(&step);
+    }
+    return NULL;
+}
+
+static double cross_pass(const work_t *w, long pairs) {
+    void *batch[BATCH];
+    worker_t worker[2] = {{.pairs = pairs, .batch = batch}, {0}};
+    return run_threads(w, 2, cross_body, worker);
+}
+
+void work_cross(const work_t *w) {
+    work_measure(w, cross_pass);
+}
+
+/* ---------------------------------------------------------------- the slowest calls */
+
+static void *tail_body(void *argument) {
+    worker_t *self = argument;
+    long own = self->w->streams / self->w->threads; /* streams of this thread alone */
+    size_t bytes = (size_t)self->w->bytes;
+    peer_thread();
+    if (device)
+        work_device_thread(device);
+    peer_give(peer_take(bytes));
+    pthread_barrier_wait(&step);
+    for (long i = 0; i < self->pairs; i++) {
+        double begin = self->clock();
+        void *pointer = peer_take(bytes);
+        __asm__ volatile("" : : "r"(pointer) : "memory");
+        self->call[2 * i] = (float)(self->clock() - begin);
+        if (device)
+            work_device_launch(device, self->at * own + i % own);
+        begin = self->clock();
+        peer_give(pointer);
+        self->call[2 * i + 1] = (float)(self->clock() - begin);
+    }
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* What reading the clock twice takes: it is in every call's time. */
+static double clock_cost(double (*clock)(void)) {
+    double least = 1e9;
+    for (int i = 0; i < 1000; i++) {
+        double begin = clock(), took = clock() - begin;
+        if (took < least)
+            least = took;
+    }
+    return least;
+}
+
+static void print_tail(const work_t *w, const char *prefix, double (*clock)(void), long each) {
+    long calls = 2 * each * w->threads;
+    float *call = work_alloc((size_t)calls * sizeof *call);
+    worker_t worker[MAX_THREADS] = {{0}};
+    for (long i = 0; i < w->threads; i++) {
+        worker[i].pairs = each;
+        worker[i].clock = clock;
+        worker[i].call = call + 2 * each * i;
+    }
+    run_threads(w, w->threads, tail_body, worker);
+    qsort(call, (size_t)calls, sizeof *call, by_value);
+    printf("\"%sclock_ns\": %.1f, \"%sp50_ns\": %.1f, \"%sp99_ns\": %.1f, \"%sp999_ns\": %.1f, ",
+           prefix, clock_cost(clock), prefix, (double)call[calls / 2], prefix,
+           (double)call[(long)((double)calls * 0.99)], prefix, (double)call[(long)((double)calls * 0.999)]);
+    free(call);
+}
+
+/* By the clock, where a thread that lost its core or waits for a lock goes on counting, and by
+ * CPU time. */
+void work_tail(const work_t *w) {
+    long each = (w->pairs ? w->pairs : 160000) / w->threads + 1;
+    if (w->streams < w->threads)
+        work_fail("tail: fewer streams than threads", 0);
+    device = work_device_open(w->streams);
+    print_tail(w, "", work_now, each);
+    print_tail(w, "cpu_", work_thread, each);
+    printf("\"calls\": %ld", 2 * each * w->threads);
+}
