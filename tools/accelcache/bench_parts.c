@@ -143,9 +143,9 @@ static void run_cross(bench_t *b, long round) {
 }
 
 static void run_tail(bench_t *b, long round) {
-    static const char *const figures[] = {"p50_ns",      "p99_ns",      "p999_ns",
-                                          "clock_ns",    "cpu_p50_ns",  "cpu_p99_ns",
-                                          "cpu_p999_ns", "cpu_clock_ns"};
+    static const char *const figures[] = {"p50_ns",       "p99_ns",       "p999_ns",
+                                          "clock_ns",     "quiet_p50_ns", "quiet_p99_ns",
+                                          "quiet_p999_ns"};
     (void)round;
     FOR_PEERS(b, peer, BENCH_TAIL) {
         /* The last `pairs` counts: with --pairs that is the one which work() adds. */
