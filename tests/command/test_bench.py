@@ -119,7 +119,10 @@ class Bench(base.CommandTest):
         whole = self.bench("--only", "startup", "memory")
         for program in ("cuda", "cuda_dump", "true"):
             self.assert_figures(whole["startup"][program], ("bare_ms", "accelcache_ms"))
-            self.assertIn("added_ms", whole["startup"][program])
+            for unit in ("ms", "cpu_ms"):
+                row = whole["startup"][program]
+                self.assertAlmostEqual(row[f"added_{unit}"], row[f"accelcache_{unit}"] -
+                                       row[f"bare_{unit}"], delta=0.01)
         self.assert_figures(whole["memory"]["small_cuda"], ("bare_kib", "accelcache_kib"))
         self.assertGreaterEqual(whole["memory"]["blocks_65536"]["percent"], 0)
 

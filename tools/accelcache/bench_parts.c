@@ -295,7 +295,7 @@ static void run_instructions(bench_t *b, long round) {
         return;
     }
     bench_child_t valgrind = {.program = "/usr/bin/env"};
-    if (bench_child_time(b, &valgrind, "valgrind --version") < 0) {
+    if (bench_child_time(b, &valgrind, "valgrind --version").wall_ns < 0) {
         bench_skip(b, "instructions", "valgrind is not installed");
         return;
     }
@@ -321,12 +321,14 @@ static void run_startup(bench_t *b, long round) {
             bench_child_t child = {.program = rows[i].program, .preload = turn % 2};
             /* A dump that costs its making, but leaves no file. */
             b->conf = rows[i].dump ? cmd_place_conf(conf, "dump", "/dev/null") : conf;
-            double ns = bench_child_time(b, &child, rows[i].arguments);
-            if (ns < 0)
+            bench_time_t time = bench_child_time(b, &child, rows[i].arguments);
+            const char *id = bench_peers[turn % 2 ? BENCH_accelcache : BENCH_bare].id;
+            if (time.wall_ns < 0) {
                 bench_skip(b, "startup", "a program failed to start");
-            else
-                bench_sample(b, ns / 1e6, "startup/%s/%s_ms", rows[i].name,
-                             turn % 2 ? "accelcache" : "bare");
+            } else {
+                bench_sample(b, time.wall_ns / 1e6, "startup/%s/%s_ms", rows[i].name, id);
+                bench_sample(b, time.cpu_ns / 1e6, "startup/%s/%s_cpu_ms", rows[i].name, id);
+            }
             if (b->conf != conf)
                 free(b->conf);
             b->conf = conf;
