@@ -242,7 +242,8 @@ accel_status_t accel_set_allocator_settings(const char *conf, char *message,
 
 /* Whether there is anything to tell of: a document of a process that used no CUDA names none. */
 static bool used(void) {
-    return atomic_load(&ac_state) != AC_STATE_ASLEEP;
+    int state = atomic_load(&ac_state);
+    return state != AC_STATE_ASLEEP && state != AC_STATE_WAKING;
 }
 
 accel_status_t accel_stats_json(char **json) {

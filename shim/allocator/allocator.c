@@ -253,6 +253,14 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     return status;
 }
 
+/* Whether giving segments back may keep the host waiting where it must not: the device lets go of
+ * memory only when all that it was given is done. */
+static bool must_not_trim(const ac_request_t *request) {
+    const ac_fence_line_t *line = &request->arena->line;
+    return ac_fence_holding(line, true) ||
+           (request->stream && !ac_fence_untouched(line, atomic_load(&line->done)));
+}
+
 /* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
@@ -267,9 +275,11 @@ static ac_status_t grow_within(ac_request_t *request) {
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
     pthread_mutex_unlock(&allocator->lock);
 
-    ac_trim_garbage(allocator, exact);
-    if (wanted > cap)
-        ac_trim_arena(request->arena, wanted - cap);
+    if (!must_not_trim(request)) {
+        ac_trim_garbage(allocator, exact);
+        if (wanted > cap)
+            ac_trim_arena(request->arena, wanted - cap);
+    }
 
     pthread_mutex_lock(&allocator->lock);
     /* As much as the cap leaves: one segment for several requests, not one for each. */
@@ -342,7 +352,8 @@ static ac_status_t last_resort(ac_request_t *request) {
     return AC_OOM;
 }
 
-/* Whether growing has to wait for pending frees first; their oldest target. */
+/* Whether growing has to wait for pending frees first; their oldest target.  Not where the wait
+ * might never end: the program may let go of what it holds only after this request. */
 static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -352,17 +363,23 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait = pending && over_budget(allocator, segment_size(allocator, request, true));
+    bool wait = pending && *target > arena->overdue &&
+                over_budget(allocator, segment_size(allocator, request, true));
     pthread_mutex_unlock(&allocator->lock);
-    return wait;
+    return wait && !ac_fence_holding(&arena->line, *all);
 }
 
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
+ * or not before the program goes on.  What was waited for in vain is not waited for again. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
+    const uint64_t limit_ns = 1000000000;
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target);
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, limit_ns);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
+    if (status == AC_BUSY && arena->overdue < target)
+        arena->overdue = target;
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);
@@ -411,6 +428,8 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     while (must_wait(request, &all, &target)) {
         if (order_streams(request, false) == AC_OK)
             return AC_OK;
+        if (request->stream)
+            break; /* the program counts on it that the host does not wait */
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
         if (try_again(request, false))

@@ -40,6 +40,7 @@ typedef struct {
 } ac_settings_t;
 
 typedef struct ac_allocator ac_allocator_t;
+struct timespec;
 
 /* A new allocator that counts into *stats and *counters (borrowed, zero at first).  NULL when
  * host memory is short. */
@@ -113,6 +114,11 @@ void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
 
 /* Read the statistics under the lock. */
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
+
+/* The counters as well, of the same moment, for who must not wait for ever: false when the lock
+ * was not to be had before `deadline` (CLOCK_REALTIME). */
+bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
+                          ac_device_stats_t *stats, ac_device_counters_t *counters);
 
 /* Call `visit` for every block, in address order within a segment, under the lock. */
 typedef void ac_visit_fn(const ac_segment_t *segment, const ac_block_t *block, void *arg);

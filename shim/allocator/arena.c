@@ -111,6 +111,16 @@ void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     pthread_mutex_unlock(&allocator->lock);
 }
 
+bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
+                          ac_device_stats_t *stats, ac_device_counters_t *counters) {
+    if (pthread_mutex_timedlock(&allocator->lock, deadline) != 0)
+        return false;
+    *stats = *allocator->stats;
+    *counters = *allocator->counters;
+    pthread_mutex_unlock(&allocator->lock);
+    return true;
+}
+
 void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)

@@ -86,6 +86,24 @@ void ac_fence_submitted(ac_fence_line_t *line) {
     ac_fence_leave(line);
 }
 
+void ac_fence_hold(ac_fence_line_t *line, bool submitted) {
+    raise_to(&line->held, submitted ? atomic_load(&line->last_submit) : ac_fence_now() + 1);
+}
+
+static bool holds(const ac_fence_line_t *line) {
+    return atomic_load(&line->held) > atomic_load(&line->done);
+}
+
+bool ac_fence_holding(const ac_fence_line_t *line, bool all) {
+    bool any = holds(line);
+    unsigned high = all ? atomic_load(&ac_fence_line_high) : 0;
+    for (unsigned i = 0; i < high && !any; i++) {
+        const ac_fence_line_t *other = working_line_at(i);
+        any = other && holds(other);
+    }
+    return any;
+}
+
 /* Remove the fences that `done` has overtaken; their release is a device call, so they are
  * collected under the lock and released after it. */
 static void retire(ac_fence_line_t *line) {
@@ -347,14 +365,14 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all) {
     return moved;
 }
 
-static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock) {
+static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t limit_ns) {
     while (!atomic_load(&line->broken)) {
         uint64_t done = atomic_load_explicit(&line->done, memory_order_acquire);
         if (done >= clock || idle_since(line, done) || !atomic_load(&line->live))
             return AC_OK;
         ac_fence_t fence;
         if (take_oldest(line, &fence)) {
-            ac_status_t status = line->ops->fence_wait(line->context, fence.fence);
+            ac_status_t status = line->ops->fence_wait(line->context, fence.fence, limit_ns);
             if (status == AC_OK) {
                 completed(line, fence);
                 continue;
@@ -378,14 +396,14 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock) {
     return AC_FAILED;
 }
 
-ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock) {
+ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns) {
     if (!all)
-        return wait_line(line, clock);
+        return wait_line(line, clock, limit_ns);
     ac_status_t worst = AC_OK;
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
-        ac_status_t status = other ? wait_line(other, clock) : AC_OK;
+        ac_status_t status = other ? wait_line(other, clock, limit_ns) : AC_OK;
         if (status > worst)
             worst = status;
     }

@@ -41,6 +41,7 @@ typedef struct {
 struct ac_fence_line {
     _Atomic uint64_t last_submit;
     _Atomic uint64_t done;
+    _Atomic uint64_t held;   /* work that the program may hold has a clock up to this one */
     _Atomic uint64_t inside; /* submitting calls that have not returned yet */
     _Atomic bool live;       /* the context exists; never set again once unset */
     _Atomic bool broken;   /* a sticky error was seen: its work is dead, and so is the context */
@@ -100,6 +101,13 @@ void ac_fence_leave(ac_fence_line_t *line);
 /* Work was submitted to the context in a way that nobody saw. */
 void ac_fence_submitted(ac_fence_line_t *line);
 
+/* Work that the program may hold back until it does something else, maybe after its next request
+ * for memory: before the submission, and with `submitted` after ac_fence_leave. */
+void ac_fence_hold(ac_fence_line_t *line, bool submitted);
+
+/* Whether such work may be pending in the context, or with `all` in any. */
+bool ac_fence_holding(const ac_fence_line_t *line, bool all);
+
 /* All work with a clock <= `clock` has completed (a synchronisation of the whole context
  * that was entered after that clock was read returned success). */
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock);
@@ -131,8 +139,9 @@ static inline bool ac_fence_full(const ac_fence_line_t *line) {
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
 bool ac_fence_poll(ac_fence_line_t *line, bool all);
 
-/* Block until frees with target `clock` are ready. AC_OK, AC_BUSY, AC_FAILED. */
-ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock);
+/* Block until frees with target `clock` are ready, for about `limit_ns` a fence at the most (0:
+ * for ever; where nothing can be recorded it is for ever, too).  AC_OK, AC_BUSY, AC_FAILED. */
+ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Nonzero if an invariant does not hold. */
 int ac_fence_check(ac_fence_line_t *line);

@@ -451,13 +451,15 @@ bool ac_ordered_drain(ac_arena_t *arena) {
 void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     for (unsigned slot = 0; arena->ordered && slot < LISTS; slot++) {
         const list_t *list = &arena->ordered->list[slot];
-        if (list->head && list->head->all == all && list->head->clock < *oldest)
-            *oldest = list->head->clock;
-        if (list->tail && list->tail->all == all && list->tail->clock > *newest)
-            *newest = list->tail->clock;
-        /* Where blocks of both kinds wait, those of one context came first. */
-        if (list->head && list->head->all == all && list->head->clock > *newest)
-            *newest = list->head->clock;
+        const ac_block_t *ends[] = {list->head, list->tail};
+        /* Where blocks of both kinds wait, those of one context came first: the oldest of the
+         * others is in no end, and the newest stands for it. */
+        for (int end = 0; end < 2; end++) {
+            if (!ends[end] || ends[end]->all != all)
+                continue;
+            *oldest = ends[end]->clock < *oldest ? ends[end]->clock : *oldest;
+            *newest = ends[end]->clock > *newest ? ends[end]->clock : *newest;
+        }
     }
 }
 
@@ -518,7 +520,7 @@ void ac_arena_unordered(ac_arena_t *arena) {
     pthread_mutex_unlock(&allocator->lock);
     bool crossed = atomic_load(&ac_fence_crossed);
     if (handed_on)
-        ac_fence_wait(&arena->line, crossed, ac_fence_now());
+        ac_fence_wait(&arena->line, crossed, ac_fence_now(), 0);
     atomic_store(&arena->unordered, UNORDERED_DONE);
 }
 

@@ -139,7 +139,7 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
             if (AC_PLANTED(fence_dropped_at_oom) && wait)
                 ac_fence_synced(&arena->line, target[all]);
             if (wait)
-                ac_fence_wait(&arena->line, all, target[all]);
+                ac_fence_wait(&arena->line, all, target[all], 0);
             else
                 ac_fence_poll(&arena->line, all);
         }
@@ -169,5 +169,5 @@ void ac_arena_quiesce(ac_arena_t *arena) {
         }
     pthread_mutex_unlock(&allocator->lock);
     if (waits)
-        ac_fence_wait(&arena->line, true, target);
+        ac_fence_wait(&arena->line, true, target, 0);
 }

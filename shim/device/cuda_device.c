@@ -1,4 +1,5 @@
 /* The operations of device.h over the driver API (cuda_device.h). */
+#include <sched.h>
 #include <time.h>
 
 #include "device/cuda_int.h"
@@ -209,6 +210,12 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
 
 static ac_status_t synchronize(void *arg);
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static ac_status_t fence_query(void *arg, void *fence) {
     (void)arg;
     ac_cuda_count_one(AC_CUDA_FENCE_QUERY);
@@ -216,10 +223,26 @@ static ac_status_t fence_query(void *arg, void *fence) {
     return status == AC_UNSUPPORTED ? AC_BUSY : status; /* the next query may succeed */
 }
 
-static ac_status_t fence_wait(void *arg, void *fence) {
+/* The driver's own wait knows no limit. */
+static ac_status_t fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
+    enum { EAGER = 1000, NAP_NS = 50000 };
+    uint64_t begin = now_ns();
+    for (unsigned round = 0;; round++) {
+        ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery);
+        if (status != AC_BUSY || ac_cuda_is_capturing() || now_ns() - begin > limit_ns)
+            return status;
+        if (round < EAGER)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+}
+
+static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     ac_cuda_fence_t *asked = fence;
     (void)arg;
-    ac_status_t status = fence_ask(asked, ac_driver.cuEventSynchronize);
+    ac_status_t status =
+        limit_ns ? fence_poll(asked, limit_ns) : fence_ask(asked, ac_driver.cuEventSynchronize);
     return status == AC_UNSUPPORTED ? synchronize(asked->context) : status;
 }
 
@@ -286,12 +309,6 @@ static ac_status_t synchronize(void *arg) {
     ac_cuda_leave(&scope);
     ac_cuda_sync_end();
     return status_of(result);
-}
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 const ac_device_ops_t ac_cuda_ops = {

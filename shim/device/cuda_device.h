@@ -136,6 +136,10 @@ void ac_cuda_sync_end(void);
  * joins a capture by waiting for its event, which no call of ours sees. */
 bool ac_cuda_is_capturing(void);
 
+/* Give the legacy stream something while a capture forbids it, as the program's own call would:
+ * that spoils the capture.  Returns the driver's answer. */
+CUresult ac_cuda_knock(ac_cuda_context_t *context);
+
 /* Whether no stream of the process captured at any time between the two calls. */
 uint64_t ac_cuda_capture_mark(void);
 bool ac_cuda_capture_none_since(uint64_t mark);

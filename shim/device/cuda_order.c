@@ -46,3 +46,16 @@ ac_status_t ac_cuda_stream_item(void *context, uint64_t stream) {
     CUstream handle = ac_cuda_stream_of_key(stream);
     return order(context, handle, handle);
 }
+
+CUresult ac_cuda_knock(ac_cuda_context_t *context) {
+    CUresult result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    ac_cuda_scope_t scope;
+    if (!ac_cuda_enter(context, &scope))
+        return result;
+    CUevent event = ac_cuda_event_take(context);
+    if (event)
+        result = ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
+    ac_cuda_event_return(context, event);
+    ac_cuda_leave(&scope);
+    return result;
+}

@@ -9,7 +9,7 @@
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
 static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
     bool unknown;
-    if (!thread || !ac_config.enabled)
+    if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_owning(thread, stream, &unknown);
     if (!context || context->created || context != ac_context_current(thread) ||
@@ -134,7 +134,7 @@ static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUs
 }
 
 /* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
- * allocated. */
+ * allocated, and the legacy one nothing while a stream captures that synchronises with it. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
                                CUstream stream, bool per_thread) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -154,10 +154,12 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =
                 ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
+            if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+                return real(NOBODYS, stream); /* says so, or that the capture is spoilt */
+            if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+                result = ac_cuda_knock(&context->cuda);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
-            if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-                return CUDA_ERROR_INVALID_VALUE;
         }
         freed = free_in_order(context, pointer, stream, per_thread);
     } else {

@@ -84,6 +84,7 @@ typedef struct {
     ac_context_t *context;
     CUstream stream;
     bool marked; /* the stream, for the fences */
+    bool holds;  /* the program may hold the work: ac_submit_hold */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */
@@ -91,6 +92,9 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
 
 /* The call names device memory itself: does it belong to the submitting context? */
 void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
+
+/* The work may hold its stream until the program does something else. */
+void ac_submit_hold(ac_submit_t *submit);
 
 /* Does a launch with this configuration keep to the order of its stream? */
 void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config);

@@ -29,16 +29,17 @@ static uint64_t stream_word(CUstream stream, unsigned slot) {
 }
 
 static ac_settings_t settings_for(uint64_t total_memory) {
-    ac_settings_t settings = {.max_split_size = ac_config.max_split_size,
-                              .large_segment_size = ac_config.large_segment_size,
+    const ac_config_t *config = ac_process_config();
+    ac_settings_t settings = {.max_split_size = config->max_split_size,
+                              .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
-                              .gc_threshold = ac_config.garbage_collection_threshold,
+                              .gc_threshold = config->garbage_collection_threshold,
                               .recent = AC_RECENT};
-    if (ac_config.per_process_memory_fraction < 1)
-        settings.limit = (uint64_t)((double)total_memory * ac_config.per_process_memory_fraction);
-    if (ac_config.memory_limit && ac_config.memory_limit < settings.limit)
-        settings.limit = ac_config.memory_limit;
-    memcpy(settings.divisions, ac_config.divisions, sizeof settings.divisions);
+    if (config->per_process_memory_fraction < 1)
+        settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
+    if (config->memory_limit && config->memory_limit < settings.limit)
+        settings.limit = config->memory_limit;
+    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
     return settings;
 }
 
@@ -89,6 +90,12 @@ void ac_device_each(void (*visit)(CUdevice, ac_allocator_t *, void *), void *arg
     }
 }
 
+bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_device_stats_t *stats,
+                       ac_device_counters_t *counters) {
+    ac_allocator_t *allocator = atomic_load(&allocators[device]);
+    return allocator && ac_allocator_figures(allocator, deadline, stats, counters);
+}
+
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
     ac_settings_t settings = settings_for(live_device(device)->total_memory);
@@ -96,12 +103,14 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 void ac_context_configure(void) {
-    atomic_store(&ac_single_wanted, ac_config.single_stream);
+    atomic_store(&ac_single_wanted, ac_process_config()->single_stream);
+    pthread_mutex_lock(&lock); /* an allocator that is being made may have seen older settings */
     ac_device_each(configure, NULL);
+    pthread_mutex_unlock(&lock);
 }
 
 static ac_record_mode_t record_mode(void) {
-    switch (ac_config.fence) {
+    switch (ac_process_config()->fence) {
     case AC_FENCE_STREAMS:
         return AC_RECORD_STREAMS;
     case AC_FENCE_SYNC:

@@ -24,6 +24,10 @@ ac_allocator_t *ac_device_allocator(CUdevice device);
 void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, void *arg),
                     void *arg);
 
+/* The figures of a device, of one moment (dump.h). */
+bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_device_stats_t *stats,
+                       ac_device_counters_t *counters);
+
 /* The calling thread's current context; NULL: none, or it cannot be served. */
 ac_context_t *ac_context_current(ac_thread_t *thread);
 

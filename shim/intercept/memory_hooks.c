@@ -6,7 +6,7 @@
 
 /* The context that serves a request of this thread, NULL: leave the call to the driver. */
 static ac_context_t *serving_context(ac_thread_t *thread) {
-    if (!thread || !ac_config.enabled)
+    if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_current(thread);
     return context && !atomic_load(&context->line->broken) ? context : NULL;
@@ -127,7 +127,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
-        } else if (ac_config.free_sync || atomic_load(&context->line->broken)) {
+        } else if (ac_frees_synchronize() || atomic_load(&context->line->broken)) {
             CUresult result = wait_for_context(context);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "allocator/allocator_int.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
@@ -24,13 +25,14 @@
 #include "observe/log.h"
 
 _Atomic int ac_state = AC_STATE_ASLEEP;
-_Atomic bool ac_fast_path;
-ac_config_t ac_config;
+_Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
 
 /* --- the environment --- */
 
 static char conf_text[AC_LIVE_CONF];
 static bool conf_set, conf_bad, profiled, sanitized;
+static ac_config_t from_environment;
+static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
 static ac_config_warnings_t conf_warnings;
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
@@ -42,7 +44,7 @@ static void read_environment(void) {
     profiled = injected && *injected;
     sanitized = (injected && strstr(injected, "sanitizer")) ||
                 secure_getenv("NV_SANITIZER_INJECTION_PORT_BASE");
-    ac_config_default(&ac_config);
+    ac_config_default(&from_environment);
     if (!text || !*text)
         return;
     conf_set = true;
@@ -52,14 +54,14 @@ static void read_environment(void) {
         return;
     }
     strcpy(conf_text, text);
-    conf_bad = ac_config_parse(conf_text, &ac_config, &conf_error, &conf_warnings) != 0;
+    conf_bad = ac_config_parse(conf_text, &from_environment, &conf_error, &conf_warnings) != 0;
     if (!conf_bad)
-        atomic_store(&ac_log_level, ac_config.log_level);
+        atomic_store(&ac_log_level, from_environment.log_level);
 }
 
 const ac_config_t *ac_process_config(void) {
     pthread_once(&environment_once, read_environment);
-    return &ac_config;
+    return atomic_load_explicit(&in_force, memory_order_acquire);
 }
 
 bool ac_deepbind_strip(void) {
@@ -105,9 +107,10 @@ static const char *remedy(int error, const char *elsewhere) {
 
 bool ac_process_dump_configured(const char *reason) {
     char path[AC_CONFIG_PATH + 512] = "";
-    if (!strcmp(ac_config.dump, "none"))
+    const char *dump = ac_process_config()->dump;
+    if (!strcmp(dump, "none"))
         return true;
-    int error = ac_process_dump(ac_config.dump, reason, path, sizeof path);
+    int error = ac_process_dump(dump, reason, path, sizeof path);
     if (error)
         ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
                     strerror(error),
@@ -119,46 +122,90 @@ bool ac_process_dump_configured(const char *reason) {
 
 /* --- changes while running --- */
 
-bool ac_process_configure(const char *text, ac_config_error_t *error) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    ac_config_t wanted_config;
-    ac_process_config();
-    if (ac_config_parse(text, &wanted_config, error, NULL) != 0)
-        return false;
-    bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    pthread_mutex_lock(&lock);
-    /* An absent key keeps what holds since the start: only another value is refused. */
+/* Guards changes of the configuration, and what is derived from it. */
+static pthread_mutex_t config_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Copies of the configurations that were in force: readers keep pointers to them for as long as
+ * they like.  A program that goes back and forth between a few settings makes a few copies. */
+typedef struct ac_kept_config {
+    ac_config_t config;
+    struct ac_kept_config *next;
+} ac_kept_config_t;
+
+/* Under the lock.  NULL when host memory is short. */
+static const ac_config_t *keep(const ac_config_t *config) {
+    static ac_kept_config_t *all;
+    /* Bytes between fields may differ without a meaning: one more copy, no wrong one. */
+    for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
+        if (memcmp(&kept->config, config, sizeof *config) == 0)
+            return &kept->config;
+    ac_kept_config_t *kept = ac_record_memory(sizeof *kept);
+    if (!kept)
+        return NULL;
+    memcpy(&kept->config, config, sizeof *config);
+    kept->next = all;
+    all = kept;
+    return &kept->config;
+}
+
+/* What follows from the configuration in force.  Under the lock. */
+static void apply(void) {
+    const ac_config_t *config = ac_process_config();
+    bool enabled = config->enabled && !sanitized;
+    atomic_store(&ac_log_level, config->log_level);
+    atomic_store(&ac_enabled, enabled);
+    atomic_store(&ac_free_sync, config->free_sync);
+    if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
+        ac_context_configure();
+    atomic_store(&ac_fast_path, enabled && !profiled);
+}
+
+/* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
+ * only another value is refused.  False: *error names it. */
+static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
+    static const char *const fixed[] = {"fence", "deepbind", "dump_signal", "dump_interval"};
     ac_config_t defaults;
     ac_config_default(&defaults);
-    static const char *const fixed[] = {"fence", "deepbind", "dump_signal", "dump_interval"};
-    bool changes = false;
-    for (size_t i = 0; running && i < sizeof fixed / sizeof *fixed; i++) {
-        char now[64], then[64], absent[64];
-        ac_config_value(&ac_config, fixed[i], now, sizeof now);
-        ac_config_value(&wanted_config, fixed[i], then, sizeof then);
+    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
+        char before[64], then[64], absent[64];
+        ac_config_value(now, fixed[i], before, sizeof before);
+        ac_config_value(wanted, fixed[i], then, sizeof then);
         ac_config_value(&defaults, fixed[i], absent, sizeof absent);
-        if (strcmp(then, absent) != 0 && strcmp(then, now) != 0) {
+        if (strcmp(then, absent) != 0 && strcmp(then, before) != 0) {
             snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
                      fixed[i]);
-            changes = true;
+            return false;
         }
     }
-    if (!changes) {
-        if (running) {
-            wanted_config.fence = ac_config.fence;
-            wanted_config.deepbind = ac_config.deepbind;
-            wanted_config.dump_signal = ac_config.dump_signal;
-            wanted_config.dump_interval = ac_config.dump_interval;
-        }
-        ac_config = wanted_config;
-        atomic_store(&ac_log_level, ac_config.log_level);
+    wanted->fence = now->fence;
+    wanted->deepbind = now->deepbind;
+    wanted->dump_signal = now->dump_signal;
+    wanted->dump_interval = now->dump_interval;
+    return true;
+}
+
+bool ac_process_configure(const char *text, ac_config_error_t *error) {
+    ac_config_t wanted;
+    const ac_config_t *kept = NULL;
+    ac_process_config(); /* the environment comes first, whoever asks */
+    if (ac_config_parse(text, &wanted, error, NULL) != 0)
+        return false;
+    pthread_mutex_lock(&config_lock);
+    const ac_config_t *now = ac_process_config();
+    bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
+    if (!running || keep_fixed(&wanted, now, error)) {
+        kept = keep(&wanted);
+        if (!kept)
+            snprintf(error->text, sizeof error->text, "host memory is short");
+    }
+    if (kept) {
+        atomic_store(&in_force, kept);
         ac_live_set_conf(text);
-        ac_context_configure();
-        atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
+        apply();
         atomic_fetch_add(&ac_generation, 1);
     }
-    pthread_mutex_unlock(&lock);
-    return !changes;
+    pthread_mutex_unlock(&config_lock);
+    return kept;
 }
 
 /* --- fork and exit --- */
@@ -170,6 +217,7 @@ static void forked_child(void) {
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
     atomic_fetch_add(&ac_generation, 1);
+    config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ac_live_fork_child();
     ac_thread_fork_child();
     ac_writer_fork_child();
@@ -263,17 +311,16 @@ static uint64_t number_of_thread(void) {
 }
 
 static void report_configuration(void) {
-    atomic_store(&ac_log_level, ac_config.log_level);
+    const ac_config_t *config = ac_process_config();
+    atomic_store(&ac_log_level, config->log_level);
     if (conf_bad)
         ac_log(AC_LOG_ERROR, "ACCEL_ALLOC_CONF was not applied, the defaults hold: %s",
                conf_error.text);
     for (unsigned i = 0; i < conf_warnings.count; i++)
         ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
-    if (sanitized && ac_config.enabled) {
-        ac_config.enabled = false;
+    if (sanitized && config->enabled)
         ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
-    }
-    if (ac_config.fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
+    if (config->fence == AC_FENCE_CTX && !ac_driver.cuCtxRecordEvent)
         ac_log(AC_LOG_WARNING,
                "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
 }
@@ -322,11 +369,26 @@ static void collect_pages(void) {
             pages.count--;
 }
 
+/* Changes of the configuration wait: what they write to the page would be lost while it is copied
+ * to its file. */
+static int open_page(void) {
+    char conf[AC_LIVE_CONF];
+    pthread_mutex_lock(&config_lock);
+    ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
+    bool changed = ac_process_config() != &from_environment;
+    int error = ac_live_open(changed    ? conf
+                             : conf_set ? conf_text
+                                        : NULL,
+                             ac_hook_names, AC_HOOK_COUNT);
+    pthread_mutex_unlock(&config_lock);
+    return error;
+}
+
 static void set_up(void) {
     int version = 0;
     report_configuration();
     pthread_atfork(NULL, NULL, forked_child); /* before there is a page to share */
-    int error = ac_live_open(conf_set ? conf_text : NULL, ac_hook_names, AC_HOOK_COUNT);
+    int error = open_page();
     live_shared = !error;
     if (error)
         ac_log(AC_LOG_WARNING,
@@ -342,8 +404,10 @@ static void set_up(void) {
         ac_live->driver_version = (uint32_t)version;
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
-    atomic_store(&ac_fast_path, ac_config.enabled && !profiled);
-    ac_context_configure();
+    atomic_store(&ac_dump_figures, ac_device_figures);
+    pthread_mutex_lock(&config_lock);
+    apply();
+    pthread_mutex_unlock(&config_lock);
     ac_graph_hooks_setup();
     ac_thread_setup();
     atexit(exit_began);

@@ -17,8 +17,16 @@ typedef enum {
 
 extern _Atomic int ac_state;
 
-/* Read-only after activation, but for what accel_set_allocator_settings may change. */
-extern ac_config_t ac_config;
+/* Settings that hooks ask for at each call; the others: ac_process_config. */
+extern _Atomic bool ac_enabled, ac_free_sync;
+
+static inline bool ac_is_enabled(void) {
+    return atomic_load_explicit(&ac_enabled, memory_order_relaxed);
+}
+
+static inline bool ac_frees_synchronize(void) {
+    return atomic_load_explicit(&ac_free_sync, memory_order_relaxed);
+}
 
 /* Whether the cache serves; wakes the shim at the process's first CUDA use (reads the
  * configuration, opens the live page, binds the driver).  Cheap afterwards.  Any thread. */
@@ -35,8 +43,9 @@ extern _Atomic bool ac_fast_path;
 /* For the dlopen hook: whether RTLD_DEEPBIND is taken out. */
 bool ac_deepbind_strip(void);
 
-/* The configuration of the environment, parsed but not yet reported; for settings that matter
- * before CUDA is used. */
+/* The configuration in force: of the environment, until accel_set_allocator_settings puts another
+ * one in its place.  What it points to never changes and never goes away.  Any thread, any time.
+ */
 const ac_config_t *ac_process_config(void);
 
 /* Replace the configuration (accel_set_allocator_settings).  False: *error says why, and nothing

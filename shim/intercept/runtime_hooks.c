@@ -81,7 +81,7 @@ cudaError_type cudaFree(void *pointer) {
     ac_runtime_t *runtime = ac_runtime_of(__builtin_return_address(0));
     ac_context_t *context = fast_context(thread, runtime);
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
-    if (context && pointer && !ac_config.free_sync) {
+    if (context && pointer && !ac_frees_synchronize()) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_status_t status = ac_block_free((uint64_t)(uintptr_t)pointer);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);

@@ -47,6 +47,7 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
         stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
+    submit->holds = false;
     /* Frees that wait for a fence get it now, before later work would delay it. */
     if (ac_fence_full(context->line))
         ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
@@ -62,6 +63,12 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
     ac_arena_t *owner = ac_block_arena(address);
     if (owner && owner != submit->context->arena)
         ac_context_cross();
+}
+
+void ac_submit_hold(ac_submit_t *submit) {
+    submit->holds = true;
+    ac_fence_hold(submit->context->line, false);
+    ac_single_hold(submit->context->line);
 }
 
 /* A launch with such an attribute may start before the work ahead of it in its stream is done. */
@@ -92,6 +99,8 @@ void ac_submit_order(const ac_submit_t *submit, const CUlaunchConfig *config) {
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     ac_fence_leave(submit->context->line);
+    if (submit->holds)
+        ac_fence_hold(submit->context->line, true);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(submit->context->arena, submit->stream == CU_STREAM_LEGACY);
     ac_count(thread, AC_COUNT_submissions);
@@ -123,7 +132,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_2(p, q)        (REACH_1(p), REACH_1(q))
 #define REACH_MANY           ac_context_cross()
 #define REACH_GRAPH(exec)    (ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
-#define REACH_HOLDS          ac_single_hold(submit.context->line)
+#define REACH_HOLDS          ac_submit_hold(&submit)
 #define REACH_HOLDS_1(p)     (REACH_HOLDS, REACH_1(p))
 #define REACH_HOLDS_MANY     (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };

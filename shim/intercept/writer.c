@@ -82,7 +82,7 @@ static bool sleep_until(const struct timespec *next_dump, int64_t look_ns) {
 }
 
 static void *writer(void *arg) {
-    int64_t interval = (int64_t)(ac_config.dump_interval * 1e9), look_ns = 0;
+    int64_t interval = (int64_t)(ac_process_config()->dump_interval * 1e9), look_ns = 0;
     struct timespec next, now;
     (void)arg;
     clock_gettime(CLOCK_MONOTONIC, &next);
@@ -116,7 +116,7 @@ static void *writer(void *arg) {
 
 static void take_signal(void) {
     struct sigaction now, ours;
-    int number = ac_config.dump_signal;
+    int number = ac_process_config()->dump_signal;
     if (!number || sigaction(number, NULL, &now) != 0)
         return;
     if (now.sa_handler != SIG_DFL) {
@@ -135,8 +135,8 @@ void ac_writer_start(void) {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all;
-    if (!strcmp(ac_config.dump, "none") ||
-        (!ac_config.dump_signal && ac_config.dump_interval <= 0))
+    const ac_config_t *config = ac_process_config();
+    if (!strcmp(config->dump, "none") || (!config->dump_signal && config->dump_interval <= 0))
         return;
     sem_init(&wake, 0, 0);
     sigfillset(&all);

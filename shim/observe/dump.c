@@ -1,6 +1,7 @@
 /* The dump document, from a live page alone; see dump.h, and dump.schema.json for its form.
  * Called at exit, by the thread that serves signals and intervals, through the API, and by the
- * command on pages of other processes.  No lock; the page may change meanwhile. */
+ * command on pages of other processes.  The page may change meanwhile: what has to match is
+ * copied first, from this process's devices under the lock of its writers. */
 #include "observe/dump.h"
 
 #include <inttypes.h>
@@ -13,6 +14,8 @@
 #include "observe/json.h"
 
 enum { DUMP_VERSION = 1 };
+
+_Atomic(ac_dump_figures_fn *) ac_dump_figures;
 
 /* "2026-01-31T12:00:00.000Z".  By hand: gmtime_r may read time zone files and takes a lock. */
 static void format_time(int64_t ns, char text[32]) {
@@ -74,11 +77,13 @@ static void put_process(json_t *root, const ac_live_t *page, bool *failed) {
 static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
     ac_config_t values;
     ac_config_error_t error;
+    char conf[AC_LIVE_CONF];
+    ac_live_conf(page, conf);
     ac_config_default(&values);
-    bool applied = ac_config_parse(page->conf, &values, &error, NULL) == 0;
+    bool applied = ac_config_parse(conf, &values, &error, NULL) == 0;
 
     json_t *config = ac_json_put_object(root, "config", failed);
-    ac_json_put_text(config, "string", page->conf, failed);
+    ac_json_put_text(config, "string", conf, failed);
     ac_json_put(config, "error",
                 applied ? json_null() : ac_json_text(error.text, strlen(error.text)), failed);
     json_t *effective = ac_json_put_object(config, "effective", failed);
@@ -133,13 +138,53 @@ static json_t *uuid_json(const unsigned char uuid[16]) {
     return ac_json_text(text, n);
 }
 
+/* Word by word: the writer is another process, or holds its lock for ever. */
+static void copy_words(uint64_t *to, const uint64_t *from, size_t bytes) {
+    for (size_t i = 0; i < bytes / sizeof *to; i++)
+        to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+}
+
+typedef struct {
+    union {
+        ac_device_stats_t stats;
+        uint64_t stat_words[sizeof(ac_device_stats_t) / sizeof(uint64_t)];
+    };
+    union {
+        ac_device_counters_t counters;
+        uint64_t counter_words[sizeof(ac_device_counters_t) / sizeof(uint64_t)];
+    };
+} figures_t;
+_Static_assert(sizeof(figures_t) == sizeof(ac_device_stats_t) + sizeof(ac_device_counters_t),
+               "figures are 64-bit words and nothing else");
+
+static void get_figures(const ac_live_t *page, unsigned device, const struct timespec *deadline,
+                        figures_t *figures) {
+    ac_dump_figures_fn *copy = page == ac_live ? atomic_load(&ac_dump_figures) : NULL;
+    if (copy && copy(device, deadline, &figures->stats, &figures->counters))
+        return;
+    const ac_live_device_t *from = &page->device[device];
+    copy_words(figures->stat_words, (const uint64_t *)(const void *)&from->stats,
+               sizeof figures->stats);
+    copy_words(figures->counter_words, (const uint64_t *)(const void *)&from->counters,
+               sizeof figures->counters);
+}
+
+/* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
+ * much of waiting, however many devices there are. */
+enum { PATIENCE_S = 1 };
+
 static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
+    struct timespec deadline;
+    figures_t figures;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += PATIENCE_S;
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
-    for (int i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
+    for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
         const ac_live_device_t *device = &page->device[i];
-        if (!device->used)
+        if (!__atomic_load_n(&device->used, __ATOMIC_ACQUIRE))
             continue;
+        get_figures(page, i, &deadline, &figures);
         json_t *json = json_object();
         ac_json_append(devices, json, failed);
         if (*failed)
@@ -150,10 +195,10 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
                     failed);
         ac_json_put(json, "uuid", uuid_json(device->uuid), failed);
         ac_json_put_integer(json, "total_memory", (int64_t)device->total_memory, failed);
-        ac_json_put(json, "stats", stats_json(&device->stats, failed), failed);
+        ac_json_put(json, "stats", stats_json(&figures.stats, failed), failed);
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
-    ac_json_put_integer(counters, #name, (int64_t)device->counters.name, failed);
+    ac_json_put_integer(counters, #name, (int64_t)figures.counters.name, failed);
 #define PROCESS_COUNTER(name, unit, doc)
 #include "observe/counters.def"
 #undef DEVICE_COUNTER

@@ -3,9 +3,20 @@
 #ifndef AC_DUMP_H
 #define AC_DUMP_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <time.h>
 
 #include "observe/live.h"
+
+/* How the figures of a device of this process are copied while others write them, so that they
+ * match: by the owner of their lock, entry `device` of ac_live.  False: the lock was not to be
+ * had before `deadline` (CLOCK_REALTIME), or the entry is nobody's; then they are read as they
+ * stand. NULL: nobody writes but the thread that dumps. */
+typedef bool ac_dump_figures_fn(unsigned device, const struct timespec *deadline,
+                                ac_device_stats_t *stats, ac_device_counters_t *counters);
+extern _Atomic(ac_dump_figures_fn *) ac_dump_figures;
 
 /* The document as text: malloc'd, NUL-terminated, *length without the NUL; the caller frees.
  * `reason`: "exit", "signal", "interval", "request", "killed", "running".  NULL when memory is

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,9 +139,25 @@ static void fill_process(ac_live_t *page) {
 
 void ac_live_set_conf(const char *conf) {
     size_t n = conf ? strnlen(conf, AC_LIVE_CONF - 1) : 0;
-    if (n)
-        memcpy(ac_live->conf, conf, n);
-    memset(ac_live->conf + n, 0, AC_LIVE_CONF - n);
+    uint32_t odd = __atomic_load_n(&ac_live->conf_turn, __ATOMIC_RELAXED) | 1;
+    __atomic_store_n(&ac_live->conf_turn, odd, __ATOMIC_RELAXED);
+    /* Each byte brings the odd turn along: who sees one of them sees that as well. */
+    for (size_t i = 0; i < AC_LIVE_CONF; i++)
+        __atomic_store_n(&ac_live->conf[i], i < n ? conf[i] : '\0', __ATOMIC_RELEASE);
+    __atomic_store_n(&ac_live->conf_turn, odd + 1, __ATOMIC_RELEASE);
+}
+
+void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
+    enum { TRIES = 1000 };
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t turn = __atomic_load_n(&page->conf_turn, __ATOMIC_ACQUIRE);
+        for (size_t at = 0; at < AC_LIVE_CONF; at++)
+            conf[at] = __atomic_load_n(&page->conf[at], __ATOMIC_ACQUIRE);
+        if (!(turn & 1) && __atomic_load_n(&page->conf_turn, __ATOMIC_RELAXED) == turn)
+            return;
+        sched_yield();
+    }
+    conf[AC_LIVE_CONF - 1] = '\0';
 }
 
 /* ---- opening ---- */

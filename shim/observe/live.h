@@ -8,8 +8,10 @@
  *
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
- * have ended); process fields by activation.  Readers take no lock: 64-bit fields are
- * single loads, sums over rows are exact at rest.
+ * have ended); process fields by activation, the configuration string again at each change
+ * (ac_live_conf).  Readers of another process take no lock: 64-bit fields are single loads, sums
+ * over rows are exact at rest.  Readers of this one copy device entries under the allocator's
+ * lock (dump.h).
  *
  * Thread-safety is stated per function.  Nothing here calls CUDA. */
 #ifndef AC_LIVE_H
@@ -69,6 +71,7 @@ typedef struct {
     uint32_t size; /* of this structure: a reader rejects any other */
     uint32_t state;
     int32_t pid, ppid;
+    uint32_t conf_turn;    /* odd: `conf` is being written; grows with each change */
     uint64_t start_ticks;  /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
     int64_t start_time_ns; /* CLOCK_REALTIME at activation */
     char host[256];
@@ -106,6 +109,10 @@ int ac_live_open(const char *conf, const char *const *hook_names, unsigned hook_
 
 /* Record the configuration string that is in force from now on. Not against itself. */
 void ac_live_set_conf(const char *conf);
+
+/* Copy the configuration string of `page`, whose process may change it meanwhile: never parts of
+ * two, unless the writer was killed between them. */
+void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]);
 
 /* Mark the page as exited and remove its file.  No allocation, no lock: safe at exit. */
 void ac_live_close(void);

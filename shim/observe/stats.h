@@ -1,5 +1,6 @@
-/* Device statistics as plain memory: the allocator writes them under its lock, everybody
- * else reads them (from the shared mapping, see live.h). */
+/* Device statistics as plain memory: the allocator writes them under its lock.  Who wants figures
+ * that match copies them under it (ac_allocator_figures); another process, which cannot, reads
+ * them from the shared mapping (live.h), each field by itself.  64-bit words and nothing else. */
 #ifndef AC_STATS_H
 #define AC_STATS_H
 

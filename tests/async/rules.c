@@ -316,6 +316,90 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* --- more memory than before, while other memory waits: the host goes on --- */
+
+enum { MUCH = 200 << 20 };
+
+static void much(CUstream stream) {
+    static size_t more; /* more each time than there ever was */
+    CUdeviceptr memory;
+    more += MUCH;
+    MUST(cuMemAllocAsync(&memory, more, stream));
+    touch(memory, stream);
+    give(memory, stream);
+}
+
+static void growth(room_t *r) {
+    busy(r->s[0]);
+    much(r->s[1]);
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "the host waited", __LINE__);
+}
+
+/* What holds one stream is let go by work that comes after the request. */
+static void growth_held(room_t *r) {
+    CUdeviceptr flag, memory, plain;
+    MUST(cuMemAlloc_v2(&flag, 256));
+    for (cuuint32_t i = 1; i <= 3; i++) {
+        MUST(cuMemsetD32_v2(flag, 0, 1));
+        MUST(cuCtxSynchronize());
+        MUST(cuMemAllocAsync(&memory, MUCH, r->s[0]));
+        MUST(cuMemAlloc_v2(&plain, size));
+        touch(plain, r->s[2]);
+        touch(memory, r->s[0]);
+        if (i == 1)
+            give(memory, r->s[0]);
+        if (i == 2)
+            MUST(cuMemFree_v2(plain));
+        MUST(cuStreamWaitValue32_v2(r->s[0], flag, 1, 0));
+        if (i == 2) {
+            CUdeviceptr more;
+            MUST(cuMemAlloc_v2(&more, 4 * (size_t)MUCH));
+            MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
+            MUST(cuMemFree_v2(more));
+        } else if (i == 1) { /* would fit into what was given back before the hold */
+            CUdeviceptr half;
+            MUST(cuMemAllocAsync(&half, MUCH - (64 << 20), r->s[1]));
+            touch(half, r->s[1]);
+            give(half, r->s[1]);
+        } else {
+            much(r->s[1]);
+        }
+        MUST(cuStreamWriteValue32_v2(r->s[1], flag, 1, 0));
+        if (i != 1)
+            give(memory, r->s[0]);
+        if (i != 2)
+            MUST(cuMemFree_v2(plain));
+    }
+    MUST(cuMemFree_v2(flag));
+}
+
+/* --- frees that a capture forbids --- */
+
+static void answers(CUresult result, CUresult right, int line) {
+    if (result == right)
+        return;
+    wrong++;
+    printf("not ok %s, line %d: %d in place of %d\n", title, line, (int)result, (int)right);
+}
+#define ANSWERS(call, right) answers(call, right, __LINE__)
+
+static void free_in_capture(room_t *r) {
+    CUgraph graph;
+    CUdeviceptr memory = take(r->s[0]);
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuMemFreeAsync(memory, r->s[1]), CUDA_ERROR_INVALID_VALUE);
+    ANSWERS(cuStreamEndCapture(r->s[1], &graph), CUDA_SUCCESS);
+    MUST(cuGraphDestroy(graph));
+    MUST(cuStreamBeginCapture_v2(r->s[1], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuStreamSynchronize(r->s[1]), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    ANSWERS(cuMemFreeAsync(memory, r->s[1]), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    ANSWERS(cuStreamEndCapture(r->s[1], &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    MUST(cuStreamBeginCapture_v2(r->b[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    ANSWERS(cuMemFreeAsync(memory, CU_STREAM_LEGACY), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    ANSWERS(cuStreamEndCapture(r->b[0], &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    give(memory, r->s[0]);
+}
+
 /* --- streams go --- */
 
 static void stream_again(room_t *r) {
@@ -448,6 +532,23 @@ static void programmatic(room_t *r) {
     OTHER(next(r->s[0]), memory);
 }
 
+/* --- several contexts; last: their memory is everybody's from then on --- */
+
+static void context_goes(room_t *r) {
+    CUcontext other;
+    CUdeviceptr memory[2];
+    MUST(cuCtxCreate_v2(&other, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        MUST(cuMemAlloc_v2(&memory[i], size));
+        MUST(cuMemsetD8Async(memory[i], 0, size, CU_STREAM_LEGACY));
+    }
+    MUST(cuMemFree_v2(memory[0])); /* waited for at the end, while nothing else may begin */
+    MUST(cuCtxSynchronize());
+    give(memory[1], r->s[0]);
+    MUST(cuCtxDestroy_v2(other));
+    MUST(cuCtxSetCurrent(context));
+}
+
 /* --- little room: a wait between the streams rather than more memory --- */
 
 static void inserted_wait(room_t *r) {
@@ -505,11 +606,13 @@ static const case_t all[] = {CASE(same_stream),       CASE(no_edge),
                              CASE(event_too_old),     CASE(query_seen),
                              CASE(captured_edge),     CASE(captured_wait),
                              CASE(captured_record),   CASE(record_node),
-                             CASE(stream_again),      CASE(many_streams),
-                             CASE(plain_freed_async), CASE(async_freed_plain),
-                             CASE(taken_over_unused), CASE(legacy_hands_on),
-                             CASE(legacy_used),       CASE(legacy_seen),
-                             CASE(programmatic)};
+                             CASE(free_in_capture),   CASE(growth),
+                             CASE(growth_held),       CASE(stream_again),
+                             CASE(many_streams),      CASE(plain_freed_async),
+                             CASE(async_freed_plain), CASE(taken_over_unused),
+                             CASE(legacy_hands_on),   CASE(legacy_used),
+                             CASE(legacy_seen),       CASE(programmatic),
+                             CASE(context_goes)};
 static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                                  CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 

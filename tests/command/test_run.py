@@ -36,11 +36,9 @@ class Run(base.CommandTest):
 
     def test_signal(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
-            result = subprocess.run(["sh", "-c", f'"$0" run --lib "$1" -- sh -c \'kill -{number} '
-                                     '$$\'; echo $?', base.COMMAND, base.PRELOAD],
-                                    env=self.environment, stdout=subprocess.PIPE,
-                                    stderr=subprocess.DEVNULL, check=True)
-            self.assertEqual(int(result.stdout), 128 + number)
+            # The program's own end, which a shell would call 128 and the number.  No shell waits
+            # for it here: dash crashes at its first fork where ThreadSanitizer is preloaded.
+            self.run_with(-number, "sh", "-c", f"kill -{number} $$")
 
     def test_process_id_is_kept(self):
         process = subprocess.Popen([base.COMMAND, "run", "--lib", base.PRELOAD, "--", "sh", "-c",

@@ -159,10 +159,12 @@ static ac_status_t fence_query(void *arg, void *what) {
     return leave(context, status);
 }
 
-static ac_status_t fence_wait(void *arg, void *what) {
+static ac_status_t fence_wait(void *arg, void *what, uint64_t limit_ns) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     ac_status_t status = enter(context, FAKE_WAIT);
+    if (status == AC_OK && limit_ns && context->device->endless)
+        return leave(context, AC_BUSY);
     if (is_live(context, fence) && status == AC_OK)
         fake_complete(context, fence->number);
     return leave(context, status);
@@ -190,7 +192,7 @@ static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     if (stream == 0)
-        return fence_wait(arg, what);
+        return fence_wait(arg, what, 0);
     ac_status_t status = enter(context, FAKE_TURN);
     if (is_live(context, fence) && status == AC_OK)
         context->turns++;

@@ -167,6 +167,23 @@ START_TEST(a_block_born_after_the_work_is_ready) {
 }
 END_TEST
 
+/* A kernel that does not end: the budget is not worth more than one wait for it. */
+START_TEST(growth_does_not_wait_for_ever) {
+    uint64_t a = alloc(200 * MIB);
+    device.endless = true;
+    submit(0);
+    give(a);
+    uint64_t b = alloc(200 * MIB);
+    ck_assert_uint_ne(b, a);
+    ck_assert_uint_eq(counters.fence_waits, 1);
+    give(b); /* ready: its life saw no work */
+    alloc(200 * MIB);
+    alloc(200 * MIB);
+    ck_assert_uint_eq(counters.fence_waits, 1);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 3);
+}
+END_TEST
+
 START_TEST(growth_waits_beyond_the_budget) {
     uint64_t a = alloc(200 * MIB);
     for (unsigned i = 0; i < 20; i++) { /* each waits for the one before, none grows */
@@ -751,6 +768,7 @@ int main(void) {
     tcase_add_test(large, work_keeps_memory_from_reuse);
     tcase_add_test(large, a_block_born_after_the_work_is_ready);
     tcase_add_test(large, growth_waits_beyond_the_budget);
+    tcase_add_test(large, growth_does_not_wait_for_ever);
     tcase_add_test(large, a_recent_block_serves_its_very_size);
     tcase_add_test(large, recent_blocks_are_free_memory);
     tcase_add_test(large, pending_and_shared_blocks_are_not_kept);

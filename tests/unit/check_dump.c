@@ -208,6 +208,48 @@ START_TEST(short_memory) {
 }
 END_TEST
 
+static bool figures_to_be_had;
+
+static bool give_figures(unsigned device, const struct timespec *deadline,
+                         ac_device_stats_t *stats, ac_device_counters_t *counters) {
+    ck_assert_uint_eq(device, 3);
+    ck_assert_int_gt(deadline->tv_sec, 0);
+    if (!figures_to_be_had)
+        return false;
+    *stats = (ac_device_stats_t){.num_ooms = 11};
+    *counters = (ac_device_counters_t){.trims = 12};
+    return true;
+}
+
+static json_int_t number(const json_t *device, const char *group, const char *name) {
+    return json_integer_value(json_object_get(json_object_get(device, group), name));
+}
+
+static void figures_are(const ac_live_t *page, json_int_t ooms, json_int_t trims) {
+    size_t length;
+    char *text = ac_dump_text(page, "exit", &length);
+    json_t *json = json_loads(text, 0, NULL);
+    const json_t *device = json_array_get(json_object_get(json, "devices"), 0);
+    ck_assert_int_eq(number(device, "stats", "num_ooms"), ooms);
+    ck_assert_int_eq(number(device, "counters", "trims"), trims);
+    json_decref(json);
+    free(text);
+}
+
+START_TEST(figures_come_from_their_owner) {
+    static ac_live_t another;
+    ac_live->device[3].used = another.device[3].used = 1;
+    ac_live->device[3].stats.num_ooms = another.device[3].stats.num_ooms = 21;
+    ac_live->device[3].counters.trims = another.device[3].counters.trims = 22;
+    figures_are(ac_live, 21, 22);
+    atomic_store(&ac_dump_figures, give_figures);
+    figures_are(ac_live, 21, 22); /* their lock is not to be had: as they stand */
+    figures_to_be_had = true;
+    figures_are(ac_live, 11, 12);
+    figures_are(&another, 21, 22); /* of another process: nobody here has its lock */
+}
+END_TEST
+
 static void text_becomes(const char *text, size_t length, const char *expected) {
     json_t *json = ac_json_text(text, length);
     ck_assert_ptr_nonnull(json);
@@ -244,6 +286,7 @@ int main(void) {
     tcase_add_test(cases, devices_and_pipes_are_not_replaced);
     tcase_add_test(cases, threads_write_at_once);
     tcase_add_test(cases, short_memory);
+    tcase_add_test(cases, figures_come_from_their_owner);
     tcase_add_test(cases, any_bytes_are_text);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);

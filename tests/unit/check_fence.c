@@ -78,7 +78,7 @@ START_TEST(wait_completes_no_more_than_needed) {
     ac_fence_close(&line[0], false);
     submit(0);
     ac_fence_close(&line[0], false);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, first), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, first, 0), AC_OK);
     ck_assert_uint_eq(atomic_load(&context[0].completed), 1);
     ck_assert_uint_le(first, ac_fence_reached(&line[0], false));
     ck_assert_uint_eq(device.live_fences, 1);
@@ -87,7 +87,7 @@ END_TEST
 
 START_TEST(wait_records_what_is_missing) {
     submit(0);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
     ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
 }
@@ -97,7 +97,7 @@ START_TEST(wait_synchronises_where_nothing_can_be_recorded) {
     device.no_fences = true;
     submit(0);
     ck_assert_int_eq(ac_fence_close(&line[0], false), AC_UNSUPPORTED);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 1);
     ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
 }
@@ -126,7 +126,7 @@ START_TEST(an_idle_line_holds_nobody_up) {
     bool all;
     submit(1);
     uint64_t t = ac_fence_target(&line[0], &all);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 1); /* line 0 never had work */
     ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
 }
@@ -159,7 +159,7 @@ START_TEST(a_closed_line_is_out_of_reach) {
     ac_fence_submitted(&next);
     unsigned calls = device.total_calls;
     ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, ac_fence_now()), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, ac_fence_now(), 0), AC_OK);
     ck_assert_uint_eq(device.total_calls, calls);
     ac_fence_synced(&line[0], ac_fence_now());
     ck_assert(!atomic_load(&next.broken));
@@ -245,10 +245,10 @@ START_TEST(capture_defers) {
     ck_assert_int_eq(ac_fence_close(&line[0], false), AC_BUSY);
     ck_assert(atomic_load(&line[0].open)); /* tried again at a later submission */
     ck_assert(!ac_fence_poll(&line[0], false));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_BUSY);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_BUSY);
     atomic_store(&context[0].capturing, false);
     ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.live_fences, 0);
 }
 END_TEST
@@ -259,7 +259,7 @@ START_TEST(a_broken_context_never_gets_ready) {
     device.fail_with[FAKE_RECORD] = AC_FAILED;
     ck_assert_int_eq(ac_fence_close(&line[0], false), AC_FAILED);
     ck_assert(atomic_load(&line[0].broken));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0)), AC_FAILED);
+    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_FAILED);
     ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
 }
 END_TEST
@@ -274,7 +274,7 @@ START_TEST(unseen_work_counts_everywhere) {
     fake_submit(&context[1]); /* nobody counts this */
     t = ac_fence_target(&line[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
-    ck_assert_int_eq(ac_fence_wait(&line[0], all, t), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], all, t, 0), AC_OK);
     ck_assert_uint_eq(atomic_load(&context[1].completed), 1);
     ck_assert_uint_le(t, ac_fence_reached(&line[0], all));
 }
@@ -322,7 +322,7 @@ START_TEST(wait_beside_a_call_ends) {
     uint64_t t = target(0);
     ac_fence_enter(&line[1]);
     fake_complete(&context[0], 1);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
     ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
 }
 END_TEST
@@ -348,7 +348,7 @@ START_TEST(a_broken_context_holds_nobody_else_up) {
     uint64_t t = target(0);
     atomic_store(&line[1].broken, true);
     fake_complete(&context[0], 1);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
     ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
 }
 END_TEST

@@ -445,6 +445,40 @@ static void speak_long(void) {
     ac_log(AC_LOG_ERROR, "%s", text);
 }
 
+enum { CONF_CHANGES = 4000 };
+
+static void *change_conf(void *arg) {
+    char letters[2][AC_LIVE_CONF];
+    for (int i = 0; i < 2; i++) {
+        memset(letters[i], 'a' + i, AC_LIVE_CONF - 1);
+        letters[i][AC_LIVE_CONF - 1] = '\0';
+    }
+    for (int i = 0; i < CONF_CHANGES; i++)
+        ac_live_set_conf(letters[i % 2]);
+    __atomic_store_n((bool *)arg, true, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+START_TEST(conf_is_read_whole) {
+    pthread_t writer;
+    bool over = false;
+    char conf[AC_LIVE_CONF];
+    ck_assert_int_eq(pthread_create(&writer, NULL, change_conf, &over), 0);
+    while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+        ac_live_conf(ac_live, conf);
+        ck_assert_msg(strspn(conf, conf[0] == 'a' ? "a" : "b") == strlen(conf),
+                      "parts of two strings");
+    }
+    pthread_join(writer, NULL);
+    ac_live_conf(ac_live, conf);
+    ck_assert_int_eq(conf[0], 'b');
+    /* A writer that was killed in the middle keeps no reader. */
+    ac_live->conf_turn |= 1;
+    ac_live_conf(ac_live, conf);
+    ck_assert_uint_eq(strlen(conf), AC_LIVE_CONF - 1);
+}
+END_TEST
+
 START_TEST(log_lines) {
     ck_assert_str_eq(heard(speak_levels),
                      "accelcache: error 1\naccelcache: two lines\naccelcache: once only\n");
@@ -493,6 +527,7 @@ int main(void) {
     tcase_add_test(cases, rows_of_many_threads);
     tcase_add_test(cases, warnings_are_kept_once);
     tcase_add_test(cases, rank_comes_from_the_launcher);
+    tcase_add_test(cases, conf_is_read_whole);
     tcase_add_test(cases, log_lines);
     tcase_add_test(cases, log_to_a_closed_pipe_or_nowhere);
     suite_add_tcase(suite, cases);

@@ -103,8 +103,9 @@ static ac_status_t fence_query(void *context, void *fence) {
     return AC_OK;
 }
 
-static ac_status_t fence_wait(void *context, void *fence) {
+static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
     (void)context;
+    (void)limit_ns;
     complete(fence);
     return AC_OK;
 }
@@ -112,7 +113,7 @@ static ac_status_t fence_wait(void *context, void *fence) {
 static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
     if (key == 0) {
         d.host_waits++;
-        return fence_wait(context, fence);
+        return fence_wait(context, fence, 0);
     }
     if (d.captures[stream_of(key)])
         return AC_BUSY;

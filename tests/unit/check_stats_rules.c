@@ -1,6 +1,7 @@
 /* The device statistics, operation by operation, against PyTorch's rules. */
 #include <check.h>
 #include <string.h>
+#include <time.h>
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
@@ -66,7 +67,7 @@ static void play(const step_t *step, unsigned steps) {
             break;
         case 'c':
             fake_complete(&context, atomic_load(&context.submitted));
-            ac_fence_wait(ac_arena_line(arena), false, ac_fence_now());
+            ac_fence_wait(ac_arena_line(arena), false, ac_fence_now(), 0);
             break;
         default:
             ac_allocator_trim(allocator, s->what == 's');
@@ -206,6 +207,21 @@ START_TEST(resets) {
 }
 END_TEST
 
+/* A thread may have been stopped for ever with the lock held. */
+START_TEST(figures_do_not_wait_for_ever) {
+    ac_device_stats_t copy;
+    ac_device_counters_t count;
+    struct timespec passed = {0, 0};
+    ac_block_free(alloc(10 * MIB));
+    ck_assert(ac_allocator_figures(allocator, &passed, &copy, &count));
+    ck_assert_int_eq(memcmp(&copy, &stats, sizeof copy), 0);
+    ck_assert_int_eq(memcmp(&count, &counters, sizeof count), 0);
+    pthread_mutex_lock(&allocator->lock);
+    ck_assert(!ac_allocator_figures(allocator, &passed, &copy, &count));
+    pthread_mutex_unlock(&allocator->lock);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("stats_rules");
     TCase *tests = tcase_create("stats_rules");
@@ -216,6 +232,7 @@ int main(void) {
     tcase_add_test(tests, oversize_counts);
     tcase_add_test(tests, out_of_memory_counts);
     tcase_add_test(tests, resets);
+    tcase_add_test(tests, figures_do_not_wait_for_ever);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

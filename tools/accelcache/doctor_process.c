@@ -42,8 +42,10 @@ static bool blocked_everywhere(int pid, uint64_t bit) {
 static void check_signal(cmd_findings_t *findings, int pid, const ac_live_t *page) {
     ac_config_t config;
     ac_config_error_t error;
+    char conf[AC_LIVE_CONF];
+    ac_live_conf(page, conf);
     ac_config_default(&config);
-    ac_config_parse(page->conf, &config, &error, NULL);
+    ac_config_parse(conf, &config, &error, NULL);
     if (!config.dump_signal) {
         cmd_finding(findings, CMD_FINDING_NOTE, "signal",
                     "dump_signal is none: no signal writes a dump; accelcache stat %d shows the "
