@@ -85,8 +85,12 @@ typedef struct {
  * into an array.  NULL: *error says why, malloc'd. */
 json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *arguments,
                         char **error);
-/* Start it, throw its output away; ns until it ended, negative where it failed. */
-double bench_child_time(const bench_t *b, const bench_child_t *child, const char *arguments);
+/* Start it, throw its output away; how long until it ended, and the CPU time of it. */
+typedef struct {
+    double wall_ns, cpu_ns; /* negative where it failed */
+} bench_time_t;
+bench_time_t bench_child_time(const bench_t *b, const bench_child_t *child,
+                              const char *arguments);
 
 /* ---- bench_parts.c ---- */
 typedef void bench_part_fn(bench_t *b, long round);

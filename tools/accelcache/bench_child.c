@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,11 +65,11 @@ static pid_t start(const bench_t *b, const bench_child_t *child, char *const *ar
 }
 
 /* As a shell shows it; -1 where there was no process. */
-static int finish(pid_t pid) {
+static int finish(pid_t pid, struct rusage *usage) {
     int status;
     if (pid < 0)
         return -1;
-    while (waitpid(pid, &status, 0) < 0)
+    while (wait4(pid, &status, 0, usage) < 0)
         if (errno != EINTR)
             return -1;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -158,7 +159,7 @@ json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *argu
     if (out < 0 || err < 0 || (child->count && counted < 0)) {
         *error = cmd_format("memfd_create: %s", strerror(errno));
     } else if (make_words(&words, child, arguments, counted, error)) {
-        int status = finish(start(b, child, words.argument, out, err));
+        int status = finish(start(b, child, words.argument, out, err), NULL);
         char *printed = read_memory(out), *said = read_memory(err);
         if (status == 0)
             result = parse(printed);
@@ -177,23 +178,31 @@ json_t *bench_child_run(const bench_t *b, bench_child_t *child, const char *argu
     return result;
 }
 
-double bench_child_time(const bench_t *b, const bench_child_t *child, const char *arguments) {
+static double ns_of(struct timeval time) {
+    return (double)time.tv_sec * 1e9 + (double)time.tv_usec * 1e3;
+}
+
+bench_time_t bench_child_time(const bench_t *b, const bench_child_t *child,
+                              const char *arguments) {
+    bench_time_t result = {-1, -1};
     struct timespec begin, end;
+    struct rusage usage;
     words_t words;
     char *error = NULL;
     int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (null < 0 || !make_words(&words, child, arguments, -1, &error)) {
-        free(error);
-        if (null >= 0)
-            close(null);
-        return -1;
+    if (null >= 0 && make_words(&words, child, arguments, -1, &error)) {
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        int status = finish(start(b, child, words.argument, null, null), &usage);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        if (status == 0) {
+            result.wall_ns =
+                (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
+            result.cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
+        }
+        clear_words(&words, child);
     }
-    clock_gettime(CLOCK_MONOTONIC, &begin);
-    int status = finish(start(b, child, words.argument, null, null));
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    clear_words(&words, child);
-    close(null);
-    return status ? -1
-                  : (double)(end.tv_sec - begin.tv_sec) * 1e9 +
-                        (double)(end.tv_nsec - begin.tv_nsec);
+    free(error);
+    if (null >= 0)
+        close(null);
+    return result;
 }

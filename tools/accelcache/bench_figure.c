@@ -97,10 +97,18 @@ static const struct derived {
      "hooks/cuLaunchKernel/bare_ns", NULL, LESS},
     {"hooks/cuMemcpyAsync/added_ns", "hooks/cuMemcpyAsync/accelcache_ns",
      "hooks/cuMemcpyAsync/bare_ns", NULL, LESS},
-    {"startup/cuda/added_ms", "startup/cuda/accelcache_ms", "startup/cuda/bare_ms", NULL, LESS},
-    {"startup/cuda_dump/added_ms", "startup/cuda_dump/accelcache_ms", "startup/cuda_dump/bare_ms",
-     NULL, LESS},
-    {"startup/true/added_ms", "startup/true/accelcache_ms", "startup/true/bare_ms", NULL, LESS},
+#define STARTUP(program, unit)                                                                   \
+    {                                                                                            \
+        "startup/" program "/added_" unit, "startup/" program "/accelcache_" unit,               \
+            "startup/" program "/bare_" unit, NULL, LESS                                         \
+    }
+    STARTUP("cuda", "ms"),
+    STARTUP("cuda", "cpu_ms"),
+    STARTUP("cuda_dump", "ms"),
+    STARTUP("cuda_dump", "cpu_ms"),
+    STARTUP("true", "ms"),
+    STARTUP("true", "cpu_ms"),
+#undef STARTUP
     {"memory/small_cuda/added_kib", "memory/small_cuda/accelcache_kib",
      "memory/small_cuda/bare_kib", NULL, LESS},
     {"multistream/once/accelcache_ratio", "multistream/once/accelcache_us",

@@ -44,17 +44,16 @@ void *work_alloc(size_t bytes) {
 
 /* ---------------------------------------------------------------- passes */
 
-/* A first guess by doubling, corrected by proportion: long enough not to be all start-up.  By CPU
- * time, which other programs do not take away; by the clock where the process waits instead. */
+/* A first guess by doubling, corrected by proportion.  By what passes report: starting threads is
+ * no part of them, and would make short ones of them.  A pass may still take far longer than it
+ * reports, where others have the cores. */
 static long find_pairs(const work_t *w, work_pass_fn *pass) {
-    double target = (double)w->us * 1000;
+    double target = (double)w->us * 1000, patience = 1e8 + 8 * target;
     for (long pairs = 16;; pairs *= 2) {
-        double wall = work_now(), begin = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-        pass(w, pairs);
-        double took = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - begin;
-        if (took >= target || work_now() - wall >= 8 * target)
+        double wall = work_now(), took = pass(w, pairs);
+        if (took >= target || work_now() - wall >= patience)
             return pairs;
-        if (took >= target / 8)
+        if (took >= target / 4)
             return (long)((double)pairs * target / took) + 1;
     }
 }

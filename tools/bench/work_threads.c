@@ -13,15 +13,14 @@ enum { MAX_THREADS = 64, BATCH = 256, WARMING = 64 };
 typedef struct {
     const work_t *w;
     long at, pairs;
-    double cpu;            /* ns that this thread spent in its pairs */
-    double (*clock)(void); /* tail */
-    float *call;           /* tail: ns of every call, two per pair */
-    void **batch;          /* cross */
-    long batch_filled;     /* of it; read and written by one thread at a time, by `step` */
+    double cpu;        /* ns that this thread spent in its pairs */
+    float *call;       /* tail: ns of every call, two per pair */
+    void **batch;      /* cross */
+    long batch_filled; /* of it; read and written by one thread at a time, by `step` */
 } worker_t;
 
 static pthread_barrier_t step;
-static work_device_t *device; /* tail: where there is one */
+static work_device_t *device; /* tail: NULL where nothing is launched */
 
 /* The threads of one pass, all of them at once; ns of CPU time of all of them. */
 static double run_threads(const work_t *w, long count, void *(*body)(void *), worker_t *worker) {
@@ -126,15 +125,15 @@ static void *tail_body(void *argument) {
     peer_give(peer_take(bytes));
     pthread_barrier_wait(&step);
     for (long i = 0; i < self->pairs; i++) {
-        double begin = self->clock();
+        double begin = work_now();
         void *pointer = peer_take(bytes);
         __asm__ volatile("" : : "r"(pointer) : "memory");
-        self->call[2 * i] = (float)(self->clock() - begin);
+        self->call[2 * i] = (float)(work_now() - begin);
         if (device)
             work_device_launch(device, self->at * own + i % own);
-        begin = self->clock();
+        begin = work_now();
         peer_give(pointer);
-        self->call[2 * i + 1] = (float)(self->clock() - begin);
+        self->call[2 * i + 1] = (float)(work_now() - begin);
     }
     return NULL;
 }
@@ -145,41 +144,42 @@ static int by_value(const void *a, const void *b) {
 }
 
 /* What reading the clock twice takes: it is in every call's time. */
-static double clock_cost(double (*clock)(void)) {
+static double clock_cost(void) {
     double least = 1e9;
     for (int i = 0; i < 1000; i++) {
-        double begin = clock(), took = clock() - begin;
+        double begin = work_now(), took = work_now() - begin;
         if (took < least)
             least = took;
     }
     return least;
 }
 
-static void print_tail(const work_t *w, const char *prefix, double (*clock)(void), long each) {
+static void print_tail(const work_t *w, const char *prefix, long each) {
     long calls = 2 * each * w->threads;
     float *call = work_alloc((size_t)calls * sizeof *call);
     worker_t worker[MAX_THREADS] = {{0}};
     for (long i = 0; i < w->threads; i++) {
         worker[i].pairs = each;
-        worker[i].clock = clock;
         worker[i].call = call + 2 * each * i;
     }
     run_threads(w, w->threads, tail_body, worker);
     qsort(call, (size_t)calls, sizeof *call, by_value);
     printf("\"%sclock_ns\": %.1f, \"%sp50_ns\": %.1f, \"%sp99_ns\": %.1f, \"%sp999_ns\": %.1f, ",
-           prefix, clock_cost(clock), prefix, (double)call[calls / 2], prefix,
-           (double)call[(long)((double)calls * 0.99)], prefix, (double)call[(long)((double)calls * 0.999)]);
+           prefix, clock_cost(), prefix, (double)call[calls / 2], prefix,
+           (double)call[(long)((double)calls * 0.99)], prefix,
+           (double)call[(long)((double)calls * 0.999)]);
     free(call);
 }
 
-/* By the clock, where a thread that lost its core or waits for a lock goes on counting, and by
- * CPU time. */
+/* With launches in between, where the time that a call waits for a lock of the driver counts, and
+ * without. */
 void work_tail(const work_t *w) {
     long each = (w->pairs ? w->pairs : 160000) / w->threads + 1;
     if (w->streams < w->threads)
         work_fail("tail: fewer streams than threads", 0);
     device = work_device_open(w->streams);
-    print_tail(w, "", work_now, each);
-    print_tail(w, "cpu_", work_thread, each);
+    print_tail(w, "", each);
+    device = NULL;
+    print_tail(w, "quiet_", each);
     printf("\"calls\": %ld", 2 * each * w->threads);
 }
