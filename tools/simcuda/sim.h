@@ -273,6 +273,7 @@ typedef struct sim_thread {
     unsigned capture_mode; /* cuThreadExchangeStreamCaptureMode; CU_STREAM_CAPTURE_MODE_* */
     bool in_host_function; /* driver calls answer NOT_PERMITTED */
     uint64_t call_ns;      /* cost still to be paid by the running call */
+    unsigned polls;        /* looks in vain since it last submitted or saw something */
 } sim_thread_t;
 
 extern sim_device_t sim_devices[SIM_MAX_DEVICES];

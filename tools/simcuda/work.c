@@ -243,6 +243,8 @@ static void tidy(uint64_t now) {
 }
 
 void sim_work_submit(sim_work_t *work) {
+    if (sim_self)
+        sim_self->polls = 0;
     work->seq = ++last_seq;
     work->submitted = sim_now();
     if (sim_referee_on)
