@@ -121,8 +121,7 @@ static const char *const settings[] = {
     "dump:none",
     "dump:none,free_sync:true,roundup_power2_divisions:4",
     "enabled:false,dump:none",
-    "dump:none,max_split_size_mb:64,large_segment_size_mb:8,garbage_collection_threshold:0.6,"
-    "memory_limit:512M,single_stream:false",
+    "dump:none,max_split_size_mb:64,large_segment_size_mb:8,memory_limit:512M,free_sync:true",
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
