@@ -62,6 +62,12 @@ bool ac_single_protects(ac_fence_line_t *line) {
     return true;
 }
 
+uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream) {
+    uint64_t clock = ac_fence_now(); /* first: a stream that comes later has a later clock */
+    uint64_t word = atomic_load(&line->single.word);
+    return ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream ? clock : 0;
+}
+
 /* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
  * inside: whoever submits meanwhile has either been counted, or waits for the lock. */
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {

@@ -113,6 +113,11 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins);
  * as leaned on. */
 bool ac_single_protects(ac_fence_line_t *line);
 
+/* Before the program waits for `stream`: the clock up to which it was given all of the context's
+ * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were
+ * given some. */
+uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream);
+
 /* Frees lean on no stream any more, and the turn is recorded where they did.  Called before
  * something that ends a stream's order, or makes recording impossible: a capture. */
 void ac_single_leave(ac_fence_line_t *line);

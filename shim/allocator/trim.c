@@ -160,9 +160,14 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
 void ac_arena_quiesce(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    bool pending = !arena->dead && arena->pending[1].head;
-    uint64_t target = pending ? arena->pending[1].tail->clock : 0;
+    bool waits = !arena->dead && arena->pending[1].head;
+    uint64_t target = waits ? arena->pending[1].tail->clock : 0;
+    for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
+        if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
+            waits = true; /* no fence was asked for yet: one of now covers them */
+            target = ac_fence_now();
+        }
     pthread_mutex_unlock(&allocator->lock);
-    if (pending)
+    if (waits)
         ac_fence_wait(&arena->line, true, target);
 }

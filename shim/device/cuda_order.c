@@ -1,12 +1,15 @@
 /* What we put into streams of the program: waits between two of them, and records (device.h). */
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "plant.h"
 
 /* Record an event of ours on `from`; unless they are the same, `to` waits for it. */
 static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     CUevent event = ac_cuda_event_take(context);
     bool busy = false;
+    if (AC_PLANTED(event_on_wrong_stream))
+        from = to;
     if (event) {
         pthread_rwlock_rdlock(&ac_cuda_gate);
         busy = ac_cuda_is_capturing();

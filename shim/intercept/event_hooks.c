@@ -132,17 +132,25 @@ WAIT(cuStreamWaitEvent_ptsz, true)
 EVENT_DONE(cuEventSynchronize)
 EVENT_DONE(cuEventQuery)
 
+static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool per_thread) {
+    return ac_single_alone(context->line,
+                           ac_cuda_stream_key(ac_stream_resolved(stream, per_thread)));
+}
+
 #define STREAM_DONE(symbol, per_thread)                                                          \
     CUresult symbol(CUstream a) {                                                                \
         AC_BODY(symbol);                                                                         \
         ac_edge_t edge;                                                                          \
         ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
         bool followed = context && follows(thread);                                              \
+        uint64_t alone = context ? alone_until(context, a, per_thread) : 0;                      \
         if (followed)                                                                            \
             ac_edge_of_stream(&edge, context->arena, ac_stream_named(a, per_thread));            \
         CUresult result = real(a);                                                               \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
+        if (alone && result == CUDA_SUCCESS)                                                     \
+            ac_fence_synced(context->line, alone);                                               \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -156,7 +164,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true)
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent a) {                                                                 \
         AC_BODY(symbol);                                                                         \
-        if (follows(thread)) /* before: the handle may come back at once */                      \
+        if (!AC_PLANTED(event_reused_early) && follows(thread)) /* before: it may come back */   \
             ac_event_forget(name_of(a));                                                         \
         return real(a);                                                                          \
     }

@@ -26,6 +26,8 @@ void plants_event_on_wrong_stream(plants_t *t) {
     plants_old(t, t->stream[0]);
     plants_hand_over(t);
     plants_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+    plants_ordered_wait(t);
 }
 
 /* The free waits for a fence, which the first work of the captured stream would be in time for.
@@ -85,6 +87,8 @@ void plants_event_reused_early(plants_t *t) {
         plants_seek(t, PLANTS_MANY); /* more than lie free: asks for the fence */
     }
     plants_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+    plants_ordered_event(t);
 }
 
 /* ---- a synchronisation under way ---- */

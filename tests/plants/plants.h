@@ -63,6 +63,11 @@ void plants_settle(plants_t *t);
 #include "plants.def"
 #undef PLANT
 
+/* Parts of these, for memory in the order of streams.  Each waits for all work at its end. */
+void plants_ordered_event(plants_t *t);
+void plants_ordered_handle(plants_t *t);
+void plants_ordered_wait(plants_t *t);
+
 /* Programs that do wrong by themselves, and the same in good order. */
 void plants_page_moved(plants_t *t);
 void plants_page_moved_waited(plants_t *t);

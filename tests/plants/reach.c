@@ -73,6 +73,7 @@ void plants_stream_handle_reused(plants_t *t) {
     gone = again_for(gone);
     plants_new(t, gone);
     MUST(cuCtxSynchronize());
+    plants_ordered_handle(t);
 
     plants_second_device(t);
     plants_take(t, MIB);

@@ -6,7 +6,8 @@
 
 enum { MIB = 1 << 20 };
 
-/* Behind the first two frees that lean on a stream comes an event, which keeps order by itself. */
+/* Behind the first two frees that lean on a stream comes an event, which keeps order by itself.
+ */
 static void lean(plants_t *t, CUstream stream) {
     for (int i = 0; i < 2; i++) {
         plants_new(t, stream);

@@ -106,30 +106,36 @@ static int failed(program_t *program, const char *library, const outcome_t *outc
     return 1;
 }
 
+/* False after all has been said. */
+static bool repeats_itself(const options_t *o, const program_t *program,
+                           const outcome_t *outcome) {
+    outcome_t other;
+    runner_run(program, o->library, folder, &other);
+    if (other.passed && other.hash == outcome->hash)
+        return true;
+    printf("seed %lu is not repeated: hash %016llx, then %016llx\n%s", program->seed,
+           outcome->hash, other.hash, other.said);
+    return false;
+}
+
 /* One seed: 0, or 1 after all has been said. */
 static int test_one(const options_t *o, unsigned long seed, outcome_t *outcome) {
     program_t program;
-    outcome_t other;
+    outcome_t plain = {.passed = true};
+    int result = 0;
     generate(&program, seed, o->operations);
     program.slow = o->slow;
     runner_run(&program, o->library, folder, outcome);
+    if (outcome->passed && seed % PLAIN_EVERY == 0 && !program.loose)
+        runner_run(&program, NULL, folder, &plain);
     if (!outcome->passed)
-        return failed(&program, o->library, outcome);
-    if (seed % TWICE_EVERY == 0) {
-        runner_run(&program, o->library, folder, &other);
-        if (!other.passed || other.hash != outcome->hash) {
-            printf("seed %lu is not repeated: hash %016llx, then %016llx\n%s", seed,
-                   outcome->hash, other.hash, other.said);
-            return 1;
-        }
-    }
-    if (seed % PLAIN_EVERY == 0 && !program.loose) {
-        runner_run(&program, NULL, folder, &other);
-        if (!other.passed)
-            return failed(&program, NULL, &other);
-    }
+        result = failed(&program, o->library, outcome);
+    else if (!plain.passed)
+        result = failed(&program, NULL, &plain);
+    else if (seed % TWICE_EVERY == 0)
+        result = !repeats_itself(o, &program, outcome);
     program_free(&program);
-    return 0;
+    return result;
 }
 
 static int test(const options_t *o) {
@@ -164,6 +170,7 @@ static int catch_fault(const options_t *o) {
         printf("program %lu, seed %lu, fails:\n%s", i + 1, o->seed + i, outcome.said);
         size_t length = shrink_and_tell(&program, o->library, &outcome, "caught.short");
         printf("%zu operations\n", length);
+        program_free(&program);
         return length > o->longest;
     }
     printf("no fault found in %lu programs\n", o->programs);
@@ -180,6 +187,7 @@ static int run_file(const options_t *o) {
         printf("%zu operations are not in order and left out\n", dropped);
     runner_run(&program, o->plain ? NULL : o->library, folder, &outcome);
     fputs(outcome.said, stdout);
+    program_free(&program);
     return !outcome.passed;
 }
 
@@ -193,22 +201,25 @@ static int shrink_file(const options_t *o) {
     runner_run(&program, library, folder, &outcome);
     if (outcome.passed) {
         printf("%s does not fail\n", o->name);
-        return 1;
+    } else {
+        snprintf(path, sizeof path, "%s.short", o->name);
+        shrink_and_tell(&program, library, &outcome, path);
     }
-    snprintf(path, sizeof path, "%s.short", o->name);
-    shrink_and_tell(&program, library, &outcome, path);
-    return 0;
+    program_free(&program);
+    return outcome.passed;
 }
 
 static int generate_one(const options_t *o) {
     program_t program;
     generate(&program, strtoul(o->name, NULL, 10), o->operations);
-    return program_write(&program, "/dev/stdout", NULL) ? 0 : 2;
+    bool written = program_write(&program, "/dev/stdout", NULL);
+    program_free(&program);
+    return written ? 0 : 2;
 }
 
 static int execute_file(const options_t *o) {
     program_t program;
-    return program_read(&program, o->name) ? execute(&program) : 2;
+    return program_read(&program, o->name) ? execute(&program) : 2; /* which goes on using it */
 }
 
 static bool read_options(int count, char **list, options_t *o) {

@@ -15,7 +15,8 @@
 /* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */
 enum { STUCK_SECONDS = 120 };
 
-void runner_environment(const program_t *program, const char *library) {
+/* What the program's process starts with. */
+static void set_environment(const program_t *program, const char *library) {
     char text[2 * SETTINGS];
     snprintf(text, sizeof text, "%s%s%s%s", PROGRAMS_SANITIZER, PROGRAMS_OWNERS,
              library ? ":" : "", library ? library : "");
@@ -33,7 +34,7 @@ static void child(const program_t *program, const char *library, const char *pat
     int out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (out < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0)
         _exit(2);
-    runner_environment(program, library);
+    set_environment(program, library);
     alarm(STUCK_SECONDS);
     execl("/proc/self/exe", "programs", "execute", path, (char *)NULL);
     _exit(2);

@@ -16,7 +16,4 @@ typedef struct {
 void runner_run(const program_t *program, const char *library, const char *folder,
                 outcome_t *out);
 
-/* The program that the simulated device's settings come from as they are passed on. */
-void runner_environment(const program_t *program, const char *library);
-
 #endif

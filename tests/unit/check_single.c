@@ -510,6 +510,23 @@ START_TEST(work_inside_a_call_is_on_no_stream_yet) {
 }
 END_TEST
 
+/* A wait for the home is worth a synchronisation. */
+START_TEST(the_home_does_all_the_work) {
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
+    submit(0);
+    ck_assert(lean());
+    uint64_t alone = ac_single_alone(&line, FIRST_KEY);
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY + 1), 0);
+    submit(0); /* after it */
+    d.completed[0] = 1;
+    ac_fence_synced(&line, alone);
+    ck_assert_uint_eq(atomic_load(&line.done), alone);
+    submit(1); /* what was leaned on is complete */
+    ck_assert_uint_eq(d.waits + d.turns, 0);
+    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
+}
+END_TEST
+
 START_TEST(the_setting_switches_it_off) {
     atomic_store(&ac_single_wanted, false);
     submit(0);
@@ -625,6 +642,7 @@ int main(void) {
     tcase_add_test(tests, early_turns_are_few);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
+    tcase_add_test(tests, the_home_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);
