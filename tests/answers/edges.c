@@ -317,6 +317,74 @@ static void pools(void) {
     SAY(cuMemFree_v2(mine));
 }
 
+static void say_attributes(CUdeviceptr pointer, CUmemoryPool own) {
+    CUmemoryPool pool = NULL;
+    CUcontext context = NULL;
+    CUdeviceptr start = 0;
+    size_t length = 0;
+    unsigned shared = 9, rdma = 9, ordinal = 9;
+    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                   CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+    void *data[] = {&pool, &shared};
+    CUipcMemHandle handle;
+    SAY(cuPointerGetAttribute(&pool, names[0], pointer));
+    SAY(cuPointerGetAttribute(&shared, names[1], pointer));
+    SAY(cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, pointer));
+    SAY(cuPointerGetAttribute(&rdma, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, pointer));
+    SAY(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, pointer));
+    SAY(cuMemGetAddressRange_v2(&start, &length, pointer + 100));
+    printf("%s: pool %d, context %d, shared %u, rdma %u, ordinal %u, range %d %zu => all\n",
+           title, pool == own, context != NULL, shared, rdma, ordinal, start == pointer, length);
+    pool = NULL, shared = 9;
+    SAY(cuPointerGetAttributes(2, names, data, pointer));
+    printf("%s: pool %d, shared %u => both\n", title, pool == own, shared);
+    SAY(cuIpcGetMemHandle(&handle, pointer));
+}
+
+/* What a pointer of a stream-ordered request is, and the pool that it stands for: before the
+ * program looks into the pool, and after. */
+static void pool_identity(void) {
+    CUdeviceptr first, second, third;
+    CUstream stream;
+    CUmemoryPool own, current, explicit;
+    cuuint64_t used = 0, high = 0, reset = 0;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    primary(0);
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    SAY(cuDeviceGetDefaultMemPool(&own, 0));
+    SAY(cuDeviceGetMemPool(&current, 0));
+    SAY(cuMemAllocAsync(&first, MIB, stream));
+    SAY(cuStreamSynchronize(stream));
+    say_attributes(first, own);
+    SAY(cuMemAllocAsync(&second, 2 * MIB, stream));
+    SAY(cuMemFreeAsync(second, stream));
+    SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+    printf("%s: used %llu, at most %llu => figures\n", title, (unsigned long long)used,
+           (unsigned long long)high);
+    SAY(cuMemAllocAsync(&third, MIB, stream)); /* the driver's from now on */
+    SAY(cuStreamSynchronize(stream));
+    say_attributes(first, own);
+    say_attributes(third, own);
+    SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    printf("%s: used %llu => figure\n", title, (unsigned long long)used);
+    SAY(cuMemPoolSetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &reset));
+    SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+    printf("%s: at most %llu => figure\n", title, (unsigned long long)high);
+    SAY(cuMemFreeAsync(first, stream));
+    SAY(cuMemFreeAsync(third, stream));
+    SAY(cuMemFreeAsync(first, stream));
+    SAY(cuStreamSynchronize(stream));
+    SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    printf("%s: used %llu => figure\n", title, (unsigned long long)used);
+    SAY(cuMemPoolTrimTo(own, 0));
+    SAY(cuMemPoolCreate(&explicit, &props));
+    SAY(cuMemAllocFromPoolAsync(&third, MIB, explicit, stream));
+    SAY(cuMemFreeAsync(third, stream));
+    SAY(cuMemPoolDestroy(explicit));
+}
+
 static void sticky(void) {
     CUcontext first = primary(0), second, made;
     CUmodule module;
@@ -493,14 +561,23 @@ static void uninitialised(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"sizes", sizes},       {"pitches", pitches},
-             {"contexts", contexts}, {"reset", reset},
-             {"release", release},   {"devices", devices},
-             {"threads", threads},   {"attributes", attributes},
-             {"sharing", sharing},   {"pools", pools},
-             {"sticky", sticky},     {"sticky seen", sticky_seen},
-             {"capture", capture},   {"uninitialised", uninitialised},
-             {"green", green},       {"wide capture", wide_capture}};
+} cases[] = {{"sizes", sizes},
+             {"pitches", pitches},
+             {"contexts", contexts},
+             {"reset", reset},
+             {"release", release},
+             {"devices", devices},
+             {"threads", threads},
+             {"attributes", attributes},
+             {"sharing", sharing},
+             {"pools", pools},
+             {"pool identity", pool_identity},
+             {"sticky", sticky},
+             {"sticky seen", sticky_seen},
+             {"capture", capture},
+             {"uninitialised", uninitialised},
+             {"green", green},
+             {"wide capture", wide_capture}};
 
 static void run(const void *arg) {
     title = *(const char *const *)arg;

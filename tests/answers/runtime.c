@@ -97,6 +97,38 @@ static void wrong_pointers(void) {
     SAY(cudaFree(first));
 }
 
+/* Twice each: the second time the runtime itself may not be asked any more. */
+static void stream_ordered(void) {
+    void *pointer = NULL, *plain;
+    cudaStream_t stream;
+    SAY(cudaMallocAsync(&pointer, 4096, NULL)); /* the first call of all */
+    SAY(cudaFreeAsync(pointer, NULL));
+    SAY(cudaStreamCreate(&stream));
+    for (int i = 0; i < 2; i++) {
+        SAY(cudaMallocAsync(&pointer, 70000, stream));
+        SAY(cudaMemsetAsync(pointer, 3, 70000, stream));
+        SAY(cudaFreeAsync(pointer, stream));
+        SAY(cudaMallocAsync_ptsz(&pointer, 70000, NULL));
+        SAY(cudaFreeAsync_ptsz(pointer, NULL));
+        SAY(cudaMallocAsync(&pointer, 70000, stream));
+        SAY(cudaStreamSynchronize(stream));
+        SAY(cudaFree(pointer));
+        SAY(cudaMalloc(&plain, 70000));
+        SAY(cudaFreeAsync(plain, stream));
+        SAY(cudaFreeAsync(plain, stream));
+        SAY(cudaGetLastError());
+        SAY(cudaMallocAsync(&pointer, 0, stream));
+        SAY(cudaMallocAsync(NULL, 512, stream));
+        SAY(cudaMallocAsync(&pointer, (size_t)1 << 44, stream));
+        SAY(cudaGetLastError());
+        SAY(cudaFreeAsync(NULL, stream));
+        SAY(cudaFreeAsync((void *)0x1000, stream));
+        SAY(cudaGetLastError());
+    }
+    SAY(cudaStreamSynchronize(stream));
+    SAY(cudaStreamDestroy(stream));
+}
+
 static void pitched(void) {
     size_t pitch = 77;
     void *pointer = NULL;
@@ -250,6 +282,7 @@ static const struct {
              {"sizes", sizes},
              {"remembered errors", remembered_errors},
              {"wrong pointers", wrong_pointers},
+             {"stream ordered", stream_ordered},
              {"pitched", pitched},
              {"attributes", attributes},
              {"memory info", memory_info},
