@@ -13,8 +13,7 @@ static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thre
         return NULL;
     ac_context_t *context = ac_context_owning(thread, stream, &unknown);
     if (!context || context->created || context != ac_context_current(thread) ||
-        atomic_load(&context->line->broken) ||
-        atomic_load(&context->cuda.mode) == AC_RECORD_BOTH ||
+        atomic_load(&context->line->broken) || atomic_load(&context->cuda.green) ||
         !ac_pool_serves(context->cuda.device))
         return NULL;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

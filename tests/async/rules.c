@@ -7,102 +7,7 @@
  * All programs are in good order by themselves, so without the library only the referee is asked.
  * `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs alone.  Exit
  * status 1 after a wrong address or a report, 77 without the simulated device. */
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
-
-enum { FREE_STREAMS = 3, BLOCKING = 2 };
-
-typedef struct {
-    CUstream s[FREE_STREAMS]; /* non-blocking */
-    CUstream b[BLOCKING];
-    CUevent e[2];
-} room_t;
-
-static CUcontext context;
-static CUfunction slow, quick;
-static bool served; /* the library serves: addresses can be judged */
-static const char *title;
-static unsigned wrong;
-static size_t size = 256 << 10;
-
-static void must(CUresult result, const char *call, int line) {
-    if (result) {
-        fprintf(stderr, "%s, line %d: %s: %d\n", title, line, call, (int)result);
-        exit(1);
-    }
-}
-#define MUST(call) must(call, #call, __LINE__)
-
-static void expect(bool holds, const char *what, int line) {
-    if (holds || !served)
-        return;
-    wrong++;
-    printf("not ok %s, line %d: %s\n", title, line, what);
-}
-#define SAME(a, b)  expect((a) == (b), "other memory than the one that was free for it", __LINE__)
-#define OTHER(a, b) expect((a) != (b), "memory that work may still be under way on", __LINE__)
-
-/* Blocks that were given back and are not free yet. */
-static long long pending(void) {
-    accel_status_t (*get)(int, accel_device_stats_t *);
-    accel_device_stats_t stats = {.size = sizeof stats};
-    *(void **)&get = dlsym(RTLD_DEFAULT, "accel_get_device_stats");
-    return get && !get(0, &stats) ? stats.active.all.current - stats.allocation.all.current : -1;
-}
-#define PENDING(n) expect(pending() == (n), "not " #n " blocks that wait", __LINE__)
-
-static CUdeviceptr take(CUstream stream) {
-    CUdeviceptr memory;
-    MUST(cuMemAllocAsync(&memory, size, stream));
-    return memory;
-}
-
-static void give(CUdeviceptr memory, CUstream stream) {
-    MUST(cuMemFreeAsync(memory, stream));
-}
-
-static void use(CUdeviceptr memory, CUstream stream) {
-    void *params[] = {&memory};
-    MUST(cuLaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
-}
-
-static void touch(CUdeviceptr memory, CUstream stream) {
-    void *params[] = {&memory};
-    MUST(cuLaunchKernel(quick, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
-}
-
-/* Memory with work under way on it, given back in the order of `stream`. */
-static CUdeviceptr busy(CUstream stream) {
-    CUdeviceptr memory = take(stream);
-    use(memory, stream);
-    give(memory, stream);
-    return memory;
-}
-
-/* A request of `stream`, used and given back. */
-static CUdeviceptr next(CUstream stream) {
-    CUdeviceptr memory = take(stream);
-    touch(memory, stream);
-    give(memory, stream);
-    return memory;
-}
-
-static void order(CUevent event, CUstream from, CUstream to) {
-    MUST(cuEventRecord(event, from));
-    MUST(cuStreamWaitEvent(to, event, 0));
-}
+#include "rules.h"
 
 /* --- one stream, and streams in no order --- */
 
@@ -696,129 +601,61 @@ static void blocking_again(room_t *r) {
     }
 }
 
-typedef struct {
-    const char *name;
-    void (*run)(room_t *r);
-} case_t;
+/* --- green contexts: whose default streams are whose is not documented; for good --- */
+
+static void green_context(room_t *r) {
+    unsigned long long processors[64] = {0};
+    CUdevResourceDesc description;
+    CUgreenCtx green;
+    CUdeviceptr memory = take(r->s[0]);
+    ALLOCATED(1);
+    give(memory, r->s[0]);
+    MUST(cuDeviceGetDevResource(0, (CUdevResource *)(void *)processors, 1));
+    MUST(cuDevResourceGenerateDesc(&description, (CUdevResource *)(void *)processors, 1));
+    MUST(cuGreenCtxCreate(&green, description, 0, 1));
+    memory = take(r->s[0]); /* the driver's from now on */
+    ALLOCATED(0);
+    give(memory, r->s[0]);
+    MUST(cuGreenCtxDestroy(green));
+}
 
 #define CASE(name)                                                                               \
     { #name, name }
-static const case_t all[] = {CASE(same_stream),
-                             CASE(no_edge),
-                             CASE(per_thread),
-                             CASE(by_event),
-                             CASE(by_two_events),
-                             CASE(recorded_before),
-                             CASE(waited_before),
-                             CASE(recorded_elsewhere),
-                             CASE(event_again),
-                             CASE(whole_context),
-                             CASE(event_seen),
-                             CASE(stream_seen),
-                             CASE(event_too_old),
-                             CASE(query_seen),
-                             CASE(captured_edge),
-                             CASE(captured_wait),
-                             CASE(captured_record),
-                             CASE(record_node),
-                             CASE(free_in_capture),
-                             CASE(more_than_there_is),
-                             CASE(growth),
-                             CASE(growth_held),
-                             CASE(stream_again),
-                             CASE(many_streams),
-                             CASE(plain_freed_async),
-                             CASE(async_freed_plain),
-                             CASE(taken_over_unused),
-                             CASE(legacy_hands_on),
-                             CASE(legacy_used),
-                             CASE(legacy_seen),
-                             CASE(programmatic),
-                             CASE(context_goes)};
-static const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held),
-                               CASE(graph_held), CASE(marks)};
-static const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
-                                 CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
-
-static unsigned long long (*reports)(void);
-
-/* What streams gave back before is not at hand any more. */
-static void settle(void) {
-    accel_status_t (*empty)(void);
-    *(void **)&empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
-    if (empty)
-        empty();
-}
-
-static void run(const case_t *one) {
-    room_t room;
-    unsigned long long before = reports();
-    unsigned had = wrong;
-    title = one->name;
-    for (int i = 0; i < FREE_STREAMS; i++)
-        MUST(cuStreamCreate(&room.s[i], CU_STREAM_NON_BLOCKING));
-    for (int i = 0; i < BLOCKING; i++)
-        MUST(cuStreamCreate(&room.b[i], CU_STREAM_DEFAULT));
-    for (int i = 0; i < 2; i++)
-        MUST(cuEventCreate(&room.e[i], CU_EVENT_DISABLE_TIMING));
-    for (int i = 0; i < FREE_STREAMS; i++)
-        next(room.s[i]); /* all are known */
-    MUST(cuCtxSynchronize());
-    settle();
-    one->run(&room);
-    MUST(cuCtxSynchronize());
-    for (int i = 0; i < FREE_STREAMS; i++)
-        MUST(cuStreamDestroy_v2(room.s[i]));
-    for (int i = 0; i < BLOCKING; i++)
-        MUST(cuStreamDestroy_v2(room.b[i]));
-    for (int i = 0; i < 2; i++)
-        MUST(cuEventDestroy_v2(room.e[i]));
-    if (reports() != before) {
-        wrong++;
-        printf("not ok %s: %llu reports\n", one->name, reports() - before);
-    } else if (wrong == had) {
-        printf("ok %s\n", one->name);
-    }
-}
-
-static CUfunction kernel(CUmodule module, int (*add)(const simcuda_kernel_t *), const char *name,
-                         unsigned long long ns) {
-    static const unsigned short sizes[] = {8};
-    static const simcuda_access_t access = {0, -1, 64, 1};
-    simcuda_kernel_t made = {name, NULL, ns, 1, sizes, 1, &access};
-    CUfunction function;
-    add(&made);
-    MUST(cuModuleGetFunction(&function, module, name));
-    return function;
-}
-
-int main(int argc, char **argv) {
-    int (*add)(const simcuda_kernel_t *);
-    CUmodule module;
-    *(void **)&add = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
-    *(void **)&reports = dlsym(RTLD_DEFAULT, "simcuda_referee_reports");
-    if (!add || !reports)
-        return 77;
-    served = dlsym(RTLD_DEFAULT, "accel_stats_json") != NULL;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ".version 6.0\n.target sm_50\n.address_size 64\n"
-                                   ".visible .entry slow(.param .u64 a) { ret; }\n"
-                                   ".visible .entry quick(.param .u64 a) { ret; }"));
-    slow = kernel(module, add, "slow", 5000000);
-    quick = kernel(module, add, "quick", 1000);
-    bool little = argc > 1 && !strcmp(argv[1], "limited");
-    if (little)
-        size = 5 << 20; /* room for one */
-    const case_t *cases = little ? limited : all;
-    size_t count = little ? sizeof limited / sizeof *limited : sizeof all / sizeof *all;
-    for (size_t i = 0; argc > 1 && i < sizeof alone / sizeof *alone; i++)
-        if (!strcmp(argv[1], alone[i].name)) {
-            cases = &alone[i];
-            count = 1;
-        }
-    for (size_t i = 0; i < count; i++)
-        run(&cases[i]);
-    return wrong ? 1 : 0;
-}
+const case_t all[] = {CASE(same_stream),
+                      CASE(no_edge),
+                      CASE(per_thread),
+                      CASE(by_event),
+                      CASE(by_two_events),
+                      CASE(recorded_before),
+                      CASE(waited_before),
+                      CASE(recorded_elsewhere),
+                      CASE(event_again),
+                      CASE(whole_context),
+                      CASE(event_seen),
+                      CASE(stream_seen),
+                      CASE(event_too_old),
+                      CASE(query_seen),
+                      CASE(captured_edge),
+                      CASE(captured_wait),
+                      CASE(captured_record),
+                      CASE(record_node),
+                      CASE(free_in_capture),
+                      CASE(more_than_there_is),
+                      CASE(growth),
+                      CASE(growth_held),
+                      CASE(stream_again),
+                      CASE(many_streams),
+                      CASE(plain_freed_async),
+                      CASE(async_freed_plain),
+                      CASE(taken_over_unused),
+                      CASE(legacy_hands_on),
+                      CASE(legacy_used),
+                      CASE(legacy_seen),
+                      CASE(programmatic),
+                      CASE(context_goes)};
+const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held), CASE(graph_held),
+                        CASE(marks), CASE(green_context)};
+const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
+                          CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
+const size_t all_count = sizeof all / sizeof *all, alone_count = sizeof alone / sizeof *alone,
+             limited_count = sizeof limited / sizeof *limited;

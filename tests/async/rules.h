@@ -1,0 +1,63 @@
+/* What the rules of the stream-ordered API are written with (frame.c), and what they are
+ * (rules.c). */
+#ifndef RULES_H
+#define RULES_H
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelcache.h"
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum { FREE_STREAMS = 3, BLOCKING = 2 };
+
+typedef struct {
+    CUstream s[FREE_STREAMS]; /* non-blocking */
+    CUstream b[BLOCKING];
+    CUevent e[2];
+} room_t;
+
+typedef struct {
+    const char *name;
+    void (*run)(room_t *r);
+} case_t;
+
+extern const case_t all[], alone[], limited[];
+extern const size_t all_count, alone_count, limited_count;
+
+extern CUcontext context;
+extern CUfunction slow, quick;
+extern size_t size;       /* of the next block */
+extern bool served;       /* the library serves: addresses can be judged */
+extern const char *title; /* of the running case */
+extern unsigned wrong;
+
+void must(CUresult result, const char *call, int line);
+void expect(bool holds, const char *what, int line); /* judged only where the library serves */
+long long pending(void);   /* blocks that were given back and are not free yet */
+long long allocated(void); /* blocks that the library has handed out */
+#define MUST(call)   must(call, #call, __LINE__)
+#define SAME(a, b)   expect((a) == (b), "other memory than the one that was free for it", __LINE__)
+#define OTHER(a, b)  expect((a) != (b), "memory that work may still be under way on", __LINE__)
+#define PENDING(n)   expect(pending() == (n), "not " #n " blocks that wait", __LINE__)
+#define ALLOCATED(n) expect(allocated() == (n), "not " #n " blocks of the library", __LINE__)
+
+CUdeviceptr take(CUstream stream);
+void give(CUdeviceptr memory, CUstream stream);
+void use(CUdeviceptr memory, CUstream stream);   /* long work */
+void touch(CUdeviceptr memory, CUstream stream); /* short work */
+CUdeviceptr
+busy(CUstream stream); /* memory with work under way, given back in the stream's order */
+CUdeviceptr next(CUstream stream); /* a request, used and given back */
+void order(CUevent event, CUstream from, CUstream to);
+
+#endif
