@@ -1,0 +1,210 @@
+/* The allocator on a fake device where things end or run short: contexts, other threads' turns,
+ * host memory. */
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "allocator_frame.h"
+
+/* --- contexts that end --- */
+
+START_TEST(a_context_takes_its_memory_along) {
+    alloc(3 * MIB);
+    uint64_t b = alloc(1000), c = alloc(5 * MIB);
+    submit(0);
+    give(b);
+    give(c);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 0);
+    ck_assert_int_eq(stats.num_device_free, 0);
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(arena, 512, &address), AC_FAILED);
+    ck_assert_int_eq(ac_arena_alloc(arena, 512, true, &address), AC_BUSY);
+    ck_assert_int_eq(ac_block_free(b), AC_NOT_OURS);
+}
+END_TEST
+
+/* The driver hands a dead context's addresses out again before the allocator hears of its end. */
+START_TEST(addresses_come_back_before_the_news) {
+    uint64_t a = alloc(10 * MIB), p = alloc(2 * MIB), q = alloc(30 * MIB), b;
+    submit(0);
+    give(p); /* pending in a segment that will be lost */
+    give(q); /* and in one that will not */
+    fake_context_kill(&context[0]);
+    ck_assert_int_eq(try_alloc(other, 20 * MIB, &b), AC_OK);
+    ck_assert_uint_eq(a, b);
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    ck_assert_uint_eq(arena->pending[0].bytes, 30 * MIB);
+    ac_arena_drop(arena);
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(b + 7, &info), AC_OK);
+    ck_assert_ptr_eq(info.arena, other);
+    ck_assert(info.allocated);
+    give(b);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, true), 20 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* A context that ends while the device is giving memory to it. */
+static uint64_t drop_meanwhile(void) {
+    if (device.used && !arena->dead)
+        ac_arena_drop(arena);
+    return 0;
+}
+
+START_TEST(memory_for_an_ended_context_goes_back) {
+    static ac_device_ops_t ops;
+    static fake_context_t late;
+    uint64_t address;
+    ops = fake_ops;
+    ops.now_ns = drop_meanwhile;
+    fake_context_init(&late, &device);
+    arena = ac_arena_create(allocator, &ops, &late);
+    ck_assert_int_eq(try_alloc(arena, 3 * MIB, &address), AC_FAILED);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* --- two threads at the same step --- */
+
+static struct {
+    ac_arena_t *arena;
+    uint64_t bytes, address;
+    fake_kind_t at; /* start when the first thread is inside of this call */
+    pthread_t thread;
+    _Atomic bool started, done;
+    _Atomic int status;
+    unsigned enough; /* go on when the second thread has asked the device so often */
+} second;
+
+static void *second_thread(void *arg) {
+    (void)arg;
+    atomic_store(&second.status, try_alloc(second.arena, second.bytes, &second.address));
+    atomic_store(&second.done, true);
+    return NULL;
+}
+
+static int64_t retries(void) {
+    ac_device_stats_t now;
+    ac_allocator_stats(allocator, &now);
+    return now.num_alloc_retries;
+}
+
+static unsigned asked(void) {
+    pthread_mutex_lock(&device.lock);
+    unsigned n = device.calls[FAKE_SEGMENT_ALLOC];
+    pthread_mutex_unlock(&device.lock);
+    return n;
+}
+
+/* In the first thread, inside of its device call: the second one runs as far as it can. */
+static void meanwhile(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != second.at || atomic_exchange(&second.started, true))
+        return;
+    unsigned before = asked();
+    ck_assert_int_eq(pthread_create(&second.thread, NULL, second_thread, NULL), 0);
+    while (!atomic_load(&second.done) && (retries() == 0 || asked() < before + second.enough))
+        sched_yield();
+}
+
+START_TEST(memory_on_its_way_back_is_waited_for) {
+    uint64_t a = alloc(60 * MIB);
+    give(a);
+    second.arena = other;
+    second.bytes = 40 * MIB;
+    second.at = FAKE_SEGMENT_FREE;
+    second.enough = 1;
+    device.before = meanwhile;
+    ac_allocator_trim(allocator, false); /* in no book any more, and not yet the driver's */
+    ck_assert(atomic_load(&second.started));
+    pthread_join(second.thread, NULL);
+    ck_assert_int_eq(atomic_load(&second.status), AC_OK);
+    ck_assert_int_eq(stats.num_ooms, 0);
+}
+END_TEST
+
+START_TEST(the_limit_holds_for_two) {
+    settings.limit = 60 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    second.arena = arena;
+    second.bytes = 2 * MIB;
+    second.at = FAKE_SEGMENT_ALLOC;
+    device.before = meanwhile;
+    uint64_t a = alloc(58 * MIB + 1); /* 60 MiB: all there is */
+    pthread_join(second.thread, NULL);
+    ck_assert_uint_le(reserved(), 60 * MIB);
+    ck_assert_int_eq(atomic_load(&second.status), AC_OOM);
+    give(a);
+}
+END_TEST
+
+/* --- host memory --- */
+
+START_TEST(host_memory_runs_short) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer itself needs the address space */
+#endif
+    enum { MANY = 40000 };
+    uint64_t *address = calloc(MANY, sizeof *address);
+    struct rlimit all, none;
+    give(alloc(512));
+    getrlimit(RLIMIT_AS, &all);
+    none = all;
+    none.rlim_cur = 4096; /* not one page more */
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+    unsigned n = 0;
+    ac_status_t status;
+    while ((status = try_alloc(arena, n % 3 ? 512 : 100 * 1024, &address[n])) == AC_OK)
+        ck_assert_uint_lt(++n, MANY);
+    int failed = ac_allocator_check(allocator, NULL);
+    setrlimit(RLIMIT_AS, &all);
+    ck_assert_int_eq(status, AC_FAILED); /* the caller goes to the driver */
+    ck_assert_int_eq(failed, 0);
+    reserved(); /* nothing was kept from the device */
+    for (unsigned i = 0; i < n; i++)
+        give(address[i]);
+    alloc(20 * MIB); /* and on it goes */
+    free(address);
+}
+END_TEST
+
+START_TEST(an_arena_needs_a_line) {
+    static fake_context_t many[AC_FENCE_LINES];
+    unsigned n = 0;
+    for (; n < AC_FENCE_LINES; n++) {
+        fake_context_init(&many[n], &device);
+        if (!ac_arena_create(allocator, &fake_ops, &many[n]))
+            break;
+    }
+    ck_assert_uint_eq(n, AC_FENCE_LINES - 2);
+    fake_context_kill(&context[1]);
+    ac_arena_drop(other);
+    ck_assert_ptr_nonnull(ac_arena_create(allocator, &fake_ops, &many[n]));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("allocator_ends");
+    TCase *large = tcase_create("large"), *tight = tcase_create("tight");
+    tcase_add_checked_fixture(large, begin_large, end);
+    tcase_add_checked_fixture(tight, begin_tight, end);
+    tcase_add_test(large, host_memory_runs_short);
+    tcase_add_test(tight, a_context_takes_its_memory_along);
+    tcase_add_test(tight, addresses_come_back_before_the_news);
+    tcase_add_test(tight, memory_for_an_ended_context_goes_back);
+    tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
+    tcase_add_test(tight, the_limit_holds_for_two);
+    tcase_add_test(tight, an_arena_needs_a_line);
+    suite_add_tcase(suite, large);
+    suite_add_tcase(suite, tight);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
