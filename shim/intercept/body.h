@@ -96,6 +96,9 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address);
 /* The work may hold its stream until the program does something else. */
 void ac_submit_hold(ac_submit_t *submit);
 
+/* A graph got a node of such work: each launch of a graph may be one of it from now on. */
+void ac_graphs_hold(void);
+
 /* The submitting call returned `result`. */
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result);
 

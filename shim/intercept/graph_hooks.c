@@ -141,10 +141,31 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
     }
 }
 
+/* Work that may hold its graph until the program does something else. */
+#define HOLDING_NODE(symbol, type)                                                               \
+    CUresult symbol(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d, const type *e) {  \
+        AC_BODY(symbol);                                                                         \
+        if (thread)                                                                              \
+            ac_graphs_hold();                                                                    \
+        return real(a, b, c, d, e);                                                              \
+    }
+HOLDING_NODE(cuGraphAddHostNode, CUDA_HOST_NODE_PARAMS)
+HOLDING_NODE(cuGraphAddBatchMemOpNode, CUDA_BATCH_MEM_OP_NODE_PARAMS)
+HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS)
+
+static void node_asked(const ac_thread_t *thread, const CUgraphNodeParams *params) {
+    ac_event_node(thread, params);
+    if (thread && params &&
+        (params->type == CU_GRAPH_NODE_TYPE_HOST ||
+         params->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP ||
+         params->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT))
+        ac_graphs_hold();
+}
+
 CUresult cuGraphAddNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d,
                         CUgraphNodeParams *e) {
     AC_BODY(cuGraphAddNode);
-    ac_event_node(thread, e);
+    node_asked(thread, e);
     CUresult result = real(a, b, c, d, e);
     if (thread && result == CUDA_SUCCESS && e)
         node_added(b, e);
@@ -154,7 +175,7 @@ CUresult cuGraphAddNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t 
 CUresult cuGraphAddNode_v2(CUgraphNode *a, CUgraph b, const CUgraphNode *c,
                            const CUgraphEdgeData *d, size_t e, CUgraphNodeParams *f) {
     AC_BODY(cuGraphAddNode_v2);
-    ac_event_node(thread, f);
+    node_asked(thread, f);
     CUresult result = real(a, b, c, d, e, f);
     if (thread && result == CUDA_SUCCESS && f)
         node_added(b, f);

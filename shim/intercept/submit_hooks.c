@@ -65,8 +65,12 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
         ac_context_cross();
 }
 
-/* Such work was captured: any graph may be the one that has it. */
+/* Such work was captured or made a node: any graph may be the one that has it. */
 static _Atomic bool graphs_hold;
+
+void ac_graphs_hold(void) {
+    atomic_store(&graphs_hold, true);
+}
 
 static void launch_graph(ac_submit_t *submit) {
     if (atomic_load_explicit(&graphs_hold, memory_order_relaxed))
@@ -75,7 +79,7 @@ static void launch_graph(ac_submit_t *submit) {
 
 void ac_submit_hold(ac_submit_t *submit) {
     if (ac_cuda_is_capturing())
-        atomic_store(&graphs_hold, true);
+        ac_graphs_hold();
     submit->holds = true;
     ac_fence_hold(submit->context->line, false);
     ac_single_hold(submit->context->line);

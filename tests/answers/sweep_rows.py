@@ -42,7 +42,8 @@ OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CU
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
                "CUexternalMemory"}
 # Structures that are read: zero-filled ones are handed over.
-IN_ZERO = {"CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
+IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
+           "CUDA_EXT_SEM_WAIT_NODE_PARAMS", "CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",
            "CUstreamBatchMemOpParams", "CUDA_MEMCPY3D_BATCH_OP", "CUDA_MEMCPY3D_PEER",
            "CUmemcpyAttributes", "CUmemLocation", "CUgraphicsResource", "CUexternalSemaphore",
            "CUDA_MEMCPY2D_v1", "CUDA_MEMCPY3D_v1", "CUDA_GRAPH_INSTANTIATE_PARAMS",

@@ -543,6 +543,41 @@ static void graph_held(room_t *r) {
     MUST(cuMemFree_v2(flag));
 }
 
+static void nothing(void *argument) {
+    (void)argument;
+}
+
+/* The same for a node: nobody is made to wait for the graph, however long it takes. */
+static void graph_host_node(room_t *r) {
+    enum { LONG = 200 };
+    CUDA_HOST_NODE_PARAMS host = {.fn = nothing};
+    CUdeviceptr memory, other;
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    MUST(cuMemAlloc_v2(&memory, size));
+    MUST(cuMemAlloc_v2(&other, size));
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    use(other, r->s[0]);
+    MUST(cuStreamEndCapture(r->s[0], &graph));
+    MUST(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < LONG; i++)
+        touch(other, r->s[0]);
+    touch(memory, r->s[0]);
+    MUST(cuMemFree_v2(memory));
+    MUST(cuGraphLaunch(exec, r->s[0]));
+    MUST(cuMemsetD32Async(memory = take(r->s[1]), 1, 64, r->s[1]));
+    MUST(cuStreamSynchronize(r->s[1]));
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "waited for the graph", __LINE__);
+    give(memory, r->s[1]);
+    MUST(cuCtxSynchronize());
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuMemFree_v2(other));
+}
+
 /* --- several contexts; last: their memory is everybody's from then on --- */
 
 static void context_goes(room_t *r) {
@@ -653,8 +688,12 @@ const case_t all[] = {CASE(same_stream),
                       CASE(legacy_seen),
                       CASE(programmatic),
                       CASE(context_goes)};
-const case_t alone[] = {CASE(programmatic_beside), CASE(programmatic_held), CASE(graph_held),
-                        CASE(marks), CASE(green_context)};
+const case_t alone[] = {CASE(programmatic_beside),
+                        CASE(programmatic_held),
+                        CASE(graph_held),
+                        CASE(graph_host_node),
+                        CASE(marks),
+                        CASE(green_context)};
 const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                           CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 const size_t all_count = sizeof all / sizeof *all, alone_count = sizeof alone / sizeof *alone,
