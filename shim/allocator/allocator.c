@@ -100,7 +100,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_now();
+    block->clock = ac_fence_handout(&request->arena->line);
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -258,7 +258,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
 static bool must_not_trim(const ac_request_t *request) {
     const ac_fence_line_t *line = &request->arena->line;
     return ac_fence_holding(line, true) ||
-           (request->stream && !ac_fence_untouched(line, atomic_load(&line->done)));
+           (request->stream && !ac_fence_idle(line));
 }
 
 /* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small

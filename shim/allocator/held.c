@@ -5,10 +5,10 @@
 #include "allocator/trim.h"
 
 static _Atomic uint64_t open_episode; /* 0: nothing captures */
-static _Atomic uint64_t open_since;   /* the clock when it began */
+static _Atomic uint64_t open_since;   /* as if handed out when it began */
 
 void ac_held_begin(uint64_t episode) {
-    atomic_store(&open_since, ac_fence_now());
+    atomic_store(&open_since, ac_fence_stamp() + 1);
     atomic_store(&open_episode, episode);
 }
 
