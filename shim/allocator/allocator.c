@@ -118,6 +118,15 @@ static void announce(const ac_request_t *request) {
                      request->requested);
 }
 
+/* After it was looked for: more for those to come. Under the lock. */
+static void conclude(const ac_request_t *request, bool served) {
+    if (!request->cache)
+        return;
+    if (served && !request->stream)
+        ac_cache_fill(request->cache, request->pool, request->size);
+    ac_caches_after(request->cache);
+}
+
 static ac_order_request_t ordered_request(const ac_request_t *request) {
     return (ac_order_request_t){
         .stream = *request->stream,
@@ -162,6 +171,7 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
         ac_cache_flush(request->cache, true);
     drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
+    conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
     return found;
 }
@@ -250,6 +260,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     announce(request);
     if (segment)
         serve(request, segment->first);
+    conclude(request, segment);
     /* A failure changes what others find only where the announced bytes stood in their way. */
     bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
     request->changes += changed;
@@ -463,11 +474,8 @@ static bool search_free(ac_request_t *request) {
     drain(arena);
     if (cache && request->size > AC_SMALL_LIMIT)
         ac_cache_flush(request->cache, false);
-    if (!search(request, false))
-        return cache && ac_cache_flush(request->cache, true) && search(request, false);
-    if (cache)
-        ac_cache_fill(request->cache, request->pool, request->size);
-    return true;
+    return search(request, false) ||
+           (cache && ac_cache_flush(request->cache, true) && search(request, false));
 }
 
 static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
@@ -481,6 +489,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
     announce(request);
     bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
+    conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);

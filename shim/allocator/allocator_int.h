@@ -109,6 +109,9 @@ bool ac_cache_usable(ac_cache_t *cache);
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
 
+/* After the request, whatever came of it. */
+void ac_caches_after(ac_cache_t *cache);
+
 /* Absorb the books of all caches; *sum is what they held and did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 

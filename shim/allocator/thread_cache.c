@@ -109,6 +109,9 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
+}
+
+void ac_caches_after(ac_cache_t *cache) {
     if (ac_cache_usable(cache))
         set_room(cache);
 }
