@@ -385,8 +385,9 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
             continue;
         if (visit && !is_busy(cache))
             any |= visit(cache);
-        uint32_t gate = atomic_load(&cache->gate) & ~(uint32_t)AC_GATE_RECALLED;
-        atomic_store_explicit(&cache->gate, gate | then, memory_order_release);
+        if (then)
+            atomic_fetch_or(&cache->gate, then);
+        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RECALLED);
     }
     return any;
 }
