@@ -7,10 +7,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/single.h"
+#include "allocator/fence.h"
 #include "observe/live.h"
 
 struct ac_context;
+
+/* What a submission to a stream found out, for the next one to the same stream.  Good while
+ * ac_generation is what it was; a default stream also needs the context to be current. */
+typedef struct {
+    void *stream;          /* resolved handle */
+    uint64_t generation;   /* 0: nothing */
+    ac_fence_line_t *line; /* the context's */
+    uint64_t word;         /* of the line's single-stream rule: the stream may work (single.h) */
+} ac_lane_t;
+
+enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };
 
 typedef struct ac_thread {
     uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
@@ -27,13 +38,21 @@ typedef struct ac_thread {
     uint64_t number;        /* unique for the life of the process */
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
     struct ac_thread *next; /* spare records */
+    ac_lane_t lane[AC_LANES];
+    ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 
-extern __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
+/* The lane that a stream has, if it has one. */
+static inline ac_lane_t *ac_lane_of(ac_thread_t *thread, const void *stream) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
+    return &thread->lane[hash >> (64 - AC_LANE_BITS)];
+}
+
+extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 /* Grows whenever something another thread remembers may have become wrong: a context or stream
  * was destroyed, exit began, the cache was switched off. */
-extern _Atomic uint64_t ac_generation;
+extern AC_HIDDEN _Atomic uint64_t ac_generation;
 
 static inline uint64_t ac_generation_now(void) {
     return atomic_load_explicit(&ac_generation, memory_order_acquire);
@@ -54,6 +73,11 @@ static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t 
         ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);
         __atomic_fetch_add(&common->counter[counter], n, __ATOMIC_RELAXED);
     }
+}
+
+/* The same for a cell of a row that is the thread's own. */
+static inline void ac_count_row(uint64_t *cell) {
+    __atomic_store_n(cell, __atomic_load_n(cell, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
 static inline void ac_count(ac_thread_t *thread, unsigned counter) {
