@@ -28,6 +28,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "device/device.h"
+
 #if defined(__SANITIZE_THREAD__)
 #define AC_BARRIER_TSAN 1
 #elif defined(__has_feature)
@@ -40,10 +42,10 @@
 #endif
 
 /* Set while `heavy` asks the kernel; never unset once it is. */
-extern _Atomic bool ac_barrier_kernel;
+extern AC_HIDDEN _Atomic bool ac_barrier_kernel;
 
 #if AC_BARRIER_TSAN
-extern _Atomic unsigned ac_barrier_word;
+extern AC_HIDDEN _Atomic unsigned ac_barrier_word;
 #endif
 
 /* Find out what the kernel has.  Any thread, any time, more than once; two system calls the first
@@ -55,17 +57,29 @@ static inline bool ac_barrier_is_light(void) {
     return !AC_BARRIER_TSAN && atomic_load_explicit(&ac_barrier_kernel, memory_order_acquire);
 }
 
-/* The busy side, between its store and its look. */
-static inline void ac_barrier_light(void) {
+/* Whether `light` is found out to be for nothing.  Acquire: what follows comes after this look.
+ */
+static inline bool ac_barrier_is_free(void) {
+    return AC_BARRIER_TSAN || atomic_load_explicit(&ac_barrier_kernel, memory_order_acquire);
+}
+
+/* The busy side, between its store and its look, after that was so once. */
+static inline void ac_barrier_light_free(void) {
 #if AC_BARRIER_TSAN
     atomic_fetch_add(&ac_barrier_word, 1);
 #else
-    /* Acquire: the look that follows is made after this one. */
-    if (__builtin_expect(atomic_load_explicit(&ac_barrier_kernel, memory_order_acquire), 1))
-        atomic_signal_fence(memory_order_seq_cst);
-    else
-        atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst);
 #endif
+}
+
+/* The same at any time. */
+static inline void ac_barrier_light(void) {
+#if !AC_BARRIER_TSAN
+    if (__builtin_expect(!ac_barrier_is_free(), 0))
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+#endif
+        ac_barrier_light_free();
 }
 
 /* The rare side, between its store and its look.  False: the kernel would not do what it had

@@ -61,6 +61,9 @@
 
 enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
 
+/* On the way of every submission. */
+#define AC_FENCE_HOT __attribute__((always_inline)) static inline
+
 typedef struct {
     uint64_t clock;
     void *fence;
@@ -121,7 +124,7 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
  * records of them. */
 void ac_fence_line_close(ac_fence_line_t *line);
 
-static inline uint64_t ac_fence_now(void) {
+AC_FENCE_HOT uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
 }
 
@@ -139,7 +142,7 @@ static inline uint64_t ac_fence_stamp(void) {
 }
 
 /* Never let `target` fall: several threads learn of progress out of order. */
-static inline bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
+AC_FENCE_HOT bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
     uint64_t seen = atomic_load_explicit(target, memory_order_relaxed);
     while (seen < value)
         if (atomic_compare_exchange_weak(target, &seen, value))
@@ -148,7 +151,7 @@ static inline bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
 }
 
 /* Note that work goes to the context, or went to it. */
-static inline void ac_fence_mark(ac_fence_line_t *line) {
+AC_FENCE_HOT void ac_fence_mark(ac_fence_line_t *line) {
     ac_fence_raise(&line->last_submit, ac_fence_now());
 }
 
@@ -165,7 +168,7 @@ void ac_fence_leave(ac_fence_line_t *line);
 
 /* The same by a listed submitter.  False: it is inside already (a call that enters several lines,
  * a signal handler), and ac_fence_enter is for it. */
-static inline bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self) {
+AC_FENCE_HOT bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self) {
     if (__builtin_expect(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL, 0))
         return false;
     atomic_store_explicit(&self->inside, line, memory_order_relaxed);
@@ -173,7 +176,7 @@ static inline bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self
     return true;
 }
 
-static inline void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
 #if !defined(__x86_64__) && !AC_BARRIER_TSAN
     atomic_thread_fence(memory_order_seq_cst); /* what the driver was given, then the clock */
 #endif
@@ -184,7 +187,7 @@ static inline void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self
 
 /* Between enter and the call: the look of the single-stream rule that mostly suffices, and the
  * first mark.  Not the other way round: the rule asks whether anything was marked but `self`. */
-static inline void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
+AC_FENCE_HOT void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     if (__builtin_expect(!ac_single_passes(&line->single, stream), 0))
         ac_single_pass(line, stream, joins);
     ac_fence_mark(line);

@@ -325,6 +325,8 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     ac_single_t *single = &line->single;
     pthread_mutex_lock(&single->lock);
+    if (mode_of(single) != AC_SINGLE_ONE)
+        atomic_store(&single->due, false); /* of a home that was left */
     for (;;) {
         switch (mode_of(single)) {
         case AC_SINGLE_NONE: /* all that others submitted since goes through here as well */

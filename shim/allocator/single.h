@@ -112,12 +112,20 @@ static inline uint64_t ac_single_home(uint64_t word) {
     return word >> AC_SINGLE_MODE_BITS & (((uint64_t)1 << AC_SINGLE_KEY_BITS) - 1);
 }
 
-/* Whether work for `stream` needs no more than this look. */
-static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
-    uint64_t word = atomic_load(&single->word);
+/* Whether work for `stream` needs no more than a look at `word`, and at `due`. */
+static inline bool ac_single_lets(uint64_t word, uint64_t stream) {
     ac_single_mode_t mode = ac_single_mode(word);
-    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream &&
-                                      !atomic_load_explicit(&single->due, memory_order_relaxed));
+    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream);
+}
+static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
+    return ac_single_lets(atomic_load(&single->word), stream) &&
+           !atomic_load_explicit(&single->due, memory_order_relaxed);
+}
+
+/* Whether nothing has changed since `word` was found to let the stream pass. */
+static inline bool ac_single_is(const ac_single_t *single, uint64_t word) {
+    return atomic_load(&single->word) == word &&
+           !atomic_load_explicit(&single->due, memory_order_relaxed);
 }
 
 /* Before work goes to `stream`, inside and before the first mark (fence.h).  May make the stream

@@ -17,7 +17,8 @@ enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
-static _Atomic unsigned context_high, context_live;
+static _Atomic unsigned context_high;
+_Atomic unsigned ac_context_live;
 static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
 
 /* Handle -> context of streams, so that a submission costs no driver call: the handle and the
@@ -185,7 +186,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
             atomic_store(&contexts[slot], context);
             if (slot >= atomic_load(&context_high))
                 atomic_store(&context_high, slot + 1);
-            atomic_fetch_add(&context_live, 1);
+            atomic_fetch_add(&ac_context_live, 1);
         } else {
             context = NULL;
         }
@@ -202,7 +203,7 @@ static void gone(ac_context_t *context) {
         return;
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
-    atomic_fetch_sub(&context_live, 1);
+    atomic_fetch_sub(&ac_context_live, 1);
     for (unsigned i = 0; i < STREAMS; i++)
         if ((atomic_load(&streams[i]) & 0xff) == context->slot)
             atomic_store(&streams[i], 0);
@@ -293,6 +294,9 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
+    /* Submissions mark their streams from now on; those under way when they are over. */
+    atomic_store(&ac_streams_tracked, true);
+    atomic_fetch_add(&ac_generation, 1);
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);
@@ -433,10 +437,6 @@ void ac_context_note(ac_context_t *context, CUresult result) {
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {
     if (thread && ac_driver_sticky(result))
         ac_context_note(ac_context_current(thread), result);
-}
-
-unsigned ac_context_count(void) {
-    return atomic_load(&context_live);
 }
 
 void ac_context_cross(void) {

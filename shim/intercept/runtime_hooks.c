@@ -114,7 +114,7 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     uint64_t address;
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return malloc_unknown(thread, pointer, bytes, caller);
-    ac_count_own(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
     if (__builtin_expect(!pointer, 0) ||
         !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
         return malloc_slow(thread, pointer, bytes, caller);
@@ -151,7 +151,7 @@ cudaError_type cudaFree(void *pointer) {
     const void *caller = __builtin_return_address(0);
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return free_unknown(thread, pointer, caller);
-    ac_count_own(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
     if (!ac_cache_give_handed(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
         return free_slow(thread, pointer, caller);
     return CUDA_SUCCESS;

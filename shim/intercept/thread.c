@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
@@ -40,7 +41,8 @@ ac_thread_t *ac_thread_get(void) {
     pthread_mutex_unlock(&lock);
     if (!thread)
         return NULL;
-    *thread = (ac_thread_t){.number = atomic_fetch_add(&numbers, 1) + 1};
+    memset(thread, 0, offsetof(ac_thread_t, submitter));
+    thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->row = ac_live_row_take(&thread->shared);
     ac_thread_tls = thread;
     thread->late = atomic_load(&key_made) && pthread_getspecific(key) == &late_mark;
@@ -112,6 +114,7 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             close_caches(thread, true);
+        atomic_store(&thread->submitter.inside, NULL); /* it may have left from within a call */
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         pthread_mutex_lock(&lock);

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/fence.h"
 #include "allocator/generation.h"
-#include "allocator/single.h"
 #include "observe/live.h"
 
 struct ac_context;
@@ -20,6 +20,17 @@ typedef struct {
     uint64_t key;
     struct ac_cache *cache;
 } ac_fast_t;
+
+/* What a submission to a stream found out, for the next one to the same stream.  Good while
+ * ac_generation is what it was; a default stream also needs the context to be current. */
+typedef struct {
+    void *stream;          /* resolved handle */
+    uint64_t generation;   /* 0: nothing */
+    ac_fence_line_t *line; /* the context's */
+    uint64_t word;         /* of the line's single-stream rule: the stream may work (single.h) */
+} ac_lane_t;
+
+enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };
 
 typedef struct ac_thread {
     ac_fast_t fast;
@@ -40,9 +51,17 @@ typedef struct ac_thread {
     bool late;               /* the thread is ending: it gets no cache any more */
     uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */
     struct ac_thread *next;  /* spare records */
+    ac_lane_t lane[AC_LANES];
+    ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 
-extern __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
+/* The lane that a stream has, if it has one. */
+static inline ac_lane_t *ac_lane_of(ac_thread_t *thread, const void *stream) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
+    return &thread->lane[hash >> (64 - AC_LANE_BITS)];
+}
+
+extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 /* The calling thread's record, made if needed; NULL when host memory is short. */
 ac_thread_t *ac_thread_get(void);
@@ -77,9 +96,9 @@ static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t 
     }
 }
 
-/* The same for a thread that has a row of its own. */
-static inline void ac_count_own(ac_thread_t *thread, unsigned counter) {
-    ac_books_add(&thread->row->counter[counter], 1);
+/* The same for a cell of a row that is the thread's own. */
+static inline void ac_count_row(uint64_t *cell) {
+    ac_books_add(cell, 1);
 }
 
 static inline void ac_count(ac_thread_t *thread, unsigned counter) {
