@@ -47,12 +47,17 @@ struct ac_allocator {
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended */
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
-    ac_block_t *spare_blocks;
+    ac_block_t *spare_blocks;                   /* by list_next */
+    ac_block_t *fresh_blocks;                   /* [fresh_left]: never used yet */
+    unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
 ac_block_t *ac_record_block(ac_allocator_t *allocator);
+/* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.
+ */
+ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block);
 ac_segment_t *ac_record_segment(ac_allocator_t *allocator);
 void ac_record_segment_return(ac_allocator_t *allocator, ac_segment_t *segment);
