@@ -132,54 +132,54 @@ END_TEST
 
 /* --- lookups without the lock --- */
 
-enum { CHUNKS = 32, GRANULES = 128 };
-static _Atomic bool over;
+enum { CHUNKS = 2048, GRANULES = 128 };
+static _Atomic uint64_t watched; /* a chunk's first address; 0: no more */
 
 /* A start that stays is found while others come and go in its chunk, and while a table takes
  * over there. */
 static void *look_up(void *unused) {
-    const uint64_t base = bases[0];
     uintptr_t missed = 0;
+    uint64_t first;
     (void)unused;
-    while (!atomic_load(&over))
-        for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-            uint64_t at = base + chunk * GRANULES * AC_GRANULE + 64 * AC_GRANULE;
-            missed += ac_page_map_look(at, OWNER(a)) != BLOCK(x);
-            struct ac_block *passing = ac_page_map_look(at + AC_GRANULE, OWNER(a));
-            missed += passing && passing != BLOCK(y);
-        }
+    while ((first = atomic_load(&watched))) {
+        uint64_t at = first + 64 * AC_GRANULE;
+        struct ac_block *passing = ac_page_map_look(at + AC_GRANULE, OWNER(a));
+        missed += passing && passing != BLOCK(y);
+        missed += ac_page_map_look(at, OWNER(a)) != BLOCK(x);
+    }
     return (void *)missed;
 }
 
 START_TEST(what_stays_is_found_without_the_lock) {
-    const uint64_t base = bases[0];
+    const uint64_t base = bases[1], bytes = CHUNKS * GRANULES * AC_GRANULE;
     pthread_t reader[2];
-    ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
+    ck_assert(ac_page_map_cover(base, bytes, OWNER(a)));
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
         uint64_t first = base + chunk * GRANULES * AC_GRANULE;
         if (chunk % 2) /* then the one that stays lies in the second word */
             ck_assert(ac_page_map_set(first, BLOCK(z)));
         ck_assert(ac_page_map_set(first + 64 * AC_GRANULE, BLOCK(x)));
     }
+    atomic_store(&watched, base);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&reader[i], NULL, look_up, NULL), 0);
-    for (unsigned turn = 0; turn < 400; turn++)
-        for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-            uint64_t first = base + chunk * GRANULES * AC_GRANULE;
-            /* Tables come chunk by chunk: in the turns before, two words have to do. */
-            bool crowd = turn / 8 >= chunk;
+    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
+        uint64_t first = base + chunk * GRANULES * AC_GRANULE;
+        atomic_store(&watched, first);
+        for (unsigned turn = 0; turn < 40; turn++) {
             if (chunk % 2)
                 ac_page_map_clear(first);
             ck_assert(ac_page_map_set(first + 65 * AC_GRANULE, BLOCK(y)));
-            for (unsigned i = 1; crowd && i < 6; i++)
+            for (unsigned i = 1; turn > 20 && i < 6; i++) /* more than two words hold */
                 ck_assert(ac_page_map_set(first + i * AC_GRANULE, BLOCK(z)));
-            for (unsigned i = 1; crowd && i < 6; i++)
+            for (unsigned i = 1; turn > 20 && i < 6; i++)
                 ac_page_map_clear(first + i * AC_GRANULE);
             ac_page_map_clear(first + 65 * AC_GRANULE);
             if (chunk % 2)
                 ck_assert(ac_page_map_set(first, BLOCK(z)));
         }
-    atomic_store(&over, true);
+    }
+    atomic_store(&watched, 0);
     for (int i = 0; i < 2; i++) {
         void *missed;
         pthread_join(reader[i], &missed);
