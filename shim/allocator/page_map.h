@@ -1,9 +1,9 @@
 /* Device address -> block, for every block that starts in one of our segments.
  *
- * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB: owner
- * and leaf) -> leaf (32 chunks of 64 KiB).  A chunk names up to two starts in its own two words;
- * where a third comes, a table of one slot per 512 bytes takes over for ever.  Blocks above
- * AC_SMALL_LIMIT hardly ever need one: their part of the map is a 4096th of the device memory.
+ * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB) ->
+ * leaf (32 chunks of 64 KiB).  A page names its owner and up to two starts itself: memory in
+ * large blocks needs no more.  Further starts lie in a leaf, where each chunk has two words of
+ * its own; where a third start comes, a table of one slot per 512 bytes takes over for ever.
  *
  * Lookups take no lock: nothing is ever given back, and arena records stay for ever, so the
  * answer is at worst outdated: whoever needs the truth locks the owner's allocator and asks
@@ -34,8 +34,8 @@ bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner)
 /* The segment is gone; all its starts were cleared before. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
-/* `block` starts at `address`, inside a covered page.  False when host memory is short: nothing
- * has changed. */
+/* `block` starts at `address`, inside a covered page, where none did.  False when host memory is
+ * short: nothing has changed. */
 bool ac_page_map_set(uint64_t address, struct ac_block *block);
 
 /* No block starts at `address` any more. */

@@ -154,6 +154,9 @@ START_TEST(what_stays_is_found_without_the_lock) {
     const uint64_t base = bases[1], bytes = CHUNKS * GRANULES * AC_GRANULE;
     pthread_t reader[2];
     ck_assert(ac_page_map_cover(base, bytes, OWNER(a)));
+    for (uint64_t page = base; page < base + bytes; page += PAGE)
+        for (unsigned i = 1; i < 3; i++) /* the page's own words are taken */
+            ck_assert(ac_page_map_set(page + i * 128 * AC_GRANULE - AC_GRANULE, BLOCK(y)));
     for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
         uint64_t first = base + chunk * GRANULES * AC_GRANULE;
         if (chunk % 2) /* then the one that stays lies in the second word */
