@@ -79,7 +79,7 @@ static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
 
 /* Move what has become ready from the queues into the free memory. */
 static bool drain(ac_arena_t *arena) {
-    bool any = ac_ordered_drain(arena);
+    bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
@@ -486,17 +486,19 @@ static ac_arena_t *lock_owner(uint64_t address) {
 
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked) {
-    ac_arena_t *arena = lock_owner(address);
+    ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
         return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_get(address);
-    if (!block || block->state != AC_BLOCK_ALLOCATED) {
-        pthread_mutex_unlock(&arena->allocator->lock);
-        return AC_BAD_ADDRESS;
+    pthread_mutex_lock(&arena->allocator->lock);
+    ac_block_t *block = ac_page_map_look(address, arena);
+    if (block && block->state == AC_BLOCK_ALLOCATED) {
+        *found = block;
+        *locked = arena->allocator;
+        return AC_OK;
     }
-    *found = block;
-    *locked = arena->allocator;
-    return AC_OK;
+    bool gone = ac_page_map_owner(address) != arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
 }
 
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
