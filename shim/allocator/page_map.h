@@ -1,15 +1,17 @@
 /* Device address -> block, for every block that starts in one of our segments.
  *
- * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB) ->
- * leaf (32 chunks of 64 KiB).  A page names its owner and up to two starts itself: memory in
- * large blocks needs no more.  Further starts lie in a leaf, where each chunk has two words of
- * its own; where a third start comes, a table of one slot per 512 bytes takes over for ever.
+ * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB).  A
+ * page names its owner and up to two starts itself: memory in large blocks needs no more.
+ * Further starts lie in a hash table of the page: cache lines of eight, one to be looked at per
+ * lookup.  Where a line is full the table grows, at the most to a line per eight granules, where
+ * all places have room.
  *
  * Lookups take no lock: nothing is ever given back, and arena records stay for ever, so the
  * answer is at worst outdated: whoever needs the truth locks the owner's allocator and asks
  * again.  A start that does not change during a lookup is found whatever else does: it stays in
- * the word where it was put, also when a table takes over.  Words of one page are written under
- * the lock of the one allocator that owns the page: segments are whole pages.
+ * the word where it was put, also when a larger table takes over, and that one is complete when
+ * it does.  Words of one page are written under the lock of the one allocator that owns the page:
+ * segments are whole pages.
  *
  * Addresses of 2^49 and above are never ours: ac_page_map_cover refuses them. */
 #ifndef AC_PAGE_MAP_H

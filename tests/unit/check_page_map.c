@@ -96,7 +96,7 @@ START_TEST(only_the_owner_finds_its_blocks) {
 }
 END_TEST
 
-/* From empty through few starts in a chunk to many and back, against a plain array. */
+/* From empty through few starts in a page to many, against a plain array. */
 START_TEST(any_mixture_is_found) {
     enum { PAGES = 3, SLOTS = PAGES * (int)(PAGE >> AC_GRANULE_BITS), STEPS = 60000 };
     static bool there[SLOTS];
@@ -106,7 +106,7 @@ START_TEST(any_mixture_is_found) {
     ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
     for (int step = 0; step < STEPS; step++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
-        /* Few chunks and many: of 48 in a page, some get a table and some never do. */
+        /* One page fills up before the others do. */
         int slot = (int)(state >> 33) % (step % 2 ? SLOTS : 700);
         uint64_t at = base + ((uint64_t)slot << AC_GRANULE_BITS);
         if (there[slot])
@@ -130,19 +130,43 @@ START_TEST(any_mixture_is_found) {
 }
 END_TEST
 
+START_TEST(a_page_holds_a_start_in_every_granule) {
+    enum { SLOTS = (int)(PAGE >> AC_GRANULE_BITS) };
+    static char record[SLOTS];
+    const uint64_t base = bases[0];
+    ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
+    for (int i = 0; i < SLOTS; i++) { /* an odd factor: each once, far from the last */
+        int slot = i * 1237 % SLOTS;
+        ck_assert(ac_page_map_set(base + (uint64_t)slot * AC_GRANULE,
+                                  (struct ac_block *)(void *)&record[slot]));
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        uint64_t at = base + (uint64_t)i * AC_GRANULE;
+        ck_assert_ptr_eq(ac_page_map_get(at), &record[i]);
+        ck_assert_ptr_eq(ac_page_map_find(at + 1), &record[i]);
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        ac_page_map_clear(base + (uint64_t)i * AC_GRANULE);
+        ck_assert_ptr_null(ac_page_map_get(base + (uint64_t)i * AC_GRANULE));
+    }
+    ck_assert_ptr_null(ac_page_map_find(base + PAGE - 1));
+    ac_page_map_uncover(base, PAGE);
+}
+END_TEST
+
 /* --- lookups without the lock --- */
 
-enum { CHUNKS = 2048, GRANULES = 128 };
-static _Atomic uint64_t watched; /* a chunk's first address; 0: no more */
+enum { PAGES = 256 };
+static _Atomic uint64_t watched; /* a page's address; 0: no more */
 
-/* A start that stays is found while others come and go in its chunk, and while a table takes
- * over there. */
+/* A start that stays is found while others come and go around it, and while a larger table takes
+ * over. */
 static void *look_up(void *unused) {
     uintptr_t missed = 0;
-    uint64_t first;
+    uint64_t page;
     (void)unused;
-    while ((first = atomic_load(&watched))) {
-        uint64_t at = first + 64 * AC_GRANULE;
+    while ((page = atomic_load(&watched))) {
+        uint64_t at = page + 64 * AC_GRANULE;
         struct ac_block *passing = ac_page_map_look(at + AC_GRANULE, OWNER(a));
         missed += passing && passing != BLOCK(y);
         missed += ac_page_map_look(at, OWNER(a)) != BLOCK(x);
@@ -150,37 +174,31 @@ static void *look_up(void *unused) {
     return (void *)missed;
 }
 
+static void come_and_go(uint64_t page, unsigned crowd) {
+    ck_assert(ac_page_map_set(page + 65 * AC_GRANULE, BLOCK(y)));
+    for (unsigned i = 1; i < crowd; i++)
+        ck_assert(ac_page_map_set(page + i * AC_GRANULE, BLOCK(z)));
+    for (unsigned i = 1; i < crowd; i++)
+        ac_page_map_clear(page + i * AC_GRANULE);
+    ac_page_map_clear(page + 65 * AC_GRANULE);
+}
+
 START_TEST(what_stays_is_found_without_the_lock) {
-    const uint64_t base = bases[1], bytes = CHUNKS * GRANULES * AC_GRANULE;
+    const uint64_t base = bases[1];
     pthread_t reader[2];
-    ck_assert(ac_page_map_cover(base, bytes, OWNER(a)));
-    for (uint64_t page = base; page < base + bytes; page += PAGE)
+    ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
+    for (uint64_t page = base; page < base + PAGES * PAGE; page += PAGE) {
         for (unsigned i = 1; i < 3; i++) /* the page's own words are taken */
-            ck_assert(ac_page_map_set(page + i * 128 * AC_GRANULE - AC_GRANULE, BLOCK(y)));
-    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-        uint64_t first = base + chunk * GRANULES * AC_GRANULE;
-        if (chunk % 2) /* then the one that stays lies in the second word */
-            ck_assert(ac_page_map_set(first, BLOCK(z)));
-        ck_assert(ac_page_map_set(first + 64 * AC_GRANULE, BLOCK(x)));
+            ck_assert(ac_page_map_set(page + i * 1000 * AC_GRANULE, BLOCK(y)));
+        ck_assert(ac_page_map_set(page + 64 * AC_GRANULE, BLOCK(x)));
     }
     atomic_store(&watched, base);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(pthread_create(&reader[i], NULL, look_up, NULL), 0);
-    for (unsigned chunk = 0; chunk < CHUNKS; chunk++) {
-        uint64_t first = base + chunk * GRANULES * AC_GRANULE;
-        atomic_store(&watched, first);
-        for (unsigned turn = 0; turn < 40; turn++) {
-            if (chunk % 2)
-                ac_page_map_clear(first);
-            ck_assert(ac_page_map_set(first + 65 * AC_GRANULE, BLOCK(y)));
-            for (unsigned i = 1; turn > 20 && i < 6; i++) /* more than two words hold */
-                ck_assert(ac_page_map_set(first + i * AC_GRANULE, BLOCK(z)));
-            for (unsigned i = 1; turn > 20 && i < 6; i++)
-                ac_page_map_clear(first + i * AC_GRANULE);
-            ac_page_map_clear(first + 65 * AC_GRANULE);
-            if (chunk % 2)
-                ck_assert(ac_page_map_set(first, BLOCK(z)));
-        }
+    for (uint64_t page = base; page < base + PAGES * PAGE; page += PAGE) {
+        atomic_store(&watched, page);
+        for (unsigned turn = 0; turn < 16; turn++)
+            come_and_go(page, turn < 8 ? 4 : 60); /* the table grows twice */
     }
     atomic_store(&watched, 0);
     for (int i = 0; i < 2; i++) {
@@ -215,6 +233,7 @@ int main(void) {
     tcase_add_test(tests, a_search_stops_at_foreign_pages);
     tcase_add_test(tests, only_the_owner_finds_its_blocks);
     tcase_add_test(tests, any_mixture_is_found);
+    tcase_add_test(tests, a_page_holds_a_start_in_every_granule);
     tcase_add_test(tests, what_stays_is_found_without_the_lock);
     tcase_add_test(tests, addresses_beyond_the_map_are_refused);
     suite_add_tcase(suite, tests);
