@@ -30,7 +30,9 @@ struct ac_arena {
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_pending_t pending[2];              /* [1]: waits for all contexts */
     uint64_t overdue;                     /* a target up to which waiting took too long */
-    ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
+    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
+    ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
     unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
 };
