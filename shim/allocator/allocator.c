@@ -2,12 +2,15 @@
  *
  *   1. a free block;
  *   2. one whose fence completed meanwhile (asked, not waited for);
- *   3. new memory while growth is within budget, else waiting, oldest fence first;
+ *   3. new memory while growth is within budget, else waiting, oldest fence first; threads that
+ *      miss together share what one of them asks the device for;
  *   4. at "out of memory": the exact size, giving back idle segments, waiting for everything,
  *      searching every pool to its end.
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
+#include <time.h>
+
 #include "allocator/allocator_int.h"
 
 #include "allocator/trim.h"
@@ -80,7 +83,7 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
 
 /* Move what has become ready from the queues into the free memory. */
 static bool drain(ac_arena_t *arena) {
-    bool any = ac_ordered_drain(arena);
+    bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
@@ -216,8 +219,18 @@ void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
     pthread_cond_broadcast(&allocator->settled);
 }
 
+/* --- growing --- */
+
+/* What others may have of a segment that is asked for. */
+static uint64_t left_over(const ac_request_t *request, uint64_t size) {
+    const ac_settings_t *settings = &request->arena->allocator->settings;
+    return size < settings->max_split_size ? size - request->size : 0;
+}
+
 /* Announce a growth by `size` bytes.  False: the limit does not allow it.  Under the lock. */
-static bool reserve(ac_allocator_t *allocator, uint64_t size) {
+static bool reserve(const ac_request_t *request, uint64_t size) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
     uint64_t limit = allocator->settings.limit;
     uint64_t taken =
         (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
@@ -225,6 +238,8 @@ static bool reserve(ac_allocator_t *allocator, uint64_t size) {
         return false;
     allocator->growing += size;
     allocator->calls++;
+    arena->growths[request->pool]++;
+    arena->coming[request->pool] += left_over(request, size);
     return true;
 }
 
@@ -236,6 +251,41 @@ static void forget_stale(uint64_t address, uint64_t size) {
         if (owner)
             ac_caches_drop(owner);
     }
+}
+
+/* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
+ * the request was served.  Not for ever: such a call of the device may wait for what the program
+ * does only after this request.  Once that took too long nobody waits for what was announced up
+ * to then.  Under the lock, which is given up meanwhile. */
+static bool share_growth(ac_request_t *request) {
+    enum { PATIENCE_NS = 100000000 };
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t *coming = &arena->coming[request->pool];
+    struct timespec until;
+    bool found = false;
+    int late = 0, state;
+    if (*coming < request->size)
+        return false;
+    *coming -= request->size;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PATIENCE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    /* The lock would be taken along by a thread that is cancelled here. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    while (!found && !late && !arena->dead && arena->growths[request->pool]) {
+        late = pthread_cond_timedwait(&allocator->settled, &allocator->lock, &until);
+        if (!arena->dead) {
+            drain(arena);
+            announce(request);
+            found = search(request, false);
+        }
+    }
+    pthread_setcancelstate(state, &state);
+    if (late && !found)
+        *coming = 0;
+    return found;
 }
 
 /* One segment of the announced size from the device, and the request's block out of it. */
@@ -265,6 +315,11 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
     request->changes += changed;
     allocator->growing -= size;
+    /* Less where others have laid claim to it; the settings may have changed as well. */
+    uint64_t *coming = &arena->coming[request->pool], left = left_over(request, size);
+    *coming -= *coming < left ? *coming : left;
+    if (--arena->growths[request->pool] == 0)
+        *coming = 0;
     ac_allocator_settle(allocator, changed);
     pthread_mutex_unlock(&allocator->lock);
     if (status == AC_OK && !segment) {
@@ -281,13 +336,20 @@ static bool must_not_trim(const ac_request_t *request) {
     return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
-/* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small
+/* Grow within the limit, unless another thread does so for this request too: not while anything
+ * captures, when the driver answers each thread differently, and not for a request of a stream,
+ * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
+    bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
     pthread_mutex_lock(&allocator->lock);
+    if (shares && share_growth(request)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
     uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
     uint64_t size = segment_size(allocator, request, false);
@@ -302,14 +364,18 @@ static ac_status_t grow_within(ac_request_t *request) {
     }
 
     pthread_mutex_lock(&allocator->lock);
+    if (shares && share_growth(request)) { /* others have begun to grow meanwhile */
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     /* As much as the cap leaves: one segment for several requests, not one for each. */
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
         size = at_least(snug_size(allocator, request),
                         taken < cap ? (cap - taken) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN : 0);
-    bool may = reserve(allocator, size);
+    bool may = reserve(request, size);
     if (!may && size > exact)
-        may = reserve(allocator, size = exact);
+        may = reserve(request, size = exact);
     pthread_mutex_unlock(&allocator->lock);
     if (!may)
         return AC_OOM;
@@ -317,7 +383,7 @@ static ac_status_t grow_within(ac_request_t *request) {
     if (status != AC_OOM || size == exact)
         return status;
     pthread_mutex_lock(&allocator->lock);
-    may = reserve(allocator, exact);
+    may = reserve(request, exact);
     pthread_mutex_unlock(&allocator->lock);
     return may ? grow(request, exact) : AC_OOM;
 }
@@ -529,17 +595,19 @@ static ac_arena_t *lock_owner(uint64_t address) {
 
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked) {
-    ac_arena_t *arena = lock_owner(address);
+    ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
         return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_get(address);
-    if (!block || block->state != AC_BLOCK_ALLOCATED) {
-        pthread_mutex_unlock(&arena->allocator->lock);
-        return AC_BAD_ADDRESS;
+    pthread_mutex_lock(&arena->allocator->lock);
+    ac_block_t *block = ac_page_map_look(address, arena);
+    if (block && block->state == AC_BLOCK_ALLOCATED) {
+        *found = block;
+        *locked = arena->allocator;
+        return AC_OK;
     }
-    *found = block;
-    *locked = arena->allocator;
-    return AC_OK;
+    bool gone = ac_page_map_owner(address) != arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
 }
 
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {

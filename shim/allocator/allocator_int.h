@@ -32,7 +32,9 @@ struct ac_arena {
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_pending_t pending[2];              /* [1]: waits for all contexts */
     uint64_t overdue;                     /* a target up to which waiting took too long */
-    ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
+    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
+    ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
 };
 
 struct ac_allocator {
@@ -50,12 +52,17 @@ struct ac_allocator {
     ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
     _Atomic unsigned cache_count;
     pthread_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
-    ac_block_t *spare_blocks;
+    ac_block_t *spare_blocks;    /* by list_next */
+    ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
+    unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
 ac_block_t *ac_record_block(ac_allocator_t *allocator);
+/* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.
+ */
+ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block);
 ac_segment_t *ac_record_segment(ac_allocator_t *allocator);
 void ac_record_segment_return(ac_allocator_t *allocator, ac_segment_t *segment);

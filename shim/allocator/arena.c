@@ -1,4 +1,6 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
+#include <time.h>
+
 #include "allocator/allocator_int.h"
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
@@ -8,7 +10,11 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
         return NULL;
     pthread_mutex_init(&allocator->lock, NULL);
     pthread_mutex_init(&allocator->recall_lock, NULL);
-    pthread_cond_init(&allocator->settled, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&allocator->settled, &clock);
+    pthread_condattr_destroy(&clock);
     allocator->stats = stats;
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "allocator/page_map.h"
@@ -70,8 +71,39 @@ typedef struct {
     ac_block_t *bin[AC_BINS];
 } ac_free_index_t;
 
-void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block);
-void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block);
+/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 16 granules. */
+static inline unsigned ac_free_index_bin(uint64_t size) {
+    uint64_t granules = size >> AC_GRANULE_BITS;
+    unsigned shift = 59 - (unsigned)__builtin_clzll(granules | 16);
+    unsigned bin = shift * 16 + (unsigned)(granules >> shift);
+    return bin < AC_BINS ? bin : AC_BINS - 1;
+}
+
+static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
+    unsigned bin = ac_free_index_bin(block->size);
+    ac_block_t *next = index->bin[bin];
+    block->list_prev = NULL;
+    block->list_next = next;
+    index->bin[bin] = block;
+    if (next)
+        next->list_prev = block;
+    else
+        index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
+}
+
+static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
+    ac_block_t *prev = block->list_prev, *next = block->list_next;
+    if (next)
+        next->list_prev = prev;
+    if (prev) {
+        prev->list_next = next;
+        return;
+    }
+    unsigned bin = ac_free_index_bin(block->size);
+    index->bin[bin] = next;
+    if (!next)
+        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+}
 
 /* What a request accepts; see ac_free_index_find. */
 typedef struct {
@@ -86,8 +118,5 @@ typedef struct {
  * end first.  NULL if none was found. */
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
-
-/* The bin of a size in bytes (a multiple of AC_GRANULE). */
-unsigned ac_free_index_bin(uint64_t size);
 
 #endif

@@ -79,7 +79,10 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         return NULL;
     ac_segment_t *segment = ac_record_segment(allocator);
     ac_block_t *block = ac_record_block(allocator);
-    if (!segment || !block || !ac_page_map_cover(address, size, arena)) {
+    bool covered = segment && block && ac_page_map_cover(address, size, arena);
+    if (!covered || !ac_page_map_set(address, block)) {
+        if (covered)
+            ac_page_map_uncover(address, size);
         if (segment)
             ac_record_segment_return(allocator, segment);
         if (block)
@@ -97,7 +100,6 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         segment->next->prev = segment;
     arena->segments = segment;
     *block = (ac_block_t){.address = address, .size = size, .segment = segment};
-    ac_page_map_set(address, block);
     index_insert(block);
     idle_enter(segment);
 
@@ -173,7 +175,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
             count_lost_block(block);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
-        ac_page_map_set(block->address, NULL);
+        ac_page_map_clear(block->address);
         ac_record_block_return(allocator, block);
     }
     ac_page_map_uncover(segment->address, segment->size);
@@ -194,7 +196,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
 
 /* Cut the free block, which is out of the index, after `size` bytes. */
 static bool split(ac_block_t *block, uint64_t size) {
-    ac_block_t *rest = ac_record_block(block->segment->arena->allocator);
+    ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
     *rest = (ac_block_t){.address = block->address + size,
@@ -206,7 +208,6 @@ static bool split(ac_block_t *block, uint64_t size) {
         rest->next->prev = rest;
     block->next = rest;
     block->size = size;
-    ac_page_map_set(rest->address, rest);
     index_insert(rest);
     return true;
 }
@@ -287,7 +288,7 @@ void ac_segment_absorb_next(ac_block_t *block) {
     block->next = gone->next;
     if (block->next)
         block->next->prev = block;
-    ac_page_map_set(gone->address, NULL);
+    ac_page_map_clear(gone->address);
     ac_record_block_return(block->segment->arena->allocator, gone);
 }
 
