@@ -30,6 +30,17 @@ typedef struct {
     const char *path;          /* as the loader names it, valid while the object is loaded */
 } ac_object_t;
 
+/* The parts of an object's dynamic section that a lookup needs; all zero for no object. */
+typedef struct {
+    uintptr_t base;
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *hash;
+    const ElfW(Half) * versions;
+    const char *soname;
+} ac_symbols_t;
+
 /* String helpers that no sanitizer intercepts. */
 AC_EARLY bool ac_text_same(const char *a, const char *b);
 AC_EARLY bool ac_text_starts(const char *text, const char *prefix);
@@ -39,6 +50,10 @@ AC_EARLY const char *ac_text_basename(const char *path);
  * version where there are several; NULL if there is none, or if only a resolver function
  * (IFUNC) would know it. */
 AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
+
+/* The same in two steps, for many lookups in one object. */
+AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object);
+AC_EARLY void *ac_symbols_find(const ac_symbols_t *symbols, const char *symbol);
 
 /* Its DT_SONAME, "" if it has none. */
 AC_EARLY const char *ac_object_soname(const ac_object_t *object);

@@ -87,9 +87,9 @@ static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put(config, "error",
                 applied ? json_null() : ac_json_text(error.text, strlen(error.text)), failed);
     json_t *effective = ac_json_put_object(config, "effective", failed);
-    for (unsigned i = 0; i < ac_config_row_count; i++) {
+    const char *key;
+    for (unsigned i = 0; (key = ac_config_key(i)); i++) {
         char text[AC_CONFIG_PATH + 1];
-        const char *key = ac_config_rows[i].key;
         if (ac_config_value(&values, key, text, sizeof text) >= 0)
             ac_json_put_text(effective, key, text, failed);
     }
