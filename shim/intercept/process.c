@@ -376,10 +376,12 @@ static int open_page(void) {
     pthread_mutex_lock(&config_lock);
     ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
     bool changed = ac_process_config() != &from_environment;
-    const char *names[AC_HOOK_COUNT];
-    for (int i = 0; i < AC_HOOK_COUNT; i++)
-        names[i] = ac_hook_name(i);
-    int error = ac_live_open(changed ? conf : conf_set ? conf_text : NULL, names, AC_HOOK_COUNT);
+    size_t bytes;
+    const char *names = ac_hook_names(&bytes);
+    int error = ac_live_open(changed    ? conf
+                             : conf_set ? conf_text
+                                        : NULL,
+                             names, bytes, AC_HOOK_COUNT);
     pthread_mutex_unlock(&config_lock);
     return error;
 }

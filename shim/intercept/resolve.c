@@ -40,6 +40,7 @@ static const uint16_t hook_text_at[AC_HOOK_COUNT] = {
 #include "intercept/hooks.def"
 };
 _Static_assert(sizeof hook_texts <= UINT16_MAX, "offsets of names are too short");
+_Static_assert(sizeof hook_texts <= AC_LIVE_NAMES, "the live page has too little room for names");
 
 AC_EARLY const char *ac_hook_name(int hook) {
     return (const char *)&hook_texts + hook_text_at[hook];

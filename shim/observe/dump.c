@@ -162,7 +162,7 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_dump_figures_fn *copy = page == ac_live ? atomic_load(&ac_dump_figures) : NULL;
     if (copy && copy(device, deadline, &figures->stats, &figures->counters))
         return;
-    const ac_live_device_t *from = &page->device[device];
+    const ac_live_device_t *from = ac_live_device(page, device);
     copy_words(figures->stat_words, (const uint64_t *)(const void *)&from->stats,
                sizeof figures->stats);
     copy_words(figures->counter_words, (const uint64_t *)(const void *)&from->counters,
@@ -181,8 +181,8 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
-        const ac_live_device_t *device = &page->device[i];
-        if (!__atomic_load_n(&device->used, __ATOMIC_ACQUIRE))
+        const ac_live_device_t *device = ac_live_device(page, i);
+        if (!device)
             continue;
         get_figures(page, i, &deadline, &figures);
         json_t *json = json_object();
@@ -194,7 +194,7 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
                     ac_json_text(device->name, strnlen(device->name, sizeof device->name)),
                     failed);
         ac_json_put(json, "uuid", uuid_json(device->uuid), failed);
-        ac_json_put_integer(json, "total_memory", (int64_t)device->total_memory, failed);
+        ac_json_put_integer(json, "total_memory", (int64_t)page->total_memory[i], failed);
         ac_json_put(json, "stats", stats_json(&figures.stats, failed), failed);
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
@@ -215,10 +215,15 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
 #undef DEVICE_COUNTER
 #undef PROCESS_COUNTER
     json_t *hooks = ac_json_put_object(root, "hooks", failed);
+    const char *name = page->hook_names, *end = name + AC_LIVE_NAMES;
     for (unsigned i = 0; i < page->hook_count && i < AC_LIVE_HOOKS; i++) {
         uint64_t calls = ac_live_sum(page, AC_COUNT_HOOKS + i);
+        size_t length = strnlen(name, (size_t)(end - name));
+        if (length == (size_t)(end - name))
+            break;
         if (calls)
-            ac_json_put_integer(hooks, page->hook_name[i], (int64_t)calls, failed);
+            ac_json_put_integer(hooks, name, (int64_t)calls, failed);
+        name += length + 1;
     }
     ac_json_put_integer(root, "hook_count", page->hook_count, failed);
 }
