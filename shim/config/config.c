@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "config/value.h"
+#include "observe/start.h"
 
 enum { HOST, CACHE }; /* scopes */
 
@@ -336,7 +337,7 @@ const char *ac_config_key(unsigned row) {
     return row < ROWS ? text_of(rows[row].key) : NULL;
 }
 
-void ac_config_default(ac_config_t *config) {
+AC_START void ac_config_default(ac_config_t *config) {
     memset(config, 0, sizeof *config);
     for (unsigned i = 0; i < ROWS; i++) {
         const row_t *row = &rows[i];

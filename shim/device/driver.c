@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-ac_driver_t ac_driver;
+#include "observe/start.h"
+
+AC_START_DATA ac_driver_t ac_driver;
 
 enum { OPTIONAL, NEEDED };
 

@@ -14,14 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "observe/start.h"
+
 /* Code that runs inside dlsym may run before a sanitizer's runtime is up, whose first act is
  * to call dlsym: it must not be instrumented. */
 #if defined(__clang__) && __clang_major__ >= 14
 #define AC_EARLY                                                                                 \
-    __attribute__((no_sanitize("address", "thread", "undefined"),                                \
-                   disable_sanitizer_instrumentation))
+    AC_START __attribute__((no_sanitize("address", "thread", "undefined"),                       \
+                            disable_sanitizer_instrumentation))
 #else
-#define AC_EARLY __attribute__((no_sanitize("address", "thread", "undefined")))
+#define AC_EARLY AC_START __attribute__((no_sanitize("address", "thread", "undefined")))
 #endif
 
 typedef struct {

@@ -106,7 +106,7 @@ _Static_assert(FUNCTION_SLOTS >= 2 * FUNCTION_COUNT, "function tables too small"
 _Static_assert((int)AC_HOOK_COUNT <= (int)AC_LIVE_HOOKS, "the live page has too few counters");
 
 _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
-_Atomic int ac_driver_wanted;
+AC_START_DATA _Atomic int ac_driver_wanted;
 _Atomic bool ac_current_unseen;
 _Atomic bool ac_graph_unseen;
 
@@ -310,23 +310,23 @@ AC_EARLY static void *cached_next(_Atomic(void *) *cache, const char *name) {
 #define AS_FUNCTION(type, address) (__extension__(type *)(address))
 
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     return AS_FUNCTION(ac_dlsym_fn, cached_libc(&cache, "dlsym"));
 }
 
 AC_EARLY ac_dlopen_fn *ac_real_dlopen(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     return AS_FUNCTION(ac_dlopen_fn, cached_libc(&cache, "dlopen"));
 }
 
 AC_EARLY ac_dlsym_fn *ac_next_dlsym(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlsym");
     return next ? AS_FUNCTION(ac_dlsym_fn, next) : ac_real_dlsym();
 }
 
 AC_EARLY ac_dlopen_fn *ac_next_dlopen(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlopen");
     return next ? AS_FUNCTION(ac_dlopen_fn, next) : ac_real_dlopen();
 }
@@ -350,11 +350,11 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object) {
 
 /* ---------------------------------------------------------------- the driver */
 
-static _Atomic(struct link_map *) driver_map;
+AC_START_DATA static _Atomic(struct link_map *) driver_map;
 
 /* Kept by the thread that comes first; read only once they are ready. */
-static ac_symbols_t driver_symbols;
-static _Atomic int driver_symbols_state;
+AC_START_DATA static ac_symbols_t driver_symbols;
+AC_START_DATA static _Atomic int driver_symbols_state;
 enum { SYMBOLS_NONE, SYMBOLS_TAKEN, SYMBOLS_READY };
 
 AC_EARLY static ac_symbols_t symbols_of_driver(const struct link_map *map) {

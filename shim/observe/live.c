@@ -66,7 +66,7 @@ void ac_live_set_conf(const char *conf) {
 }
 
 void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
-    enum { TRIES = 1000 };
+    enum { TRIES = 1000, QUICK = 100, PAUSE_NS = 20000 };
     for (int i = 0; i < TRIES; i++) {
         uint32_t turn = __atomic_load_n(&page->conf_turn, __ATOMIC_ACQUIRE);
         size_t at = 0;
@@ -75,7 +75,11 @@ void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
         while (conf[at] && ++at < AC_LIVE_CONF);
         if (!(turn & 1) && __atomic_load_n(&page->conf_turn, __ATOMIC_RELAXED) == turn)
             return;
-        sched_yield();
+        /* The writer may have lost its processor: give it more than a moment. */
+        if (i < QUICK)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     }
     conf[AC_LIVE_CONF - 1] = '\0';
 }
