@@ -215,15 +215,11 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
 #undef DEVICE_COUNTER
 #undef PROCESS_COUNTER
     json_t *hooks = ac_json_put_object(root, "hooks", failed);
-    const char *name = page->hook_names, *end = name + AC_LIVE_NAMES;
-    for (unsigned i = 0; i < page->hook_count && i < AC_LIVE_HOOKS; i++) {
+    const char *name = NULL;
+    for (unsigned i = 0; i < AC_LIVE_HOOKS && (name = ac_live_hook_next(page, name)); i++) {
         uint64_t calls = ac_live_sum(page, AC_COUNT_HOOKS + i);
-        size_t length = strnlen(name, (size_t)(end - name));
-        if (length == (size_t)(end - name))
-            break;
         if (calls)
             ac_json_put_integer(hooks, name, (int64_t)calls, failed);
-        name += length + 1;
     }
     ac_json_put_integer(root, "hook_count", page->hook_count, failed);
 }

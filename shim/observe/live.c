@@ -156,6 +156,12 @@ void ac_live_row_return(ac_live_row_t *row) {
     __atomic_store_n(&page->row_owner[row - page->row], AC_LIVE_RETURNED, __ATOMIC_RELEASE);
 }
 
+const char *ac_live_hook_next(const ac_live_t *page, const char *name) {
+    const char *end = page->hook_names + AC_LIVE_NAMES;
+    const char *next = name ? name + strlen(name) + 1 : page->hook_names;
+    return next < end && *next && memchr(next, '\0', (size_t)(end - next)) ? next : NULL;
+}
+
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter) {
     uint64_t sum = 0;
     for (int i = 0; i < AC_LIVE_ROWS; i++)

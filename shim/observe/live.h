@@ -148,6 +148,9 @@ void ac_live_device_publish(unsigned device);
 /* The entry of a device that is in use, or NULL. */
 const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device);
 
+/* Names of hooks in the order of their counters: the first for NULL; NULL behind the last. */
+const char *ac_live_hook_next(const ac_live_t *page, const char *name);
+
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
 
