@@ -52,6 +52,9 @@ void ac_config_default(ac_config_t *config);
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
 
+/* The keys in the order of config.def; NULL behind the last. */
+const char *ac_config_key(unsigned row);
+
 /* The table, for `accelcache config`, the README and the man page. */
 typedef struct {
     const char *key, *type, *default_text, *range, *doc;

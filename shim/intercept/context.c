@@ -44,12 +44,16 @@ static ac_settings_t settings_for(uint64_t total_memory) {
     return settings;
 }
 
-static ac_live_device_t *live_device(CUdevice device) {
-    return &ac_live->device[device < AC_LIVE_DEVICES ? device : AC_LIVE_DEVICES - 1];
-}
-
 static ac_allocator_t *make_allocator(CUdevice device) {
-    ac_live_device_t *live = live_device(device);
+    bool private;
+    ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
+    if (!live)
+        return NULL;
+    if (private)
+        ac_log_once(AC_LOG_WARNING,
+                    "no room for the live statistics of a further device: free space where the "
+                    "live pages are (/dev/shm, or ACCEL_LIVE_DIR). Until then `accelcache stat "
+                    "PID` does not show it; the dump at exit is written as usual");
     char name[sizeof live->name] = "";
     CUuuid uuid = {{0}};
     size_t total = 0;
@@ -64,11 +68,11 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_settings_t settings = settings_for(total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
-        live->total_memory = total;
+        ac_live->total_memory[device] = total;
         live->ordinal = device;
         allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
         if (allocator) {
-            __atomic_store_n(&live->used, 1, __ATOMIC_RELEASE);
+            ac_live_device_publish((unsigned)device);
             atomic_store(&allocators[device], allocator);
         }
     }
@@ -99,7 +103,7 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_for(live_device(device)->total_memory);
+    ac_settings_t settings = settings_for(ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 

@@ -21,8 +21,9 @@ typedef enum {
     AC_HOOK_COUNT
 } ac_hook_t;
 
-/* Symbol names by index. */
-extern const char *const ac_hook_names[AC_HOOK_COUNT];
+/* Symbol name by index; all names in the order of their indices, each with its NUL. */
+const char *ac_hook_name(int hook);
+const char *ac_hook_names(size_t *bytes);
 
 /* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;

@@ -235,9 +235,7 @@ AC_EARLY static struct link_map *map_of(const void *address) {
 }
 
 AC_EARLY static void *driver_function(int hook) {
-    return ac_hook_kinds[hook] == AC_KIND_DRIVER && ac_driver_find()
-               ? atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire)
-               : NULL;
+    return ac_hook_kinds[hook] == AC_KIND_DRIVER ? ac_real_get(hook) : NULL;
 }
 
 AC_EARLY static ac_route_t route_handle(const query_t *query, void *handle) {
@@ -390,7 +388,7 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
     if (hook >= 0)
         return substituted(hook, found, caller);
     for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
-        if (ac_resolve_driver(ac_functions[any].symbol) == found)
+        if (ac_resolve_driver(ac_function_symbol(any)) == found)
             return found;
     if (row >= 0 && version <= ac_function_newest()) {
         if (likely < 0)

@@ -42,7 +42,7 @@ static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *point
     if (!context)
         return AC_FAILED;
     CUdevice device = context->cuda.device;
-    uint64_t total = ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
+    uint64_t total = ac_live->total_memory[device];
     if (total && bytes > total)
         return AC_UNSUPPORTED; /* nothing that we hold could avoid this failure: keep it */
     thread->last_alloc = context;

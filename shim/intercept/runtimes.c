@@ -103,7 +103,7 @@ AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
         if (!atomic_load_explicit(&runtime->ready, memory_order_acquire)) {
             for (int hook = 0; hook < FUNCTIONS; hook++)
                 atomic_store_explicit(&runtime->functions[hook],
-                                      function_of(object, ac_hook_names[FIRST + hook]),
+                                      function_of(object, ac_hook_name(FIRST + hook)),
                                       memory_order_relaxed);
             atomic_store_explicit(&runtime->ready, true, memory_order_release);
         }
@@ -137,7 +137,7 @@ AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned co
             if (ac_text_same(ac_text_basename(needed), ac_object_soname(&loaded[i])))
                 return &loaded[i];
     ac_dlsym_fn *real = ac_real_dlsym();
-    const char *symbol = ac_hook_names[FIRST];
+    const char *symbol = ac_hook_name(FIRST);
     const ac_object_t *found = one_of(loaded, count, real ? real(RTLD_NEXT, symbol) : NULL);
     Dl_info info;
     struct link_map *map = NULL;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
@@ -11,13 +12,14 @@
 #include "intercept/context.h"
 #include "intercept/process.h"
 #include "intercept/writer.h"
+#include "observe/start.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_thread_t *spare;
-static pthread_key_t key;
-static _Atomic bool key_made;
+AC_START_DATA static pthread_key_t key;
+AC_START_DATA static _Atomic bool key_made;
 static _Atomic uint64_t numbers;
 
 /* In the key of a main thread that has no record yet, and of a thread that is ending. */
@@ -127,14 +129,16 @@ static void thread_ended(void *arg) {
 }
 
 /* In the constructor; at activation where that failed for lack of keys. */
-static void make_key(void) {
+AC_START static void make_key(void) {
     if (!atomic_load(&key_made) && pthread_key_create(&key, thread_ended) == 0)
         atomic_store(&key_made, true);
 }
 
-void ac_thread_watch_main(void) {
+AC_START void ac_thread_watch_main(void) {
     make_key();
-    if (atomic_load(&key_made) && gettid() == getpid() && !pthread_setspecific(key, &main_mark))
+    /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
+    bool is_main = __libc_single_threaded || gettid() == getpid();
+    if (atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark))
         ac_writer_main_watched();
 }
 
