@@ -2,6 +2,7 @@
 #include "allocator/thread_cache.h"
 
 #include <sched.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 
@@ -181,46 +182,58 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
     return any;
 }
 
+static uint64_t *used_word(ac_cache_t *cache, const ac_magazine_t *magazine) {
+    size_t i = (size_t)(magazine - cache->magazine);
+    return &cache->used[ac_cache_flow(magazine->size)][i / 64];
+}
+
+static uint64_t used_bit(const ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return (uint64_t)1 << (size_t)(magazine - cache->magazine) % 64;
+}
+
 /* No magazine for this size any more. */
 static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
     if (!magazine->size)
         return false;
     bool any = shrink(cache, magazine, 0);
     cache->promised[ac_cache_flow(magazine->size)] -= magazine->most * magazine->size;
+    *used_word(cache, magazine) &= ~used_bit(cache, magazine);
     *magazine = (ac_magazine_t){0};
     return any;
 }
 
-/* The same for all of small or of large blocks. */
-static bool dismiss_all(ac_cache_t *cache, int flow) {
+static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
+    return shrink(cache, magazine, 0);
+}
+
+/* Do the same to all that are used for small or for large blocks; true if it said so of any. */
+static bool for_used(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_magazine_t *)) {
     bool any = false;
-    for (int i = 0; i < AC_CACHE_MAGAZINES && cache->promised[flow]; i++)
-        if (cache->magazine[i].size && ac_cache_flow(cache->magazine[i].size) == flow)
-            any |= dismiss(cache, &cache->magazine[i]);
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->used[flow][word]; left; left &= left - 1)
+            any |= act(cache, &cache->magazine[word * 64 + __builtin_ctzll(left)]);
     return any;
 }
 
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = ac_cache_books_held(cache->books, 1) && dismiss_all(cache, 1);
+    bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
     if (all && ac_cache_books_held(cache->books, 0))
-        any |= dismiss_all(cache, 0);
+        any |= for_used(cache, 0, empty);
     return any;
 }
 
 /* The magazine for blocks of the size; it takes the place of others, where it must. */
-static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
+static void assign(ac_cache_t *cache, uint64_t size) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     int flow = ac_cache_flow(size);
-    if (magazine->size == size)
-        return magazine;
     dismiss(cache, magazine);
     uint32_t most = most_of(cache, size);
     if (cache->promised[flow] + most * size > cache->limit[flow])
-        dismiss_all(cache, flow);
+        for_used(cache, flow, dismiss);
     cache->promised[flow] += most * size;
     *magazine = (ac_magazine_t){
         .size = size, .side = &cache->books->side[flow], .left = most, .most = most};
-    return magazine;
+    *used_word(cache, magazine) |= used_bit(cache, magazine);
 }
 
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
@@ -283,7 +296,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
         return;
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     if (magazine->size != size) {
-        magazine_for(cache, size);
+        assign(cache, size);
         return; /* only those who come again get more than they ask for */
     }
     if (pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
@@ -315,8 +328,13 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    cache->limit[0] = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
-    cache->limit[1] = settings->cache;
+    const uint64_t limit[AC_FLOWS] = {
+        settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT, settings->cache};
+    for (int i = 0; i < AC_FLOWS; i++) {
+        if (cache->limit[i] != limit[i])
+            for_used(cache, i, dismiss);
+        cache->limit[i] = limit[i];
+    }
 }
 
 /* Under the lock. */
@@ -468,6 +486,7 @@ static bool lose(ac_cache_t *cache) {
     ac_caches_absorb(cache->arena->allocator, &sum);
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
         cache->magazine[i] = (ac_magazine_t){0};
+    memset(cache->used, 0, sizeof cache->used);
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;

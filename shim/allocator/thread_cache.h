@@ -27,7 +27,12 @@
 #include "allocator/barrier.h"
 #include "allocator/held.h"
 
-enum { AC_CACHE_BITS = 7, AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS, AC_CACHE_HANDED = 64 };
+enum {
+    AC_CACHE_BITS = 7,
+    AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
+    AC_CACHE_HANDED = 64,
+    AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
+};
 
 /* Bytes that a thread's hits may have added without a peak showing them, by pool. */
 #define AC_CACHE_UNPUBLISHED ((int64_t)512 << 10)
@@ -68,9 +73,10 @@ struct ac_cache {
     ac_cache_books_t *books;
     uint64_t promised[AC_FLOWS]; /* bytes: what the magazines may hold when they are full */
     uint64_t limit[AC_FLOWS];    /* of that */
-    uint32_t divisions[AC_DIVISION_SLOTS]; /* of the settings */
-    ac_cache_t *next;                      /* the allocator's list, under its lock */
-    ac_cache_t *sibling;                   /* for whoever owns the cache */
+    uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
+    uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
+    ac_cache_t *next;                        /* the allocator's list, under its lock */
+    ac_cache_t *sibling;                     /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record. */
