@@ -128,11 +128,11 @@ static void announce(const ac_request_t *request) {
 
 /* After it was looked for: more for those to come. Under the lock. */
 static void conclude(const ac_request_t *request, bool served) {
-    if (!request->cache)
+    if (!request->cache || !served)
         return;
-    if (served && !request->stream)
-        ac_cache_fill(request->cache, request->pool, request->size);
-    ac_caches_after(request->cache);
+    if (!request->stream)
+        ac_cache_expect(request->cache, request->pool, request->size);
+    ac_caches_after(request->cache, request->size);
 }
 
 static ac_order_request_t ordered_request(const ac_request_t *request) {

@@ -116,8 +116,8 @@ bool ac_cache_usable(ac_cache_t *cache);
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
 
-/* After the request, whatever came of it. */
-void ac_caches_after(ac_cache_t *cache);
+/* After the request was served centrally. */
+void ac_caches_after(ac_cache_t *cache, uint64_t size);
 
 /* Absorb the books of all caches; *sum is what they held and did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
@@ -125,8 +125,8 @@ void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 
-/* Fetch more blocks of a small size, which was just served. */
-void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size);
+/* A block of the size was served from the pool: there may be more such requests, and frees. */
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);

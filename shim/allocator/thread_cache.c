@@ -98,22 +98,34 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
     ac_cache_sum_t sum = {.ordered = 0};
     if (!allocator->caches)
         return;
-    if (cache)
-        ac_cache_books_add(cache->books, false, &sum);
     /* The figures of one cache alone may show a peak that the others' make none. */
     bool alone = allocator->caches == cache && !cache->next;
+    bool news = cache && !ac_cache_books_absorbed(cache->books);
+    if (alone && !news)
+        return;
+    if (news)
+        ac_cache_books_add(cache->books, false, &sum);
     if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
         ac_caches_absorb(allocator, &sum);
-    } else {
+    } else if (news) {
         sum = (ac_cache_sum_t){.ordered = 0};
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
 }
 
-void ac_caches_after(ac_cache_t *cache) {
-    if (ac_cache_usable(cache))
-        set_room(cache);
+void ac_caches_after(ac_cache_t *cache, uint64_t size) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    if (!ac_cache_usable(cache) || allocator->caches != cache || cache->next)
+        return;
+    /* What was served raised the figures of both sides: of one its own, of the other the sum.
+     * Less room than there is does no harm. */
+    for (int i = 0; i < AC_FLOWS; i++) {
+        ac_cache_side_t *side = &cache->books->side[i];
+        side->room.blocks--;
+        side->room.bytes -= (int64_t)size;
+        side->room.requested -= (int64_t)size;
+    }
 }
 
 /* A hit found that a peak may have been reached: before anything else is done. */
@@ -137,8 +149,9 @@ bool ac_cache_usable(ac_cache_t *cache) {
 
 /* Blocks that come and go without being allocated or freed. */
 static void moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
-    ac_books_add(&cache->books->moved_blocks, (uint64_t)blocks);
-    ac_books_add(&cache->books->moved_bytes, (uint64_t)blocks * size);
+    int flow = ac_cache_flow(size);
+    ac_books_add(&cache->books->moved_blocks[flow], (uint64_t)blocks);
+    ac_books_add(&cache->books->moved_bytes[flow], (uint64_t)blocks * size);
 }
 
 static void push(ac_cache_t *cache, ac_magazine_t *magazine, ac_block_t *block) {
@@ -188,8 +201,8 @@ static bool dismiss_all(ac_cache_t *cache, int flow) {
 }
 
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = dismiss_all(cache, 1);
-    if (all)
+    bool any = ac_cache_books_held(cache->books, 1) && dismiss_all(cache, 1);
+    if (all && ac_cache_books_held(cache->books, 0))
         any |= dismiss_all(cache, 0);
     return any;
 }
@@ -214,7 +227,10 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
         block->size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(block->size)])
         return false;
-    ac_magazine_t *magazine = magazine_for(cache, block->size);
+    /* Only of sizes that were asked for lately: others are more use in one piece. */
+    ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
+    if (magazine->size != block->size)
+        return false;
     if (magazine->left == 0)
         shrink(cache, magazine, magazine->most / 2);
     push(cache, magazine, block);
@@ -261,13 +277,17 @@ bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
     return kept;
 }
 
-void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size) {
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    if (!ac_cache_usable(cache) || pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
+    if (!ac_cache_usable(cache) || size > AC_CACHE_LARGEST || !cache->limit[0])
         return;
-    if (!cache->limit[0])
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (magazine->size != size) {
+        magazine_for(cache, size);
+        return; /* only those who come again get more than they ask for */
+    }
+    if (pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
         return;
-    ac_magazine_t *magazine = magazine_for(cache, size);
     uint32_t wanted = clamp(magazine->most / 2, 1, FETCH);
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
     while (magazine->most - magazine->left < wanted) {
@@ -449,11 +469,10 @@ static bool lose(ac_cache_t *cache) {
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
         cache->magazine[i] = (ac_magazine_t){0};
     cache->promised[0] = cache->promised[1] = 0;
-    cache->books->moved_blocks = cache->books->moved_bytes = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;
-        cache->books->moved_blocks -= flow->given - flow->taken;
-        cache->books->moved_bytes -= flow->given_bytes - flow->taken_bytes;
+        ac_books_add(&cache->books->moved_blocks[i], -ac_cache_books_held(cache->books, i));
+        cache->books->moved_bytes[i] = flow->taken_bytes - flow->given_bytes;
     }
     unlist(cache);
     return true;
