@@ -81,8 +81,7 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* Move what has become ready from the queues into the free memory. */
-static bool drain(ac_arena_t *arena) {
+static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
@@ -100,6 +99,12 @@ static bool drain(ac_arena_t *arena) {
         }
     }
     return any;
+}
+
+/* Move what has become ready from the queues into the free memory. */
+static bool drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && drain_queues(arena);
 }
 
 /* The block is the request's. */
@@ -601,6 +606,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     pthread_mutex_lock(&arena->allocator->lock);
     ac_block_t *block = ac_page_map_look(address, arena);
     if (block && block->state == AC_BLOCK_ALLOCATED) {
+        ac_block_touch_neighbours(block);
         *found = block;
         *locked = arena->allocator;
         return AC_OK;

@@ -46,6 +46,12 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
+/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+static inline void ac_block_touch_neighbours(const ac_block_t *block) {
+    __builtin_prefetch(block->next);
+    __builtin_prefetch(block->prev);
+}
+
 /* Invariants: `busy` counts the blocks that are not free; a segment with
  * busy == 0 consists of one free block. */
 struct ac_segment {
@@ -110,7 +116,7 @@ typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position */
+    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own

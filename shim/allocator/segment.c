@@ -244,6 +244,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
 
+    ac_block_touch_neighbours(block);
     index_remove(block);
     bool cut = block->size > size &&
                block->size < segment->arena->allocator->settings.max_split_size &&
