@@ -7,7 +7,7 @@
 #include "allocator/allocator_int.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
-enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4, FETCH = 8 };
+enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
 #define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
 
@@ -231,8 +231,10 @@ static void assign(ac_cache_t *cache, uint64_t size) {
     if (cache->promised[flow] + most * size > cache->limit[flow])
         for_used(cache, flow, dismiss);
     cache->promised[flow] += most * size;
-    *magazine = (ac_magazine_t){
-        .size = size, .side = &cache->books->side[flow], .left = most, .most = most};
+    *magazine = (ac_magazine_t){.size = size,
+                                .side = &cache->books->side[flow],
+                                .left = (uint16_t)most,
+                                .most = (uint16_t)most};
     *used_word(cache, magazine) |= used_bit(cache, magazine);
 }
 
@@ -280,12 +282,12 @@ bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return block;
 }
 
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
     bool ordered;
-    ac_block_t *block = takes_longer(cache) ? ac_cache_block(cache, address) : NULL;
-    if (!block || !ac_cache_ready(cache, block, &ordered) || !enter_long(cache))
+    if (!takes_longer(cache) || !enter_long(cache))
         return false;
-    bool kept = ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
@@ -301,9 +303,11 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     }
     if (pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
         return;
-    uint32_t wanted = clamp(magazine->most / 2, 1, FETCH);
+    /* As many as were used up since the last time, and once more as many. */
+    uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
+    magazine->fetched = (uint16_t)wanted;
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
-    while (magazine->most - magazine->left < wanted) {
+    while (magazine->most < wanted + magazine->left) {
         ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
         if (!block)
             return;

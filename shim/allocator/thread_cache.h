@@ -44,7 +44,8 @@ typedef struct {
     uint64_t size;         /* bytes of each of its blocks; 0: not in use */
     ac_block_t *top;       /* by list_next */
     ac_cache_side_t *side; /* in the books */
-    uint32_t left, most;   /* room for so many more, of so many */
+    uint16_t left, most;   /* room for so many more, of so many */
+    uint16_t fetched;      /* how many came at the last miss */
 } ac_magazine_t;
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
@@ -90,16 +91,19 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
+/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not; _missed: not a hit that
+ * takes the short way. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
+ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                                  uint64_t *address);
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* --- hits --- */
 
 /* What the two below do not, but for what only the lock can. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address);
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -220,21 +224,26 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
                           ac_single_protects(cache->line)));
 }
 
-/* Keep the block that is allocated at `address`.  False: it is not one for this cache, is not
- * ready, or there is no room. */
-static inline bool ac_cache_give(ac_cache_t *cache, uint64_t address) {
-    bool ordered, kept;
-    ac_block_t *block = ac_cache_block(cache, address);
-    if (!block || !ac_cache_ready(cache, block, &ordered) || !ac_cache_enter(cache))
+/* Whether the cache keeps blocks of this size, and has room for one.  Inside. */
+static inline bool ac_cache_has_room(ac_cache_t *cache, uint64_t size) {
+    const ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    return magazine->size == size && magazine->left;
+}
+
+/* Keep the block, which is allocated.  False: it is not ready, or there is no room. */
+static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
+    bool ordered;
+    if (!ac_cache_enter(cache))
         return false;
-    kept = ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
 
-/* The same for a block that the cache's owner was handed and nothing was submitted beside, while
- * nothing captures, contexts do not reach each other's memory, and all work is seen: whoever
- * calls this knows (ac_fence_simple). */
+/* The same for the block at `address` if the cache's owner was handed it and nothing was
+ * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
+ * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(
