@@ -42,12 +42,12 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 
 /* roundup_power2_divisions: sizes between two powers of two go up to the next of N equal steps.
  * Slot i rules [2^i MiB, 2^(i+1) MiB); the first also everything below. */
-static uint64_t round_size(const ac_settings_t *settings, uint64_t bytes) {
+uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
     uint64_t mib = bytes >> 20;
     unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
     if (slot >= AC_DIVISION_SLOTS)
         slot = AC_DIVISION_SLOTS - 1;
-    uint32_t divisions = settings->divisions[slot];
+    uint32_t divisions = in[slot];
     if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
         uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
         return round_up(round_up(bytes, floor / divisions), AC_GRANULE);
@@ -67,11 +67,12 @@ typedef struct {
     uint64_t address;          /* of the block that was taken */
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
+    ac_cache_t *cache;         /* of the thread that asks; NULL: none */
 } ac_request_t;
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
  * than the segment it would get otherwise. */
-static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
+ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
     if (size < settings->max_split_size)
         return (ac_fit_t){
             size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1), 0};
@@ -114,25 +115,19 @@ static void serve(ac_request_t *request, ac_block_t *block) {
     handed_out(request, block);
 }
 
-/* A block of exactly this size that was freed just now. */
-static bool search_recent(ac_request_t *request) {
-    ac_arena_t *arena = request->arena;
-    ac_block_t *block = ac_recent_take(arena, request->pool, request->size);
-    if (!block)
-        return false;
-    ac_segment_reuse(block, request->requested);
-    handed_out(request, block);
-    arena->allocator->counters->cached_allocs++;
-    return true;
+/* Before the request is looked for: the figures that it may raise. Under the lock. */
+static void announce(const ac_request_t *request) {
+    ac_caches_before(request->arena->allocator, request->cache, request->pool, request->size,
+                     request->requested);
 }
 
 static ac_order_request_t ordered_request(const ac_request_t *request) {
-    return (ac_order_request_t){.stream = *request->stream,
-                                .pool = request->pool,
-                                .size = request->size,
-                                .requested = request->requested,
-                                .fit =
-                                    fit_of(&request->arena->allocator->settings, request->size)};
+    return (ac_order_request_t){
+        .stream = *request->stream,
+        .pool = request->pool,
+        .size = request->size,
+        .requested = request->requested,
+        .fit = ac_size_fit(&request->arena->allocator->settings, request->size)};
 }
 
 /* Memory that the order of streams makes this request's. */
@@ -151,7 +146,7 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 static bool search(ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    ac_fit_t fit = fit_of(&arena->allocator->settings, request->size);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -165,7 +160,9 @@ static bool search(ac_request_t *request, bool exhaustive) {
 static bool try_again(ac_request_t *request, bool exhaustive) {
     ac_allocator_t *allocator = request->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    ac_recent_flush(request->arena);
+    announce(request);
+    if (ac_cache_usable(request->cache))
+        ac_cache_flush(request->cache, true);
     drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
     pthread_mutex_unlock(&allocator->lock);
@@ -270,6 +267,16 @@ static bool share_growth(ac_request_t *request) {
     return found;
 }
 
+/* Pages that the device hands out and that are still somebody's: the end of that context has gone
+ * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget. */
+static void forget_stale(uint64_t address, uint64_t size) {
+    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner)
+            ac_caches_drop(owner);
+    }
+}
+
 /* One segment of the announced size from the device, and the request's block out of it. */
 static ac_status_t grow(ac_request_t *request, uint64_t size) {
     ac_arena_t *arena = request->arena;
@@ -280,6 +287,8 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              ? arena->ops->segment_alloc_aside(arena->context, size, &address)
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
+    if (status == AC_OK)
+        forget_stale(address, size);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
@@ -287,6 +296,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     ac_segment_t *segment = NULL;
     if (status == AC_OK && !arena->dead)
         segment = ac_segment_add(arena, request->pool, address, size);
+    announce(request);
     if (segment)
         serve(request, segment->first);
     /* A failure changes what others find only where the announced bytes stood in their way. */
@@ -488,6 +498,9 @@ static ac_status_t alloc_slow(ac_request_t *request) {
         if (ac_fence_poll(&arena->line, all) && try_again(request, false))
             return AC_OK;
     }
+    /* Before anybody waits, or the device is asked: what threads keep for themselves. */
+    if (ac_caches_recall(arena->allocator, request->cache) && try_again(request, false))
+        return AC_OK;
     bool all;
     uint64_t target;
     while (must_wait(request, &all, &target)) {
@@ -508,33 +521,54 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     return status == AC_OOM ? last_resort(request) : status;
 }
 
-static ac_status_t alloc(ac_arena_t *arena, const ac_stream_t *stream, uint64_t bytes,
-                         bool cached_only, uint64_t *address) {
+/* Under the lock: of the cache's large blocks none has the size, and whole they are in the way.
+ */
+static bool search_free(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    bool cache = ac_cache_usable(request->cache);
+    drain(arena);
+    if (cache && request->size > AC_SMALL_LIMIT)
+        ac_cache_flush(request->cache, false);
+    if (!search(request, false))
+        return cache && ac_cache_flush(request->cache, true) && search(request, false);
+    if (cache)
+        ac_cache_fill(request->cache, request->pool, request->size);
+    return true;
+}
+
+static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t bytes = request->requested;
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
-    ac_allocator_t *allocator = arena->allocator;
-    ac_request_t request = {.arena = arena, .requested = bytes, .stream = stream};
     pthread_mutex_lock(&allocator->lock);
-    request.size = round_size(&allocator->settings, bytes);
-    request.pool = request.size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    bool found = !arena->dead && (search_ordered(&request, false) || search_recent(&request));
-    if (!found && !arena->dead) {
-        drain(arena);
-        found = search(&request, false) || (ac_recent_flush(arena) && search(&request, false));
-    }
+    request->size = ac_size_round(allocator->settings.divisions, bytes);
+    request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
+    announce(request);
+    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
-        ac_status_t status = cached_only ? AC_BUSY : alloc_slow(&request);
+        ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
             return status;
     }
-    *address = request.address;
+    *address = request->address;
     return AC_OK;
 }
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return alloc(arena, NULL, bytes, cached_only, address);
+    ac_request_t request = {.arena = arena, .requested = bytes};
+    return alloc(&request, cached_only, address);
+}
+
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                           uint64_t *address) {
+    if (ac_cache_take(cache, bytes, address) || ac_cache_take_long(cache, bytes, address))
+        return AC_OK;
+    ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
+    return alloc(&request, cached_only, address);
 }
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
@@ -580,7 +614,7 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-ac_status_t ac_block_free(uint64_t address) {
+static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
@@ -607,8 +641,9 @@ ac_status_t ac_block_free(uint64_t address) {
             allocator->counters->ordered_frees++;
         else
             allocator->counters->ready_frees++;
-        if (!ac_recent_keep(block))
-            ac_segment_finish(block);
+        ac_segment_count_finished(block);
+        if (!ac_cache_keep(cache, block))
+            ac_segment_coalesce(block);
         bool leaving = arena->tainted_idle;
         pthread_mutex_unlock(&allocator->lock);
         if (leaving)
@@ -621,9 +656,20 @@ ac_status_t ac_block_free(uint64_t address) {
     return AC_OK;
 }
 
+ac_status_t ac_block_free(uint64_t address) {
+    return free_block(NULL, address);
+}
+
+ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
+    if (ac_cache_give(cache, address) || ac_cache_give_long(cache, address))
+        return AC_OK;
+    return free_block(cache, address);
+}
+
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address) {
-    return alloc(arena, &stream, bytes, cached_only, address);
+    ac_request_t request = {.arena = arena, .requested = bytes, .stream = &stream};
+    return alloc(&request, cached_only, address);
 }
 
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {
@@ -674,6 +720,8 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     if (*fresh)
         ac_segment_taint(block->segment);
     pthread_mutex_unlock(&allocator->lock);
+    if (*fresh)
+        ac_caches_recall(allocator, NULL);
     return AC_OK;
 }
 

@@ -3,6 +3,7 @@
 #ifndef AC_BLOCK_H
 #define AC_BLOCK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,29 +20,30 @@ typedef enum {
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
-    AC_BLOCK_RECENT,    /* free, kept whole for a request of its very size: recent.c */
+    AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
     AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
 } ac_block_state_t;
 
 /* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    uint64_t address, size;  /* bytes, multiples of AC_GRANULE */
-    uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks */
-    uint64_t clock;          /* fence clock when handed out; when pending or held: what for */
-    ac_block_t *prev, *next; /* neighbours in the segment */
+    uint64_t address, size;     /* bytes, multiples of AC_GRANULE */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks */
+    _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
+    ac_block_t *prev, *next;    /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
     ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
-    ac_block_state_t state;
-    uint8_t stream; /* slot of that stream; AC_ORDER_NONE: not known any more */
-    bool all;       /* ordered: waits for all contexts */
-    bool early;     /* allocated: work of the owner before may still be under way */
-    bool async;     /* allocated: by a request that named a stream */
-    bool oversize;  /* counted in oversize_allocations: the limit may change meanwhile */
+    _Atomic ac_block_state_t state;
+    _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
+    uint8_t stream;        /* slot of that stream; AC_ORDER_NONE: not known any more */
+    bool all;              /* ordered: waits for all contexts */
+    bool early;            /* allocated: work of the owner before may still be under way */
+    bool async;            /* allocated: by a request that named a stream */
+    bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
@@ -53,7 +55,7 @@ struct ac_segment {
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
     uint32_t busy;
-    uint32_t allocated; /* of them: allocated */
+    uint32_t allocated; /* of them: allocated, or in a thread's cache */
     uint32_t held;      /* of them: held */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */

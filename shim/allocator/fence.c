@@ -1,8 +1,11 @@
 /* The fence lines of fence.h. */
 #include "allocator/fence.h"
+
+#include "allocator/generation.h"
 #include "plant.h"
 
 _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
+_Atomic uint64_t ac_generation = (uint64_t)1 << AC_GENERATION_SHIFT;
 _Atomic bool ac_fence_crossed;
 _Atomic bool ac_fence_uncounted;
 
@@ -18,6 +21,12 @@ static bool raise_to(_Atomic uint64_t *target, uint64_t value) {
                                                   memory_order_relaxed))
             return true;
     return false;
+}
+
+/* A sticky error was seen: hits of the context's caches end as well. */
+static void break_line(ac_fence_line_t *line) {
+    if (!atomic_exchange(&line->broken, true))
+        ac_generation_grow();
 }
 
 /* The live line of entry `i`, or NULL. */
@@ -143,6 +152,7 @@ void ac_fence_cross(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_crossed, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -152,6 +162,7 @@ void ac_fence_uncount(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_uncounted, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -292,7 +303,7 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     else if (status == AC_BUSY)
         atomic_store(&line->open, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
-        atomic_store(&line->broken, true);
+        break_line(line);
     return status;
 }
 
@@ -344,7 +355,7 @@ static ac_status_t poll_line(ac_fence_line_t *line) {
             continue;
         }
         if (status == AC_FAILED)
-            atomic_store(&line->broken, true);
+            break_line(line);
         push(line, fence);
         break;
     }
@@ -379,7 +390,7 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
             }
             push(line, fence);
             if (status == AC_FAILED)
-                atomic_store(&line->broken, true);
+                break_line(line);
             return status;
         }
         ac_status_t status = close_line(line);

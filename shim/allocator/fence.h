@@ -55,17 +55,17 @@ struct ac_fence_line {
     ac_single_t single; /* the single-stream rule; its lock ranks after the allocator's too */
 };
 
-extern _Atomic uint64_t ac_fence_clock;
+extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
 
 /* How many entries for lines were ever used; 0: no context was served yet. */
 extern _Atomic unsigned ac_fence_line_high;
 
 /* Several contexts may touch the same memory (peer access, copies across contexts): frees
  * from now on wait for all of them.  Never unset. */
-extern _Atomic bool ac_fence_crossed;
+extern AC_HIDDEN _Atomic bool ac_fence_crossed;
 
 /* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
-extern _Atomic bool ac_fence_uncounted;
+extern AC_HIDDEN _Atomic bool ac_fence_uncounted;
 
 /* Set them, and end the single-stream rule everywhere: on return no free memory relies on the
  * order of a stream.  Blocks the first time; call before the work that they stand for. */
@@ -92,6 +92,24 @@ static inline void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_jo
 
 static inline uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
+}
+
+/* Whether a look at a context's own line tells all about its memory: then ac_fence_idle_since is
+ * ac_fence_untouched.  What ends it makes ac_generation grow. */
+static inline bool ac_fence_simple(void) {
+    return !atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
+           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+}
+
+/* Nothing was submitted to the line's context since the clock. */
+static inline bool ac_fence_idle_since(const ac_fence_line_t *line, uint64_t clock) {
+    return atomic_load_explicit(&line->last_submit, memory_order_acquire) <= clock &&
+           atomic_load(&line->inside) == 0;
+}
+
+static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
+    (void)line;
+    return ac_fence_now();
 }
 
 /* Around a submitting call to the context. */

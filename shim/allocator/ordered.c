@@ -226,6 +226,7 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
 void ac_ordered_handed_out(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     block->async = true;
+    block->home = 0; /* it is counted, and freed in an order that the cache knows not */
     allocator->counters->async_allocs++;
     allocator->async_bytes += block->size;
     for (int mark = 0; mark < AC_MARKS; mark++)

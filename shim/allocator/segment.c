@@ -137,7 +137,7 @@ static void forget_pending(ac_segment_t *segment) {
 static void count_lost_block(ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
-    if (block->state == AC_BLOCK_RECENT)
+    if (block->state == AC_BLOCK_CACHED)
         return;
     if (block->state == AC_BLOCK_FREE) {
         if (beside_others(block))
@@ -166,7 +166,6 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     if (lost) {
         forget_pending(segment);
         ac_ordered_forget(segment);
-        ac_recent_forget(arena, segment);
     }
     if (segment->busy == 0)
         idle_leave(segment);
@@ -223,6 +222,9 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
     block->early = block->async = false;
+    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
+                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+    block->home = plain ? segment->arena->number : 0;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -237,7 +239,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
         allocator->high_water = live;
 }
 
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+void ac_segment_carve(ac_block_t *block, uint64_t size) {
     ac_segment_t *segment = block->segment;
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
@@ -253,6 +255,11 @@ void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
+    block->state = AC_BLOCK_CACHED;
+}
+
+void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+    ac_segment_carve(block, size);
     count_taken(block, requested);
 }
 
@@ -324,10 +331,11 @@ void ac_segment_coalesce(ac_block_t *block) {
 }
 
 void ac_segment_taint(ac_segment_t *segment) {
-    ac_recent_flush(segment->arena);
-    for (ac_block_t *block = segment->first; block; block = block->next)
+    for (ac_block_t *block = segment->first; block; block = block->next) {
+        block->home = 0;
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
+    }
     ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_remove looks at it */
 }

@@ -34,7 +34,7 @@ static ac_settings_t settings_for(uint64_t total_memory) {
                               .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
-                              .recent = AC_RECENT};
+                              .cache = config->thread_cache};
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
     if (config->memory_limit && config->memory_limit < settings.limit)
@@ -206,7 +206,7 @@ static void gone(ac_context_t *context) {
     for (unsigned i = 0; i < STREAMS; i++)
         if ((atomic_load(&streams[i]) & 0xff) == context->slot)
             atomic_store(&streams[i], 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -315,7 +315,7 @@ void ac_context_green_gone(CUcontext view) {
         if (atomic_load(&greens[i].view) == view)
             atomic_store(&greens[i].view, NULL);
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 /* --- look-ups --- */
@@ -361,6 +361,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
         return thread->known;
     CUcontext handle = NULL;
     thread->known = thread->runtime = NULL;
+    thread->fast.key = 0;
     if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);
@@ -419,14 +420,14 @@ void ac_context_stream_gone(CUstream stream) {
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
     if (!atomic_exchange(&context->line->broken, true))
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {

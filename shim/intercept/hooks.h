@@ -55,6 +55,7 @@ void *ac_resolve_substitute(void *address);
 /* Set once a lookup handed out a function that can change a thread's current context without our
  * seeing it: what threads remember of that is worth nothing from then on. */
 extern _Atomic bool ac_current_unseen;
+void ac_current_goes_unseen(void);
 
 /* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
  * ours in its real form: what comes of a graph cannot be followed from then on. */

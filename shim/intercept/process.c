@@ -202,7 +202,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
         atomic_store(&in_force, kept);
         ac_live_set_conf(text);
         apply();
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
     pthread_mutex_unlock(&config_lock);
     return kept;
@@ -216,7 +216,7 @@ static void forked_child(void) {
     if (atomic_load(&ac_state) == AC_STATE_ASLEEP)
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
     config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ac_live_fork_child();
     ac_thread_fork_child();
@@ -228,7 +228,7 @@ static void exit_began(void) {
     int active = AC_STATE_ACTIVE;
     if (atomic_compare_exchange_strong(&ac_state, &active, AC_STATE_EXITING)) {
         atomic_store(&ac_cuda_quiet, true);
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
 }
 

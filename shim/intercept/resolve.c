@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 
 #include "intercept/resolve.h"
+#include "intercept/thread.h"
 #include "observe/live.h"
 
 const char *const ac_hook_names[AC_HOOK_COUNT] = {
@@ -49,6 +50,11 @@ _Static_assert((int)AC_HOOK_COUNT <= (int)AC_LIVE_HOOKS, "the live page has too 
 _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 _Atomic int ac_driver_wanted;
 _Atomic bool ac_current_unseen;
+
+AC_EARLY void ac_current_goes_unseen(void) {
+    atomic_store(&ac_current_unseen, true);
+    ac_generation_grow();
+}
 _Atomic bool ac_graph_unseen;
 
 AC_EARLY void ac_count_early(unsigned counter) {

@@ -61,8 +61,12 @@ typedef struct {
     ac_device_counters_t counters;
 } ac_live_device_t;
 
+/* Caches of one thread (one per context) whose books the page keeps; beyond, it has none. */
+enum { AC_LIVE_CACHES = 4 };
+
 typedef struct {
     uint64_t counter[AC_LIVE_COUNTERS];
+    ac_cache_books_t cache[AC_LIVE_CACHES];
 } ac_live_row_t;
 
 typedef struct {
@@ -126,6 +130,10 @@ void ac_live_fork_child(void);
  * added to row 0. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
+
+/* What the caches of threads did on the device of entry `device` and its statistics do not show
+ * yet. */
+void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum);
 
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
