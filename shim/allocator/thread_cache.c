@@ -2,6 +2,7 @@
 #include "allocator/thread_cache.h"
 
 #include <sched.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 
@@ -93,15 +94,35 @@ static bool peak_rises(const ac_device_stats_t *s, const ac_cache_sum_t *sum, in
            rises(s->requested_bytes, pool, asked, (int64_t)requested);
 }
 
+/* No hit since the books were absorbed last. */
+static bool is_clean(const ac_cache_t *cache) {
+    const ac_cache_books_t *books = cache->books;
+    bool clean = true;
+    for (int i = 0; i < AC_FLOWS; i++)
+        clean &= books->side[i].flow.taken == books->absorbed[i].taken &&
+                 books->side[i].flow.given == books->absorbed[i].given;
+    return clean;
+}
+
+/* The next hit has to ask how much room there is. */
+static void forget_room(ac_cache_t *cache) {
+    for (int i = 0; i < AC_FLOWS; i++)
+        cache->books->side[i].room.blocks = 0;
+}
+
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested) {
     ac_cache_sum_t sum = {.ordered = 0};
     if (!allocator->caches)
         return;
-    if (cache)
-        ac_cache_books_add(cache->books, false, &sum);
     /* The figures of one cache alone may show a peak that the others' make none. */
     bool alone = allocator->caches == cache && !cache->next;
+    if (alone && is_clean(cache) && ac_cache_usable(cache)) {
+        forget_room(cache);
+        return;
+    }
+    if (cache)
+        ac_cache_books_add(cache->books, false, &sum);
     if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
         ac_caches_absorb(allocator, &sum);
     } else {
@@ -165,12 +186,21 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
     return any;
 }
 
+static uint64_t *bits_of(ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return &cache->in_use[ac_cache_flow(magazine->size)][(magazine - cache->magazine) / 64];
+}
+
+static uint64_t bit_of(const ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return (uint64_t)1 << (magazine - cache->magazine) % 64;
+}
+
 /* No magazine for this size any more. */
 static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
     if (!magazine->size)
         return false;
     bool any = shrink(cache, magazine, 0);
     cache->promised[ac_cache_flow(magazine->size)] -= magazine->most * magazine->size;
+    *bits_of(cache, magazine) &= ~bit_of(cache, magazine);
     *magazine = (ac_magazine_t){0};
     return any;
 }
@@ -178,10 +208,23 @@ static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
 /* The same for all of small or of large blocks. */
 static bool dismiss_all(ac_cache_t *cache, int flow) {
     bool any = false;
-    for (int i = 0; i < AC_CACHE_MAGAZINES && cache->promised[flow]; i++)
-        if (cache->magazine[i].size && ac_cache_flow(cache->magazine[i].size) == flow)
-            any |= dismiss(cache, &cache->magazine[i]);
+    for (unsigned word = 0; word < AC_CACHE_MAGAZINES / 64; word++)
+        for (uint64_t left = cache->in_use[flow][word]; left; left &= left - 1)
+            any |= dismiss(cache, &cache->magazine[word * 64 + (unsigned)__builtin_ctzll(left)]);
     return any;
+}
+
+/* For the one whose turn it is; there are some. */
+static void dismiss_next(ac_cache_t *cache, int flow) {
+    unsigned at = cache->hand[flow];
+    uint64_t bits;
+    do {
+        at = (at + 1) % AC_CACHE_MAGAZINES;
+        bits = cache->in_use[flow][at / 64] >> (at % 64);
+        at = bits ? at + (unsigned)__builtin_ctzll(bits) : at | 63;
+    } while (!bits);
+    dismiss(cache, &cache->magazine[at]);
+    cache->hand[flow] = at;
 }
 
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
@@ -199,17 +242,31 @@ static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
         return magazine;
     dismiss(cache, magazine);
     uint32_t most = most_of(cache, size);
-    if (cache->promised[flow] + most * size > cache->limit[flow])
-        dismiss_all(cache, flow);
+    while (cache->promised[flow] && cache->promised[flow] + most * size > cache->limit[flow])
+        dismiss_next(cache, flow);
     cache->promised[flow] += most * size;
     *magazine = (ac_magazine_t){
         .size = size, .side = &cache->books->side[flow], .left = most, .most = most};
+    *bits_of(cache, magazine) |= bit_of(cache, magazine);
     return magazine;
+}
+
+/* Whether the size is to have a magazine; it has shown up. */
+static bool returns(ac_cache_t *cache, uint64_t size) {
+    const ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    uint32_t *seen = &cache->seen[magazine - cache->magazine];
+    uint32_t granules = (uint32_t)(size >> AC_GRANULE_BITS);
+    if (magazine->size == size || *seen == granules)
+        return true;
+    *seen = granules;
+    return false;
 }
 
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
         block->size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(block->size)])
+        return false;
+    if (!returns(cache, block->size))
         return false;
     ac_magazine_t *magazine = magazine_for(cache, block->size);
     if (magazine->left == 0)
@@ -259,9 +316,8 @@ bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
 
 void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    if (!ac_cache_usable(cache) || pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
-        return;
-    if (!cache->limit[0])
+    if (!ac_cache_usable(cache) || !returns(cache, size) || pool != AC_POOL_SMALL ||
+        size > AC_SMALL_LIMIT || !cache->limit[0])
         return;
     ac_magazine_t *magazine = magazine_for(cache, size);
     uint32_t wanted = clamp(magazine->most / 2, 1, FETCH);
@@ -443,6 +499,7 @@ static bool lose(ac_cache_t *cache) {
     ac_caches_absorb(cache->arena->allocator, &sum);
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
         cache->magazine[i] = (ac_magazine_t){0};
+    memset(cache->in_use, 0, sizeof cache->in_use);
     cache->promised[0] = cache->promised[1] = 0;
     cache->books->moved_blocks = cache->books->moved_bytes = 0;
     for (int i = 0; i < AC_FLOWS; i++) {

@@ -19,6 +19,9 @@
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
  * what may still be taken before one could rise.  With several a thread absorbs after
  * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all books first.
+ *
+ * A size gets a magazine when it comes by a second time before others took its place: blocks of
+ * sizes that do not return would come and go at the price of a split and a search each.
  */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
@@ -72,6 +75,9 @@ struct ac_cache {
     ac_cache_t *next;                      /* the allocator's list, under its lock */
     ac_cache_t *sibling;                   /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
+    uint64_t in_use[AC_FLOWS][AC_CACHE_MAGAZINES / 64]; /* a bit for each magazine with a size */
+    unsigned hand[AC_FLOWS];                            /* the magazine that was replaced last */
+    uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record. */
     ac_block_t *handed[AC_CACHE_HANDED];
