@@ -104,7 +104,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_now();
+    block->clock = ac_fence_handout(&request->arena->line);
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -321,8 +321,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
  * memory only when all that it was given is done. */
 static bool must_not_trim(const ac_request_t *request) {
     const ac_fence_line_t *line = &request->arena->line;
-    return ac_fence_holding(line, true) ||
-           (request->stream && !ac_fence_untouched(line, atomic_load(&line->done)));
+    return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
 /* Grow within the limit, unless another thread does so for this request too: not while anything
@@ -565,7 +564,8 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address) || ac_cache_take_long(cache, bytes, address))
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+        ac_cache_take_long(cache, bytes, address))
         return AC_OK;
     ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
     return alloc(&request, cached_only, address);

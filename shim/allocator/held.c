@@ -6,10 +6,10 @@
 #include "allocator/trim.h"
 
 _Atomic uint64_t ac_held_episode;
-static _Atomic uint64_t open_since; /* the clock when it began */
+static _Atomic uint64_t open_since; /* as if handed out when it began */
 
 void ac_held_begin(uint64_t episode) {
-    atomic_store(&open_since, ac_fence_now());
+    atomic_store(&open_since, ac_fence_stamp() + 1);
     atomic_store(&ac_held_episode, episode);
     ac_generation_grow(); /* frees that take the short way do not look */
 }

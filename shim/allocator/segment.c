@@ -256,6 +256,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     if (segment->busy++ == 0)
         idle_leave(segment);
     block->state = AC_BLOCK_CACHED;
+    block->early = block->async = block->oversize = false; /* of its life before */
 }
 
 void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {

@@ -297,7 +297,8 @@ static bool takes_longer(ac_cache_t *cache) {
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     if (!takes_longer(cache) || !enter_long(cache))
         return false;
-    ac_block_t *block = ac_cache_pop(cache, ac_size_round(cache->divisions, bytes), bytes);
+    ac_block_t *block =
+        ac_cache_pop(cache, ac_size_round(cache->divisions, bytes), bytes, ac_fence_handout);
     if (block)
         *address = block->address;
     ac_cache_leave(cache);

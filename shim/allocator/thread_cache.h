@@ -135,8 +135,10 @@ static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) 
         atomic_fetch_or(&cache->gate, AC_GATE_DUE);
 }
 
-/* The first block for a request of `bytes`, which are served with `size`; NULL.  Inside. */
-static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes) {
+/* The first block for a request of `bytes`, which are served with `size`; NULL.  `clock` is
+ * ac_fence_handout or its sibling.  Inside. */
+static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
+                                       uint64_t clock(ac_fence_line_t *)) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     ac_block_t *block = magazine->top;
     if (__builtin_expect(magazine->size != size || !block, 0))
@@ -145,7 +147,7 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
     magazine->top = block->list_next;
     magazine->left++;
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->clock, ac_fence_handout(cache->line), memory_order_relaxed);
+    atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
     atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
     *ac_cache_handed(cache, block->address) = block;
     ac_books_add(&side->flow.taken, 1);
@@ -158,10 +160,12 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
 }
 
 /* Serve `bytes` from the cache.  False: it has none, or it takes longer. */
-static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
+                                 uint64_t clock(ac_fence_line_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    ac_block_t *block = ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes);
+    ac_block_t *block =
+        ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
     if (__builtin_expect(block != NULL, 1))
         *address = block->address;
     ac_cache_leave(cache);
@@ -237,8 +241,8 @@ static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
             block->address != address ||
                 atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
                 atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
-                !ac_fence_idle_since(cache->line,
-                                     atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
+                !ac_fence_untouched_alone(
+                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
                 !ac_cache_enter(cache),
             0))
         return false;

@@ -115,12 +115,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
 static CUresult wait_for_context(ac_context_t *context) {
     if (!ac_cuda_sync_begin())
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
-    uint64_t clock = ac_fence_now(), lost = ac_cuda_lost(&context->cuda);
+    uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = ac_driver.cuCtxSynchronize();
     ac_cuda_sync_end();
     if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.green)) {
         ac_cuda_synced(&context->cuda, lost);
-        ac_fence_synced(context->line, clock);
+        ac_fence_synced(context->line, stamp);
     }
     ac_context_note(context, result);
     return result;

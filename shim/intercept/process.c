@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/barrier.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
@@ -410,6 +411,7 @@ static void set_up(void) {
     pthread_mutex_unlock(&config_lock);
     ac_graph_hooks_setup();
     ac_thread_setup();
+    ac_barrier_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);
     ac_writer_start();

@@ -115,7 +115,8 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return malloc_unknown(thread, pointer, bytes, caller);
     ac_count_own(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
-    if (__builtin_expect(!pointer, 0) || !ac_cache_take(thread->fast.cache, bytes, &address))
+    if (__builtin_expect(!pointer, 0) ||
+        !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
         return malloc_slow(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;

@@ -305,7 +305,7 @@ void oracle_synchronize(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
     if (atomic_load(&oracle.context[slot]->capturing))
         return;
-    uint64_t clock = ac_fence_now();
+    uint64_t clock = ac_fence_stamp();
     fake_complete(oracle.context[slot], atomic_load(&oracle.context[slot]->submitted));
     ac_fence_synced(ac_arena_line(oracle.arena[slot]), clock);
 }

@@ -135,12 +135,13 @@ static void *meddler(void *arg) {
     while (!atomic_load(&over)) {
         int c = (int)draw(&state, CONTEXTS);
         ac_device_stats_t now;
-        uint64_t clock = ac_fence_now();
+        uint64_t clock;
         switch (draw(&state, 6)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
         case 1:
+            clock = ac_fence_stamp();
             if (fake_ops.synchronize(&context[c]) == AC_OK)
                 ac_fence_synced(ac_arena_line(arena[c]), clock);
             break;
