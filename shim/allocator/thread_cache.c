@@ -106,8 +106,10 @@ static bool is_clean(const ac_cache_t *cache) {
 
 /* The next hit has to ask how much room there is. */
 static void forget_room(ac_cache_t *cache) {
-    for (int i = 0; i < AC_FLOWS; i++)
-        cache->books->side[i].room.blocks = 0;
+    for (int i = 0; i < AC_FLOWS; i++) {
+        ac_cache_side_t *side = &cache->books->side[i];
+        side->room.blocks = side->room.bytes = side->room.requested = 0;
+    }
 }
 
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
@@ -245,8 +247,11 @@ static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
     while (cache->promised[flow] && cache->promised[flow] + most * size > cache->limit[flow])
         dismiss_next(cache, flow);
     cache->promised[flow] += most * size;
-    *magazine = (ac_magazine_t){
-        .size = size, .side = &cache->books->side[flow], .left = most, .most = most};
+    *magazine = (ac_magazine_t){.size = size,
+                                .side = &cache->books->side[flow],
+                                .left = most,
+                                .most = (uint16_t)most,
+                                .fetch = 1};
     *bits_of(cache, magazine) |= bit_of(cache, magazine);
     return magazine;
 }
@@ -321,7 +326,8 @@ void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size) {
         size > AC_SMALL_LIMIT || !cache->limit[0])
         return;
     ac_magazine_t *magazine = magazine_for(cache, size);
-    uint32_t wanted = clamp(magazine->most / 2, 1, FETCH);
+    uint32_t wanted = clamp(magazine->most / 2, 1, magazine->fetch);
+    magazine->fetch = (uint16_t)clamp(2 * (uint64_t)magazine->fetch, 1, FETCH);
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
     while (magazine->most - magazine->left < wanted) {
         ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);

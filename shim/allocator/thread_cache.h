@@ -42,7 +42,9 @@ typedef struct {
     uint64_t size;         /* bytes of each of its blocks; 0: not in use */
     ac_block_t *top;       /* by list_next */
     ac_cache_side_t *side; /* in the books */
-    uint32_t left, most;   /* room for so many more, of so many */
+    uint32_t left;         /* room for so many more... */
+    uint16_t most;         /* ...of so many */
+    uint16_t fetch;        /* how many to fetch when it is empty: more each time */
 } ac_magazine_t;
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
