@@ -31,30 +31,80 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What may still be added to a figure before its peak rises.  The whole device's is shared by the
- * two pools; with other threads about nobody knows it. */
-static int64_t room_of(const ac_stat_t stat[AC_POOL_KINDS], int pool, bool alone,
-                       int64_t others) {
-    const ac_stat_t *all = &stat[AC_POOL_ALL], *own = &stat[pool];
-    return alone ? least((all->peak - all->current) / AC_FLOWS, own->peak - own->current)
-                 : others;
+/* What may still be added to a figure before a peak rises: its pool's, or the whole device's,
+ * which the sides of a cache share between them.  *slack: how much more a side may have of the
+ * other's. */
+static void share_room(const ac_stat_t stat[AC_POOL_KINDS], int64_t *const room[AC_FLOWS],
+                       int64_t *const slack[AC_FLOWS]) {
+    int64_t all = stat[AC_POOL_ALL].peak - stat[AC_POOL_ALL].current;
+    for (int i = 0; i < AC_FLOWS; i++) {
+        int64_t own = stat[AC_POOL_SMALL + i].peak - stat[AC_POOL_SMALL + i].current;
+        *room[i] = least(all / (AC_FLOWS - i), own);
+        *slack[i] = own - *room[i];
+        all -= *room[i];
+    }
 }
 
+/* Of two figures that move together the one with less room counts. */
+static void share_both(const ac_stat_t one[AC_POOL_KINDS], const ac_stat_t two[AC_POOL_KINDS],
+                       int64_t *const room[AC_FLOWS], int64_t *const slack[AC_FLOWS]) {
+    int64_t most[AC_FLOWS], gap[AC_FLOWS];
+    share_room(one, room, slack);
+    share_room(two, (int64_t *[]){&most[0], &most[1]}, (int64_t *[]){&gap[0], &gap[1]});
+    for (int i = 0; i < AC_FLOWS; i++) {
+        int64_t own = least(*room[i] + *slack[i], most[i] + gap[i]);
+        *room[i] = least(*room[i], most[i]);
+        *slack[i] = own - *room[i];
+    }
+}
+
+#define EACH_SIDE(of, figure) ((int64_t *[]){&of[0].figure, &of[1].figure})
+
+/* With other threads about nobody knows how near a peak is. */
 static void set_room(ac_cache_t *cache) {
-    const int64_t unknown = INT64_MAX;
     const ac_allocator_t *allocator = cache->arena->allocator;
     const ac_device_stats_t *s = allocator->stats;
-    bool alone = allocator->caches == cache && !cache->next;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int pool = AC_POOL_SMALL + i;
-        ac_cache_side_t *side = &cache->books->side[i];
-        side->room.blocks =
-            least(room_of(s->allocation, pool, alone, AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS),
-                  room_of(s->active, pool, alone, unknown));
-        side->room.bytes = least(room_of(s->allocated_bytes, pool, alone, AC_CACHE_UNPUBLISHED),
-                                 room_of(s->active_bytes, pool, alone, unknown));
-        side->room.requested = room_of(s->requested_bytes, pool, alone, AC_CACHE_UNPUBLISHED);
+    ac_cache_room_t room[AC_FLOWS], *slack = cache->slack;
+    if (allocator->caches == cache && !cache->next) {
+        share_both(s->allocation, s->active, EACH_SIDE(room, blocks), EACH_SIDE(slack, blocks));
+        share_both(s->allocated_bytes, s->active_bytes, EACH_SIDE(room, bytes),
+                   EACH_SIDE(slack, bytes));
+        share_room(s->requested_bytes, EACH_SIDE(room, requested), EACH_SIDE(slack, requested));
+    } else {
+        for (int i = 0; i < AC_FLOWS; i++) {
+            room[i] = (ac_cache_room_t){AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS,
+                                        AC_CACHE_UNPUBLISHED, AC_CACHE_UNPUBLISHED};
+            slack[i] = (ac_cache_room_t){0, 0, 0};
+        }
     }
+    for (int i = 0; i < AC_FLOWS; i++)
+        cache->books->side[i].room = room[i];
+}
+
+/* Whether a side has room for `n`, if need be from the other one. */
+static bool has_room(int64_t *own, int64_t *other, int64_t *slack, int64_t *other_slack,
+                     int64_t n) {
+    int64_t lacking = n - *own;
+    if (lacking <= 0)
+        return true;
+    if (lacking > *other || lacking > *slack)
+        return false;
+    *own += lacking;
+    *other -= lacking;
+    *slack -= lacking;
+    *other_slack += lacking;
+    return true;
+}
+
+static bool has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
+                      uint64_t requested) {
+    ac_cache_room_t *own = &cache->books->side[flow].room;
+    ac_cache_room_t *other = &cache->books->side[!flow].room;
+    ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
+    return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, blocks) &&
+           has_room(&own->bytes, &other->bytes, &slack->bytes, &others->bytes, (int64_t)bytes) &&
+           has_room(&own->requested, &other->requested, &slack->requested, &others->requested,
+                    (int64_t)requested);
 }
 
 static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
@@ -106,10 +156,8 @@ static bool is_clean(const ac_cache_t *cache) {
 
 /* The next hit has to ask how much room there is. */
 static void forget_room(ac_cache_t *cache) {
-    for (int i = 0; i < AC_FLOWS; i++) {
-        ac_cache_side_t *side = &cache->books->side[i];
-        side->room.blocks = side->room.bytes = side->room.requested = 0;
-    }
+    for (int i = 0; i < AC_FLOWS; i++)
+        cache->books->side[i].room = cache->slack[i] = (ac_cache_room_t){0, 0, 0};
 }
 
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
@@ -140,6 +188,10 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
 static void publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
+    if (has_rooms(cache, 0, 0, 0, 0) && has_rooms(cache, 1, 0, 0, 0)) {
+        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+        return; /* it was not: the other side had room to spare */
+    }
     pthread_mutex_lock(&allocator->lock);
     atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
     ac_caches_absorb(allocator, &sum);
@@ -341,6 +393,55 @@ void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size) {
         block->home = arena->number;
         push(cache, magazine, block);
     }
+}
+
+/* --- the owner's requests and frees that take the lock --- */
+
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+    return ac_cache_usable(cache) && has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
+}
+
+bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
+    ac_cache_side_t *side = &cache->books->side[block->segment->pool - AC_POOL_SMALL];
+    if (block->size != size || !cache->home || !ac_block_is_plain(block))
+        return false;
+    block->home = cache->home;
+    block->segment->allocated++;
+    moved(cache, 1, size);
+    ac_cache_hand_out(cache, side, block, bytes, ac_fence_handout);
+    side->room.blocks -= 1;
+    side->room.bytes -= (int64_t)size;
+    side->room.requested -= (int64_t)bytes;
+    return true;
+}
+
+/* The block leaves the program: into a magazine, or through the cache to the free memory. */
+static void take_back(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    uint64_t size = block->size;
+    int flow = ac_cache_flow(size);
+    if (size <= AC_CACHE_LARGEST && cache->limit[flow] && returns(cache, size)) {
+        ac_magazine_t *magazine = magazine_for(cache, size);
+        if (magazine->left == 0)
+            shrink(cache, magazine, magazine->most / 2);
+        ac_cache_push(cache, block, ordered);
+        return;
+    }
+    ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
+    moved(cache, -1, size);
+    block->segment->allocated--;
+    ac_segment_coalesce(block);
+}
+
+bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    /* Its context may have gone since, or its segment been tainted: then it is not what it was.
+     */
+    bool passed = ac_cache_usable(cache) && ac_cache_owns(cache, block, address);
+    if (passed)
+        take_back(cache, block, ordered);
+    pthread_mutex_unlock(&allocator->lock);
+    return passed;
 }
 
 /* While its owner keeps out, and with nothing in it. */
