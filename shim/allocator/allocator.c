@@ -549,6 +549,32 @@ static bool search_free(ac_request_t *request) {
            (cache && ac_cache_flush(request->cache, true) && search(request, false));
 }
 
+/* The same for the owner of a cache whose books have room for it: little more than a hit. */
+static bool search_affordable(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_cache_t *cache = request->cache;
+    if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
+        return false;
+    drain(arena);
+    if (request->pool == AC_POOL_LARGE)
+        ac_cache_flush(cache, false);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    if (!block)
+        return false;
+    ac_segment_carve(block, request->size);
+    if (!ac_cache_serve(cache, block, request->size, request->requested)) {
+        announce(request);
+        ac_segment_reuse(block, request->requested);
+        handed_out(request, block);
+        arena->allocator->counters->cached_allocs++;
+        ac_caches_after(cache, block->size);
+    }
+    request->address = block->address;
+    ac_cache_expect(cache, request->pool, request->size);
+    return true;
+}
+
 static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -558,9 +584,12 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     pthread_mutex_lock(&allocator->lock);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    announce(request);
-    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
-    conclude(request, found);
+    bool found = !arena->dead && !request->stream && search_affordable(request);
+    if (!found) {
+        announce(request);
+        found = !arena->dead && (search_ordered(request, false) || search_free(request));
+        conclude(request, found);
+    }
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
@@ -677,7 +706,17 @@ ac_status_t ac_block_free(uint64_t address) {
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give(cache, address) || ac_cache_give_long(cache, address))
+    if (ac_cache_give_long(cache, address))
+        return AC_OK;
+    bool ordered, kept = false;
+    ac_block_t *block = ac_cache_block(cache, address);
+    if (!block || !ac_cache_ready(cache, block, &ordered))
+        return free_block(cache, address);
+    if (ac_cache_enter(cache)) {
+        kept = ac_cache_push(cache, block, ordered);
+        ac_cache_leave(cache);
+    }
+    if (kept || ac_cache_pass_free(cache, block, address, ordered))
         return AC_OK;
     return free_block(cache, address);
 }
