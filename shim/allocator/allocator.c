@@ -549,6 +549,32 @@ static bool search_free(ac_request_t *request) {
            (cache && ac_cache_flush(request->cache, true) && search(request, false));
 }
 
+/* The same for the owner of a cache whose books have room for it: little more than a hit. */
+static bool search_affordable(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_cache_t *cache = request->cache;
+    if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
+        return false;
+    drain(arena);
+    if (request->pool == AC_POOL_LARGE)
+        ac_cache_flush(cache, false);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    if (!block)
+        return false;
+    ac_segment_carve(block, request->size);
+    if (!ac_cache_serve(cache, block, request->size, request->requested)) {
+        announce(request);
+        ac_segment_reuse(block, request->requested);
+        handed_out(request, block);
+        arena->allocator->counters->cached_allocs++;
+        ac_caches_after(cache, block->size);
+    }
+    request->address = block->address;
+    ac_cache_expect(cache, request->pool, request->size);
+    return true;
+}
+
 static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -558,9 +584,12 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     pthread_mutex_lock(&allocator->lock);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    announce(request);
-    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
-    conclude(request, found);
+    bool found = !arena->dead && !request->stream && search_affordable(request);
+    if (!found) {
+        announce(request);
+        found = !arena->dead && (search_ordered(request, false) || search_free(request));
+        conclude(request, found);
+    }
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
@@ -579,14 +608,8 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address, ac_fence_handout))
-        return AC_OK;
-    return ac_cache_alloc_missed(cache, bytes, cached_only, address);
-}
-
-ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
-                                  uint64_t *address) {
-    if (ac_cache_take_long(cache, bytes, address))
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+        ac_cache_take_long(cache, bytes, address))
         return AC_OK;
     ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
     return alloc(&request, cached_only, address);
@@ -636,26 +659,12 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
- * is not there any more. */
-static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
-    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
-        block->home == cache->home)
-        return true;
-    pthread_mutex_unlock(&allocator->lock);
-    return false;
-}
-
-/* `block`: see lock_found; NULL: it is still to be looked for. */
-static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
-    ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
-    if (!block || !lock_found(cache, block, address)) {
-        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-        if (status != AC_OK)
-            return status;
-    }
+static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_segment_release(block);
@@ -693,14 +702,23 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
 }
 
 ac_status_t ac_block_free(uint64_t address) {
-    return free_block(NULL, NULL, address);
+    return free_block(NULL, address);
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block = ac_cache_block(cache, address);
-    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
+    if (ac_cache_give_long(cache, address))
         return AC_OK;
-    return free_block(cache, block, address);
+    bool ordered, kept = false;
+    ac_block_t *block = ac_cache_block(cache, address);
+    if (!block || !ac_cache_ready(cache, block, &ordered))
+        return free_block(cache, address);
+    if (ac_cache_enter(cache)) {
+        kept = ac_cache_push(cache, block, ordered);
+        ac_cache_leave(cache);
+    }
+    if (kept || ac_cache_pass_free(cache, block, address, ordered))
+        return AC_OK;
+    return free_block(cache, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,

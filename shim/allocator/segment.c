@@ -222,9 +222,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
     block->early = block->async = false;
-    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
-                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
-    block->home = plain ? segment->arena->number : 0;
+    block->home = ac_block_is_plain(block) ? segment->arena->number : 0;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
