@@ -122,7 +122,7 @@ void ac_live_fork_child(void) {
 
 /* A row of its own that nobody ever had needs memory first; two threads may give it some. */
 static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
-    return owner == AC_LIVE_RETURNED || !atomic_load(&ac_live_sparse) ||
+    return i < AC_LIVE_ROWS_READY || owner == AC_LIVE_RETURNED || !atomic_load(&ac_live_sparse) ||
            ac_live_back(&page->row[i], sizeof page->row[i]);
 }
 

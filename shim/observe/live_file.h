@@ -26,6 +26,9 @@ enum {
 };
 _Static_assert(AC_LIVE_BYTES <= AC_LIVE_ROOM, "the live page has outgrown its room");
 
+/* Rows that a shared page has memory for from the start: the common one, and one thread's. */
+enum { AC_LIVE_ROWS_READY = 2 };
+
 /* The page's file while it is mapped; an empty name otherwise. */
 typedef struct {
     char name[512];

@@ -1,8 +1,8 @@
 /* Sharing the live page: its file, what of it has memory from the start, the process fields; see
  * live.h.
  *
- * The shared page is filled at an address of its own and then moved over the private one, so that
- * nobody ever sees it half filled.  Memory is had by asking the kernel to write to the mapping
+ * A shared page that takes over what was counted before is filled at an address of its own and
+ * then moved over the private one.  Memory is had by asking the kernel to write to the mapping
  * (MADV_POPULATE_WRITE), which fails where a touch would raise a signal; a kernel that does not
  * know how gets a file without holes instead.
  *
@@ -14,10 +14,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/start.h"
 #include "observe/write.h"
 
 /* ---- process fields ---- */
@@ -63,6 +65,26 @@ static void fill_rank(char *rank, size_t size) {
     }
 }
 
+/* As much of them as the page has room for. */
+AC_START_DATA static const char *arguments;
+AC_START_DATA static size_t argument_bytes;
+
+/* Only where they still lie as the kernel puts them, one after the other: a program may have
+ * changed the pointers before the library was opened. */
+AC_START void ac_live_arguments(int argc, char **argv) {
+    enum { ROOM = sizeof((ac_live_t *)NULL)->argv - 2 };
+    const char *at = argc > 0 && argv ? argv[0] : NULL;
+    for (int i = 0; i < argc && at && at - argv[0] < ROOM; i++) {
+        if (argv[i] != at)
+            return;
+        at += strlen(at) + 1;
+    }
+    if (!at)
+        return;
+    arguments = argv[0];
+    argument_bytes = at - argv[0] < ROOM ? (size_t)(at - argv[0]) : ROOM;
+}
+
 static void fill_process(ac_live_t *page) {
     struct timespec now;
     page->pid = (int32_t)getpid();
@@ -75,8 +97,11 @@ static void fill_process(ac_live_t *page) {
         page->host[0] = '\0';
     ssize_t n = readlink("/proc/self/exe", page->exe, sizeof page->exe - 1);
     page->exe[n > 0 ? n : 0] = '\0';
-    size_t length = read_file("/proc/self/cmdline", page->argv, sizeof page->argv - 2);
-    memset(page->argv + length, 0, sizeof page->argv - length);
+    if (arguments)
+        memcpy(page->argv, arguments, argument_bytes);
+    else
+        argument_bytes = read_file("/proc/self/cmdline", page->argv, sizeof page->argv - 2);
+    memset(page->argv + argument_bytes, 0, sizeof page->argv - argument_bytes);
     fill_rank(page->rank, sizeof page->rank);
 }
 
@@ -100,7 +125,7 @@ static void fill(ac_live_t *page, const char *names, size_t bytes, unsigned coun
     page->version = AC_LIVE_VERSION;
     page->size = sizeof *page;
     page->state = AC_LIVE_RUNNING;
-    page->magic = AC_LIVE_MAGIC;
+    __atomic_store_n(&page->magic, AC_LIVE_MAGIC, __ATOMIC_RELEASE); /* a reader may be waiting */
 }
 
 /* ---- the file ---- */
@@ -130,25 +155,45 @@ static int create_exclusively(const char *name, int *fd) {
     return EEXIST;
 }
 
-/* With memory for what is used at once: all before the rows, and the first two of these. */
-static int map_file(int fd, ac_live_t **page, bool *sparse) {
+/* Takes the mapping away again; where it lies in the page's place, private memory follows. */
+static void unmap(void *at) {
+    if (at == ac_live_storage)
+        mmap(at, AC_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS,
+             -1, 0);
+    else
+        munmap(at, AC_LIVE_BYTES);
+}
+
+/* At `place`, if not NULL, with memory for what is used at once: all before the rows, and the
+ * first of these. */
+static int map_file(int fd, void *place, ac_live_t **page, bool *sparse) {
     if (ftruncate(fd, AC_LIVE_BYTES) != 0)
         return errno;
-    void *at = mmap(NULL, AC_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = mmap(place, AC_LIVE_BYTES, PROT_READ | PROT_WRITE,
+                    place ? MAP_SHARED | MAP_FIXED : MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return errno;
     int failure = 0;
-    *sparse = ac_live_back(at, offsetof(ac_live_t, row[2]));
+    *sparse = ac_live_back(at, offsetof(ac_live_t, row[AC_LIVE_ROWS_READY]));
     if (!*sparse) {
         do
             failure = posix_fallocate(fd, 0, AC_LIVE_BYTES);
         while (failure == EINTR);
     }
     if (failure)
-        munmap(at, AC_LIVE_BYTES);
+        unmap(at);
     else
         *page = at;
     return failure;
+}
+
+/* Whether nobody has counted or said anything yet: then the file is mapped in place at once. */
+static bool is_unused(const ac_live_t *page) {
+    bool used = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED) ||
+                __atomic_load_n(&page->devices, __ATOMIC_RELAXED) || page->magic;
+    for (int i = 1; i < AC_LIVE_ROWS && !used; i++)
+        used = __atomic_load_n(&page->row_owner[i], __ATOMIC_RELAXED) != AC_LIVE_FRESH;
+    return !used;
 }
 
 /* What was counted and said before.  False: no memory for it. */
@@ -182,10 +227,15 @@ static bool carry_over(ac_live_t *to, const ac_live_t *from, bool sparse) {
 
 static int share(int fd, ac_live_t **shared, bool *sparse) {
     ac_live_t *page = NULL;
-    int failure = map_file(fd, &page, sparse);
-    if (failure)
+    void *place = is_unused(ac_live) ? ac_live_storage : NULL;
+    if (place) /* a row that is taken from now on may be one without memory */
+        atomic_store(&ac_live_sparse, true);
+    int failure = map_file(fd, place, &page, sparse);
+    if (failure) {
+        atomic_store(&ac_live_sparse, false);
         return failure;
-    if (!carry_over(page, ac_live, *sparse)) {
+    }
+    if (page != ac_live && !carry_over(page, ac_live, *sparse)) {
         munmap(page, AC_LIVE_BYTES);
         return ENOSPC;
     }
@@ -216,8 +266,8 @@ static int open_page(ac_live_t **page, bool *sparse, ac_live_file_t *file) {
 }
 
 static int put_in_place(ac_live_t *page, bool sparse, const ac_live_file_t *file) {
-    if (mremap(page, AC_LIVE_BYTES, AC_LIVE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
-               ac_live_storage) == MAP_FAILED) {
+    if (page != ac_live && mremap(page, AC_LIVE_BYTES, AC_LIVE_BYTES,
+                                  MREMAP_MAYMOVE | MREMAP_FIXED, ac_live_storage) == MAP_FAILED) {
         int failure = errno;
         munmap(page, AC_LIVE_BYTES);
         unlink(file->name);
@@ -247,4 +297,14 @@ int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigne
     atomic_store(&ac_live_common, &ac_live->row[0]);
     ac_live_gather();
     return failure;
+}
+
+/* A folder of tmpfs is 20 bytes long for each of its entries, `.` and `..` among them. */
+bool ac_live_few(int most) {
+    enum { TMPFS = 0x01021994, ENTRY = 20 };
+    struct statfs system;
+    struct stat st;
+    const char *dir = ac_live_dir();
+    return statfs(dir, &system) == 0 && system.f_type == TMPFS && stat(dir, &st) == 0 &&
+           st.st_size <= ((off_t)most + 2) * ENTRY;
 }
