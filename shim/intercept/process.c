@@ -376,8 +376,9 @@ static void collect_pages(void) {
 static int open_page(void) {
     char conf[AC_LIVE_CONF];
     pthread_mutex_lock(&config_lock);
-    ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
     bool changed = ac_process_config() != &from_environment;
+    if (changed) /* before CUDA was used */
+        ac_live_conf(ac_live, conf);
     size_t bytes;
     const char *names = ac_hook_names(&bytes);
     int error = ac_live_open(changed    ? conf
