@@ -37,6 +37,25 @@ void ac_live_gather(void) {
     }
 }
 
+/* The same bytes as before, where others are at work on the page already.  With an old length of
+ * 0 mremap maps what is shared twice; where that is not known (valgrind), the file is opened
+ * again. */
+static bool map_again(char *whole, size_t first, size_t bytes) {
+    struct stat st;
+    void *place = ac_live_storage + first;
+    if (mremap(whole + first, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) != MAP_FAILED)
+        return true;
+    int fd = ac_open_above(ac_live_file.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool done = fstat(fd, &st) == 0 && st.st_dev == ac_live_file.device &&
+                st.st_ino == ac_live_file.inode &&
+                mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                     (off_t)first) != MAP_FAILED;
+    close(fd);
+    return done;
+}
+
 bool ac_live_back(const void *at, size_t size) {
     char *whole = atomic_load(&ac_live_whole);
     if (!whole)
@@ -45,11 +64,8 @@ bool ac_live_back(const void *at, size_t size) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t offset = (uintptr_t)at - (uintptr_t)ac_live_storage;
     uintptr_t first = offset & ~(page - 1), end = (offset + size + page - 1) & ~(page - 1);
-    /* With an old length of 0 a shared mapping is had twice: the same bytes as before, where
-     * others are at work on the page already. */
     bool done = madvise(whole + first, end - first, MADV_POPULATE_WRITE) == 0 &&
-                mremap(whole + first, 0, end - first, MREMAP_MAYMOVE | MREMAP_FIXED,
-                       ac_live_storage + first) != MAP_FAILED;
+                map_again(whole, first, end - first);
     errno = saved;
     return done;
 }
