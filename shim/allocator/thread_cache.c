@@ -224,8 +224,8 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
 /* --- hits that take more than the usual --- */
 
 static bool enter_long(ac_cache_t *cache) {
-    atomic_store(&cache->busy, 1);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
     if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
         return true;
     ac_cache_leave(cache);
