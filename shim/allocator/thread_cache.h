@@ -73,7 +73,8 @@ struct ac_cache {
     ac_cache_t *sibling;                   /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
-     * What another thread did to one since shows in its record. */
+     * What another thread did to one since shows in its record; one that says another address by
+     * now is another block's (block.h). */
     ac_block_t *handed[AC_CACHE_HANDED];
 };
 
@@ -143,7 +144,7 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
     atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
-    *ac_cache_handed(cache, block->address) = block;
+    *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_books_add(&side->flow.taken, 1);
     ac_books_add(&side->flow.taken_bytes, size);
     ac_books_add(&side->flow.taken_requested, bytes);
@@ -161,7 +162,7 @@ static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *ad
     ac_block_t *block =
         ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
     if (__builtin_expect(block != NULL, 1))
-        *address = block->address;
+        *address = ac_block_address(block);
     ac_cache_leave(cache);
     return block != NULL;
 }
@@ -193,7 +194,7 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(block->address != address, 0))
+    if (__builtin_expect(ac_block_address(block) != address, 0))
         block = ac_page_map_get(address);
     if (__builtin_expect(
             !block ||
@@ -232,7 +233,7 @@ static inline bool ac_cache_give(ac_cache_t *cache, uint64_t address) {
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(
-            block->address != address ||
+            ac_block_address(block) != address ||
                 atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
                 atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
                 !ac_fence_untouched_alone(
