@@ -109,6 +109,16 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
+    /* The only one counts on being alone in what it adds to the figures. */
+    if (!cache && !allocator->caches->next)
+        atomic_fetch_or(&allocator->caches->gate, AC_GATE_DUE);
+}
+
+void ac_caches_before_free(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    const ac_cache_t *only = allocator->caches;
+    if (only && !only->next && atomic_load(&only->gate) & AC_GATE_DUE)
+        ac_caches_absorb(allocator, &sum);
 }
 
 void ac_caches_after(ac_cache_t *cache) {

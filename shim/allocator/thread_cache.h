@@ -45,7 +45,7 @@ typedef struct {
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
  * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
- * absorbed before anything else happens. */
+ * absorbed before anything else happens; and by others where they made a peak nearer. */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
