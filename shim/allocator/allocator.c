@@ -667,6 +667,7 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
         return status;
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
@@ -736,6 +737,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_arena_t *owner = block->segment->arena;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (!ac_held_keep(block)) {
         /* The stream may wait for work that nobody here has seen: that is a submission. */

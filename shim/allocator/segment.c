@@ -99,7 +99,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
-    *block = (ac_block_t){.address = address, .size = size, .segment = segment};
+    ac_block_write(block, &(ac_block_t){.address = address, .size = size, .segment = segment});
     index_insert(block);
     idle_enter(segment);
 
@@ -199,11 +199,11 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    *rest = (ac_block_t){.address = block->address + size,
-                         .size = block->size - size,
-                         .prev = block,
-                         .next = block->next,
-                         .segment = block->segment};
+    ac_block_write(rest, &(ac_block_t){.address = block->address + size,
+                                       .size = block->size - size,
+                                       .prev = block,
+                                       .next = block->next,
+                                       .segment = block->segment});
     if (rest->next)
         rest->next->prev = rest;
     block->next = rest;

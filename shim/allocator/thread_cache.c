@@ -163,6 +163,16 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
+    /* The only one counts on being alone in what it adds to the figures. */
+    if (!cache && !allocator->caches->next)
+        atomic_fetch_or(&allocator->caches->gate, AC_GATE_DUE);
+}
+
+void ac_caches_before_free(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    const ac_cache_t *only = allocator->caches;
+    if (only && !only->next && atomic_load(&only->gate) & AC_GATE_DUE)
+        ac_caches_absorb(allocator, &sum);
 }
 
 void ac_caches_after(ac_cache_t *cache, uint64_t size) {
@@ -338,8 +348,8 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
 /* --- hits that take more than the usual --- */
 
 static bool enter_long(ac_cache_t *cache) {
-    atomic_store(&cache->busy, 1);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
     if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
         return true;
     ac_cache_leave(cache);

@@ -79,6 +79,8 @@ static void close_caches(ac_thread_t *thread, bool all) {
             continue;
         }
         *at = cache->sibling;
+        if (thread->fast.cache == cache)
+            thread->fast.key = 0;
         ac_cache_close(cache);
     }
 }
@@ -124,7 +126,9 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             close_caches(thread, true);
-        atomic_store(&thread->submitter.inside, NULL); /* it may have left from within a call */
+        ac_fence_line_t *inside = atomic_load(&thread->submitter.inside);
+        if (inside) /* it left from within a call, which may have submitted its work */
+            ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         pthread_mutex_lock(&lock);
