@@ -18,6 +18,7 @@ typedef struct {
     bool enabled;                /* false: count and pass through */
     uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
     uint64_t large_segment_size; /* bytes: least size of a new large segment */
+    uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */
     uint32_t
         divisions[AC_CONFIG_DIVISIONS];  /* roundup_power2_divisions per MB octave, 0 or 1: off */
     double garbage_collection_threshold; /* 0: off */

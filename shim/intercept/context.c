@@ -17,7 +17,8 @@ enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
-static _Atomic unsigned context_high, context_live;
+static _Atomic unsigned context_high;
+_Atomic unsigned ac_context_live;
 static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
 
 /* Handle -> context of streams, so that a submission costs no driver call: the handle and the
@@ -34,7 +35,7 @@ static ac_settings_t settings_for(uint64_t total_memory) {
                               .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
-                              .recent = AC_RECENT};
+                              .cache = config->thread_cache};
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
     if (config->memory_limit && config->memory_limit < settings.limit)
@@ -189,7 +190,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
             atomic_store(&contexts[slot], context);
             if (slot >= atomic_load(&context_high))
                 atomic_store(&context_high, slot + 1);
-            atomic_fetch_add(&context_live, 1);
+            atomic_fetch_add(&ac_context_live, 1);
         } else {
             context = NULL;
         }
@@ -206,11 +207,11 @@ static void gone(ac_context_t *context) {
         return;
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
-    atomic_fetch_sub(&context_live, 1);
+    atomic_fetch_sub(&ac_context_live, 1);
     for (unsigned i = 0; i < STREAMS; i++)
         if ((atomic_load(&streams[i]) & 0xff) == context->slot)
             atomic_store(&streams[i], 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -297,6 +298,9 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
+    /* Submissions mark their streams from now on; those under way when they are over. */
+    atomic_store(&ac_streams_tracked, true);
+    atomic_fetch_add(&ac_generation, 1);
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);
@@ -319,7 +323,7 @@ void ac_context_green_gone(CUcontext view) {
         if (atomic_load(&greens[i].view) == view)
             atomic_store(&greens[i].view, NULL);
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 /* --- look-ups --- */
@@ -365,6 +369,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
         return thread->known;
     CUcontext handle = NULL;
     thread->known = thread->runtime = NULL;
+    thread->fast.key = 0;
     if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);
@@ -423,23 +428,19 @@ void ac_context_stream_gone(CUstream stream) {
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
     if (!atomic_exchange(&context->line->broken, true))
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {
     if (thread && ac_driver_sticky(result))
         ac_context_note(ac_context_current(thread), result);
-}
-
-unsigned ac_context_count(void) {
-    return atomic_load(&context_live);
 }
 
 void ac_context_cross(void) {

@@ -173,7 +173,7 @@ AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, con
         }
     }
     if (names_context(name))
-        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+        ac_current_goes_unseen();
     unknown_function(name);
     return found;
 }
@@ -302,7 +302,7 @@ AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const 
     if (handle != RTLD_NEXT && real && real(handle, name) == function)
         return answer(ours);
     if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) /* found in the caller's own scope? */
-        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+        ac_current_goes_unseen();
     return jump();
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/barrier.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
@@ -203,7 +204,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
         atomic_store(&in_force, kept);
         ac_live_set_conf(text);
         apply();
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
     pthread_mutex_unlock(&config_lock);
     return kept;
@@ -217,7 +218,7 @@ static void forked_child(void) {
     if (atomic_load(&ac_state) == AC_STATE_ASLEEP)
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
     config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ac_live_fork_child();
     ac_thread_fork_child();
@@ -229,7 +230,7 @@ AC_START static void exit_began(void) {
     int active = AC_STATE_ACTIVE;
     if (atomic_compare_exchange_strong(&ac_state, &active, AC_STATE_EXITING)) {
         atomic_store(&ac_cuda_quiet, true);
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
 }
 
@@ -415,6 +416,7 @@ static void set_up(void) {
     pthread_mutex_unlock(&config_lock);
     ac_graph_hooks_setup();
     ac_thread_setup();
+    ac_barrier_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);
     ac_writer_start();

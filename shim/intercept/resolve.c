@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "intercept/resolve.h"
+#include "intercept/thread.h"
 #include "observe/live.h"
 
 /* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
@@ -108,6 +109,11 @@ _Static_assert((int)AC_HOOK_COUNT <= (int)AC_LIVE_HOOKS, "the live page has too 
 _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 AC_START_DATA _Atomic int ac_driver_wanted;
 _Atomic bool ac_current_unseen;
+
+AC_EARLY void ac_current_goes_unseen(void) {
+    atomic_store(&ac_current_unseen, true);
+    ac_generation_grow();
+}
 _Atomic bool ac_graph_unseen;
 
 AC_EARLY void ac_count_early(unsigned counter) {

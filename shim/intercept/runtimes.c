@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "intercept/resolve.h"
+#include "intercept/thread.h"
 
 enum {
     FIRST = AC_HOOK_cudaMalloc,
@@ -38,6 +39,7 @@ static _Atomic uint32_t opened = 1;
 
 AC_EARLY void ac_runtime_forget(void) {
     atomic_fetch_add_explicit(&opened, 1, memory_order_acq_rel);
+    ac_generation_grow(); /* threads remember callers as well */
 }
 
 /* What an entry of this caller begins with; 0: its address is too high for a word. */

@@ -167,6 +167,11 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
                sizeof figures->stats);
     copy_words(figures->counter_words, (const uint64_t *)(const void *)&from->counters,
                sizeof figures->counters);
+    ac_cache_sum_t caches;
+    ac_live_caches(page, device, &caches);
+    ac_stats_absorb(&figures->stats, &figures->counters, &caches);
+    figures->counters.thread_cache_blocks = caches.held_blocks;
+    figures->counters.thread_cache_bytes = caches.held_bytes;
 }
 
 /* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this

@@ -185,8 +185,32 @@ const char *ac_live_hook_next(const ac_live_t *page, const char *name) {
     return next < end && *next && memchr(next, '\0', (size_t)(end - next)) ? next : NULL;
 }
 
+void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum) {
+    memset(sum, 0, sizeof *sum);
+    for (int i = 1; i < AC_LIVE_ROWS; i++)
+        for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
+            const ac_cache_books_t *books = &page->row[i].cache[k];
+            if (__atomic_load_n(&books->device, __ATOMIC_RELAXED) == device + 1)
+                ac_cache_books_add((ac_cache_books_t *)(uintptr_t)books, false, sum);
+        }
+}
+
+/* Calls of the runtime that may be served without it. */
+static uint64_t runtime_calls(const ac_live_t *page) {
+    static const char *const functions[] = {"cudaMalloc", "cudaFree"}; /* and what begins so */
+    uint64_t sum = 0;
+    const char *name = ac_live_hook_next(page, NULL);
+    for (unsigned hook = 0; name; hook++, name = ac_live_hook_next(page, name))
+        for (int i = 0; i < 2; i++)
+            if (strncmp(name, functions[i], strlen(functions[i])) == 0)
+                sum += ac_live_sum(page, AC_COUNT_HOOKS + hook);
+    return sum;
+}
+
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter) {
     uint64_t sum = 0;
+    if (counter == AC_COUNT_fast_hits) /* not counted one by one: a hit counts the call only */
+        return runtime_calls(page) - ac_live_sum(page, AC_COUNT_runtime_forwarded);
     for (int i = 0; i < AC_LIVE_ROWS; i++)
         if (ac_live_has_row(page, i))
             sum += __atomic_load_n(&page->row[i].counter[counter], __ATOMIC_RELAXED);

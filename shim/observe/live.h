@@ -65,8 +65,12 @@ typedef struct {
     ac_device_counters_t counters;
 } ac_live_device_t;
 
+/* Caches of one thread (one per context) whose books the page keeps; beyond, it has none. */
+enum { AC_LIVE_CACHES = 4 };
+
 typedef struct {
     uint64_t counter[AC_LIVE_COUNTERS];
+    ac_cache_books_t cache[AC_LIVE_CACHES];
 } ac_live_row_t;
 
 /* What is needed at once comes first, then what has holes. */
@@ -150,6 +154,9 @@ const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device);
 
 /* Names of hooks in the order of their counters: the first for NULL; NULL behind the last. */
 const char *ac_live_hook_next(const ac_live_t *page, const char *name);
+/* What the caches of threads did on the device of entry `device` and its statistics do not show
+ * yet. */
+void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum);
 
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
