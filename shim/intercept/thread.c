@@ -22,9 +22,6 @@ AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
 static _Atomic uint64_t numbers;
 
-/* In the key of a main thread that has no record yet, and of a thread that is ending. */
-static char main_mark, late_mark;
-
 /* Records that nobody had yet: untouched, so that a program of few threads pays for few.  Under
  * the lock. */
 static ac_thread_t *fresh;
@@ -38,6 +35,9 @@ static ac_thread_t *take_fresh(void) {
     }
     return fresh_left ? &fresh[--fresh_left] : NULL;
 }
+
+/* In the key of a main thread that has no record yet, and of a thread that is ending. */
+static char main_mark, late_mark;
 
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
