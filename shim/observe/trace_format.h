@@ -20,8 +20,8 @@
  * allocation from after: in their order no address is handed out before it was freed, whatever
  * threads did it.  (Where one is all the same, its earlier block went unseen: by a call that no
  * hook sees, or a free whose event a kill cut off.)  They rise within a lane; numbers may be
- * missing.  Time is for people: ticks of
- * the clock named in the header, and of different threads it may run backwards a little.
+ * missing.  Time is for people: ticks of the clock named in the header, and of different threads
+ * it may run backwards a little.
  *
  * A place is where an allocation or synchronisation belongs: context, device and stream. Events
  * name it by a number below AC_TRACE_PLACES that an earlier PLACE of the same lane defines; a
@@ -37,7 +37,7 @@
 
 enum {
     AC_TRACE_VERSION = 1,
-    AC_TRACE_UNIT = 16384,
+    AC_TRACE_UNIT = 65536, /* at least a page, on any machine */
     AC_TRACE_DEVICES = 64,
     AC_TRACE_PLACES = 1024,
     AC_TRACE_MOST_WORDS = 3 /* of an event */
