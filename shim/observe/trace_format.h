@@ -1,19 +1,21 @@
 /* The file that `trace:FILE` writes: every allocation and free of one process, in the byte order
  * of its machine.  Written by trace.c, read by `accelcache trace` and `accelcache replay`.
  *
- * A file is whole units of AC_TRACE_UNIT bytes: the header first, then chunks.  A chunk fills
- * one or more units and belongs to one lane: a sequence of chunks that one thread at a time
- * writes to, in file order.  A unit where a chunk should begin and that has no magic there
- * belongs to a chunk that was never begun: a reader goes on one unit further.
+ * A file is units of AC_TRACE_UNIT bytes.  The first is the header, each other one a chunk of a
+ * lane: a row of chunks that one thread at a time writes to, numbered from 0.  What a lane
+ * writes goes into its front, a chunk that is mapped into the process; when that is full, a copy
+ * of it becomes a chunk for good, and the front begins the next one.  Whether the process ended
+ * orderly or was killed, the front holds the lane's end: nothing has to be done for that.  Once
+ * the copy is there, a front of the same ordinal is of no interest.  Units that are none of the
+ * three may lie in between, and be cut short at the file's end.
  *
  * Behind its header a chunk is a row of events of two or three 64-bit words.  The first word is
- * written last and never 0: the first 0 word ends the chunk, and whatever a killed process left
- * behind is whole events.  The file may end inside a chunk, and does where a process ended
- * orderly.
+ * never 0, and written last: the first 0 word ends the chunk, and whatever a killed process left
+ * behind is whole events.
  *
  *   word 0   kind in the highest 8 bits; what it is about in the other 56
  *   word 1   stamp: the time in the high half, the sequence number in the low half, both as
- *            differences to the lane's base, which the chunk's header or a later BASE sets
+ *            differences to the lane's base, which each chunk's header and later a BASE sets
  *   word 2   ALLOC..: the place in the highest 16 bits, bytes in the other 48
  *
  * Sequence numbers are unique in the file.  A free has one from before it took effect, an
@@ -31,9 +33,8 @@
 
 #include <stdint.h>
 
-#define AC_TRACE_MAGIC       0x0a45434152544341ull /* "ACTRACE\n" where the low byte is first */
-#define AC_TRACE_CHUNK_MAGIC 0x4b4e4843u
-#define AC_TRACE_BYTE_ORDER  0x01020304u
+#define AC_TRACE_MAGIC      0x0a45434152544341ull /* "ACTRACE\n" where the low byte is first */
+#define AC_TRACE_BYTE_ORDER 0x01020304u
 
 enum {
     AC_TRACE_VERSION = 1,
@@ -135,13 +136,13 @@ typedef struct {
     uint32_t state;       /* ac_trace_state_t */
     int32_t stop_error;   /* errno value */
     int32_t pid, ppid;
-    uint64_t start_ticks;   /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
-    int64_t start_time_ns;  /* CLOCK_REALTIME at `start` */
-    uint32_t clock;         /* ac_trace_clock_t */
-    uint32_t time_shift;    /* a stamp's time counts 1 << time_shift ticks */
-    ac_trace_time_t start;  /* a base at or after this */
-    ac_trace_time_t latest; /* a later moment, for the rate of the clock; never `start` */
-    uint32_t latest_turn;   /* odd while `latest` is being written */
+    uint64_t start_ticks;      /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
+    int64_t start_time_ns;     /* CLOCK_REALTIME at `start` */
+    uint32_t clock;            /* ac_trace_clock_t */
+    uint32_t time_shift;       /* a stamp's time counts 1 << time_shift ticks */
+    ac_trace_time_t start;     /* a base at or after this */
+    ac_trace_time_t latest[2]; /* [latest_turn & 1]: a later moment, for the rate of the clock */
+    uint32_t latest_turn;
     uint32_t driver_version;
     char host[256];
     char exe[1024];
@@ -153,11 +154,15 @@ typedef struct {
 
 _Static_assert(sizeof(ac_trace_header_t) <= AC_TRACE_UNIT, "the header is the first unit");
 
+/* What a chunk is. */
+#define AC_TRACE_FRONT 0x544e5246u /* where its lane writes */
+#define AC_TRACE_CHUNK 0x4b4e4843u /* a whole copy of what one was: its header is written last   \
+                                    */
+
 typedef struct {
-    uint32_t magic; /* AC_TRACE_CHUNK_MAGIC, written last */
-    uint32_t lane;
-    uint32_t units;           /* of this chunk, its header included */
-    uint32_t ordinal;         /* of this chunk in its lane, from 0 */
+    uint32_t magic;
+    uint32_t lane;            /* from 0 */
+    uint64_t ordinal;         /* of this chunk in its lane, from 0 */
     uint64_t sequence, ticks; /* the base */
     uint64_t thread;          /* number of the thread that began the chunk, from 1 */
     uint32_t tid;             /* its kernel thread id */

@@ -42,6 +42,7 @@ typedef struct {
     uint64_t unknown_frees; /* left out: nothing recorded lies there */
     uint64_t implied_frees;
     uint64_t refused_frees; /* left out: the driver or the cache refused them */
+    uint64_t damaged_lanes; /* rows of events that end early in something unknown */
 } cmd_trace_counts_t;
 
 /* Whether the file begins as a recorded trace does. */
