@@ -172,15 +172,15 @@ class Ends(TraceTest):
             self.assertLessEqual(figures["implied_frees"], 2)
 
     def test_read_while_it_is_written(self):
-        child = self.start(PROGRAM, "endless", env=self.environment(CONF))
+        child = self.start(PROGRAM, "busy", env=self.environment(CONF))
         self.assertEqual(child.stdout.readline(), "going\n")
         allocs = 0
         for _ in range(10):
             figures = self.summary(f"t-{child.pid}.trace")
             self.assertGreaterEqual(figures["allocs"], max(allocs, 100))
             allocs = figures["allocs"]
-        child.kill()
-        child.wait()
+        self.finish(child)
+        self.assertEqual(self.summary(f"t-{child.pid}.trace")["allocs"], 40100)
 
     def test_family(self):
         """Each process has its file; what a process goes on to by exec has another."""

@@ -191,6 +191,17 @@ static int endless(void) {
     return 1;
 }
 
+/* The same for a while; then it waits for the end of its input. */
+static int busy(void) {
+    program_device();
+    program_use(100);
+    printf("going\n");
+    fflush(stdout);
+    for (int i = 0; i < 10; i++)
+        exchange((void *)2);
+    return getchar() == EOF ? 0 : 1;
+}
+
 /* --- ends --- */
 
 static CUdeviceptr last_block;
@@ -274,6 +285,7 @@ int main(int argc, char **argv) {
         {"contexts", contexts},
         {"threads", threads},
         {"endless", endless},
+        {"busy", busy},
         {"exit", ends_exit},
         {"_exit", ends_exit_now},
         {"quick_exit", ends_quick},
