@@ -9,7 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.environ["AC_PROCESS_TESTS"])
-from host import COMMAND, LIMIT, HostTest, json, program, signal  # noqa: E402
+from host import COMMAND, LIMIT, SANITIZER, HostTest, json, program, signal  # noqa: E402
 
 PROGRAM = program("recorded")
 CONF = "dump:none,trace:t-%p.trace"
@@ -25,7 +25,8 @@ OPERATION = re.compile(
 
 class TraceTest(HostTest):
     def accelcache(self, *arguments, status=0, **more):
-        done = subprocess.run([COMMAND, *arguments], env=self.environment(LD_PRELOAD=None, **more),
+        env = self.environment(LD_PRELOAD=SANITIZER or None, **more)
+        done = subprocess.run([COMMAND, *arguments], env=env,
                               cwd=self.work, text=True, capture_output=True, timeout=LIMIT,
                               stdin=subprocess.DEVNULL, check=False)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
