@@ -164,7 +164,8 @@ static void apply(void) {
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
  * only another value is refused.  False: *error names it. */
 static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
-    static const char *const fixed[] = {"fence", "deepbind", "dump_signal", "dump_interval"};
+    static const char *const fixed[] = {"fence",         "deepbind",     "dump_signal",
+                                        "dump_interval", "idle_trim_ms", "keep_free"};
     ac_config_t defaults;
     ac_config_default(&defaults);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
@@ -187,6 +188,8 @@ static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_er
     wanted->deepbind = now->deepbind;
     wanted->dump_signal = now->dump_signal;
     wanted->dump_interval = now->dump_interval;
+    wanted->idle_trim_ms = now->idle_trim_ms;
+    wanted->keep_free = now->keep_free;
     return true;
 }
 
