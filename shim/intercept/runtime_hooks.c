@@ -85,14 +85,14 @@ cudaError_type cudaFree(void *pointer) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
     if (context && pointer && !ac_frees_synchronize()) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_trace_freeing((uint64_t)(uintptr_t)pointer);
+        ac_trace_hit_freeing(thread, (uint64_t)(uintptr_t)pointer);
         ac_status_t status = ac_block_free((uint64_t)(uintptr_t)pointer);
-        ac_trace_freed((uint64_t)(uintptr_t)pointer, status != AC_OK);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
         }
+        ac_trace_freed((uint64_t)(uintptr_t)pointer, true);
     }
     REAL_RUNTIME(cuda_free_fn, cudaFree);
     return real.call(pointer);
@@ -142,12 +142,12 @@ static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, vo
         ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread));
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
-        ac_trace_freed((uint64_t)(uintptr_t)pointer, !done);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (done) {
             ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
         }
+        ac_trace_freed((uint64_t)(uintptr_t)pointer, true);
     }
     REAL_RUNTIME_AT(cuda_free_async_fn, hook);
     return real.call(pointer, stream);

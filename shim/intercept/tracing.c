@@ -33,7 +33,24 @@ CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *poin
     return result;
 }
 
-void ac_trace_freeing_there(uint64_t address, CUstream stream) {
-    ac_trace_write_free_on(ac_trace_lane(), address,
-                           ac_trace_place(context_of(stream), ac_trace_key(stream)));
+void ac_trace_this_hit(const ac_thread_t *thread, const ac_context_t *context, CUstream stream,
+                       uint64_t address, uint64_t bytes) {
+    ac_trace_write_alloc(thread->trace, AC_TRACE_ALLOC, address, bytes,
+                         ac_trace_place(context, ac_trace_key(stream)));
+}
+
+void ac_trace_this_free(uint64_t address) {
+    if (address)
+        ac_trace_write_free(ac_trace_lane(), address);
+}
+
+void ac_trace_this_unfree(uint64_t address) {
+    if (address)
+        ac_trace_write_unfree(ac_trace_lane());
+}
+
+void ac_trace_this_free_on(uint64_t address, CUstream stream) {
+    if (address)
+        ac_trace_write_free_on(ac_trace_lane(), address,
+                               ac_trace_place(context_of(stream), ac_trace_key(stream)));
 }

@@ -7,6 +7,9 @@
 #include "intercept/context.h"
 #include "observe/trace.h"
 
+/* What is called from hot paths only while something is recorded. */
+#define AC_TRACING __attribute__((noinline))
+
 static inline ac_trace_place_t ac_trace_place(const ac_context_t *context, uint64_t stream) {
     return context ? (ac_trace_place_t){(uint16_t)context->cuda.device, (uint16_t)context->slot,
                                         stream}
@@ -25,17 +28,18 @@ static inline ac_trace_lane_t *ac_trace_lane(void) {
 /* Streams as ac_stream_resolved gives them; NULL: the call names none. */
 
 /* A hit of a hook that knows thread and context. */
+AC_TRACING void ac_trace_this_hit(const ac_thread_t *thread, const ac_context_t *context,
+                                  CUstream stream, uint64_t address, uint64_t bytes);
 static inline void ac_trace_hit(const ac_thread_t *thread, const ac_context_t *context,
                                 CUstream stream, uint64_t address, uint64_t bytes) {
     if (__builtin_expect(thread->trace != NULL, 0))
-        ac_trace_write_alloc(thread->trace, AC_TRACE_ALLOC, address, bytes,
-                             ac_trace_place(context, ac_trace_key(stream)));
+        ac_trace_this_hit(thread, context, stream, address, bytes);
 }
 
 /* A hook is about to answer `result` to a request for `bytes` (`kind`: AC_TRACE_ALLOC or
  * _MANAGED); *pointer is set on success.  Returns `result`. */
-CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,
-                         uint64_t bytes, CUstream stream);
+AC_TRACING CUresult ac_trace_answer(unsigned kind, CUresult result, const CUdeviceptr *pointer,
+                                    uint64_t bytes, CUstream stream);
 static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
                                           const CUdeviceptr *pointer, uint64_t bytes,
                                           CUstream stream) {
@@ -44,21 +48,25 @@ static inline CUresult ac_trace_allocated(unsigned kind, CUresult result,
                : result;
 }
 
-/* Before a free, and after one that was `refused`. */
-static inline void ac_trace_freeing(uint64_t address) {
-    ac_trace_lane_t *lane = ac_trace_lane();
-    if (__builtin_expect(lane && address, 0))
-        ac_trace_write_free(lane, address);
+/* Before a free, and after one that was refused: nothing of this thread comes in between. */
+AC_TRACING void ac_trace_this_free(uint64_t address);
+AC_TRACING void ac_trace_this_free_on(uint64_t address, CUstream stream);
+AC_TRACING void ac_trace_this_unfree(uint64_t address);
+static inline void ac_trace_hit_freeing(const ac_thread_t *thread, uint64_t address) {
+    if (__builtin_expect(thread->trace != NULL, 0))
+        ac_trace_this_free(address);
 }
-void ac_trace_freeing_there(uint64_t address, CUstream stream);
+static inline void ac_trace_freeing(uint64_t address) {
+    if (__builtin_expect(ac_trace_lane() != NULL, 0))
+        ac_trace_this_free(address);
+}
 static inline void ac_trace_freeing_on(uint64_t address, CUstream stream) {
-    if (__builtin_expect(ac_trace_lane() && address, 0))
-        ac_trace_freeing_there(address, stream);
+    if (__builtin_expect(ac_trace_lane() != NULL, 0))
+        ac_trace_this_free_on(address, stream);
 }
 static inline void ac_trace_freed(uint64_t address, bool refused) {
-    ac_trace_lane_t *lane = ac_trace_lane();
-    if (__builtin_expect(lane && address && refused, 0))
-        ac_trace_write_unfree(lane);
+    if (__builtin_expect(refused, 0) && ac_trace_lane())
+        ac_trace_this_unfree(address);
 }
 
 /* The program waited for the context, or for a stream in it. */

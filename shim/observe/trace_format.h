@@ -156,8 +156,7 @@ _Static_assert(sizeof(ac_trace_header_t) <= AC_TRACE_UNIT, "the header is the fi
 
 /* What a chunk is. */
 #define AC_TRACE_FRONT 0x544e5246u /* where its lane writes */
-#define AC_TRACE_CHUNK 0x4b4e4843u /* a whole copy of what one was: its header is written last   \
-                                    */
+#define AC_TRACE_CHUNK 0x4b4e4843u /* a whole copy of what one was */
 
 typedef struct {
     uint32_t magic;
