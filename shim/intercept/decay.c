@@ -9,17 +9,20 @@
 /* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
 enum { STEPS = 4, LOOK_NS = 250000000 };
 
-int64_t ac_decay_interval(const ac_config_t *config) {
+/* 0 only where neither key is set. */
+static int64_t interval_of(const ac_config_t *config) {
     int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
-    if (!config->enabled || (!idle && !config->keep_free))
-        return 0;
     return config->keep_free && (!idle || idle > LOOK_NS) ? LOOK_NS : idle;
+}
+
+int64_t ac_decay_interval(const ac_config_t *config) {
+    return config->enabled ? interval_of(config) : 0;
 }
 
 /* Whole intervals that memory has to be idle for. */
 static uint32_t epochs_of(const ac_config_t *config) {
-    int64_t interval = ac_decay_interval(config), idle = (int64_t)config->idle_trim_ms * 1000000;
-    return (uint32_t)((idle + interval - 1) / interval);
+    int64_t interval = interval_of(config), idle = (int64_t)config->idle_trim_ms * 1000000;
+    return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
 }
 
 /* Free memory of the device that the arena lies on, as the driver has it. */
@@ -47,7 +50,7 @@ static bool is_short(ac_allocator_t *allocator, uint64_t least) {
 static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const ac_config_t *config = arg;
     (void)device;
-    if (config->idle_trim_ms)
+    if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
         ac_allocator_decay(allocator, epochs_of(config));
     if (is_short(allocator, config->keep_free))
         ac_allocator_trim(allocator, false);

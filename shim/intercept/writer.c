@@ -168,7 +168,7 @@ void ac_writer_start(void) {
     sigset_t all;
     const ac_config_t *config = ac_process_config();
     bool dumps =
-        strcmp(config->dump, "none") && (config->dump_signal || config->dump_interval > 0);
+        strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
     if (!dumps && !ac_decay_interval(config))
         return;
     sem_init(&wake, 0, 0);
@@ -190,7 +190,7 @@ void ac_writer_start(void) {
         return;
     }
     atomic_store(&started, true);
-    if (strcmp(config->dump, "none"))
+    if (strcmp(config->dump, "none") != 0)
         take_signal();
 }
 

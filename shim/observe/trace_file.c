@@ -241,7 +241,7 @@ static int create(const char *wanted, const char *temporary, int *other) {
         return errno;
     int failure = fstat(fd, &st) == 0 ? reserve_and_map(fd, 0, &memory) : errno;
     close(fd);
-    if (failure == 0) {
+    if (failure == 0 && memory) {
         start_clock(memory);
         describe_process(memory);
         failure = publish_somewhere(temporary, wanted, other);
@@ -294,7 +294,7 @@ static int reopen(void) {
 
 int ac_trace_file_front(uint64_t offset, ac_trace_chunk_t **front) {
     ac_signal_hold_t hold;
-    void *memory;
+    void *memory = NULL;
     ac_signals_hold(&hold);
     int fd = reopen(), failure = fd < 0 ? errno : reserve_and_map(fd, offset, &memory);
     if (fd >= 0)

@@ -54,6 +54,13 @@ int main(int argc, char **argv) {
         return 1;
     if (!strcmp(argv[1], "goes"))
         wait_until_reserved_is(before - 200 * MIB);
+    /* What a cache holds that is switched off meanwhile goes as well. */
+    if (!strcmp(argv[1], "goes_off")) {
+        if (!need(accel_set_allocator_settings("enabled:false", NULL, 0) == ACCEL_OK, "off"))
+            return 1;
+        wait_until_reserved_is(before - 200 * MIB);
+        return 0;
+    }
     if (!strcmp(argv[1], "stays")) {
         pass_some_time();
         if (!need(reserved() == before, "memory went back"))
