@@ -133,15 +133,16 @@ static void stop(int failure) {
 /* Under the lock.  Devices are seen one after the other; the page knows each before its first
  * block. */
 static void note_devices(void) {
+    uint64_t devices = __atomic_load_n(&ac_live->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_TRACE_DEVICES && i < AC_LIVE_DEVICES; i++) {
         const ac_live_device_t *from = &ac_live->device[i];
         ac_trace_device_t *to = &ac_trace_header->device[i];
-        if (to->used || !__atomic_load_n(&from->used, __ATOMIC_ACQUIRE))
+        if (to->used || !(devices >> i & 1))
             continue;
         to->ordinal = from->ordinal;
         memcpy(to->name, from->name, sizeof to->name);
         memcpy(to->uuid, from->uuid, sizeof to->uuid);
-        to->total_memory = from->total_memory;
+        to->total_memory = ac_live->total_memory[i];
         __atomic_store_n(&to->used, 1, __ATOMIC_RELEASE);
     }
 }

@@ -124,7 +124,7 @@ static void describe_process(ac_trace_header_t *header) {
     header->state = AC_TRACE_OPEN;
     header->pid = page->pid;
     header->ppid = page->ppid;
-    header->start_ticks = page->start_ticks;
+    header->opened_ns = page->opened_ns;
     header->driver_version = page->driver_version;
     _Static_assert(
         sizeof header->host == sizeof page->host && sizeof header->exe == sizeof page->exe &&
@@ -157,8 +157,6 @@ static int absolute(const char *name, char *path, size_t size) {
 /* The process that records to the file there: 0 when there is none, or none that lives. */
 static int recording_process(const char *path) {
     ac_trace_header_t header;
-    uint64_t start_ticks;
-    char state;
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return 0;
@@ -169,10 +167,7 @@ static int recording_process(const char *path) {
         return 0;
     if (strncmp(header.host, ac_live->host, sizeof header.host) != 0)
         return header.pid; /* nobody here can tell */
-    return ac_process_identity(header.pid, &start_ticks, &state) && state != 'Z' &&
-                   start_ticks == header.start_ticks
-               ? header.pid
-               : 0;
+    return ac_process_runs(header.pid, header.opened_ns) ? header.pid : 0;
 }
 
 /* Give the finished file its name.  EEXIST: a living process has it, *other. */

@@ -136,7 +136,7 @@ typedef struct {
     uint32_t state;       /* ac_trace_state_t */
     int32_t stop_error;   /* errno value */
     int32_t pid, ppid;
-    uint64_t start_ticks;      /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
+    uint64_t opened_ns;        /* CLOCK_BOOTTIME at activation: a later start is a reused pid */
     int64_t start_time_ns;     /* CLOCK_REALTIME at `start` */
     uint32_t clock;            /* ac_trace_clock_t */
     uint32_t time_shift;       /* a stamp's time counts 1 << time_shift ticks */

@@ -30,10 +30,10 @@ static char path[4096], name[4096]; /* what is looked at; what is removed at the
 
 /* Record to a file of the test's own. */
 static void begin(const char *pattern) {
-    static const char *const hooks[] = {"none"};
+    static const char hooks[] = "none";
     int other;
     setenv("ACCEL_LIVE_DIR", ".", 1);
-    ck_assert_int_eq(ac_live_open("trace:here", hooks, 1), 0);
+    ck_assert_int_eq(ac_live_open("trace:here", hooks, sizeof hooks, 1), 0);
     ck_assert_int_eq(ac_trace_open(pattern, path, sizeof path, &other), 0);
     ck_assert_int_eq(other, 0);
     memcpy(name, path, sizeof name);
@@ -489,7 +489,7 @@ START_TEST(a_name_in_use_is_left_alone) {
     snprintf(own, sizeof own, "shared-%d.trace", (int)getpid());
     pid_t child = recorder(own, &go_on);
     setenv("ACCEL_LIVE_DIR", ".", 1);
-    ck_assert_int_eq(ac_live_open(NULL, NULL, 0), 0);
+    ck_assert_int_eq(ac_live_open(NULL, "", 0, 0), 0);
     ck_assert_int_eq(ac_trace_open(own, path, sizeof path, &other), 0);
     ck_assert_int_eq(other, child);
     snprintf(expected, sizeof expected, "/%s.%d", own, (int)getpid());
@@ -528,7 +528,7 @@ END_TEST
 START_TEST(names_that_cannot_be) {
     int other;
     setenv("ACCEL_LIVE_DIR", ".", 1);
-    ck_assert_int_eq(ac_live_open(NULL, NULL, 0), 0);
+    ck_assert_int_eq(ac_live_open(NULL, "", 0, 0), 0);
     ck_assert_int_eq(ac_trace_open("none", path, sizeof path, &other), 0);
     ck_assert_ptr_null(ac_trace_lane_take(1));
     ck_assert_int_eq(ac_trace_open("no/such/folder/x", path, sizeof path, &other), ENOENT);

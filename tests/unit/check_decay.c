@@ -66,12 +66,19 @@ START_TEST(pending_work_is_not_waited_for) {
 }
 END_TEST
 
-/* Kept whole for a request of its size: it ages as well. */
-START_TEST(recently_freed_blocks_age) {
-    keep_recent();
-    give(alloc(30 * MIB));
+/* What a thread keeps for itself ages as well. */
+START_TEST(thread_caches_age) {
+    static ac_cache_books_t books;
+    uint64_t address;
+    settings.cache = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    ac_cache_t *cache = ac_cache_open(arena, &books);
+    ck_assert_int_eq(ac_cache_alloc(cache, 30 * MIB, false, &address), AC_OK);
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
     ck_assert_uint_eq(pass(1), 0);
     ck_assert_uint_eq(pass(EPOCHS + 1), 30 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+    ac_cache_close(cache);
 }
 END_TEST
 
@@ -113,7 +120,7 @@ int main(void) {
     tcase_add_test(tests, high_water_of_recent_use_stays);
     tcase_add_test(tests, parts_do_not_go);
     tcase_add_test(tests, pending_work_is_not_waited_for);
-    tcase_add_test(tests, recently_freed_blocks_age);
+    tcase_add_test(tests, thread_caches_age);
     tcase_add_test(tests, nothing_goes_while_something_captures);
     tcase_add_test(tests, every_arena_decays);
     tcase_add_test(tests, epochs_overflow);

@@ -16,7 +16,7 @@ static ac_allocator_t *allocator;
 static ac_arena_t *arena;
 
 static void begin(uint64_t limit) {
-    const ac_settings_t settings = {AC_UNLIMITED, 20 * MIB, limit, 0, {0}, AC_RECENT};
+    const ac_settings_t settings = {AC_UNLIMITED, 20 * MIB, limit, 0, {0}, 128 * MIB};
     fake_device_init(&device, 64 * MIB);
     fake_context_init(&context, &device);
     allocator = ac_allocator_create(&settings, &stats, &counters);
@@ -197,7 +197,7 @@ START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
     check();
     ck_assert_uint_ne(take(S, MIB), a);
     fake_complete(&context, context.submitted);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_now());
+    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* its own fence freed it */
