@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -124,8 +125,14 @@ static void *writer(void *arg) {
         else if (!atomic_load(&main_watched))
             look_ns = LATER_NS;
         bool quiet = sleep_until(first_of(&dump, &decay), look_ns);
-        if (atomic_load(&ac_state) != AC_STATE_ACTIVE)
+        int state = atomic_load(&ac_state);
+        if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
+        if (state != AC_STATE_ACTIVE) { /* the thread that started this one is about to say so */
+            sem_post(&wake);
+            sched_yield();
+            continue;
+        }
         if (look_ns) {
             if (alone())
                 break;
