@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -113,22 +114,26 @@ static const struct timespec *first_of(const ac_timer_t *a, const ac_timer_t *b)
     return before(&b->next, &a->next) ? &b->next : &a->next;
 }
 
+/* Set before the thread starts: by its first turn the program may have changed the settings. */
+static ac_timer_t dump, decay;
+
 static void *writer(void *arg) {
-    const ac_config_t *config = ac_process_config();
-    bool dumps = strcmp(config->dump, "none") != 0;
     int64_t look_ns = 0;
-    ac_timer_t dump, decay;
     (void)arg;
-    timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
-    timer_start(&decay, ac_decay_interval(config));
     for (;;) {
         if (atomic_load(&main_ended))
             look_ns = look_ns ? look_ns : SOON_NS;
         else if (!atomic_load(&main_watched))
             look_ns = LATER_NS;
         bool quiet = sleep_until(first_of(&dump, &decay), look_ns);
-        if (atomic_load(&ac_state) != AC_STATE_ACTIVE)
+        int state = atomic_load(&ac_state);
+        if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
+        if (state != AC_STATE_ACTIVE) { /* the thread that started this one is about to say so */
+            sem_post(&wake);
+            sched_yield();
+            continue;
+        }
         if (look_ns) {
             if (alone())
                 break;
@@ -172,6 +177,8 @@ void ac_writer_start(void) {
         strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
     if (!dumps && !ac_decay_interval(config))
         return;
+    timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
+    timer_start(&decay, ac_decay_interval(config));
     sem_init(&wake, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &program_mask); /* its signals are not ours to take */
