@@ -64,18 +64,20 @@ typedef struct {
     ac_cache_t *cache;
 } server_t;
 
-/* The thread remembers it for the code that asks, but while it records. */
+/* The thread remembers it for the code that asks. */
 static server_t server_for(ac_thread_t *thread, const void *caller) {
-    if (ac_thread_is_fast(thread, caller))
+    if (ac_thread_is_fast(thread, caller) || ac_thread_is_recorded(thread, caller))
         return (server_t){thread->runtime, thread->fast.cache};
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
     ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
-    if (cache && !thread->trace && generation == thread->generation && !ac_frees_synchronize() &&
-        ac_is_enabled() && ac_fence_simple() && !ac_held_open() &&
+    if (cache && generation == thread->generation && !ac_frees_synchronize() && ac_is_enabled() &&
+        ac_fence_simple() && !ac_held_open() &&
         (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0)
-        thread->fast = (ac_fast_t){ac_fast_key(caller, generation), cache};
+        thread->fast = (ac_fast_t){thread->trace ? ~ac_fast_key(caller, generation)
+                                                 : ac_fast_key(caller, generation),
+                                   cache};
     return (server_t){context, cache};
 }
 

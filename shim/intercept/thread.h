@@ -84,6 +84,12 @@ static inline bool ac_thread_is_fast(const ac_thread_t *thread, const void *call
     return thread && thread->fast.key == ac_fast_key(caller, ac_generation_now());
 }
 
+/* The same for a thread that records: it keeps the complement of the key, so that the way above,
+ * which records nothing, is never its. */
+static inline bool ac_thread_is_recorded(const ac_thread_t *thread, const void *caller) {
+    return thread && thread->fast.key == ~ac_fast_key(caller, ac_generation_now());
+}
+
 /* Forget what the calling thread knows of its current context. */
 void ac_thread_forget(void);
 
