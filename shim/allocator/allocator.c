@@ -81,8 +81,7 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* Move what has become ready from the queues into the free memory. */
-static bool drain(ac_arena_t *arena) {
+static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
@@ -100,6 +99,12 @@ static bool drain(ac_arena_t *arena) {
         }
     }
     return any;
+}
+
+/* Move what has become ready from the queues into the free memory. */
+static bool drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && drain_queues(arena);
 }
 
 /* The block is the request's. */
@@ -123,11 +128,11 @@ static void announce(const ac_request_t *request) {
 
 /* After it was looked for: more for those to come. Under the lock. */
 static void conclude(const ac_request_t *request, bool served) {
-    if (!request->cache)
+    if (!request->cache || !served)
         return;
-    if (served && !request->stream)
-        ac_cache_fill(request->cache, request->pool, request->size);
-    ac_caches_after(request->cache);
+    if (!request->stream)
+        ac_cache_expect(request->cache, request->pool, request->size);
+    ac_caches_after(request->cache, request->size);
 }
 
 static ac_order_request_t ordered_request(const ac_request_t *request) {
@@ -544,6 +549,32 @@ static bool search_free(ac_request_t *request) {
            (cache && ac_cache_flush(request->cache, true) && search(request, false));
 }
 
+/* The same for the owner of a cache whose books have room for it: little more than a hit. */
+static bool search_affordable(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_cache_t *cache = request->cache;
+    if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
+        return false;
+    drain(arena);
+    if (request->pool == AC_POOL_LARGE)
+        ac_cache_flush(cache, false);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    if (!block)
+        return false;
+    ac_segment_carve(block, request->size);
+    if (!ac_cache_serve(cache, block, request->size, request->requested)) {
+        announce(request);
+        ac_segment_reuse(block, request->requested);
+        handed_out(request, block);
+        arena->allocator->counters->cached_allocs++;
+        ac_caches_after(cache, block->size);
+    }
+    request->address = block->address;
+    ac_cache_expect(cache, request->pool, request->size);
+    return true;
+}
+
 static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -553,9 +584,12 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     pthread_mutex_lock(&allocator->lock);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    announce(request);
-    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
-    conclude(request, found);
+    bool found = !arena->dead && !request->stream && search_affordable(request);
+    if (!found) {
+        announce(request);
+        found = !arena->dead && (search_ordered(request, false) || search_free(request));
+        conclude(request, found);
+    }
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
@@ -601,6 +635,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     pthread_mutex_lock(&arena->allocator->lock);
     ac_block_t *block = ac_page_map_look(address, arena);
     if (block && block->state == AC_BLOCK_ALLOCATED) {
+        ac_block_touch_neighbours(block);
         *found = block;
         *locked = arena->allocator;
         return AC_OK;
@@ -632,6 +667,7 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
         return status;
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
@@ -671,7 +707,17 @@ ac_status_t ac_block_free(uint64_t address) {
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give(cache, address) || ac_cache_give_long(cache, address))
+    if (ac_cache_give_long(cache, address))
+        return AC_OK;
+    bool ordered, kept = false;
+    ac_block_t *block = ac_cache_block(cache, address);
+    if (!block || !ac_cache_ready(cache, block, &ordered))
+        return free_block(cache, address);
+    if (ac_cache_enter(cache)) {
+        kept = ac_cache_push(cache, block, ordered);
+        ac_cache_leave(cache);
+    }
+    if (kept || ac_cache_pass_free(cache, block, address, ordered))
         return AC_OK;
     return free_block(cache, address);
 }
@@ -691,6 +737,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_arena_t *owner = block->segment->arena;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (!ac_held_keep(block)) {
         /* The stream may wait for work that nobody here has seen: that is a submission. */

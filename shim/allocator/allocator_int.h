@@ -97,6 +97,14 @@ void ac_segment_absorb_next(ac_block_t *block);
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block);
 
+/* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
+static inline bool ac_block_is_plain(const ac_block_t *block) {
+    const ac_segment_t *segment = block->segment;
+    return !segment->tainted &&
+           block->size < segment->arena->allocator->settings.max_split_size &&
+           segment->pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+}
+
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
 
@@ -112,13 +120,16 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 /* The cache may be used by its owner, which this thread is. NULL may not. */
 bool ac_cache_usable(ac_cache_t *cache);
 
-/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+/* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
 
-/* After the request, whatever came of it. */
-void ac_caches_after(ac_cache_t *cache);
+/* Before a block is freed centrally: a peak that the only cache has reached would be missed. */
+void ac_caches_before_free(ac_allocator_t *allocator);
+
+/* After the request was served centrally. */
+void ac_caches_after(ac_cache_t *cache, uint64_t size);
 
 /* Absorb the books of all caches; *sum is what they held and did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
@@ -126,8 +137,20 @@ void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 
-/* Fetch more blocks of a small size, which was just served. */
-void ac_cache_fill(ac_cache_t *cache, int pool, uint64_t size);
+/* A block of the size was served from the pool: there may be more such requests, and frees. */
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
+
+/* Whether the books have room for a request of the owner, served with `size` bytes of the pool:
+ * no peak rises, and nothing has to be absorbed before. */
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
+
+/* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
+ * one, which is nobody's so far. */
+bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
+
+/* Free the block at `address`, which was the cache's to take and is ready, as a hit would where
+ * only the lock can.  Takes the lock.  False: it is so no more. */
+bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);

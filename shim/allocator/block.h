@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "allocator/page_map.h"
 
@@ -24,10 +25,15 @@ typedef enum {
     AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
 } ac_block_state_t;
 
-/* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
+/* `address` is first, and written whole: a thread's cache looks at it in records that may serve
+ * another block by now (thread_cache.h).  That a record says a block's very address while the
+ * program holds the block means that it is the block's: returned records say none.
+ *
+ * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    uint64_t address, size;     /* bytes, multiples of AC_GRANULE */
+    _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
+    uint64_t size;              /* bytes, a multiple of AC_GRANULE */
     _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks */
     _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next;    /* neighbours in the segment */
@@ -45,6 +51,24 @@ struct ac_block {
     bool async;            /* allocated: by a request that named a stream */
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
+
+/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+static inline void ac_block_touch_neighbours(const ac_block_t *block) {
+    __builtin_prefetch(block->next);
+    __builtin_prefetch(block->prev);
+}
+
+static inline uint64_t ac_block_address(const ac_block_t *block) {
+    return atomic_load_explicit(&block->address, memory_order_relaxed);
+}
+
+/* Write the whole record. */
+static inline void ac_block_write(ac_block_t *block, const ac_block_t *content) {
+    enum { REST = sizeof block->address };
+    _Static_assert(offsetof(ac_block_t, address) == 0, "the address is not first");
+    atomic_store_explicit(&block->address, ac_block_address(content), memory_order_relaxed);
+    memcpy((char *)block + REST, (const char *)content + REST, sizeof *block - REST);
+}
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
  * busy == 0 consists of one free block. */
@@ -112,7 +136,7 @@ typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position */
+    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own

@@ -155,6 +155,7 @@ static ac_ordered_t *ordered_of(ac_arena_t *arena) {
         ;
     arena->ordered = ordered;
     atomic_store(&ac_streams_tracked, true);
+    ac_fence_stamp(); /* submissions say so from now on */
     return ordered;
 }
 
@@ -245,9 +246,10 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     list_remove(ordered, block);
     ac_segment_count_finished(block);
     if (rest) {
-        *rest = *block;
-        rest->address += size;
-        rest->size -= size;
+        ac_block_t content = *block;
+        content.address += size;
+        content.size -= size;
+        ac_block_write(rest, &content);
         rest->requested = block->requested > size ? block->requested - size : 0;
         rest->prev = block;
         if (rest->next)

@@ -100,7 +100,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
-    *block = (ac_block_t){.address = address, .size = size, .segment = segment};
+    ac_block_write(block, &(ac_block_t){.address = address, .size = size, .segment = segment});
     index_insert(block);
     idle_enter(segment);
 
@@ -200,11 +200,11 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    *rest = (ac_block_t){.address = block->address + size,
-                         .size = block->size - size,
-                         .prev = block,
-                         .next = block->next,
-                         .segment = block->segment};
+    ac_block_write(rest, &(ac_block_t){.address = block->address + size,
+                                       .size = block->size - size,
+                                       .prev = block,
+                                       .next = block->next,
+                                       .segment = block->segment});
     if (rest->next)
         rest->next->prev = rest;
     block->next = rest;
@@ -223,9 +223,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
     block->early = block->async = false;
-    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
-                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
-    block->home = plain ? segment->arena->number : 0;
+    block->home = ac_block_is_plain(block) ? segment->arena->number : 0;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -245,6 +243,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
 
+    ac_block_touch_neighbours(block);
     index_remove(block);
     bool cut = block->size > size &&
                block->size < segment->arena->allocator->settings.max_split_size &&
