@@ -150,7 +150,7 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
                 ac_fence_synced(&arena->line, target[all]);
             if (wait)
                 ac_fence_wait(&arena->line, all, target[all], 0);
-            else
+            else if (ac_fence_close(&arena->line, all) != AC_FAILED)
                 ac_fence_poll(&arena->line, all);
         }
         pthread_mutex_lock(&allocator->lock);
