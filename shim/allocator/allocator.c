@@ -9,8 +9,6 @@
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
-#include <time.h>
-
 #include "allocator/allocator_int.h"
 
 #include "allocator/trim.h"
@@ -273,16 +271,13 @@ static bool share_growth(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t *coming = &arena->coming[request->pool];
-    struct timespec until;
     bool found = false;
     int late = 0, state;
     if (*coming < request->size)
         return false;
     *coming -= request->size;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PATIENCE_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     /* The lock would be taken along by a thread that is cancelled here. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {

@@ -83,7 +83,7 @@ typedef struct {
      * as above. */
     ac_status_t (*stream_item)(void *context, uint64_t stream);
 
-    /* Monotonic time in nanoseconds. */
+    /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
 
