@@ -109,7 +109,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_handout(&request->arena->line);
+    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -648,7 +648,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
+    AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;

@@ -46,6 +46,31 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
+/* Threads look at records without the lock (thread_cache.h), each at one that it takes for its
+ * own block's: what that depends on is written whole, and in no order but that of the locks. */
+#define AC_BLOCK_SET(block, field, value)                                                        \
+    atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
+
+static inline uint64_t ac_block_address(const ac_block_t *block) {
+    return __atomic_load_n(&block->address, __ATOMIC_RELAXED);
+}
+
+/* No block has this address: of records that are not in use. */
+enum { AC_BLOCK_NOWHERE = 1 };
+
+/* A record becomes that of a free block, in no list and beside nobody yet. */
+static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
+                                 ac_segment_t *segment) {
+    __atomic_store_n(&block->address, address, __ATOMIC_RELAXED);
+    block->size = size;
+    block->segment = segment;
+    block->prev = block->next = NULL;
+    block->position = 0;
+    block->all = block->early = block->async = block->oversize = false;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    AC_BLOCK_SET(block, home, 0);
+}
+
 /* They are about to be looked at, and among many blocks lie in no cache of the processor. */
 static inline void ac_block_touch_neighbours(const ac_block_t *block) {
     __builtin_prefetch(block->next);

@@ -13,8 +13,8 @@ enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4, FETCH 
 
 enum { RECALL_TRIES = 10000 };
 
-/* In place of a block: no address is its own. */
-static ac_block_t nobodys = {.address = 1};
+/* In place of a block. */
+static ac_block_t nobodys = {.address = AC_BLOCK_NOWHERE};
 
 static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
     return n < low ? low : n > high ? high : (uint32_t)n;
@@ -395,7 +395,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
             ac_segment_coalesce(block);
             return;
         }
-        block->home = arena->number;
+        AC_BLOCK_SET(block, home, arena->number);
         push(cache, magazine, block);
     }
 }
@@ -410,7 +410,7 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     ac_cache_side_t *side = &cache->books->side[block->segment->pool - AC_POOL_SMALL];
     if (block->size != size || !cache->home || !ac_block_is_plain(block))
         return false;
-    block->home = cache->home;
+    AC_BLOCK_SET(block, home, cache->home);
     block->segment->allocated++;
     moved(cache, 1, size);
     ac_cache_hand_out(cache, side, block, bytes, ac_fence_handout);

@@ -213,7 +213,7 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
 /* Whether the record is that of a block that is allocated at `address` and the cache may have. */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
-    return block->address == address &&
+    return ac_block_address(block) == address &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
            atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
 }
@@ -222,7 +222,7 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(block->address != address, 0))
+    if (__builtin_expect(ac_block_address(block) != address, 0))
         block = ac_page_map_get(address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
@@ -243,7 +243,7 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(
-            block->address != address ||
+            ac_block_address(block) != address ||
                 atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
                 atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
                 !ac_fence_untouched_alone(
