@@ -608,8 +608,14 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
-        ac_cache_take_long(cache, bytes, address))
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout))
+        return AC_OK;
+    return ac_cache_alloc_missed(cache, bytes, cached_only, address);
+}
+
+ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                                  uint64_t *address) {
+    if (ac_cache_take_long(cache, bytes, address))
         return AC_OK;
     ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
     return alloc(&request, cached_only, address);
@@ -635,7 +641,6 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     pthread_mutex_lock(&arena->allocator->lock);
     ac_block_t *block = ac_page_map_look(address, arena);
     if (block && block->state == AC_BLOCK_ALLOCATED) {
-        ac_block_touch_neighbours(block);
         *found = block;
         *locked = arena->allocator;
         return AC_OK;
@@ -659,12 +664,31 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
+        block->home == cache->home)
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
+}
+
+/* `block`: see lock_found; NULL: it is still to be looked for. */
+static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
+    if (!block || !lock_found(cache, block, address)) {
+        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+        if (status != AC_OK)
+            return status;
+    }
+    ac_block_touch_neighbours(block);
+    if (ac_cache_take_back(cache, block)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_segment_release(block);
@@ -702,23 +726,14 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
 }
 
 ac_status_t ac_block_free(uint64_t address) {
-    return free_block(NULL, address);
+    return free_block(NULL, NULL, address);
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give_long(cache, address))
-        return AC_OK;
-    bool ordered, kept = false;
     ac_block_t *block = ac_cache_block(cache, address);
-    if (!block || !ac_cache_ready(cache, block, &ordered))
-        return free_block(cache, address);
-    if (ac_cache_enter(cache)) {
-        kept = ac_cache_push(cache, block, ordered);
-        ac_cache_leave(cache);
-    }
-    if (kept || ac_cache_pass_free(cache, block, address, ordered))
+    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
         return AC_OK;
-    return free_block(cache, address);
+    return free_block(cache, block, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,

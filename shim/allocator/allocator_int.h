@@ -144,9 +144,9 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
  * one, which is nobody's so far. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
-/* Free the block at `address`, which was the cache's to take and is ready, as a hit would where
- * only the lock can.  Takes the lock.  False: it is so no more. */
-bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered);
+/* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
+ * the cache's to take, or not ready. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
