@@ -223,7 +223,7 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
  * wait for; false: there are none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* allocator.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
