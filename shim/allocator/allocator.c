@@ -608,14 +608,8 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address, ac_fence_handout))
-        return AC_OK;
-    return ac_cache_alloc_missed(cache, bytes, cached_only, address);
-}
-
-ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
-                                  uint64_t *address) {
-    if (ac_cache_take_long(cache, bytes, address))
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+        ac_cache_take_long(cache, bytes, address))
         return AC_OK;
     ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
     return alloc(&request, cached_only, address);
@@ -662,6 +656,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
@@ -722,6 +717,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_arena_t *owner = block->segment->arena;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (!ac_held_keep(block)) {
         /* The stream may wait for work that nobody here has seen: that is a submission. */

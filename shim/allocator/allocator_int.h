@@ -119,10 +119,13 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 /* The cache may be used by its owner, which this thread is. NULL may not. */
 bool ac_cache_usable(ac_cache_t *cache);
 
-/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+/* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
+
+/* Before a block is freed centrally: a peak that the only cache has reached would be missed. */
+void ac_caches_before_free(ac_allocator_t *allocator);
 
 /* After the request was served centrally. */
 void ac_caches_after(ac_cache_t *cache, uint64_t size);

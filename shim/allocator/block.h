@@ -24,10 +24,15 @@ typedef enum {
     AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
 } ac_block_state_t;
 
-/* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
+/* `address` is first, and written whole: a thread's cache looks at it in records that may serve
+ * another block by now (thread_cache.h).  That a record says a block's very address while the
+ * program holds the block means that it is the block's: returned records say none.
+ *
+ * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    uint64_t address, size;     /* bytes, multiples of AC_GRANULE */
+    _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
+    uint64_t size;              /* bytes, a multiple of AC_GRANULE */
     _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks */
     _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next;    /* neighbours in the segment */
@@ -46,22 +51,18 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
-/* Threads look at records without the lock (thread_cache.h), each at one that it takes for its
- * own block's: what that depends on is written whole, and in no order but that of the locks. */
+/* What threads look at without the lock is written whole; what orders it are the locks. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
     atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
 
 static inline uint64_t ac_block_address(const ac_block_t *block) {
-    return __atomic_load_n(&block->address, __ATOMIC_RELAXED);
+    return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
-
-/* No block has this address: of records that are not in use. */
-enum { AC_BLOCK_NOWHERE = 1 };
 
 /* A record becomes that of a free block, in no list and beside nobody yet. */
 static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
                                  ac_segment_t *segment) {
-    __atomic_store_n(&block->address, address, __ATOMIC_RELAXED);
+    AC_BLOCK_SET(block, address, address);
     block->size = size;
     block->segment = segment;
     block->prev = block->next = NULL;

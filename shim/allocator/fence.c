@@ -339,6 +339,12 @@ static void push(ac_fence_line_t *line, ac_fence_t fence) {
         line->ops->fence_release(line->context, spare);
 }
 
+static void want(ac_fence_line_t *line, uint32_t weight) {
+    uint32_t before = atomic_fetch_add(&line->open, weight);
+    if (before < AC_FENCE_EPOCH && before + weight >= AC_FENCE_EPOCH)
+        ac_fence_stamp(); /* the next submission looks */
+}
+
 static ac_status_t close_line(ac_fence_line_t *line) {
     if (!atomic_load(&line->live))
         return AC_OK;
@@ -369,7 +375,7 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     if (status == AC_OK)
         push(line, fence);
     else if (status == AC_BUSY)
-        atomic_store(&line->open, AC_FENCE_EPOCH); /* try again at the next submission */
+        want(line, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
         break_line(line);
     return status;
@@ -381,14 +387,14 @@ ac_status_t ac_fence_close(ac_fence_line_t *line, bool all) {
 
 void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight) {
     if (!all) {
-        atomic_fetch_add_explicit(&line->open, weight, memory_order_release);
+        want(line, weight);
         return;
     }
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
         if (other)
-            atomic_fetch_add_explicit(&other->open, weight, memory_order_release);
+            want(other, weight);
     }
 }
 

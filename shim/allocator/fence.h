@@ -24,6 +24,11 @@
  * at least that clock before the driver sees it. So `untouched` is one comparison, whoever is
  * inside.
  *
+ * The clock also moves when a line gets something that its next submission has to look at: frees
+ * that are due for a fence, another state of the single-stream rule, streams that are to be
+ * followed.  So a thread that looked at all of it, and marked the line, while the clock showed e
+ * has nothing to do for its next submission there as long as the clock shows e.
+ *
  * Who is inside a driver call is kept per thread (ac_submitter_t), by plain stores, and looked
  * for only where it decides.  Calls within calls, and threads without a record, count in the
  * line.
@@ -176,10 +181,15 @@ AC_FENCE_HOT bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self)
     return true;
 }
 
-AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+/* After the call, before the look at the clock: what the driver was given comes first. */
+AC_FENCE_HOT void ac_fence_given(void) {
 #if !defined(__x86_64__) && !AC_BARRIER_TSAN
-    atomic_thread_fence(memory_order_seq_cst); /* what the driver was given, then the clock */
+    atomic_thread_fence(memory_order_seq_cst);
 #endif
+}
+
+AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+    ac_fence_given();
     ac_fence_mark(line);
     atomic_store_explicit(&self->inside, NULL,
                           memory_order_release); /* last: see ac_fence_idle */

@@ -155,6 +155,7 @@ static ac_ordered_t *ordered_of(ac_arena_t *arena) {
         ;
     arena->ordered = ordered;
     atomic_store(&ac_streams_tracked, true);
+    ac_fence_stamp(); /* submissions say so from now on */
     return ordered;
 }
 

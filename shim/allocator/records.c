@@ -42,7 +42,7 @@ ac_block_t *ac_record_block(ac_allocator_t *allocator) {
 
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block) {
     AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
-    __atomic_store_n(&block->address, AC_BLOCK_NOWHERE, __ATOMIC_RELAXED);
+    AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
     block->list_next = allocator->spare_blocks;
     allocator->spare_blocks = block;
 }

@@ -14,7 +14,7 @@ enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 enum { RECALL_TRIES = 10000 };
 
 /* In place of a block. */
-static ac_block_t nobodys = {.address = AC_BLOCK_NOWHERE};
+static ac_block_t nobodys = {.address = 1};
 
 static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
     return n < low ? low : n > high ? high : (uint32_t)n;
@@ -163,6 +163,16 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
+    /* The only one counts on being alone in what it adds to the figures. */
+    if (!cache && !allocator->caches->next)
+        atomic_fetch_or(&allocator->caches->gate, AC_GATE_STALE);
+}
+
+void ac_caches_before_free(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    const ac_cache_t *only = allocator->caches;
+    if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
+        ac_caches_absorb(allocator, &sum);
 }
 
 void ac_caches_after(ac_cache_t *cache, uint64_t size) {
@@ -183,12 +193,13 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
 static void publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
-    if (has_rooms(cache, 0, 0, 0, 0) && has_rooms(cache, 1, 0, 0, 0)) {
+    if (!(atomic_load(&cache->gate) & AC_GATE_STALE) && has_rooms(cache, 0, 0, 0, 0) &&
+        has_rooms(cache, 1, 0, 0, 0)) {
         atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
         return; /* it was not: the other side had room to spare */
     }
     pthread_mutex_lock(&allocator->lock);
-    atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+    atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
     ac_caches_absorb(allocator, &sum);
     if (ac_cache_usable(cache))
         set_room(cache);
@@ -346,8 +357,8 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
 /* --- hits that take more than the usual --- */
 
 static bool enter_long(ac_cache_t *cache) {
-    atomic_store(&cache->busy, 1);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
     if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
         return true;
     ac_cache_leave(cache);
@@ -357,7 +368,7 @@ static bool enter_long(ac_cache_t *cache) {
 /* Whether a hit may be tried that the short way had no chance of. */
 static bool takes_longer(ac_cache_t *cache) {
     uint32_t gate = atomic_load(&cache->gate);
-    if (gate & AC_GATE_DUE)
+    if (gate & (AC_GATE_DUE | AC_GATE_STALE))
         publish(cache);
     return gate;
 }
@@ -414,7 +425,9 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
 /* --- the owner's requests and frees that take the lock --- */
 
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
-    return ac_cache_usable(cache) && has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
+    return ac_cache_usable(cache) &&
+           !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
+           has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {

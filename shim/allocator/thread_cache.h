@@ -54,13 +54,15 @@ typedef struct {
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
  * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
- * absorbed before anything else happens. */
+ * absorbed before anything else happens.  AC_GATE_STALE, set by others: they made a peak nearer.
+ */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
     AC_GATE_STEPPED = 4,
     AC_GATE_FENCED = 8,
-    AC_GATE_DUE = 16
+    AC_GATE_DUE = 16,
+    AC_GATE_STALE = 32
 };
 
 typedef struct ac_cache ac_cache_t;
@@ -86,7 +88,8 @@ struct ac_cache {
     unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
     uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
-     * What another thread did to one since shows in its record. */
+     * What another thread did to one since shows in its record; one that says another address by
+     * now is another block's (block.h). */
     ac_block_t *handed[AC_CACHE_HANDED];
 };
 
@@ -152,7 +155,7 @@ static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, a
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
     atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
-    *ac_cache_handed(cache, block->address) = block;
+    *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_books_add(&side->flow.taken, 1);
     ac_books_add(&side->flow.taken_bytes, block->size);
     ac_books_add(&side->flow.taken_requested, bytes);
@@ -199,7 +202,7 @@ static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *ad
     ac_block_t *block =
         ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
     if (__builtin_expect(block != NULL, 1))
-        *address = block->address;
+        *address = ac_block_address(block);
     ac_cache_leave(cache);
     return block != NULL;
 }

@@ -300,7 +300,8 @@ bool ac_context_green(CUcontext view) {
     ac_cuda_context_greened(&primary->cuda);
     /* Submissions mark their streams from now on; those under way when they are over. */
     atomic_store(&ac_streams_tracked, true);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_fence_stamp();
+    ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);

@@ -279,7 +279,8 @@ int __cxa_at_quick_exit(void (*handler)(void *), void *library);
 
 /* Runs before the C library registers the loader's own exit handler: what is registered here is
  * run after it, and so after the destructors of every library, which may free memory too. */
-__attribute__((constructor)) AC_START static void loaded(void) {
+__attribute__((constructor)) AC_START static void loaded(int argc, char **argv) {
+    ac_live_arguments(argc, argv);
     ac_process_config();
     ac_log_start();
     ac_thread_watch_main();
@@ -362,6 +363,9 @@ static void see_page(int pid, void *arg) {
 
 static void collect_pages(void) {
     pages_t pages = {.count = 0};
+    int count = 0;
+    if (ac_live_few(MOST_DEAD) || ac_live_each(count_page, &count) <= MOST_DEAD)
+        return;
     ac_live_each(see_page, &pages);
     for (int i = 0; i < pages.kept && pages.count > MOST_DEAD; i++)
         if (ac_live_collect(pages.oldest[i].pid) == 0) /* not those of living ones */
@@ -373,8 +377,9 @@ static void collect_pages(void) {
 static int open_page(void) {
     char conf[AC_LIVE_CONF];
     pthread_mutex_lock(&config_lock);
-    ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
     bool changed = ac_process_config() != &from_environment;
+    if (changed) /* before CUDA was used */
+        ac_live_conf(ac_live, conf);
     size_t bytes;
     const char *names = ac_hook_names(&bytes);
     int error = ac_live_open(changed    ? conf

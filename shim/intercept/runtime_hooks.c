@@ -78,21 +78,16 @@ static server_t server_for(ac_thread_t *thread, const void *caller) {
     return (server_t){context, cache};
 }
 
-static ac_status_t serve(const server_t *server, bool missed, uint64_t bytes, uint64_t *address) {
-    if (!server->cache)
-        return ac_arena_alloc(server->context->arena, bytes, true, address);
-    return missed ? ac_cache_alloc_missed(server->cache, bytes, true, address)
-                  : ac_cache_alloc(server->cache, bytes, true, address);
-}
-
-/* Not a hit of the thread's own cache (`missed`), or not known to be one. */
-static __attribute__((noinline)) cudaError_type
-malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller, bool missed) {
+/* Not a hit of the thread's own cache, or not known to be one. */
+static __attribute__((noinline)) cudaError_type malloc_slow(ac_thread_t *thread, void **pointer,
+                                                            size_t bytes, const void *caller) {
     server_t server = server_for(thread, caller);
     uint64_t address;
     if (server.context && pointer && bytes) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_status_t status = serve(&server, missed, bytes, &address);
+        ac_status_t status = server.cache
+                                 ? ac_cache_alloc(server.cache, bytes, true, &address)
+                                 : ac_arena_alloc(server.context->arena, bytes, true, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             *pointer = (void *)(uintptr_t)address;
@@ -110,7 +105,7 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
 static __attribute__((noinline)) cudaError_type
 malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
-    return malloc_slow(thread, pointer, bytes, caller, false);
+    return malloc_slow(thread, pointer, bytes, caller);
 }
 
 cudaError_type cudaMalloc(void **pointer, size_t bytes) {
@@ -122,7 +117,7 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
     if (__builtin_expect(!pointer, 0) ||
         !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
-        return malloc_slow(thread, pointer, bytes, caller, true);
+        return malloc_slow(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;
 }

@@ -25,21 +25,29 @@ static _Atomic uint64_t numbers;
 /* In the key of a main thread that has no record yet, and of a thread that is ending. */
 static char main_mark, late_mark;
 
+/* Records that nobody had yet: untouched, so that a program of few threads pays for few.  Under
+ * the lock. */
+static ac_thread_t *fresh;
+static unsigned fresh_left;
+
+static ac_thread_t *take_fresh(void) {
+    enum { BATCH = 64 };
+    if (!fresh_left) {
+        fresh = ac_record_memory(BATCH * sizeof *fresh);
+        fresh_left = fresh ? BATCH : 0;
+    }
+    return fresh_left ? &fresh[--fresh_left] : NULL;
+}
+
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
         return ac_thread_tls;
     pthread_mutex_lock(&lock);
-    if (!spare) {
-        enum { BATCH = 64 };
-        ac_thread_t *fresh = ac_record_memory(BATCH * sizeof *fresh);
-        for (int i = 0; fresh && i < BATCH; i++) {
-            fresh[i].next = spare;
-            spare = &fresh[i];
-        }
-    }
     ac_thread_t *thread = spare;
     if (thread)
         spare = thread->next;
+    else
+        thread = take_fresh();
     pthread_mutex_unlock(&lock);
     if (!thread)
         return NULL;
@@ -71,6 +79,8 @@ static void close_caches(ac_thread_t *thread, bool all) {
             continue;
         }
         *at = cache->sibling;
+        if (thread->fast.cache == cache)
+            thread->fast.key = 0;
         ac_cache_close(cache);
     }
 }
@@ -116,7 +126,9 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             close_caches(thread, true);
-        atomic_store(&thread->submitter.inside, NULL); /* it may have left from within a call */
+        ac_fence_line_t *inside = atomic_load(&thread->submitter.inside);
+        if (inside) /* it left from within a call, which may have submitted its work */
+            ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         pthread_mutex_lock(&lock);
@@ -149,4 +161,5 @@ void ac_thread_setup(void) {
 void ac_thread_fork_child(void) {
     pthread_mutex_init(&lock, NULL);
     spare = NULL; /* the list may be half changed */
+    fresh_left = 0;
 }

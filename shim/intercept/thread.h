@@ -27,7 +27,7 @@ typedef struct {
     void *stream;          /* resolved handle */
     uint64_t generation;   /* 0: nothing */
     ac_fence_line_t *line; /* the context's */
-    uint64_t word;         /* of the line's single-stream rule: the stream may work (single.h) */
+    uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
 } ac_lane_t;
 
 enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };

@@ -246,6 +246,22 @@ START_TEST(a_cache_outlives_its_context) {
 }
 END_TEST
 
+/* A cache may remember it, and the address may be another record's by now. */
+START_TEST(a_record_that_came_back_says_no_address) {
+    uint64_t before = take(2 * MIB), a = take(MIB), address;
+    put(a);
+    ck_assert(hit(MIB, &address));
+    ck_assert_uint_eq(address, a);
+    const ac_block_t *record = *ac_cache_handed(cache, a);
+    ck_assert_ptr_eq(record, ac_page_map_get(a));
+    put(a);
+    put(before);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 20 * MIB); /* all one block now */
+    ck_assert_ptr_null(ac_page_map_get(a));
+    ck_assert_uint_ne(ac_block_address(record), a);
+}
+END_TEST
+
 START_TEST(closing_gives_everything_back) {
     for (int i = 0; i < 10; i++)
         put(take(700 * (uint64_t)(i + 1)));
@@ -414,6 +430,7 @@ int main(void) {
     tcase_add_test(all, others_get_it_before_the_device_is_asked);
     tcase_add_test(all, idle_memory_counts_what_is_kept);
     tcase_add_test(all, a_cache_outlives_its_context);
+    tcase_add_test(all, a_record_that_came_back_says_no_address);
     tcase_add_test(all, closing_gives_everything_back);
     tcase_add_test(all, none_where_the_settings_say_so);
     tcase_add_test(all, sizes_are_rounded_as_elsewhere);
