@@ -17,22 +17,28 @@
 
 enum { LAST_ROUNDS = 8 };
 
+/* So much memory is not worth a fence for each miss, nor a wait: six segments, 120 MiB. */
+static uint64_t least_budget(const ac_allocator_t *allocator) {
+    return 6 * allocator->settings.large_segment_size;
+}
+
 /* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than two segments. */
+ * high-water mark of allocated bytes, and never less than that. */
 static uint64_t budget(const ac_allocator_t *allocator) {
     uint64_t live = allocator->high_water;
-    uint64_t floor = 2 * allocator->settings.large_segment_size;
-    return live + live / 4 > floor ? live + live / 4 : floor;
+    uint64_t least = least_budget(allocator);
+    return live + live / 4 > least ? live + live / 4 : least;
 }
 
-static bool over_budget(const ac_allocator_t *allocator, uint64_t growth) {
-    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    return reserved + growth > budget(allocator);
+static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t limit) {
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > limit;
 }
 
-/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when a quarter of the budget waits. */
+/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
+ * within the budget is.  So there is an older one to wait for when the budget is used up. */
 static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t share = bytes * AC_FENCE_EPOCH / (budget(allocator) / 4);
+    uint64_t pending = budget(allocator) - allocator->high_water;
+    uint64_t share = bytes * AC_FENCE_EPOCH / (pending / 2 + 1);
     return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
@@ -455,7 +461,7 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
     bool wait = pending && *target > arena->overdue &&
-                over_budget(allocator, segment_size(allocator, request, true));
+                beyond(allocator, segment_size(allocator, request, true), budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
@@ -498,6 +504,21 @@ static ac_status_t order_streams(ac_request_t *request, bool own) {
     return status;
 }
 
+/* Whether a fence of now is better than growing, if that is possible at all.  Not where memory is
+ * hardly worth it and there were many, else each miss of a small program would take one; nor
+ * beside a fence that is under way and gets there first. */
+static bool must_close(const ac_request_t *request, bool all) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t size = segment_size(allocator, request, true);
+    bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
+                 beyond(allocator, size, least_budget(allocator)) ||
+                 beyond(allocator, size, allocator->settings.limit);
+    pthread_mutex_unlock(&allocator->lock);
+    return worth && !ac_fence_under_way(&arena->line, all);
+}
+
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     if (order_streams(request, true) == AC_OK)
@@ -509,6 +530,10 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     pthread_mutex_unlock(&arena->allocator->lock);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
+            continue;
+        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
+            return AC_OK;
+        if (!must_close(request, all))
             continue;
         ac_fence_close(&arena->line, all);
         if (ac_fence_poll(&arena->line, all) && try_again(request, false))
@@ -715,6 +740,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;
+    uint64_t size = block->size;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
     ac_caches_before_free(allocator);
@@ -726,7 +752,9 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         if (owner != arena)
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
-        if (owner != arena || !ac_ordered_keep(block, stream, target, all)) {
+        if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
+            ac_fence_earn(&arena->line, weight(allocator, size));
+        } else {
             allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
         }

@@ -43,6 +43,7 @@ struct ac_allocator {
     ac_device_stats_t *stats;
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
+    uint32_t epoch;         /* of ac_allocator_decay */
     uint64_t high_water;    /* most bytes allocated at a time */
     uint64_t growing;       /* bytes that the device is being asked for */
     unsigned calls;         /* device calls under way that add or give back segments */

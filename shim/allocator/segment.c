@@ -43,6 +43,7 @@ static void idle_enter(ac_segment_t *segment) {
     else
         arena->idle_head = segment;
     arena->idle_tail = segment;
+    segment->idle_epoch = arena->allocator->epoch;
     arena->tainted_idle += segment->tainted;
 }
 

@@ -13,6 +13,7 @@
 #include "intercept/process.h"
 #include "intercept/writer.h"
 #include "observe/start.h"
+#include "observe/trace.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
@@ -21,9 +22,6 @@ static ac_thread_t *spare;
 AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
 static _Atomic uint64_t numbers;
-
-/* In the key of a main thread that has no record yet, and of a thread that is ending. */
-static char main_mark, late_mark;
 
 /* Records that nobody had yet: untouched, so that a program of few threads pays for few.  Under
  * the lock. */
@@ -38,6 +36,9 @@ static ac_thread_t *take_fresh(void) {
     }
     return fresh_left ? &fresh[--fresh_left] : NULL;
 }
+
+/* In the key of a main thread that has no record yet, and of a thread that is ending. */
+static char main_mark, late_mark;
 
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
@@ -54,6 +55,7 @@ ac_thread_t *ac_thread_get(void) {
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->row = ac_live_row_take(&thread->shared);
+    thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
     thread->late = atomic_load(&key_made) && pthread_getspecific(key) == &late_mark;
     if (atomic_load(&key_made) && !thread->late)
@@ -131,6 +133,7 @@ static void thread_ended(void *arg) {
             ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
+        ac_trace_lane_return(thread->trace);
         pthread_mutex_lock(&lock);
         thread->next = spare;
         spare = thread;

@@ -19,6 +19,10 @@ const char *ac_live_dir(void);
 /* Name of the page of process `pid` of this user. Returns 0 or ENAMETOOLONG. */
 int ac_live_file_name(int pid, char *path, size_t size);
 
+/* Whether the very process of that pid still runs that was there at `opened_ns` (CLOCK_BOOTTIME):
+ * one that started later is another, and a zombie does not run. */
+bool ac_process_runs(int pid, uint64_t opened_ns);
+
 /* The address range of the page; what of it a file fills. */
 extern char ac_live_storage[AC_LIVE_ROOM];
 enum {
