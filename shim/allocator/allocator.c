@@ -113,7 +113,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_handout(&request->arena->line);
+    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -635,40 +635,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-/* Lock the allocator that owns `address`; NULL: nobody does. */
-static ac_arena_t *lock_owner(uint64_t address) {
-    ac_arena_t *arena = ac_page_map_owner(address);
-    if (!arena)
-        return NULL;
-    pthread_mutex_lock(&arena->allocator->lock);
-    if (ac_page_map_owner(address) == arena)
-        return arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return NULL;
-}
-
-ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
-                                    ac_allocator_t **locked) {
-    ac_arena_t *arena = ac_page_map_owner(address);
-    if (!arena)
-        return AC_NOT_OURS;
-    pthread_mutex_lock(&arena->allocator->lock);
-    ac_block_t *block = ac_page_map_look(address, arena);
-    if (block && block->state == AC_BLOCK_ALLOCATED) {
-        ac_block_touch_neighbours(block);
-        *found = block;
-        *locked = arena->allocator;
-        return AC_OK;
-    }
-    bool gone = ac_page_map_owner(address) != arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
-}
-
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
+    AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;
@@ -679,12 +649,31 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
+        block->home == cache->home)
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
+}
+
+/* `block`: see lock_found; NULL: it is still to be looked for. */
+static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
+    if (!block || !lock_found(cache, block, address)) {
+        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+        if (status != AC_OK)
+            return status;
+    }
+    ac_block_touch_neighbours(block);
+    if (ac_cache_take_back(cache, block)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_caches_before_free(allocator);
@@ -723,23 +712,14 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
 }
 
 ac_status_t ac_block_free(uint64_t address) {
-    return free_block(NULL, address);
+    return free_block(NULL, NULL, address);
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give_long(cache, address))
-        return AC_OK;
-    bool ordered, kept = false;
     ac_block_t *block = ac_cache_block(cache, address);
-    if (!block || !ac_cache_ready(cache, block, &ordered))
-        return free_block(cache, address);
-    if (ac_cache_enter(cache)) {
-        kept = ac_cache_push(cache, block, ordered);
-        ac_cache_leave(cache);
-    }
-    if (kept || ac_cache_pass_free(cache, block, address, ordered))
+    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
         return AC_OK;
-    return free_block(cache, address);
+    return free_block(cache, block, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
@@ -775,54 +755,6 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         }
     }
     pthread_mutex_unlock(&allocator->lock);
-    return AC_OK;
-}
-
-ac_status_t ac_block_mark_used(uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
-    ac_fence_line_t *line = &block->segment->arena->line;
-    pthread_mutex_unlock(&allocator->lock);
-    ac_fence_submitted(line);
-    return AC_OK;
-}
-
-ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
-    *fresh = !block->segment->tainted;
-    if (*fresh)
-        ac_segment_taint(block->segment);
-    pthread_mutex_unlock(&allocator->lock);
-    if (*fresh)
-        ac_caches_recall(allocator, NULL);
-    return AC_OK;
-}
-
-ac_arena_t *ac_block_arena(uint64_t address) {
-    return ac_page_map_owner(address);
-}
-
-ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
-    ac_arena_t *arena = lock_owner(address);
-    if (!arena)
-        return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_find(address); /* a segment's blocks leave no gap */
-    *info = (ac_block_info_t){.arena = arena,
-                              .address = block->address,
-                              .size = block->size,
-                              .requested = block->requested,
-                              .segment_address = block->segment->address,
-                              .segment_size = block->segment->size,
-                              .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
-    pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }
 

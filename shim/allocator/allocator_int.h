@@ -148,9 +148,9 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
  * one, which is nobody's so far. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
-/* Free the block at `address`, which was the cache's to take and is ready, as a hit would where
- * only the lock can.  Takes the lock.  False: it is so no more. */
-bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered);
+/* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
+ * the cache's to take, or not ready. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
@@ -227,7 +227,7 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
  * wait for; false: there are none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* allocator.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
