@@ -52,6 +52,11 @@ extern AC_HIDDEN _Atomic unsigned ac_barrier_word;
  * time, before a process has several threads at the best. */
 void ac_barrier_setup(void);
 
+/* Whether `light` costs nothing. */
+static inline bool ac_barrier_is_light(void) {
+    return !AC_BARRIER_TSAN && atomic_load_explicit(&ac_barrier_kernel, memory_order_acquire);
+}
+
 /* Whether `light` is found out to be for nothing.  Acquire: what follows comes after this look.
  */
 static inline bool ac_barrier_is_free(void) {

@@ -1,9 +1,12 @@
 /* The fence lines of fence.h. */
 #include "allocator/fence.h"
+
+#include "allocator/generation.h"
 #include "plant.h"
 
 _Alignas(64) _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
-_Alignas(64) _Atomic bool ac_fence_crossed;
+_Alignas(64) _Atomic uint64_t ac_generation = (uint64_t)1 << AC_GENERATION_SHIFT;
+_Atomic bool ac_fence_crossed;
 _Atomic bool ac_fence_uncounted;
 
 static ac_fence_line_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
@@ -14,6 +17,12 @@ static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
  * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
+
+/* A sticky error was seen: hits of the context's caches end as well. */
+static void break_line(ac_fence_line_t *line) {
+    if (!atomic_exchange(&line->broken, true))
+        ac_generation_grow();
+}
 
 /* The live line of entry `i`, or NULL. */
 static ac_fence_line_t *line_at(unsigned i) {
@@ -179,6 +188,7 @@ void ac_fence_cross(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_crossed, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -188,6 +198,7 @@ void ac_fence_uncount(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_uncounted, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -388,7 +399,7 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     else if (status == AC_BUSY)
         want(line, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
-        atomic_store(&line->broken, true);
+        break_line(line);
     return status;
 }
 
@@ -444,7 +455,7 @@ static ac_status_t poll_line(ac_fence_line_t *line) {
             continue;
         }
         if (status == AC_FAILED)
-            atomic_store(&line->broken, true);
+            break_line(line);
         push(line, fence);
         break;
     }
@@ -479,7 +490,7 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
             }
             push(line, fence);
             if (status == AC_FAILED)
-                atomic_store(&line->broken, true);
+                break_line(line);
             return status;
         }
         ac_status_t status = close_line(line);

@@ -134,6 +134,13 @@ AC_FENCE_HOT uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
 }
 
+/* Whether a look at a context's own line tells all about its memory, so that the functions
+ * `_alone` do.  What ends it makes ac_generation grow. */
+static inline bool ac_fence_simple(void) {
+    return !atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
+           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+}
+
 /* End the present epoch, and say which it was: before a device object is recorded or a
  * synchronisation begun that is to set `done` to the result. */
 static inline uint64_t ac_fence_stamp(void) {
@@ -214,11 +221,9 @@ bool ac_fence_holding(const ac_fence_line_t *line, bool all);
 /* A synchronisation of the whole context that began after the stamp `clock` returned success. */
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock);
 
-/* The clock for a block that is handed out now; see (3). */
+/* The clock for a block that is handed out now; see (3).  _alone: whatever other contexts did. */
 uint64_t ac_fence_handout_crossed(void);
-static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
-    if (__builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed), 0))
-        return ac_fence_handout_crossed();
+static inline uint64_t ac_fence_handout_alone(ac_fence_line_t *line) {
     uint64_t clock = ac_fence_now();
     uint64_t last = atomic_load_explicit(&line->last_submit, memory_order_relaxed);
     if (last < clock)
@@ -228,16 +233,24 @@ static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
     atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
     return last + 1;
 }
+static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
+    return __builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed), 0)
+               ? ac_fence_handout_crossed()
+               : ac_fence_handout_alone(line);
+}
 
 /* Whether nothing was submitted since a block got `clock` (> 0), in the line's context or, once
  * crossed, in any. */
 bool ac_fence_untouched_anywhere(uint64_t clock);
+static inline bool ac_fence_untouched_alone(const ac_fence_line_t *line, uint64_t clock) {
+    return atomic_load_explicit(&line->last_submit, memory_order_acquire) < clock;
+}
 static inline bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock) {
     if (__builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed) ||
                              atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed),
                          0))
         return ac_fence_untouched_anywhere(clock);
-    return atomic_load_explicit(&line->last_submit, memory_order_acquire) < clock;
+    return ac_fence_untouched_alone(line, clock);
 }
 
 /* Whether all that was submitted and counted is complete: in the line's context alone; of all

@@ -79,7 +79,10 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         return NULL;
     ac_segment_t *segment = ac_record_segment(allocator);
     ac_block_t *block = ac_record_block(allocator);
-    if (!segment || !block || !ac_page_map_cover(address, size, arena)) {
+    bool covered = segment && block && ac_page_map_cover(address, size, arena);
+    if (!covered || !ac_page_map_set(address, block)) {
+        if (covered)
+            ac_page_map_uncover(address, size);
         if (segment)
             ac_record_segment_return(allocator, segment);
         if (block)
@@ -97,7 +100,6 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         segment->next->prev = segment;
     arena->segments = segment;
     *block = (ac_block_t){.address = address, .size = size, .segment = segment};
-    ac_page_map_set(address, block);
     index_insert(block);
     idle_enter(segment);
 
@@ -135,7 +137,7 @@ static void forget_pending(ac_segment_t *segment) {
 static void count_lost_block(ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
-    if (block->state == AC_BLOCK_RECENT)
+    if (block->state == AC_BLOCK_CACHED)
         return;
     if (block->state == AC_BLOCK_FREE) {
         if (beside_others(block))
@@ -164,7 +166,6 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     if (lost) {
         forget_pending(segment);
         ac_ordered_forget(segment);
-        ac_recent_forget(arena, segment);
     }
     if (segment->busy == 0)
         idle_leave(segment);
@@ -174,7 +175,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
             count_lost_block(block);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
-        ac_page_map_set(block->address, NULL);
+        ac_page_map_clear(block->address);
         ac_record_block_return(allocator, block);
     }
     ac_page_map_uncover(segment->address, segment->size);
@@ -195,7 +196,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
 
 /* Cut the free block, which is out of the index, after `size` bytes. */
 static bool split(ac_block_t *block, uint64_t size) {
-    ac_block_t *rest = ac_record_block(block->segment->arena->allocator);
+    ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
     *rest = (ac_block_t){.address = block->address + size,
@@ -207,7 +208,6 @@ static bool split(ac_block_t *block, uint64_t size) {
         rest->next->prev = rest;
     block->next = rest;
     block->size = size;
-    ac_page_map_set(rest->address, rest);
     index_insert(rest);
     return true;
 }
@@ -222,6 +222,9 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
     block->early = block->async = false;
+    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
+                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+    block->home = plain ? segment->arena->number : 0;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -236,7 +239,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
         allocator->high_water = live;
 }
 
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+void ac_segment_carve(ac_block_t *block, uint64_t size) {
     ac_segment_t *segment = block->segment;
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
@@ -252,6 +255,12 @@ void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
+    block->state = AC_BLOCK_CACHED;
+    block->early = block->async = block->oversize = false; /* of its life before */
+}
+
+void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+    ac_segment_carve(block, size);
     count_taken(block, requested);
 }
 
@@ -279,7 +288,7 @@ void ac_segment_absorb_next(ac_block_t *block) {
     block->next = gone->next;
     if (block->next)
         block->next->prev = block;
-    ac_page_map_set(gone->address, NULL);
+    ac_page_map_clear(gone->address);
     ac_record_block_return(block->segment->arena->allocator, gone);
 }
 
@@ -323,10 +332,11 @@ void ac_segment_coalesce(ac_block_t *block) {
 }
 
 void ac_segment_taint(ac_segment_t *segment) {
-    ac_recent_flush(segment->arena);
-    for (ac_block_t *block = segment->first; block; block = block->next)
+    for (ac_block_t *block = segment->first; block; block = block->next) {
+        block->home = 0;
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
+    }
     ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_remove looks at it */
 }

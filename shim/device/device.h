@@ -50,8 +50,9 @@ typedef struct {
      * context is broken.  The fence stays valid. */
     ac_status_t (*fence_query)(void *context, void *fence);
 
-    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK; AC_BUSY
-     * when that has passed, or while the context captures; AC_FAILED.  The fence stays valid. */
+    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK;
+     * AC_BUSY when that has passed, or while the context captures; AC_FAILED.  The fence stays
+     * valid. */
     ac_status_t (*fence_wait)(void *context, void *fence, uint64_t limit_ns);
 
     /* Forget a fence that was recorded; done or not. */

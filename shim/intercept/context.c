@@ -35,7 +35,7 @@ static ac_settings_t settings_for(uint64_t total_memory) {
                               .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
-                              .recent = AC_RECENT};
+                              .cache = config->thread_cache};
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
     if (config->memory_limit && config->memory_limit < settings.limit)
@@ -44,12 +44,16 @@ static ac_settings_t settings_for(uint64_t total_memory) {
     return settings;
 }
 
-static ac_live_device_t *live_device(CUdevice device) {
-    return &ac_live->device[device < AC_LIVE_DEVICES ? device : AC_LIVE_DEVICES - 1];
-}
-
 static ac_allocator_t *make_allocator(CUdevice device) {
-    ac_live_device_t *live = live_device(device);
+    bool private;
+    ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
+    if (!live)
+        return NULL;
+    if (private)
+        ac_log_once(AC_LOG_WARNING,
+                    "no room for the live statistics of a further device: free space where the "
+                    "live pages are (/dev/shm, or ACCEL_LIVE_DIR). Until then `accelcache stat "
+                    "PID` does not show it; the dump at exit is written as usual");
     char name[sizeof live->name] = "";
     CUuuid uuid = {{0}};
     size_t total = 0;
@@ -64,11 +68,11 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_settings_t settings = settings_for(total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
-        live->total_memory = total;
+        ac_live->total_memory[device] = total;
         live->ordinal = device;
         allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
         if (allocator) {
-            __atomic_store_n(&live->used, 1, __ATOMIC_RELEASE);
+            ac_live_device_publish((unsigned)device);
             atomic_store(&allocators[device], allocator);
         }
     }
@@ -99,7 +103,7 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_for(live_device(device)->total_memory);
+    ac_settings_t settings = settings_for(ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 
@@ -207,7 +211,7 @@ static void gone(ac_context_t *context) {
     for (unsigned i = 0; i < STREAMS; i++)
         if ((atomic_load(&streams[i]) & 0xff) == context->slot)
             atomic_store(&streams[i], 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -320,7 +324,7 @@ void ac_context_green_gone(CUcontext view) {
         if (atomic_load(&greens[i].view) == view)
             atomic_store(&greens[i].view, NULL);
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 /* --- look-ups --- */
@@ -366,6 +370,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
         return thread->known;
     CUcontext handle = NULL;
     thread->known = thread->runtime = NULL;
+    thread->fast.key = 0;
     if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);
@@ -424,14 +429,14 @@ void ac_context_stream_gone(CUstream stream) {
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
     if (!atomic_exchange(&context->line->broken, true))
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {

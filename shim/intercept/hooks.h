@@ -21,8 +21,9 @@ typedef enum {
     AC_HOOK_COUNT
 } ac_hook_t;
 
-/* Symbol names by index. */
-extern const char *const ac_hook_names[AC_HOOK_COUNT];
+/* Symbol name by index; all names in the order of their indices, each with its NUL. */
+const char *ac_hook_name(int hook);
+const char *ac_hook_names(size_t *bytes);
 
 /* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;
@@ -61,6 +62,7 @@ void *ac_resolve_substitute(void *address);
 /* Set once a lookup handed out a function that can change a thread's current context without our
  * seeing it: what threads remember of that is worth nothing from then on. */
 extern AC_HIDDEN _Atomic bool ac_current_unseen;
+void ac_current_goes_unseen(void);
 
 /* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
  * ours in its real form: what comes of a graph cannot be followed from then on. */

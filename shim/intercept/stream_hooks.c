@@ -28,8 +28,7 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     if (context && !AC_PLANTED(stream_handle_reused))
         ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
     if (context)
-        ac_cuda_stream_retire(&context->cuda, stream,
-                              !ac_fence_line_idle(context->line));
+        ac_cuda_stream_retire(&context->cuda, stream, !ac_fence_line_idle(context->line));
     ac_context_stream_gone(stream);
     ac_stream_gone(thread, context, stream);
     ac_capture_t capture;

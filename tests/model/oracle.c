@@ -100,7 +100,7 @@ void oracle_begin(bool bump) {
     oracle.device.bump = bump;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
-    oracle.settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, AC_RECENT};
+    oracle.settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, 128 * MIB};
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
@@ -402,7 +402,7 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
-    oracle.settings.recent = oracle_draw(AC_RECENT + 1);
+    oracle.settings.cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)
         oracle.settings.divisions[i] = d;
