@@ -1,18 +1,12 @@
 /* Thread caches among threads: what owners do in theirs while others take blocks back, and what
  * holds where the kernel's barrier fails. */
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 
 #include "allocator_frame.h"
+#include "no_membarrier.h"
 
 enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 << 17 };
 
@@ -86,25 +80,12 @@ START_TEST(owners_and_recalls) {
 }
 END_TEST
 
-/* From now on this process's calls of membarrier fail. */
-static bool refuse(void) {
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_membarrier, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1 /* EPERM */),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 /* Without the barrier an owner may be inside unseen: what it keeps stays with it, and it goes on
  * keeping. */
 START_TEST(nothing_is_taken_back_without_a_barrier) {
     uint64_t address;
     ac_cache_t *cache = ac_cache_open(arena, &books[0]);
-    if (!ac_barrier_is_light() || !refuse())
+    if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
         return; /* each hit has a barrier of its own; filters are forbidden here */
     ck_assert_int_eq(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
