@@ -301,7 +301,7 @@ bool ac_context_green(CUcontext view) {
     /* Submissions mark their streams from now on; those under way when they are over. */
     atomic_store(&ac_streams_tracked, true);
     ac_fence_stamp();
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);
