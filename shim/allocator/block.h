@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "allocator/page_map.h"
 
@@ -52,16 +51,31 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
+/* What threads look at without the lock is written whole; what orders it are the locks. */
+#define AC_BLOCK_SET(block, field, value)                                                        \
+    atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
+
 static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
-/* Write the whole record. */
-static inline void ac_block_write(ac_block_t *block, const ac_block_t *content) {
-    enum { REST = sizeof block->address };
-    _Static_assert(offsetof(ac_block_t, address) == 0, "the address is not first");
-    atomic_store_explicit(&block->address, ac_block_address(content), memory_order_relaxed);
-    memcpy((char *)block + REST, (const char *)content + REST, sizeof *block - REST);
+/* A record becomes that of a free block, in no list and beside nobody yet. */
+static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
+                                 ac_segment_t *segment) {
+    AC_BLOCK_SET(block, address, address);
+    block->size = size;
+    block->segment = segment;
+    block->prev = block->next = NULL;
+    block->position = 0;
+    block->all = block->early = block->async = block->oversize = false;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    AC_BLOCK_SET(block, home, 0);
+}
+
+/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+static inline void ac_block_touch_neighbours(const ac_block_t *block) {
+    __builtin_prefetch(block->next);
+    __builtin_prefetch(block->prev);
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
@@ -78,6 +92,8 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
+    /* The allocator's epoch when it became idle (decay.c). */
+    uint32_t idle_epoch;
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of
@@ -128,7 +144,7 @@ typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position */
+    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own

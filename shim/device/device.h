@@ -50,8 +50,9 @@ typedef struct {
      * context is broken.  The fence stays valid. */
     ac_status_t (*fence_query)(void *context, void *fence);
 
-    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK; AC_BUSY
-     * when that has passed, or while the context captures; AC_FAILED.  The fence stays valid. */
+    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK;
+     * AC_BUSY when that has passed, or while the context captures; AC_FAILED.  The fence stays
+     * valid. */
     ac_status_t (*fence_wait)(void *context, void *fence, uint64_t limit_ns);
 
     /* Forget a fence that was recorded; done or not. */
@@ -82,7 +83,7 @@ typedef struct {
      * as above. */
     ac_status_t (*stream_item)(void *context, uint64_t stream);
 
-    /* Monotonic time in nanoseconds. */
+    /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
 

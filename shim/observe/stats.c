@@ -20,14 +20,12 @@ void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *su
         to->given += grown(&flow->given, &absorbed->given, absorb);
         to->given_bytes += grown(&flow->given_bytes, &absorbed->given_bytes, absorb);
         to->given_requested += grown(&flow->given_requested, &absorbed->given_requested, absorb);
-        sum->held_blocks += __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
-                            __atomic_load_n(&flow->taken, __ATOMIC_RELAXED);
+        sum->held_blocks += ac_cache_books_held(books, i);
         sum->held_bytes += __atomic_load_n(&flow->given_bytes, __ATOMIC_RELAXED) -
-                           __atomic_load_n(&flow->taken_bytes, __ATOMIC_RELAXED);
+                           __atomic_load_n(&flow->taken_bytes, __ATOMIC_RELAXED) +
+                           __atomic_load_n(&books->moved_bytes[i], __ATOMIC_RELAXED);
     }
     sum->ordered += grown(&books->ordered, &books->ordered_absorbed, absorb);
-    sum->held_blocks += __atomic_load_n(&books->moved_blocks, __ATOMIC_RELAXED);
-    sum->held_bytes += __atomic_load_n(&books->moved_bytes, __ATOMIC_RELAXED);
 }
 
 static void flow(ac_stat_t s[AC_POOL_KINDS], int pool, uint64_t up, uint64_t down) {

@@ -73,12 +73,14 @@ typedef struct {
     uint64_t given, given_bytes, given_requested; /* freed */
 } ac_cache_flow_t;
 
+typedef struct {
+    int64_t blocks, bytes, requested;
+} ac_cache_room_t;
+
 /* Of one pool.  `room`: what may still be taken before a peak could rise. */
 typedef struct {
     ac_cache_flow_t flow;
-    struct {
-        int64_t blocks, bytes, requested;
-    } room;
+    ac_cache_room_t room;
 } ac_cache_side_t;
 
 /* The books of one thread's cache.  The thread alone changes `side` and `ordered`, without a
@@ -90,8 +92,25 @@ typedef struct {
     uint64_t ordered; /* of what was given: protected by the order of a stream */
     ac_cache_flow_t absorbed[AC_FLOWS];
     uint64_t ordered_absorbed;
-    uint64_t moved_blocks, moved_bytes; /* put in without a free, less what was taken out */
+    /* Put in without a free, less what was taken out. */
+    uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
 } ac_cache_books_t;
+
+/* Blocks of one pool in the cache. */
+static inline uint64_t ac_cache_books_held(const ac_cache_books_t *books, int i) {
+    const ac_cache_flow_t *flow = &books->side[i].flow;
+    return __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
+           __atomic_load_n(&flow->taken, __ATOMIC_RELAXED) +
+           __atomic_load_n(&books->moved_blocks[i], __ATOMIC_RELAXED);
+}
+
+/* Whether the device statistics have all of the books. */
+static inline bool ac_cache_books_absorbed(const ac_cache_books_t *books) {
+    const ac_cache_side_t *s = books->side;
+    const ac_cache_flow_t *a = books->absorbed;
+    return s[0].flow.taken == a[0].taken && s[0].flow.given == a[0].given &&
+           s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given;
+}
 
 /* Sums over such books of what the device statistics do not have yet. */
 typedef struct {
