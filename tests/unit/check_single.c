@@ -589,6 +589,19 @@ START_TEST(no_home_without_a_barrier) {
 }
 END_TEST
 
+/* The work may run, and tell another thread so, before its call returns. */
+START_TEST(work_is_marked_before_its_call) {
+    for (int home = 0; home < 2; home++) { /* the first becomes it, the second is let in */
+        uint64_t born = ac_fence_handout(&line);
+        ac_fence_enter(&line);
+        ac_single_enter(&line, FIRST_KEY, &joins);
+        ck_assert(!ac_fence_untouched(&line, born));
+        ac_fence_leave(&line);
+        ck_assert(!ac_fence_untouched(&line, born));
+    }
+}
+END_TEST
+
 /* A wait for the home is worth a synchronisation. */
 START_TEST(the_home_does_all_the_work) {
     ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
@@ -725,6 +738,7 @@ int main(void) {
     tcase_add_test(tests, no_home_beside_who_is_inside);
     tcase_add_test(tests, no_heir_beside_who_is_inside);
     tcase_add_test(tests, no_home_without_a_barrier);
+    tcase_add_test(tests, work_is_marked_before_its_call);
     tcase_add_test(tests, the_home_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
