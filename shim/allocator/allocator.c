@@ -657,6 +657,18 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     return AC_OK;
 }
 
+ac_status_t ac_block_pin(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    if (block->segment->range)
+        ac_range_pin(block);
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OK;
+}
+
 ac_arena_t *ac_block_arena(uint64_t address) {
     return ac_page_map_owner(address);
 }
@@ -673,7 +685,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
+                              .async = block->state == AC_BLOCK_ALLOCATED && block->async,
+                              .paged = block->segment->range != NULL};
     pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }

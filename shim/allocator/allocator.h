@@ -84,6 +84,7 @@ typedef struct {
     uint64_t segment_address, segment_size;
     bool allocated; /* false: freed or never handed out */
     bool async;     /* by a request that named a stream */
+    bool paged;     /* on pages of an expandable segment */
 } ac_block_info_t;
 
 /* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */
@@ -96,6 +97,10 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * from now on and goes back to the driver when its last block is freed.  AC_OK (also when it
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
+
+/* What others know of the block's memory has to stay true: its pages, if it has any, never move.
+ * Answers as ac_block_taint. */
+ac_status_t ac_block_pin(uint64_t address);
 
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);

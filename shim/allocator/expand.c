@@ -13,6 +13,7 @@ enum {
     MAP_PAGE_NS = 1500,
     ALLOW_NS = 36000,
     ALLOW_PAGE_NS = 2000,
+    CREATE_LEAST_NS = 193000,
     CREATE_NS = 100000,
     CREATE_MIB_NS = 15000
 };
@@ -36,6 +37,7 @@ typedef struct {
     uint64_t pages_created, pages_moved, pages_released;
     bool force;      /* the device has no more: moving comes first */
     bool starved;    /* holes were passed over that are not complete */
+    bool partial;    /* more runs are needed than one step takes */
     bool patient;    /* all that could be waited for was */
     unsigned runs, at_run;
     uint64_t at_unit; /* of that run: the next page to be used */
@@ -66,8 +68,8 @@ static uint64_t budget(const growth_t *growth) {
     if (allocator->settings.page_budget > 0) {
         most = (uint64_t)((double)live * allocator->settings.page_budget);
     } else {
-        uint64_t mib = growth->page >> 20;
-        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * mib;
+        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
+        create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
         uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
         most = earned < most ? earned : most;
     }
@@ -245,7 +247,7 @@ static ac_status_t plan(growth_t *growth) {
         return AC_FAILED;
     growth->page = page_size(growth);
     growth->runs = 0;
-    growth->starved = false;
+    growth->starved = growth->partial = false;
     if (!find_place(growth, &place))
         return AC_NOT_OURS;
     if (!ac_spares_fill(allocator, &growth->spares, 8)) {
@@ -265,7 +267,8 @@ static ac_status_t plan(growth_t *growth) {
     uint64_t moved = 0, reserved = reserved_bytes(allocator);
     if (growth->force || reserved + place.missing > budget(growth))
         moved = collect(growth, place.missing / growth->page) * growth->page;
-    growth->create = place.missing - moved;
+    growth->partial = growth->runs == RUNS && moved < place.missing;
+    growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
     uint64_t live = high_water(ask), limit = allocator->settings.limit;
@@ -545,6 +548,8 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
         } else if (status == AC_BUSY && growth.starved && !growth.patient) {
             be_patient(&growth, polled);
             polled = true;
+        } else if (status == AC_BUSY && claimed && growth.partial && growth.pages_moved) {
+            round--; /* so many pages lack less: this ends */
         } else if (status == AC_OOM && claimed && !oom) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {

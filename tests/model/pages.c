@@ -188,6 +188,8 @@ int main(int argc, char **argv) {
             settings.page = strtoull(value, NULL, 10) * MIB, i++;
         else if (!strcmp(argv[i], "--small"))
             settings.small_page = strtoull(value, NULL, 10) * MIB, i++;
+        else if (!strcmp(argv[i], "--recent"))
+            settings.recent = (unsigned)atoi(value), i++;
         else if (!strcmp(argv[i], "--budget"))
             settings.page_budget = strtod(value, NULL), i++;
         else if (!strcmp(argv[i], "--capacity"))
