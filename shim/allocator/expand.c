@@ -111,20 +111,27 @@ static uint64_t page_size(const growth_t *growth) {
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
-/* One more range, of as many addresses as there are: small blocks never need more than the device
- * has memory, large ones want room to find a place in one piece. */
+/* One more range: small blocks never need more addresses than the device has memory, large ones
+ * want room to find a place in one piece.  Where addresses are short, at most half of what is to be
+ * had: others need some, the driver's own allocations among them. */
 static ac_status_t reserve_range(growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t least = round_up(growth->ask->size, growth->page);
     uint64_t bytes = round_up(allocator->expand.support.memory, growth->page);
     uint64_t address = 0;
-    ac_status_t status = AC_OOM;
+    ac_status_t status;
+    bool scarce = false;
     if (growth->ask->pool == AC_POOL_LARGE)
         bytes *= 4;
     bytes = bytes < least ? least : bytes;
-    while ((status = arena->ops->range_reserve(arena->context, bytes, &address)) == AC_OOM &&
-           bytes > least) {
+    for (;;) {
+        status = arena->ops->range_reserve(arena->context, bytes, &address);
+        if (bytes == least || (status != AC_OOM && !(status == AC_OK && scarce)))
+            break;
+        if (status == AC_OK)
+            arena->ops->range_release(arena->context, address, bytes);
+        scarce = status == AC_OOM;
         bytes = round_up(bytes / 2, growth->page);
         bytes = bytes < least ? least : bytes;
     }
@@ -161,6 +168,8 @@ static ac_block_t *oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool 
                                uint64_t reached, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
+    if (atomic_load(&arena->line.broken))
+        return NULL; /* nobody tells any more what its work does: its end will */
     for (ac_block_t *hole = arena->holes; hole; hole = hole->age_next) {
         if ((pool != AC_POOL_ALL && hole->segment->pool != pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||

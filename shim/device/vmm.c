@@ -162,7 +162,7 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     CUresult result = CUDA_ERROR_DEINITIALIZED;
     if (enter_late(context, &visit)) {
         result = ac_driver.cuMemUnmap(address, bytes);
-        if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+        if (result != CUDA_SUCCESS && (dead || !ac_driver_sticky(result)))
             result = ac_driver.cuMemUnmap(address, bytes);
         leave(&visit);
     }
