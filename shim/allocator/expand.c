@@ -3,7 +3,7 @@
 
 #include "plant.h"
 
-enum { RUNS = 64, ROUNDS = 4 };
+enum { RUNS = 64, ROUNDS = 4, FLOOR_PAGES = 4 };
 
 /* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
  * (see the simulated device's table). */
@@ -73,6 +73,9 @@ static uint64_t budget(const growth_t *growth) {
         uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
         most = earned < most ? earned : most;
     }
+    /* A program that has hardly begun moves nothing. */
+    uint64_t floor = FLOOR_PAGES * allocator->settings.page;
+    most = most > floor ? most : floor;
     if (allocator->expand.ceiling && allocator->expand.ceiling < most)
         most = allocator->expand.ceiling;
     return allocator->settings.limit < most ? allocator->settings.limit : most;
