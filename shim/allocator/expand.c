@@ -628,6 +628,8 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
     const ac_growth_ask_t ask = {.arena = arena, .pool = pool};
     growth_t batch = {.ask = &ask};
     uint64_t total = 0, done = 1;
+    if (arena->ops->capturing(arena->context))
+        return 0;
     pthread_mutex_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {

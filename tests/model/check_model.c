@@ -175,6 +175,7 @@ int main(void) {
     for (int i = 0; i < 2; i++) {
         TCase *tests = tcase_create(i ? "pages" : "model");
         tcase_add_checked_fixture(tests, i ? with_pages : without_pages, NULL);
+        tcase_set_timeout(tests, 60);
         tcase_add_loop_test(tests, random_plain, 0, 8);
         tcase_add_loop_test(tests, random_everything, 0, 12);
         tcase_add_loop_test(tests, random_faults, 0, 8);
