@@ -1,10 +1,10 @@
 /* Where in a range a request goes that no free memory fits (range.h).
  *
  * A run without unmapped blocks is one free block, which was looked at before: so only unmapped
- * blocks and what lies around them are visited, and those are few.  Candidates are the places that
- * begin where a free block begins or end where one ends, those at both ends of the run, and those
- * that begin or end with the first or last whole page where pages are cut: any other could be
- * shifted to one of them without lacking more. */
+ * blocks and what lies around them are visited, and those are few.  Candidates are the places
+ * that begin where a free block begins or end where one ends, those at both ends of the run, and
+ * those that begin or end with the first or last whole page where pages are cut: any other could
+ * be shifted to one of them without lacking more. */
 #include "allocator/range.h"
 
 static bool is_open(const ac_block_t *block) {
@@ -51,8 +51,8 @@ static void consider(search_t *search, ac_block_t *first, uint64_t address) {
     place.block = first;
     for (const ac_block_t *block = first; block->address < end; block = block->next) {
         if (block->state == AC_BLOCK_UNMAPPED) {
-            uint64_t from = block->address < address ? page_floor(search, block, address)
-                                                     : block->address;
+            uint64_t from =
+                block->address < address ? page_floor(search, block, address) : block->address;
             uint64_t to = end_of(block) > end ? page_ceil(search, block, end) : end_of(block);
             place.missing += to - from;
             place.from = from < place.from ? from : place.from;

@@ -158,10 +158,9 @@ static void run(void) {
         wrong("%llu events and streams are left, %llu without a failure", result->handles,
               usual_handles);
     world_end();
-    static const char *const kinds[] = {"streams",     "events",   "graphs",
-                                        "graph_execs", "captures", "modules",
-                                        "arrays",      "physical", "mappings",
-                                        "handles",     "reservations"};
+    static const char *const kinds[] = {"streams",  "events",  "graphs",      "graph_execs",
+                                        "captures", "modules", "arrays",      "physical",
+                                        "mappings", "handles", "reservations"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (simcuda_live(kinds[i]))
             wrong("%llu %s outlived their contexts", simcuda_live(kinds[i]), kinds[i]);

@@ -63,8 +63,8 @@ ac_status_t fake_range_reserve(void *arg, uint64_t bytes, uint64_t *address) {
     int i = 0;
     while (i < FAKE_RESERVED && device->reserved[i].size)
         i++;
-    if (i == FAKE_RESERVED || (device->most_addresses && fake_reserved_bytes(device) + bytes >
-                                                             device->most_addresses))
+    if (i == FAKE_RESERVED ||
+        (device->most_addresses && fake_reserved_bytes(device) + bytes > device->most_addresses))
         return fake_leave(context, AC_OOM);
     fake_unit_t *unit = calloc(units_of(bytes), sizeof *unit);
     if (!unit)

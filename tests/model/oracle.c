@@ -248,7 +248,8 @@ void oracle_request(int slot, int stream, bool cached_only) {
     for (unsigned i = 0; i < oracle.lives; i++)
         expect(!overlap(address, live.size, oracle.live[i].address, oracle.live[i].size),
                "two owners", oracle.step);
-    expect(fake_usable(&oracle.device, address, live.size), "memory that the device has not given", oracle.step);
+    expect(fake_usable(&oracle.device, address, live.size),
+           "memory that the device has not given", oracle.step);
     expect(!in_danger(address, live.size, slot, stream), "memory in use by work was handed out",
            oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)

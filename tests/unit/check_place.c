@@ -71,11 +71,11 @@ static void expect(const char *text, uint64_t size, uint64_t page, uint64_t at,
 }
 
 START_TEST(chosen) {
-    expect("U64", 10, 8, 0, 16);           /* the beginning */
-    expect("A3F5U56", 13, 8, 3, 8);        /* what is free in front helps */
-    expect("A8U16F8A8U64", 12, 8, 20, 8);  /* right-aligned: the free part is behind */
-    expect("A8U8F8A8F4U60", 10, 8, 8, 8);  /* as few pages: the smaller run */
-    expect("A2U16A8", 8, 8, 8, 8);         /* one whole page, not parts of two */
+    expect("U64", 10, 8, 0, 16);          /* the beginning */
+    expect("A3F5U56", 13, 8, 3, 8);       /* what is free in front helps */
+    expect("A8U16F8A8U64", 12, 8, 20, 8); /* right-aligned: the free part is behind */
+    expect("A8U8F8A8F4U60", 10, 8, 8, 8); /* as few pages: the smaller run */
+    expect("A2U16A8", 8, 8, 8, 8);        /* one whole page, not parts of two */
     expect("A8U8F7A1U8F8A8", 15, 8, 8, 8);
     expect("A8U16A8F8U8F8A8U64", 24, 8, 32, 8);  /* over a gap */
     expect("A8U16A8U8F40U8A8U64", 44, 8, 32, 8); /* one end of two */
@@ -126,8 +126,8 @@ static uint64_t lacks(uint64_t at, uint64_t size, uint64_t page) {
             continue;
         if (b->state == AC_BLOCK_UNMAPPED) {
             uint64_t from = at > b->address ? BASE + (at - BASE) / page * page : b->address;
-            uint64_t to = at + size < end ? BASE + (at + size - BASE + page - 1) / page * page
-                                          : end;
+            uint64_t to =
+                at + size < end ? BASE + (at + size - BASE + page - 1) / page * page : end;
             missing += (to < end ? to : end) - (from > b->address ? from : b->address);
         } else if (b->state != AC_BLOCK_FREE) {
             return UINT64_MAX;
@@ -158,8 +158,7 @@ START_TEST(least_of_all) {
         ck_assert_uint_le(here, least);
         ck_assert_uint_le(place.from, place.address);
         ck_assert_uint_ge(place.to, place.address + size);
-        ck_assert(place.block->address <= place.address &&
-                  place.from >= place.block->address &&
+        ck_assert(place.block->address <= place.address && place.from >= place.block->address &&
                   place.from < place.block->address + place.block->size);
         ck_assert_uint_eq(lacks(place.from, place.to - place.from, page), here);
     }
