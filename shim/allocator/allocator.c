@@ -2,12 +2,15 @@
  *
  *   1. a free block;
  *   2. one whose fence completed meanwhile (asked, not waited for);
- *   3. new memory while growth is within budget, else waiting, oldest fence first;
+ *   3. new memory while growth is within budget, else waiting, oldest fence first; threads that
+ *      miss together share what one of them asks the device for;
  *   4. at "out of memory": the exact size, giving back idle segments, waiting for everything,
  *      searching every pool to its end.
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
+#include <time.h>
+
 #include "allocator/allocator_int.h"
 
 #include "allocator/expand.h"
@@ -40,12 +43,12 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 
 /* roundup_power2_divisions: sizes between two powers of two go up to the next of N equal steps.
  * Slot i rules [2^i MiB, 2^(i+1) MiB); the first also everything below. */
-static uint64_t round_size(const ac_settings_t *settings, uint64_t bytes) {
+uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
     uint64_t mib = bytes >> 20;
     unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
     if (slot >= AC_DIVISION_SLOTS)
         slot = AC_DIVISION_SLOTS - 1;
-    uint32_t divisions = settings->divisions[slot];
+    uint32_t divisions = in[slot];
     if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
         uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
         return round_up(round_up(bytes, floor / divisions), AC_GRANULE);
@@ -65,12 +68,13 @@ typedef struct {
     uint64_t address;          /* of the block that was taken */
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
+    ac_cache_t *cache;         /* of the thread that asks; NULL: none */
     bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
  * than the segment it would get otherwise. */
-static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
+ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
     if (size < settings->max_split_size)
         return (ac_fit_t){
             size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1), 0};
@@ -81,7 +85,7 @@ static ac_fit_t fit_of(const ac_settings_t *settings, uint64_t size) {
 
 /* Move what has become ready from the queues into the free memory. */
 static bool drain(ac_arena_t *arena) {
-    bool any = ac_ordered_drain(arena);
+    bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
@@ -102,7 +106,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_now();
+    block->clock = ac_fence_handout(&request->arena->line);
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -113,25 +117,28 @@ static void serve(ac_request_t *request, ac_block_t *block) {
     handed_out(request, block);
 }
 
-/* A block of exactly this size that was freed just now. */
-static bool search_recent(ac_request_t *request) {
-    ac_arena_t *arena = request->arena;
-    ac_block_t *block = ac_recent_take(arena, request->pool, request->size);
-    if (!block)
-        return false;
-    ac_segment_reuse(block, request->requested);
-    handed_out(request, block);
-    arena->allocator->counters->cached_allocs++;
-    return true;
+/* Before the request is looked for: the figures that it may raise. Under the lock. */
+static void announce(const ac_request_t *request) {
+    ac_caches_before(request->arena->allocator, request->cache, request->pool, request->size,
+                     request->requested);
+}
+
+/* After it was looked for: more for those to come. Under the lock. */
+static void conclude(const ac_request_t *request, bool served) {
+    if (!request->cache || !served)
+        return;
+    if (!request->stream)
+        ac_cache_expect(request->cache, request->pool, request->size);
+    ac_caches_after(request->cache, request->size);
 }
 
 static ac_order_request_t ordered_request(const ac_request_t *request) {
-    return (ac_order_request_t){.stream = *request->stream,
-                                .pool = request->pool,
-                                .size = request->size,
-                                .requested = request->requested,
-                                .fit =
-                                    fit_of(&request->arena->allocator->settings, request->size)};
+    return (ac_order_request_t){
+        .stream = *request->stream,
+        .pool = request->pool,
+        .size = request->size,
+        .requested = request->requested,
+        .fit = ac_size_fit(&request->arena->allocator->settings, request->size)};
 }
 
 /* Memory that the order of streams makes this request's. */
@@ -150,7 +157,7 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 static bool search(ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    ac_fit_t fit = fit_of(&arena->allocator->settings, request->size);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -164,9 +171,12 @@ static bool search(ac_request_t *request, bool exhaustive) {
 static bool try_again(ac_request_t *request, bool exhaustive) {
     ac_allocator_t *allocator = request->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    ac_recent_flush(request->arena);
+    announce(request);
+    if (ac_cache_usable(request->cache))
+        ac_cache_flush(request->cache, true);
     drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
+    conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
     return found;
 }
@@ -211,8 +221,18 @@ void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
     pthread_cond_broadcast(&allocator->settled);
 }
 
+/* --- growing --- */
+
+/* What others may have of a segment that is asked for. */
+static uint64_t left_over(const ac_request_t *request, uint64_t size) {
+    const ac_settings_t *settings = &request->arena->allocator->settings;
+    return size < settings->max_split_size ? size - request->size : 0;
+}
+
 /* Announce a growth by `size` bytes.  False: the limit does not allow it.  Under the lock. */
-static bool reserve(ac_allocator_t *allocator, uint64_t size) {
+static bool reserve(const ac_request_t *request, uint64_t size) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
     uint64_t limit = allocator->settings.limit;
     uint64_t taken =
         (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
@@ -220,7 +240,54 @@ static bool reserve(ac_allocator_t *allocator, uint64_t size) {
         return false;
     allocator->growing += size;
     allocator->calls++;
+    arena->growths[request->pool]++;
+    arena->coming[request->pool] += left_over(request, size);
     return true;
+}
+
+/* Pages that the device hands out and that are still somebody's: the end of that context has gone
+ * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget. */
+static void forget_stale(uint64_t address, uint64_t size) {
+    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner)
+            ac_caches_drop(owner);
+    }
+}
+
+/* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
+ * the request was served.  Not for ever: such a call of the device may wait for what the program
+ * does only after this request.  Once that took too long nobody waits for what was announced up
+ * to then.  Under the lock, which is given up meanwhile. */
+static bool share_growth(ac_request_t *request) {
+    enum { PATIENCE_NS = 100000000 };
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t *coming = &arena->coming[request->pool];
+    struct timespec until;
+    bool found = false;
+    int late = 0, state;
+    if (*coming < request->size)
+        return false;
+    *coming -= request->size;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += PATIENCE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    /* The lock would be taken along by a thread that is cancelled here. */
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    while (!found && !late && !arena->dead && arena->growths[request->pool]) {
+        late = pthread_cond_timedwait(&allocator->settled, &allocator->lock, &until);
+        if (!arena->dead) {
+            drain(arena);
+            announce(request);
+            found = search(request, false);
+        }
+    }
+    pthread_setcancelstate(state, &state);
+    if (late && !found)
+        *coming = 0;
+    return found;
 }
 
 /* One segment of the announced size from the device, and the request's block out of it. */
@@ -233,6 +300,8 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              ? arena->ops->segment_alloc_aside(arena->context, size, &address)
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
+    if (status == AC_OK)
+        forget_stale(address, size);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
@@ -240,12 +309,19 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     ac_segment_t *segment = NULL;
     if (status == AC_OK && !arena->dead)
         segment = ac_segment_add(arena, request->pool, address, size);
+    announce(request);
     if (segment)
         serve(request, segment->first);
+    conclude(request, segment);
     /* A failure changes what others find only where the announced bytes stood in their way. */
     bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
     request->changes += changed;
     allocator->growing -= size;
+    /* Less where others have laid claim to it; the settings may have changed as well. */
+    uint64_t *coming = &arena->coming[request->pool], left = left_over(request, size);
+    *coming -= *coming < left ? *coming : left;
+    if (--arena->growths[request->pool] == 0)
+        *coming = 0;
     ac_allocator_settle(allocator, changed);
     pthread_mutex_unlock(&allocator->lock);
     if (status == AC_OK && !segment) {
@@ -259,8 +335,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
  * memory only when all that it was given is done. */
 static bool must_not_trim(const ac_request_t *request) {
     const ac_fence_line_t *line = &request->arena->line;
-    return ac_fence_holding(line, true) ||
-           (request->stream && !ac_fence_untouched(line, atomic_load(&line->done)));
+    return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
 static bool is_expandable(const ac_request_t *request) {
@@ -272,7 +347,9 @@ static bool is_expandable(const ac_request_t *request) {
 }
 
 static void serve_expanded(void *arg, ac_block_t *block) {
+    announce(arg);
     serve(arg, block);
+    conclude(arg, true);
 }
 
 /* By pages.  AC_UNSUPPORTED: this arena has none. */
@@ -295,18 +372,25 @@ static ac_status_t grow_expandable(ac_request_t *request) {
     return status;
 }
 
-/* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small
+/* Grow within the limit, unless another thread does so for this request too: not while anything
+ * captures, when the driver answers each thread differently, and not for a request of a stream,
+ * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
+    bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
     if (is_expandable(request)) {
         ac_status_t status = grow_expandable(request);
         if (status != AC_UNSUPPORTED)
             return status;
     }
     pthread_mutex_lock(&allocator->lock);
+    if (shares && share_growth(request)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
     uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
     uint64_t size = segment_size(allocator, request, false);
@@ -321,14 +405,18 @@ static ac_status_t grow_within(ac_request_t *request) {
     }
 
     pthread_mutex_lock(&allocator->lock);
+    if (shares && share_growth(request)) { /* others have begun to grow meanwhile */
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     /* As much as the cap leaves: one segment for several requests, not one for each. */
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
         size = at_least(snug_size(allocator, request),
                         taken < cap ? (cap - taken) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN : 0);
-    bool may = reserve(allocator, size);
+    bool may = reserve(request, size);
     if (!may && size > exact)
-        may = reserve(allocator, size = exact);
+        may = reserve(request, size = exact);
     pthread_mutex_unlock(&allocator->lock);
     if (!may)
         return AC_OOM;
@@ -336,7 +424,7 @@ static ac_status_t grow_within(ac_request_t *request) {
     if (status != AC_OOM || size == exact)
         return status;
     pthread_mutex_lock(&allocator->lock);
-    may = reserve(allocator, exact);
+    may = reserve(request, exact);
     pthread_mutex_unlock(&allocator->lock);
     return may ? grow(request, exact) : AC_OOM;
 }
@@ -466,6 +554,9 @@ static ac_status_t alloc_slow(ac_request_t *request) {
         if (ac_fence_poll(&arena->line, all) && try_again(request, false))
             return AC_OK;
     }
+    /* Before anybody waits, or the device is asked: what threads keep for themselves. */
+    if (ac_caches_recall(arena->allocator, request->cache) && try_again(request, false))
+        return AC_OK;
     bool all;
     uint64_t target;
     while (must_wait(request, &all, &target)) {
@@ -486,33 +577,53 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     return status == AC_OOM ? last_resort(request) : status;
 }
 
-static ac_status_t alloc(ac_arena_t *arena, const ac_stream_t *stream, uint64_t bytes,
-                         bool cached_only, uint64_t *address) {
+/* Under the lock: of the cache's large blocks none has the size, and whole they are in the way.
+ */
+static bool search_free(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    bool cache = ac_cache_usable(request->cache);
+    drain(arena);
+    if (cache && request->size > AC_SMALL_LIMIT)
+        ac_cache_flush(request->cache, false);
+    return search(request, false) ||
+           (cache && ac_cache_flush(request->cache, true) && search(request, false));
+}
+
+static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t bytes = request->requested;
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
-    ac_allocator_t *allocator = arena->allocator;
-    ac_request_t request = {.arena = arena, .requested = bytes, .stream = stream};
     pthread_mutex_lock(&allocator->lock);
-    request.size = round_size(&allocator->settings, bytes);
-    request.pool = request.size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    bool found = !arena->dead && (search_ordered(&request, false) || search_recent(&request));
-    if (!found && !arena->dead) {
-        drain(arena);
-        found = search(&request, false) || (ac_recent_flush(arena) && search(&request, false));
-    }
+    request->size = ac_size_round(allocator->settings.divisions, bytes);
+    request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
+    announce(request);
+    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
+    conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
-        ac_status_t status = cached_only ? AC_BUSY : alloc_slow(&request);
+        ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
             return status;
     }
-    *address = request.address;
+    *address = request->address;
     return AC_OK;
 }
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return alloc(arena, NULL, bytes, cached_only, address);
+    ac_request_t request = {.arena = arena, .requested = bytes};
+    return alloc(&request, cached_only, address);
+}
+
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                           uint64_t *address) {
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+        ac_cache_take_long(cache, bytes, address))
+        return AC_OK;
+    ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
+    return alloc(&request, cached_only, address);
 }
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
@@ -529,17 +640,19 @@ static ac_arena_t *lock_owner(uint64_t address) {
 
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked) {
-    ac_arena_t *arena = lock_owner(address);
+    ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
         return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_get(address);
-    if (!block || block->state != AC_BLOCK_ALLOCATED) {
-        pthread_mutex_unlock(&arena->allocator->lock);
-        return AC_BAD_ADDRESS;
+    pthread_mutex_lock(&arena->allocator->lock);
+    ac_block_t *block = ac_page_map_look(address, arena);
+    if (block && block->state == AC_BLOCK_ALLOCATED) {
+        *found = block;
+        *locked = arena->allocator;
+        return AC_OK;
     }
-    *found = block;
-    *locked = arena->allocator;
-    return AC_OK;
+    bool gone = ac_page_map_owner(address) != arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
 }
 
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
@@ -556,7 +669,7 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-ac_status_t ac_block_free(uint64_t address) {
+static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
@@ -583,8 +696,9 @@ ac_status_t ac_block_free(uint64_t address) {
             allocator->counters->ordered_frees++;
         else
             allocator->counters->ready_frees++;
-        if (!ac_recent_keep(block))
-            ac_segment_finish(block);
+        ac_segment_count_finished(block);
+        if (!ac_cache_keep(cache, block))
+            ac_segment_coalesce(block);
         bool leaving = arena->tainted_idle;
         pthread_mutex_unlock(&allocator->lock);
         if (leaving)
@@ -597,9 +711,20 @@ ac_status_t ac_block_free(uint64_t address) {
     return AC_OK;
 }
 
+ac_status_t ac_block_free(uint64_t address) {
+    return free_block(NULL, address);
+}
+
+ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
+    if (ac_cache_give(cache, address) || ac_cache_give_long(cache, address))
+        return AC_OK;
+    return free_block(cache, address);
+}
+
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address) {
-    return alloc(arena, &stream, bytes, cached_only, address);
+    ac_request_t request = {.arena = arena, .requested = bytes, .stream = &stream};
+    return alloc(&request, cached_only, address);
 }
 
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {
@@ -654,6 +779,8 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
         ac_segment_taint(block->segment);
     }
     pthread_mutex_unlock(&allocator->lock);
+    if (*fresh)
+        ac_caches_recall(allocator, NULL);
     return AC_OK;
 }
 

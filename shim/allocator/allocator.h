@@ -27,7 +27,7 @@
 #define AC_SEGMENT_MAX_GROWTH ((uint64_t)1 << 30)
 #define AC_UNLIMITED          UINT64_MAX
 
-enum { AC_DIVISION_SLOTS = 16, AC_RECENT = 4 };
+enum { AC_DIVISION_SLOTS = 16 };
 
 /* Settings; may change while running (ac_allocator_configure). */
 typedef struct {
@@ -36,8 +36,8 @@ typedef struct {
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
-    unsigned recent;           /* freed blocks kept whole per arena and pool, at most AC_RECENT */
-    bool expandable;           /* arenas grow by pages where the device has them (expand.h) */
+    uint64_t cache;  /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */
+    bool expandable; /* arenas grow by pages where the device has them (expand.h) */
     uint64_t page, small_page; /* bytes of a page, by pool */
     double page_budget;        /* times the high-water mark; 0: as moving costs */
 } ac_settings_t;

@@ -6,6 +6,7 @@
 
 #include "allocator/range.h"
 #include "allocator/streams.h"
+#include "allocator/thread_cache.h"
 
 typedef struct {
     ac_block_t *head, *tail;
@@ -29,6 +30,7 @@ struct ac_arena {
     void *context;
     ac_fence_line_t line;
     ac_arena_t *next; /* the allocator's list; records stay for ever */
+    uint16_t number;  /* no other arena of the process has it; 0: they ran out */
     bool dead;
     _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
@@ -39,9 +41,9 @@ struct ac_arena {
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_pending_t pending[2];              /* [1]: waits for all contexts */
     uint64_t overdue;                     /* a target up to which waiting took too long */
-    ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
-    ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
-    unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
+    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
+    ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
     uint64_t hole_age;       /* of the newest */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
@@ -60,12 +62,20 @@ struct ac_allocator {
     pthread_cond_t settled; /* a call ended */
     ac_expand_t expand;
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
-    ac_block_t *spare_blocks;
+    ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
+    _Atomic unsigned cache_count;
+    pthread_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
+    ac_block_t *spare_blocks;    /* by list_next */
+    ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
+    unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
 ac_block_t *ac_record_block(ac_allocator_t *allocator);
+/* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.
+ */
+ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block);
 ac_segment_t *ac_record_segment(ac_allocator_t *allocator);
 void ac_record_segment_return(ac_allocator_t *allocator, ac_segment_t *segment);
@@ -95,7 +105,7 @@ void ac_segment_finish(ac_block_t *block);
 void ac_segment_absorb_next(ac_block_t *block);
 
 /* Its two halves: statistics (active falls), and the free memory.  Between them the block is
- * recent. */
+ * cached. */
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block);
 
@@ -103,25 +113,54 @@ void ac_segment_coalesce(ac_block_t *block);
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
-/* Hand out a recent block as it is. */
+/* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
+void ac_segment_carve(ac_block_t *block, uint64_t size);
+
+/* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 
-/* recent.c: blocks that were just freed and are ready, kept whole for a request of their very
- * size: the common pattern of a program's steady state costs no split and no search.  They count
- * as free memory wherever it matters: a request that finds nothing, and every trim, coalesces
- * them first.  inactive_split leaves them out.  All under the lock. */
+/* allocator.c: the size that a request is served with. */
+uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
+ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 
-/* Keep the block, which was released (ac_segment_release).  False: not kept, finish it. */
-bool ac_recent_keep(ac_block_t *block);
+/* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
-/* A kept block of exactly `size` bytes, NULL if there is none; hand it out. */
-ac_block_t *ac_recent_take(ac_arena_t *arena, int pool, uint64_t size);
+/* The cache may be used by its owner, which this thread is. NULL may not. */
+bool ac_cache_usable(ac_cache_t *cache);
 
-/* Coalesce all kept blocks. True if there were any. */
-bool ac_recent_flush(ac_arena_t *arena);
+/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+ * books are absorbed as far as a peak depends on them. */
+void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
+                      uint64_t requested);
 
-/* Forget those of a lost segment; NULL: all. */
-void ac_recent_forget(ac_arena_t *arena, const ac_segment_t *segment);
+/* After the request was served centrally. */
+void ac_caches_after(ac_cache_t *cache, uint64_t size);
+
+/* Absorb the books of all caches; *sum is what they held and did since. */
+void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
+
+/* The block, which was released and counted finished, stays in the cache.  False: no room. */
+bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
+
+/* A block of the size was served from the pool: there may be more such requests, and frees. */
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
+
+/* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
+bool ac_cache_flush(ac_cache_t *cache, bool all);
+
+/* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
+ * not known.  True if there was any.  Without the lock. */
+bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
+
+/* The same, and all caches learn of peaks and settings that have changed. */
+void ac_caches_settle(ac_allocator_t *allocator);
+
+/* Between the two all owners keep out of their caches, and the lock is held. */
+void ac_caches_freeze(ac_allocator_t *allocator);
+void ac_caches_thaw(ac_allocator_t *allocator);
+
+/* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
+void ac_caches_drop(ac_arena_t *arena);
 
 /* held.c, under the lock: a block that was released (ac_segment_release) and that a capture under
  * way may have recorded a use of is kept for it.  False: none may, free it. */

@@ -1,4 +1,6 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
+#include <time.h>
+
 #include "allocator/allocator_int.h"
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
@@ -7,7 +9,12 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     if (!allocator)
         return NULL;
     pthread_mutex_init(&allocator->lock, NULL);
-    pthread_cond_init(&allocator->settled, NULL);
+    pthread_mutex_init(&allocator->recall_lock, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&allocator->settled, &clock);
+    pthread_condattr_destroy(&clock);
     allocator->stats = stats;
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);
@@ -20,6 +27,7 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
     pthread_mutex_unlock(&allocator->lock);
+    ac_caches_settle(allocator);
 }
 
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
@@ -27,6 +35,9 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     ac_arena_t *arena = ac_record_memory(sizeof *arena);
     if (!arena)
         return NULL;
+    static _Atomic unsigned numbers;
+    unsigned number = atomic_fetch_add(&numbers, 1) + 1;
+    arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;
     arena->allocator = allocator;
     arena->ops = ops;
     arena->context = context;
@@ -43,9 +54,11 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
 
 void ac_arena_drop(ac_arena_t *arena) {
     pthread_mutex_lock(&arena->allocator->lock);
-    arena->dead = true;
+    arena->dead = true; /* before: no cache is opened from now on */
+    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_caches_drop(arena);
+    pthread_mutex_lock(&arena->allocator->lock);
     arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
-    ac_recent_forget(arena, NULL);
     while (arena->segments)
         ac_segment_remove(arena->segments, true);
     ac_ordered_close(arena);
@@ -84,6 +97,7 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     uint64_t idle = 0;
+    ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
@@ -96,19 +110,26 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
     pthread_mutex_lock(&allocator->lock);
+    ac_caches_absorb(allocator, &sum);
     ac_stats_reset_peak(allocator->stats);
     pthread_mutex_unlock(&allocator->lock);
+    ac_caches_settle(allocator);
 }
 
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
     pthread_mutex_lock(&allocator->lock);
+    ac_caches_absorb(allocator, &sum);
     ac_stats_reset_accumulated(allocator->stats);
     pthread_mutex_unlock(&allocator->lock);
 }
 
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
+    ac_cache_sum_t sum;
     pthread_mutex_lock(&allocator->lock);
+    ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
     pthread_mutex_unlock(&allocator->lock);
 }
@@ -117,8 +138,12 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
                           ac_device_stats_t *stats, ac_device_counters_t *counters) {
     if (pthread_mutex_timedlock(&allocator->lock, deadline) != 0)
         return false;
+    ac_cache_sum_t sum;
+    ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
     *counters = *allocator->counters;
+    counters->thread_cache_blocks = sum.held_blocks;
+    counters->thread_cache_bytes = sum.held_bytes;
     pthread_mutex_unlock(&allocator->lock);
     return true;
 }

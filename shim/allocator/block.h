@@ -3,7 +3,9 @@
 #ifndef AC_BLOCK_H
 #define AC_BLOCK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "allocator/page_map.h"
@@ -19,7 +21,7 @@ typedef enum {
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
-    AC_BLOCK_RECENT,    /* free, kept whole for a request of its very size: recent.c */
+    AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
     AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
@@ -28,11 +30,11 @@ typedef enum {
 /* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    uint64_t address, size;  /* bytes, multiples of AC_GRANULE */
-    uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks.
-                                Free ones of a range: the age (ac_range_hole_age) */
-    uint64_t clock;          /* fence clock when handed out; when pending or held: what for */
-    ac_block_t *prev, *next; /* neighbours in the segment */
+    uint64_t address, size;     /* bytes, multiples of AC_GRANULE */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks.
+                                   Free ones of a range: their age (ac_range_hole_age) */
+    _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
+    ac_block_t *prev, *next;    /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
     ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
@@ -40,12 +42,13 @@ struct ac_block {
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
-    ac_block_state_t state;
-    uint8_t stream; /* slot of that stream; AC_ORDER_NONE: not known any more */
-    bool all;       /* ordered: waits for all contexts */
-    bool early;     /* allocated: work of the owner before may still be under way */
-    bool async;     /* allocated: by a request that named a stream */
-    bool oversize;  /* counted in oversize_allocations: the limit may change meanwhile */
+    _Atomic ac_block_state_t state;
+    _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
+    uint8_t stream;        /* slot of that stream; AC_ORDER_NONE: not known any more */
+    bool all;              /* ordered: waits for all contexts */
+    bool early;            /* allocated: work of the owner before may still be under way */
+    bool async;            /* allocated: by a request that named a stream */
+    bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
@@ -57,7 +60,7 @@ struct ac_segment {
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
     uint32_t busy;
-    uint32_t allocated; /* of them: allocated */
+    uint32_t allocated; /* of them: allocated, or in a thread's cache */
     uint32_t held;      /* of them: held */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
@@ -75,8 +78,39 @@ typedef struct {
     ac_block_t *bin[AC_BINS];
 } ac_free_index_t;
 
-void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block);
-void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block);
+/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 16 granules. */
+static inline unsigned ac_free_index_bin(uint64_t size) {
+    uint64_t granules = size >> AC_GRANULE_BITS;
+    unsigned shift = 59 - (unsigned)__builtin_clzll(granules | 16);
+    unsigned bin = shift * 16 + (unsigned)(granules >> shift);
+    return bin < AC_BINS ? bin : AC_BINS - 1;
+}
+
+static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
+    unsigned bin = ac_free_index_bin(block->size);
+    ac_block_t *next = index->bin[bin];
+    block->list_prev = NULL;
+    block->list_next = next;
+    index->bin[bin] = block;
+    if (next)
+        next->list_prev = block;
+    else
+        index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
+}
+
+static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
+    ac_block_t *prev = block->list_prev, *next = block->list_next;
+    if (next)
+        next->list_prev = prev;
+    if (prev) {
+        prev->list_next = next;
+        return;
+    }
+    unsigned bin = ac_free_index_bin(block->size);
+    index->bin[bin] = next;
+    if (!next)
+        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+}
 
 /* What a request accepts; see ac_free_index_find. */
 typedef struct {
@@ -91,8 +125,5 @@ typedef struct {
  * end first.  NULL if none was found. */
 ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
                                bool exhaustive);
-
-/* The bin of a size in bytes (a multiple of AC_GRANULE). */
-unsigned ac_free_index_bin(uint64_t size);
 
 #endif

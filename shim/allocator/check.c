@@ -39,7 +39,7 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
         return;
     }
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
-    if (block->state == AC_BLOCK_RECENT)
+    if (block->state == AC_BLOCK_CACHED)
         return;
     /* What is left of a block that was freed in stream order may be all rounding. */
     expect(check, block->requested || block->state == AC_BLOCK_ORDERED, "requested bytes");
@@ -64,7 +64,7 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         expect(check, block->address == address, "blocks do not tile the segment");
         check_block(check, segment, block);
         busy += block->state != AC_BLOCK_FREE && block->state != AC_BLOCK_UNMAPPED;
-        allocated += block->state == AC_BLOCK_ALLOCATED;
+        allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
         held += block->state == AC_BLOCK_HELD;
         address += block->size;
     }
@@ -118,19 +118,32 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     expect(check, idle == 0, "idle segments missing in the list");
 }
 
-/* How many recent blocks the arena's entries name. */
-static uint64_t check_recent(ac_check_t *check, const ac_arena_t *arena) {
+/* How many blocks the caches of threads hold.  Their owners keep out of them. */
+static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
     uint64_t blocks = 0;
-    for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++)
-        for (unsigned i = 0; i < AC_RECENT; i++) {
-            const ac_block_t *block = arena->recent[pool][i];
-            if (!block)
-                continue;
-            expect(check, block->state == AC_BLOCK_RECENT, "kept block is not recent");
-            expect(check, block->segment->pool == pool, "recent block of another pool");
-            expect(check, !block->segment->tainted, "tainted block kept");
-            blocks++;
+    for (const ac_cache_t *cache = arena->allocator->caches; cache; cache = cache->next) {
+        uint64_t bytes = 0, promised[AC_FLOWS] = {0, 0};
+        if (cache->arena != arena)
+            continue;
+        for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
+            const ac_magazine_t *magazine = &cache->magazine[i];
+            uint32_t count = 0;
+            for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
+                expect(check, b->state == AC_BLOCK_CACHED, "kept block is not cached");
+                expect(check, b->size == magazine->size, "block in a wrong magazine");
+                expect(check, b->segment->arena == arena, "cached block of another arena");
+                bytes += b->size;
+            }
+            expect(check, count == magazine->most - magazine->left, "magazine count");
+            promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
+            blocks += count;
         }
+        for (int i = 0; i < AC_FLOWS; i++)
+            expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
+        ac_cache_sum_t sum = {.ordered = 0};
+        ac_cache_books_add(cache->books, false, &sum);
+        expect(check, sum.held_bytes == bytes, "books of a cache");
+    }
     return blocks;
 }
 
@@ -152,7 +165,7 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
-    uint64_t free_blocks = 0, pending = 0, recent = 0, held = 0, ordered = 0;
+    uint64_t free_blocks = 0, pending = 0, cached = 0, held = 0, ordered = 0;
     const char *wrong = NULL;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
@@ -160,7 +173,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
         for (const ac_block_t *block = s->first; block; block = block->next) {
             free_blocks += block->state == AC_BLOCK_FREE && !s->tainted;
             pending += block->state == AC_BLOCK_PENDING;
-            recent += block->state == AC_BLOCK_RECENT;
+            cached += block->state == AC_BLOCK_CACHED;
             ordered += block->state == AC_BLOCK_ORDERED;
             if (block->state == AC_BLOCK_ALLOCATED && block->async)
                 check->async_bytes += block->size;
@@ -186,7 +199,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
            "blocks missing in the streams' lists");
     expect(check, !wrong, wrong);
     expect(check, held == check_held(check, arena), "held blocks missing in the lists");
-    expect(check, recent == check_recent(check, arena), "recent blocks missing in the entries");
+    expect(check, cached == check_caches(check, arena), "cached blocks missing in the caches");
     expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
 }
 
@@ -205,15 +218,17 @@ static void compare(ac_check_t *check, const ac_device_stats_t *stats) {
 
 int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t check;
+    ac_cache_sum_t sum;
     memset(&check, 0, sizeof check);
-    pthread_mutex_lock(&allocator->lock);
+    ac_caches_freeze(allocator);
+    ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
     compare(&check, allocator->stats);
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
     expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
     expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
-    pthread_mutex_unlock(&allocator->lock);
+    ac_caches_thaw(allocator);
     if (why)
         *why = check.wrong;
     return check.wrong != NULL;

@@ -191,14 +191,15 @@ static uint64_t reached_by(ac_arena_t *arena) {
     return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
 }
 
-/* Take up to `most` pages of the hole: a run. */
-static void claim_run(run_t *run, ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
+/* Take up to `most` pages of the hole: a run.  False: host memory is short. */
+static bool claim_run(run_t *run, ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
                       ac_spares_t *spares) {
     *run = (run_t){.range = hole->segment->range};
     ac_range_tail(hole, span, pinned, most, &run->first, &run->count);
     uint64_t from = ac_range_address(run->range, run->first);
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
-    run->range->calls++;
+    run->range->calls += run->block != NULL;
+    return run->block;
 }
 
 /* Find up to `pages` in holes. */
@@ -214,8 +215,10 @@ static uint64_t collect(growth_t *growth, uint64_t pages) {
         ac_block_t *hole = oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
         if (!hole)
             break;
-        run_t *run = &growth->run[growth->runs++];
-        claim_run(run, hole, span, false, pages - found, &growth->spares);
+        run_t *run = &growth->run[growth->runs];
+        if (!claim_run(run, hole, span, false, pages - found, &growth->spares))
+            break;
+        growth->runs++;
         found += run->count / span;
     }
     growth->starved = starved && found < pages;
@@ -265,8 +268,12 @@ static ac_status_t plan(growth_t *growth) {
         return AC_FAILED;
     }
     growth->range = place.block->segment->range;
-    growth->range->calls++;
     growth->block = ac_range_claim(place.block, place.from, place.to, &growth->spares);
+    if (!growth->block) {
+        ac_spares_return(allocator, &growth->spares);
+        return AC_FAILED;
+    }
+    growth->range->calls++;
     growth->first = ac_range_unit(growth->range, place.from);
     growth->end = ac_range_unit(growth->range, place.to + AC_SEGMENT_ALIGN - 1);
     if (growth->range->high < growth->end)
@@ -599,11 +606,13 @@ static void claim_idle(growth_t *batch, int pool, uint64_t bytes) {
         ac_block_t *hole = oldest_hole(arena, pool, 0, true, reached, &batch->starved);
         if (!hole)
             break;
-        run_t *run = &batch->run[batch->runs++];
+        run_t *run = &batch->run[batch->runs];
         uint64_t most = UINT64_MAX;
         if (bytes != AC_UNLIMITED)
             most = (bytes - found + batch->page - 1) / batch->page;
-        claim_run(run, hole, 0, true, most, &batch->spares);
+        if (!claim_run(run, hole, 0, true, most, &batch->spares))
+            break;
+        batch->runs++;
         found += run->count << AC_PAGE_BITS;
     }
 }

@@ -1,8 +1,11 @@
 /* The fence lines of fence.h. */
 #include "allocator/fence.h"
+
+#include "allocator/generation.h"
 #include "plant.h"
 
-_Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
+_Alignas(64) _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
+_Alignas(64) _Atomic uint64_t ac_generation = (uint64_t)1 << AC_GENERATION_SHIFT;
 _Atomic bool ac_fence_crossed;
 _Atomic bool ac_fence_uncounted;
 
@@ -10,14 +13,15 @@ static ac_fence_line_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
 _Atomic unsigned ac_fence_line_high;
 static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Never let `target` fall: several threads learn of progress out of order. */
-static bool raise_to(_Atomic uint64_t *target, uint64_t value) {
-    uint64_t seen = atomic_load_explicit(target, memory_order_relaxed);
-    while (seen < value)
-        if (atomic_compare_exchange_weak_explicit(target, &seen, value, memory_order_acq_rel,
-                                                  memory_order_relaxed))
-            return true;
-    return false;
+/* All that ever had a slot.  Counted before their first entry by an operation that is a full
+ * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
+static ac_submitter_t *_Atomic submitters;
+static _Atomic unsigned submitter_count;
+
+/* A sticky error was seen: hits of the context's caches end as well. */
+static void break_line(ac_fence_line_t *line) {
+    if (!atomic_exchange(&line->broken, true))
+        ac_generation_grow();
 }
 
 /* The live line of entry `i`, or NULL. */
@@ -37,6 +41,7 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
     while (i < AC_FENCE_LINES && line_at(i))
         i++;
     if (i < AC_FENCE_LINES) {
+        ac_barrier_setup();
         pthread_mutex_init(&line->lock, NULL);
         pthread_mutex_init(&line->single.lock, NULL);
         pthread_cond_init(&line->single.named, NULL);
@@ -70,24 +75,55 @@ void ac_fence_line_close(ac_fence_line_t *line) {
         line->ops->fence_release(line->context, line->ring[i].fence);
 }
 
+void ac_fence_list(ac_submitter_t *self) {
+    if (self->listed)
+        return;
+    self->listed = true;
+    self->next = atomic_load(&submitters);
+    while (!atomic_compare_exchange_weak(&submitters, &self->next, self))
+        ;
+    atomic_fetch_add(&submitter_count, 1);
+}
+
 void ac_fence_enter(ac_fence_line_t *line) {
     atomic_fetch_add(&line->inside, 1);
 }
 
 void ac_fence_leave(ac_fence_line_t *line) {
-    uint64_t clock = atomic_fetch_add_explicit(&ac_fence_clock, 1, memory_order_acq_rel) + 1;
-    raise_to(&line->last_submit, clock);
-    atomic_fetch_sub(&line->inside, 1); /* last: whoever finds nobody inside has to find both */
+    ac_fence_mark(line);
+    atomic_fetch_sub(&line->inside,
+                     1); /* last: whoever finds nobody inside has to find the mark */
 }
 
-/* Inside: or another thread may find the new clock, and nothing submitted at it. */
 void ac_fence_submitted(ac_fence_line_t *line) {
     ac_fence_enter(line);
     ac_fence_leave(line);
 }
 
+unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most) {
+    uint64_t counted = atomic_load(&line->inside);
+    unsigned found = counted > most ? most + 1 : (unsigned)counted;
+    for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
+        found += atomic_load_explicit(&s->inside, memory_order_acquire) == line;
+    return found;
+}
+
+bool ac_fence_unseen_inside(const ac_fence_line_t *line, unsigned self) {
+    unsigned slots = atomic_load(&submitter_count);
+    /* A caller that does not count in the line has the one slot there is. */
+    bool own = self && slots == 1 && atomic_load(&line->inside) == 0;
+    return slots && !own;
+}
+
 void ac_fence_hold(ac_fence_line_t *line, bool submitted) {
-    raise_to(&line->held, submitted ? atomic_load(&line->last_submit) : ac_fence_now() + 1);
+    if (!submitted) {
+        ac_fence_raise(&line->held, ac_fence_now() + 1);
+        return;
+    }
+    /* It is in the driver: the next stamp covers it, and none before. */
+    ac_fence_stamp();
+    ac_fence_mark(line);
+    ac_fence_raise(&line->held, atomic_load(&line->last_submit));
 }
 
 static bool holds(const ac_fence_line_t *line) {
@@ -124,7 +160,7 @@ static void retire(ac_fence_line_t *line) {
 }
 
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock) {
-    if (raise_to(&line->done, clock))
+    if (ac_fence_raise(&line->done, clock))
         retire(line);
     ac_single_synced(line);
 }
@@ -143,6 +179,7 @@ void ac_fence_cross(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_crossed, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -152,6 +189,7 @@ void ac_fence_uncount(void) {
     if (atomic_load_explicit(&settled, memory_order_acquire))
         return;
     atomic_store(&ac_fence_uncounted, true);
+    ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
 }
@@ -170,23 +208,47 @@ void ac_fence_capture_began(void) {
     ac_single_open();
 }
 
-static bool idle_since(const ac_fence_line_t *line, uint64_t clock) {
-    return atomic_load(&line->inside) == 0 &&
-           atomic_load_explicit(&line->last_submit, memory_order_acquire) <= clock;
+/* Whether all that was submitted to the line is complete: first who is inside, whose mark may
+ * come as the last thing. */
+bool ac_fence_line_idle(const ac_fence_line_t *line) {
+    return ac_fence_inside(line, 0) == 0 &&
+           atomic_load(&line->last_submit) <= atomic_load(&line->done);
 }
 
-bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock) {
+bool ac_fence_idle(const ac_fence_line_t *line) {
     if (atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed))
         return false;
     if (!atomic_load_explicit(&ac_fence_crossed, memory_order_acquire))
-        return idle_since(line, clock);
+        return ac_fence_line_idle(line);
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         const ac_fence_line_t *other = working_line_at(i);
-        if (other && !idle_since(other, clock))
+        if (other && !ac_fence_line_idle(other))
             return false;
     }
     return true;
+}
+
+/* The newest mark of all lines. */
+static uint64_t newest_mark(void) {
+    uint64_t newest = 0;
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        const ac_fence_line_t *line = working_line_at(i);
+        uint64_t last = line ? atomic_load(&line->last_submit) : 0;
+        newest = last > newest ? last : newest;
+    }
+    return newest;
+}
+
+bool ac_fence_untouched_anywhere(uint64_t clock) {
+    return !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
+           newest_mark() < clock;
+}
+
+uint64_t ac_fence_handout_crossed(void) {
+    uint64_t clock = ac_fence_now();
+    return newest_mark() < clock ? clock : ac_fence_stamp() + 1;
 }
 
 /* Apply `visit` to one line or to all live ones; the worst status wins. */
@@ -205,17 +267,29 @@ static ac_status_t for_lines(ac_fence_line_t *line, bool all,
     return worst;
 }
 
-/* Work may run that no clock tells of: give it one. */
-static ac_status_t count_unclocked(ac_fence_line_t *line) {
-    if (atomic_load(&line->inside) || atomic_load(&ac_fence_uncounted))
-        ac_fence_submitted(line);
+static ac_status_t count_unseen(ac_fence_line_t *line) {
+    ac_fence_submitted(line);
     return AC_OK;
 }
 
+/* With `all` every line's `done` is compared with the clock itself, so that who is inside needs
+ * no mark.  Targets never fall: the clock does not, nor does a mark. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
+    bool uncounted = atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
     *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire);
-    for_lines(line, *all, count_unclocked);
-    return *all ? ac_fence_now() : atomic_load_explicit(&line->last_submit, memory_order_acquire);
+    if (*all) {
+        if (uncounted)
+            for_lines(line, true, count_unseen);
+        return ac_fence_now();
+    }
+    uint64_t last = atomic_load_explicit(&line->last_submit, memory_order_acquire);
+    if (last == ac_fence_now())
+        return last; /* as if marked now */
+    if (uncounted)
+        ac_fence_submitted(line);
+    else if (ac_fence_inside(line, 0))
+        ac_fence_mark(line);
+    return atomic_load_explicit(&line->last_submit, memory_order_acquire);
 }
 
 uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
@@ -228,7 +302,7 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
         if (!other)
             continue;
         uint64_t done = atomic_load_explicit(&other->done, memory_order_acquire);
-        if (!idle_since(other, done) && done < reached)
+        if (done < reached && !ac_fence_line_idle(other))
             reached = done;
     }
     return reached;
@@ -271,28 +345,33 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     if (atomic_load(&line->broken))
         return AC_FAILED;
     atomic_store(&line->open, 0);
-    ac_fence_t fence = {.clock = ac_fence_now()};
-    if (idle_since(line, atomic_load(&line->done))) {
+    bool inside = ac_fence_inside(line, 0);
+    uint64_t wanted = atomic_load(&line->last_submit);
+    if (!inside && wanted > atomic_load(&line->done) && covered(line, wanted))
+        return AC_OK;
+    ac_fence_t fence = {.clock = ac_fence_stamp()};
+    if (ac_fence_line_idle(line)) {
         /* Or frees of now would wait for work that comes later. */
-        raise_to(&line->done, fence.clock);
+        ac_fence_raise(&line->done, fence.clock);
         ac_single_synced(line);
         return AC_OK;
     }
-    uint64_t wanted = atomic_load(&line->inside) ? fence.clock : atomic_load(&line->last_submit);
+    if (inside)
+        wanted = fence.clock;
     if (wanted <= atomic_load(&line->done) || covered(line, wanted))
         return AC_OK;
     if (AC_PLANTED(fence_after_publishing))
-        raise_to(&line->done, fence.clock);
+        ac_fence_raise(&line->done, fence.clock);
     ac_status_t status =
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
     if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
-        raise_to(&line->done, fence.clock);
+        ac_fence_raise(&line->done, fence.clock);
     if (status == AC_OK)
         push(line, fence);
     else if (status == AC_BUSY)
         atomic_store(&line->open, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
-        atomic_store(&line->broken, true);
+        break_line(line);
     return status;
 }
 
@@ -327,7 +406,7 @@ static bool take_oldest(ac_fence_line_t *line, ac_fence_t *fence) {
 }
 
 static void completed(ac_fence_line_t *line, ac_fence_t fence) {
-    raise_to(&line->done, fence.clock);
+    ac_fence_raise(&line->done, fence.clock);
     line->ops->fence_release(line->context, fence.fence);
 }
 
@@ -344,7 +423,7 @@ static ac_status_t poll_line(ac_fence_line_t *line) {
             continue;
         }
         if (status == AC_FAILED)
-            atomic_store(&line->broken, true);
+            break_line(line);
         push(line, fence);
         break;
     }
@@ -368,7 +447,7 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all) {
 static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t limit_ns) {
     while (!atomic_load(&line->broken)) {
         uint64_t done = atomic_load_explicit(&line->done, memory_order_acquire);
-        if (done >= clock || idle_since(line, done) || !atomic_load(&line->live))
+        if (done >= clock || ac_fence_line_idle(line) || !atomic_load(&line->live))
             return AC_OK;
         ac_fence_t fence;
         if (take_oldest(line, &fence)) {
@@ -379,7 +458,7 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
             }
             push(line, fence);
             if (status == AC_FAILED)
-                atomic_store(&line->broken, true);
+                break_line(line);
             return status;
         }
         ac_status_t status = close_line(line);
@@ -387,11 +466,11 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
             continue;
         if (status != AC_UNSUPPORTED)
             return status;
-        uint64_t now = ac_fence_now();
+        uint64_t stamp = ac_fence_stamp();
         status = line->ops->synchronize(line->context);
         if (status != AC_OK)
             return status;
-        ac_fence_synced(line, now);
+        ac_fence_synced(line, stamp);
     }
     return AC_FAILED;
 }
@@ -415,7 +494,7 @@ int ac_fence_check(ac_fence_line_t *line) {
     pthread_mutex_lock(&line->lock);
     for (unsigned i = 1; i < line->count; i++)
         wrong |= line->ring[i - 1].clock > line->ring[i].clock;
-    wrong |= atomic_load(&line->done) > ac_fence_now();
+    wrong |= atomic_load(&line->done) >= ac_fence_now();
     wrong |= atomic_load(&line->last_submit) > ac_fence_now();
     pthread_mutex_unlock(&line->lock);
     return wrong | ac_single_check(line);

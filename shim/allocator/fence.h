@@ -1,19 +1,46 @@
 /* Fences: when is memory that the program freed out of reach of the device?
  *
- * A clock of submissions orders everything: `ac_fence_clock` grows by one each time a
- * submitting call has returned to the program.  A *line* (one per live context) knows
- *   last_submit  the clock of the newest submission to the context,
- *   done         every submission with a clock <= done has completed,
- * and the fences that are recorded and not yet known complete.  A fence carries the clock
- * read just before it was recorded: whatever had returned by then was in the driver, so the
- * event covers it.  A submission that is still inside its driver call has no clock yet, but its
- * work may run already, and tell another thread (through mapped memory) that a block can be
- * freed: while a line has submissions `inside`, nothing counts as untouched, and a free takes a
- * clock that no fence recorded so far can have.
+ * The clock.  `ac_fence_clock` counts epochs.  It grows by one (a *stamp*, which returns the
+ * epoch that it ends) before each record of a device object and each synchronisation, and where
+ * memory is handed out that earlier work must be told from (below).  It does not grow with
+ * submissions: these only note in which epoch they were.  A *line* (one per live context) knows
+ *   last_submit  the newest epoch in which a submission to the context was seen (its *mark*),
+ *   done         all that the driver had when the clock left epoch `done` is complete,
+ * and the fences that are recorded and not yet known complete.  A fence carries its stamp.
+ *
+ * A submission marks its line before the driver is called and after it returned, mostly by two
+ * loads that find the mark made.
+ *   (1) What returned with mark m was in the driver before the clock left m: the second mark was
+ *       read from the clock after the call.  So last_submit <= done and nobody inside: all is
+ *       complete.  `done` comes of stamps only and stays below the clock.
+ *   (2) A free at a time when the clock shows e may wait for any target >= e: it is reached by a
+ *       stamp that was taken later than the free, and what may touch the memory was in the
+ *       driver then, also if its call has not returned (it may run already, and have told another
+ *       thread through mapped memory that the block can be freed).  A target below e,
+ * last_submit, is right while nobody is inside: by (1).  Once somebody is, the free marks the
+ * line itself: no fence recorded so far has the clock's present epoch. (3) A block is handed out
+ * with a clock that is above all marks so far, and not above the clock: where last_submit is the
+ * present epoch, that epoch is ended.  A submission that may use the block begins later and marks
+ * at least that clock before the driver sees it. So `untouched` is one comparison, whoever is
+ * inside.
+ *
+ * Who is inside a driver call is kept per thread (ac_submitter_t), by plain stores, and looked
+ * for only where it decides.  Calls within calls, and threads without a record, count in the
+ * line.
+ *
+ * Memory order.  Looks at marks and slots that follow a submission by the program's own order (or
+ * by the device's: its kernel ran) need nothing: the mark and the slot were stored before the
+ * driver was called, and reading the same place never goes back.  Stamps are sequentially
+ * consistent.  What else is assumed is that the driver takes work, and takes a record, by atomic
+ * operations of its own: a submission whose second mark was read before a stamp was taken in
+ * before that stamp's record.  On x86 this holds as it stands (an atomic operation is a full
+ * barrier); elsewhere a full fence comes before the second mark.  Where somebody must be seen who
+ * may have stored his slot just now, and will decide by what he looks at next (single.h), the two
+ * sides use barrier.h.
  *
  * Invariants (ac_fence_check):
  *   ring entries are ordered by clock;
- *   done <= ac_fence_clock, last_submit <= ac_fence_clock.
+ *   done < ac_fence_clock, last_submit <= ac_fence_clock.
  *
  * A line lies in its arena's record and serves one context only: whoever still holds it when the
  * context has gone finds `live` unset, and can do no harm to a later context.
@@ -28,44 +55,57 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "allocator/barrier.h"
 #include "allocator/single.h"
 #include "device/device.h"
 
 enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
+
+/* On the way of every submission. */
+#define AC_FENCE_HOT __attribute__((always_inline)) static inline
 
 typedef struct {
     uint64_t clock;
     void *fence;
 } ac_fence_t;
 
+/* A thread that submits: which line it is inside of.  Records are never unmapped, and stay in the
+ * list of all once they are in it. */
+typedef struct ac_submitter {
+    _Alignas(64) _Atomic(ac_fence_line_t *) inside;
+    struct ac_submitter *next; /* in that list */
+    bool listed;
+} ac_submitter_t;
+
 struct ac_fence_line {
-    _Atomic uint64_t last_submit;
-    _Atomic uint64_t done;
-    _Atomic uint64_t held;   /* work that the program may hold has a clock up to this one */
-    _Atomic uint64_t inside; /* submitting calls that have not returned yet */
+    /* What every submission and most frees look at: one cache line. */
+    _Alignas(64) _Atomic uint64_t last_submit;
+    _Atomic uint64_t inside; /* submitting calls that have not returned and have no slot */
+    _Atomic uint32_t open;   /* frees wait that no fence covers: their weight */
     _Atomic bool live;       /* the context exists; never set again once unset */
-    _Atomic bool broken;   /* a sticky error was seen: its work is dead, and so is the context */
-    _Atomic uint32_t open; /* frees wait that no fence covers: their weight */
-    atomic_flag polled;    /* somebody queries: others go on without waiting */
+    _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
+    atomic_flag polled;  /* somebody queries: others go on without waiting */
+    ac_single_t single;  /* the single-stream rule; its lock ranks after the allocator's too */
+    _Atomic uint64_t done;
+    _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
     const ac_device_ops_t *ops;
     void *context;
     pthread_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;       /* fences in the ring, oldest first */
     ac_fence_t ring[AC_FENCE_RING];
-    ac_single_t single; /* the single-stream rule; its lock ranks after the allocator's too */
 };
 
-extern _Atomic uint64_t ac_fence_clock;
+extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
 
 /* How many entries for lines were ever used; 0: no context was served yet. */
 extern _Atomic unsigned ac_fence_line_high;
 
 /* Several contexts may touch the same memory (peer access, copies across contexts): frees
  * from now on wait for all of them.  Never unset. */
-extern _Atomic bool ac_fence_crossed;
+extern AC_HIDDEN _Atomic bool ac_fence_crossed;
 
 /* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
-extern _Atomic bool ac_fence_uncounted;
+extern AC_HIDDEN _Atomic bool ac_fence_uncounted;
 
 /* Set them, and end the single-stream rule everywhere: on return no free memory relies on the
  * order of a stream.  Blocks the first time; call before the work that they stand for. */
@@ -84,22 +124,81 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
  * records of them. */
 void ac_fence_line_close(ac_fence_line_t *line);
 
-/* ac_single_pass, but for the look that mostly suffices. */
-static inline void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
-    if (!ac_single_passes(&line->single, stream))
-        ac_single_pass(line, stream, joins);
-}
-
-static inline uint64_t ac_fence_now(void) {
+AC_FENCE_HOT uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
 }
 
-/* Around a submitting call to the context. */
+/* Whether a look at a context's own line tells all about its memory, so that the functions
+ * `_alone` do.  What ends it makes ac_generation grow. */
+static inline bool ac_fence_simple(void) {
+    return !atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
+           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+}
+
+/* End the present epoch, and say which it was: before a device object is recorded or a
+ * synchronisation begun that is to set `done` to the result. */
+static inline uint64_t ac_fence_stamp(void) {
+    return atomic_fetch_add(&ac_fence_clock, 1);
+}
+
+/* Never let `target` fall: several threads learn of progress out of order. */
+AC_FENCE_HOT bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
+    uint64_t seen = atomic_load_explicit(target, memory_order_relaxed);
+    while (seen < value)
+        if (atomic_compare_exchange_weak(target, &seen, value))
+            return true;
+    return false;
+}
+
+/* Note that work goes to the context, or went to it. */
+AC_FENCE_HOT void ac_fence_mark(ac_fence_line_t *line) {
+    ac_fence_raise(&line->last_submit, ac_fence_now());
+}
+
+/* Work was submitted to the context in a way that nobody saw: a mark, and inside while it is
+ * made, or another thread may end the epoch in between and find nothing under way. */
+void ac_fence_submitted(ac_fence_line_t *line);
+
+/* Make the submitter known to all that look for who is inside; once, before its first entry. */
+void ac_fence_list(ac_submitter_t *self);
+
+/* Around a submitting call to the context: enter, ac_single_enter, the call, leave. */
 void ac_fence_enter(ac_fence_line_t *line);
 void ac_fence_leave(ac_fence_line_t *line);
 
-/* Work was submitted to the context in a way that nobody saw. */
-void ac_fence_submitted(ac_fence_line_t *line);
+/* The same by a listed submitter.  False: it is inside already (a call that enters several lines,
+ * a signal handler), and ac_fence_enter is for it. */
+AC_FENCE_HOT bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self) {
+    if (__builtin_expect(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL, 0))
+        return false;
+    atomic_store_explicit(&self->inside, line, memory_order_relaxed);
+    ac_barrier_light(); /* before the look at `single.word` */
+    return true;
+}
+
+AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+#if !defined(__x86_64__) && !AC_BARRIER_TSAN
+    atomic_thread_fence(memory_order_seq_cst); /* what the driver was given, then the clock */
+#endif
+    ac_fence_mark(line);
+    atomic_store_explicit(&self->inside, NULL,
+                          memory_order_release); /* last: see ac_fence_idle */
+}
+
+/* Between enter and the call: the look of the single-stream rule that mostly suffices, and the
+ * first mark.  Not the other way round: the rule asks whether anything was marked but `self`. */
+AC_FENCE_HOT void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
+    if (__builtin_expect(!ac_single_passes(&line->single, stream), 0))
+        ac_single_pass(line, stream, joins);
+    ac_fence_mark(line);
+}
+
+/* How many are inside, counted no further than one beyond `most`. */
+unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most);
+
+/* Whether others than `self` callers, who are inside, may have entered unseen: the counting needs
+ * ac_barrier_heavy then. */
+bool ac_fence_unseen_inside(const ac_fence_line_t *line, unsigned self);
 
 /* Work that the program may hold back until it does something else, maybe after its next request
  * for memory: before the submission, and with `submitted` after ac_fence_leave. */
@@ -108,12 +207,45 @@ void ac_fence_hold(ac_fence_line_t *line, bool submitted);
 /* Whether such work may be pending in the context, or with `all` in any. */
 bool ac_fence_holding(const ac_fence_line_t *line, bool all);
 
-/* All work with a clock <= `clock` has completed (a synchronisation of the whole context
- * that was entered after that clock was read returned success). */
+/* A synchronisation of the whole context that began after the stamp `clock` returned success. */
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock);
 
-/* Whether nothing was submitted since `clock`, in the line's context or, once crossed, in any. */
-bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock);
+/* The clock for a block that is handed out now; see (3).  _alone: whatever other contexts did. */
+uint64_t ac_fence_handout_crossed(void);
+static inline uint64_t ac_fence_handout_alone(ac_fence_line_t *line) {
+    uint64_t clock = ac_fence_now();
+    uint64_t last = atomic_load_explicit(&line->last_submit, memory_order_relaxed);
+    if (last < clock)
+        return clock;
+    /* Where this fails another thread has ended the epoch. */
+    clock = last;
+    atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
+    return last + 1;
+}
+static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
+    return __builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed), 0)
+               ? ac_fence_handout_crossed()
+               : ac_fence_handout_alone(line);
+}
+
+/* Whether nothing was submitted since a block got `clock` (> 0), in the line's context or, once
+ * crossed, in any. */
+bool ac_fence_untouched_anywhere(uint64_t clock);
+static inline bool ac_fence_untouched_alone(const ac_fence_line_t *line, uint64_t clock) {
+    return atomic_load_explicit(&line->last_submit, memory_order_acquire) < clock;
+}
+static inline bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock) {
+    if (__builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed) ||
+                             atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed),
+                         0))
+        return ac_fence_untouched_anywhere(clock);
+    return ac_fence_untouched_alone(line, clock);
+}
+
+/* Whether all that was submitted and counted is complete: in the line's context alone; of all
+ * that may touch its memory (false where work may go uncounted). */
+bool ac_fence_line_idle(const ac_fence_line_t *line);
+bool ac_fence_idle(const ac_fence_line_t *line);
 
 /* The clock that a free has to wait for; *all is set when every context counts. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);

@@ -1,39 +1,5 @@
-/* Free blocks by size (block.h). */
-#include <stddef.h>
-
+/* Free blocks by size: finding one (block.h). */
 #include "allocator/block.h"
-
-unsigned ac_free_index_bin(uint64_t size) {
-    uint64_t granules = size >> AC_GRANULE_BITS;
-    if (granules < 16)
-        return (unsigned)granules; /* one bin per size */
-    unsigned log = 63 - (unsigned)__builtin_clzll(granules);
-    unsigned bin = (log - 3) * 16 + (unsigned)((granules >> (log - 4)) & 15);
-    return bin < AC_BINS ? bin : AC_BINS - 1;
-}
-
-void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = ac_free_index_bin(block->size);
-    block->list_prev = NULL;
-    block->list_next = index->bin[bin];
-    if (block->list_next)
-        block->list_next->list_prev = block;
-    index->bin[bin] = block;
-    index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
-}
-
-void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = ac_free_index_bin(block->size);
-    if (block->list_next)
-        block->list_next->list_prev = block->list_prev;
-    if (block->list_prev) {
-        block->list_prev->list_next = block->list_next;
-        return;
-    }
-    index->bin[bin] = block->list_next;
-    if (!block->list_next)
-        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
-}
 
 static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) {
     ac_block_t *best = NULL;

@@ -2,18 +2,20 @@
 #include "allocator/held.h"
 
 #include "allocator/allocator_int.h"
+#include "allocator/generation.h"
 #include "allocator/trim.h"
 
-static _Atomic uint64_t open_episode; /* 0: nothing captures */
-static _Atomic uint64_t open_since;   /* the clock when it began */
+_Atomic uint64_t ac_held_episode;
+static _Atomic uint64_t open_since; /* as if handed out when it began */
 
 void ac_held_begin(uint64_t episode) {
-    atomic_store(&open_since, ac_fence_now());
-    atomic_store(&open_episode, episode);
+    atomic_store(&open_since, ac_fence_stamp() + 1);
+    atomic_store(&ac_held_episode, episode);
+    ac_generation_grow(); /* frees that take the short way do not look */
 }
 
 void ac_held_end(void) {
-    atomic_store(&open_episode, 0);
+    atomic_store(&ac_held_episode, 0);
 }
 
 static ac_block_t **list_of(ac_arena_t *arena, uint64_t episode) {
@@ -29,7 +31,7 @@ static void count(const ac_block_t *block, int sign) {
 
 bool ac_held_keep(ac_block_t *block) {
     ac_arena_t *arena = block->segment->arena;
-    uint64_t episode = atomic_load_explicit(&open_episode, memory_order_acquire);
+    uint64_t episode = atomic_load_explicit(&ac_held_episode, memory_order_acquire);
     if (!episode)
         return false;
     uint64_t since = atomic_load(&open_since);

@@ -29,6 +29,12 @@ void ac_held_begin(uint64_t episode);
  * the next call of ac_allocator_holds. */
 void ac_held_end(void);
 
+extern AC_HIDDEN _Atomic uint64_t ac_held_episode; /* the open one; 0: nothing captures */
+
+static inline bool ac_held_open(void) {
+    return atomic_load_explicit(&ac_held_episode, memory_order_acquire) != 0;
+}
+
 /* Whether the allocator has a block that waits for the episode. */
 bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode);
 

@@ -226,6 +226,7 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
 void ac_ordered_handed_out(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     block->async = true;
+    block->home = 0; /* it is counted, and freed in an order that the cache knows not */
     allocator->counters->async_allocs++;
     allocator->async_bytes += block->size;
     for (int mark = 0; mark < AC_MARKS; mark++)
@@ -240,7 +241,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     ac_allocator_t *allocator = segment->arena->allocator;
     ac_block_t *rest = NULL, *before = block->age_prev;
     if (block->size > size && block->size < allocator->settings.max_split_size)
-        rest = ac_record_block(allocator);
+        rest = ac_record_piece(block, size);
     list_remove(ordered, block);
     ac_segment_count_finished(block);
     if (rest) {
@@ -253,7 +254,6 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
             rest->next->prev = rest;
         block->next = rest;
         block->size = size;
-        ac_page_map_set(rest->address, rest);
         segment->busy++;
         ac_device_stats_t *s = allocator->stats;
         ac_stat_pools_up(s->active, segment->pool, 1);

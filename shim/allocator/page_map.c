@@ -5,130 +5,298 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "allocator/carve.h"
+
 enum {
     NODE_BITS = 14,
     ROOT_BITS = 14,
     NODE_SIZE = 1 << NODE_BITS,
     ROOT_SIZE = 1 << ROOT_BITS,
-    LEAF_SIZE = 1 << (AC_PAGE_BITS - AC_GRANULE_BITS),
-    WORDS = LEAF_SIZE / 64
+    PLACE_BITS = AC_PAGE_BITS - AC_GRANULE_BITS, /* of a granule in its page */
+    KEY_BITS = PLACE_BITS + 1,
+    LINE_WORDS = 8,
+    LINES_LOG = PLACE_BITS - 3, /* of so many lines that all places fit */
+    LINES_STEP = 3,             /* they become so many powers of two more at a time */
+    NEAR = 16                   /* places that are asked for one by one */
 };
 #define ADDRESS_LIMIT ((uint64_t)1 << (ROOT_BITS + NODE_BITS + AC_PAGE_BITS))
+#define KEY_MASK      (((uint64_t)1 << KEY_BITS) - 1)
+
+/* Records and lines lie below 2^51, like all that is mapped without asking for a higher place. */
+enum { POINTER_BITS = 64 - KEY_BITS, ALIGN_BITS = 6 };
+#define POINTER_MASK (((uint64_t)1 << POINTER_BITS) - ((uint64_t)1 << ALIGN_BITS))
+
+/* A word is 0 or a start: the record's address, its place in the page, and 1. */
+typedef struct {
+    _Atomic uint64_t word[LINE_WORDS];
+} line_t;
+_Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
+
+/* Half a cache line: for large blocks, which seldom share a page with two others, this is all.
+ * `lines` is 0, or how many starts lie in lines, their address, and the logarithm of their
+ * number. */
+typedef struct {
+    struct ac_arena *_Atomic owner;
+    _Atomic uint64_t word[2];
+    _Atomic uint64_t lines;
+} page_t;
 
 typedef struct {
-    _Atomic uint64_t starts[WORDS]; /* bit set: a block starts there; for searches backwards */
-    struct ac_block *_Atomic slot[LEAF_SIZE];
-} leaf_t;
-
-typedef struct {
-    leaf_t *_Atomic leaf[NODE_SIZE];
-    struct ac_arena *_Atomic owner[NODE_SIZE];
+    page_t page[NODE_SIZE];
 } node_t;
 
 static node_t *_Atomic root[ROOT_SIZE];
 
-/* Zeroed host memory that is never given back; NULL when short. */
-static void *map_zeroed(size_t bytes) {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+/* --- words --- */
+
+static uint64_t key_of(uint64_t address) {
+    return (address >> (AC_GRANULE_BITS - 1) & KEY_MASK) | 1;
 }
 
-static node_t *node_of(uint64_t address) {
+static uint64_t word_of(const void *record) {
+    return (uint64_t)(uintptr_t)record << KEY_BITS;
+}
+
+static struct ac_block *record_in(uint64_t word) {
+    return (struct ac_block *)(uintptr_t)(word >> KEY_BITS);
+}
+
+static bool has_key(uint64_t word, uint64_t key) {
+    return (word & KEY_MASK) == key;
+}
+
+static uint64_t load(const _Atomic uint64_t *word) {
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+static void put(_Atomic uint64_t *word, uint64_t value) {
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+/* --- lines --- */
+
+static unsigned log_in(uint64_t lines) {
+    return lines & 15;
+}
+
+static unsigned starts_in(uint64_t lines) {
+    return (unsigned)(lines >> POINTER_BITS);
+}
+
+static line_t *first_in(uint64_t lines) {
+    return (line_t *)(uintptr_t)(lines & POINTER_MASK);
+}
+
+/* The one of 2^log lines where a start lies.  The factor is odd: places map one to one, so that
+ * the most lines have room for all; and near the golden section, so that runs spread. */
+static unsigned line_of(uint64_t key, unsigned log) {
+    unsigned mixed = (unsigned)(key >> 1) * 2531 & ((1 << PLACE_BITS) - 1);
+    return mixed >> (PLACE_BITS - log);
+}
+
+/* --- the way down --- */
+
+static page_t *page_of(uint64_t address) {
     if (address >= ADDRESS_LIMIT)
         return NULL;
-    return atomic_load_explicit(&root[address >> (AC_PAGE_BITS + NODE_BITS)],
-                                memory_order_acquire);
+    node_t *node =
+        atomic_load_explicit(&root[address >> (AC_PAGE_BITS + NODE_BITS)], memory_order_acquire);
+    return node ? &node->page[(address >> AC_PAGE_BITS) & (NODE_SIZE - 1)] : NULL;
 }
 
-static unsigned page_of(uint64_t address) {
-    return (unsigned)(address >> AC_PAGE_BITS) & (NODE_SIZE - 1);
+static struct ac_arena *owner_in(const page_t *page) {
+    return atomic_load_explicit(&page->owner, memory_order_acquire);
 }
 
-static unsigned slot_of(uint64_t address) {
-    return (unsigned)(address >> AC_GRANULE_BITS) & (LEAF_SIZE - 1);
+/* What starts there; `address` is a multiple of the granule. */
+static struct ac_block *start_in(const page_t *page, uint64_t address) {
+    uint64_t key = key_of(address), word = load(&page->word[0]);
+    if (has_key(word, key))
+        return record_in(word);
+    word = load(&page->word[1]);
+    if (has_key(word, key))
+        return record_in(word);
+    uint64_t lines = load(&page->lines);
+    if (!lines)
+        return NULL;
+    const line_t *line = first_in(lines) + line_of(key, log_in(lines));
+    for (int i = 0; i < LINE_WORDS; i++) {
+        word = load(&line->word[i]);
+        if (has_key(word, key))
+            return record_in(word);
+    }
+    return NULL;
 }
 
-static leaf_t *leaf_of(uint64_t address) {
-    node_t *node = node_of(address);
-    return node ? atomic_load_explicit(&node->leaf[page_of(address)], memory_order_acquire)
-                : NULL;
+struct ac_block *ac_page_map_get(uint64_t address) {
+    const page_t *page = address % AC_GRANULE ? NULL : page_of(address);
+    return page ? start_in(page, address) : NULL;
 }
+
+struct ac_block *ac_page_map_look(uint64_t address, const struct ac_arena *owner) {
+    const page_t *page = address % AC_GRANULE ? NULL : page_of(address);
+    return page && owner_in(page) == owner ? start_in(page, address) : NULL;
+}
+
+struct ac_arena *ac_page_map_owner(uint64_t address) {
+    const page_t *page = page_of(address);
+    return page ? owner_in(page) : NULL;
+}
+
+/* --- pages --- */
 
 /* Two allocators may build the same node at once: the loser's memory is unmapped. */
-static void *build(void *_Atomic *place, size_t bytes) {
-    void *seen = atomic_load_explicit(place, memory_order_acquire);
+static bool have_node(node_t *_Atomic *place) {
+    node_t *seen = atomic_load_explicit(place, memory_order_acquire);
     if (seen)
-        return seen;
-    void *fresh = map_zeroed(bytes);
-    if (!fresh)
-        return NULL;
-    if (atomic_compare_exchange_strong(place, &seen, fresh))
-        return fresh;
-    munmap(fresh, bytes);
-    return seen;
+        return true;
+    void *fresh = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fresh == MAP_FAILED)
+        return false;
+    if (!atomic_compare_exchange_strong(place, &seen, fresh))
+        munmap(fresh, sizeof *seen);
+    return true;
 }
 
 bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner) {
     if (address >= ADDRESS_LIMIT || bytes > ADDRESS_LIMIT - address)
         return false;
-    for (uint64_t page = address; page < address + bytes; page += AC_SEGMENT_ALIGN) {
-        node_t *node =
-            build((void *_Atomic *)&root[page >> (AC_PAGE_BITS + NODE_BITS)], sizeof *node);
-        if (!node || !build((void *_Atomic *)&node->leaf[page_of(page)], sizeof(leaf_t))) {
-            ac_page_map_uncover(address, page - address);
+    for (uint64_t at = address; at < address + bytes; at += AC_SEGMENT_ALIGN) {
+        if (!have_node(&root[at >> (AC_PAGE_BITS + NODE_BITS)])) {
+            ac_page_map_uncover(address, at - address);
             return false;
         }
-        atomic_store_explicit(&node->owner[page_of(page)], owner, memory_order_release);
+        atomic_store_explicit(&page_of(at)->owner, owner, memory_order_release);
     }
     return true;
 }
 
 void ac_page_map_uncover(uint64_t address, uint64_t bytes) {
-    for (uint64_t page = address; page < address + bytes; page += AC_SEGMENT_ALIGN)
-        atomic_store_explicit(&node_of(page)->owner[page_of(page)], NULL, memory_order_release);
+    for (uint64_t at = address; at < address + bytes; at += AC_SEGMENT_ALIGN)
+        atomic_store_explicit(&page_of(at)->owner, NULL, memory_order_release);
 }
 
-void ac_page_map_set(uint64_t address, struct ac_block *block) {
-    leaf_t *leaf = leaf_of(address);
-    unsigned slot = slot_of(address);
-    _Atomic uint64_t *word = &leaf->starts[slot / 64];
-    uint64_t bit = (uint64_t)1 << (slot % 64);
-    uint64_t bits = atomic_load_explicit(word, memory_order_relaxed);
-    atomic_store_explicit(word, block ? bits | bit : bits & ~bit, memory_order_relaxed);
-    atomic_store_explicit(&leaf->slot[slot], block, memory_order_release);
+/* --- starts --- */
+
+static bool put_in(line_t *line, uint64_t word) {
+    for (int i = 0; i < LINE_WORDS; i++)
+        if (!load(&line->word[i])) {
+            put(&line->word[i], word);
+            return true;
+        }
+    return false;
 }
 
-struct ac_block *ac_page_map_get(uint64_t address) {
-    leaf_t *leaf = address % AC_GRANULE ? NULL : leaf_of(address);
-    return leaf ? atomic_load_explicit(&leaf->slot[slot_of(address)], memory_order_acquire)
-                : NULL;
+/* Whether the starts of the old lines, and one more, would each find room in 2^log. */
+static bool fits(uint64_t old, uint64_t key, unsigned log) {
+    uint8_t taken[1 << LINES_LOG] = {0};
+    taken[line_of(key, log)]++;
+    for (unsigned i = 0; old && i < (unsigned)LINE_WORDS << log_in(old); i++) {
+        uint64_t word = load(&first_in(old)[i / LINE_WORDS].word[i % LINE_WORDS]);
+        if (word && ++taken[line_of(word & KEY_MASK, log)] > LINE_WORDS)
+            return false;
+    }
+    return true;
 }
 
-struct ac_arena *ac_page_map_owner(uint64_t address) {
-    node_t *node = node_of(address);
-    return node ? atomic_load_explicit(&node->owner[page_of(address)], memory_order_acquire)
-                : NULL;
+/* More lines with the starts of the old ones, which stay as they are: readers may be in them. 0
+ * when host memory is short. */
+static uint64_t more_lines(uint64_t old, uint64_t key) {
+    unsigned log = old ? log_in(old) + LINES_STEP : 0;
+    while (log < LINES_LOG && !fits(old, key, log))
+        log += LINES_STEP;
+    line_t *lines = ac_carve(sizeof *lines << log);
+    if (!lines)
+        return 0;
+    for (unsigned i = 0; old && i < (unsigned)LINE_WORDS << log_in(old); i++) {
+        uint64_t word = load(&first_in(old)[i / LINE_WORDS].word[i % LINE_WORDS]);
+        if (word)
+            put_in(&lines[line_of(word & KEY_MASK, log)], word);
+    }
+    return (uint64_t)starts_in(old) << POINTER_BITS | (uint64_t)(uintptr_t)lines | log;
+}
+
+bool ac_page_map_set(uint64_t address, struct ac_block *block) {
+    page_t *page = page_of(address);
+    uint64_t key = key_of(address), word = word_of(block) | key;
+    for (int i = 0; i < 2; i++)
+        if (!load(&page->word[i])) {
+            put(&page->word[i], word);
+            return true;
+        }
+    uint64_t lines = load(&page->lines);
+    if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word)) {
+        lines = more_lines(lines, key);
+        if (!lines)
+            return false;
+        put_in(first_in(lines) + line_of(key, log_in(lines)), word);
+    }
+    put(&page->lines, lines + ((uint64_t)1 << POINTER_BITS));
+    return true;
+}
+
+void ac_page_map_clear(uint64_t address) {
+    page_t *page = page_of(address);
+    uint64_t key = key_of(address);
+    for (int i = 0; i < 2; i++)
+        if (has_key(load(&page->word[i]), key)) {
+            put(&page->word[i], 0);
+            return;
+        }
+    uint64_t lines = load(&page->lines);
+    line_t *line = first_in(lines) + line_of(key, log_in(lines));
+    for (int i = 0; i < LINE_WORDS; i++)
+        if (has_key(load(&line->word[i]), key))
+            put(&line->word[i], 0);
+    put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
+}
+
+/* --- searching backwards --- */
+
+/* The later of two words that are starts no later than `key`; 0: neither. */
+static uint64_t later(uint64_t word, uint64_t best, uint64_t key) {
+    if (!word || (word & KEY_MASK) > key)
+        return best;
+    return (best & KEY_MASK) > (word & KEY_MASK) ? best : word;
+}
+
+/* The last start of the page up to `key`. */
+static struct ac_block *last_of(const page_t *page, uint64_t key) {
+    uint64_t best = later(load(&page->word[0]), later(load(&page->word[1]), 0, key), key);
+    uint64_t lines = load(&page->lines);
+    if (starts_in(lines))
+        for (unsigned i = 0; i < (unsigned)LINE_WORDS << log_in(lines); i++)
+            best = later(load(&first_in(lines)[i / LINE_WORDS].word[i % LINE_WORDS]), best, key);
+    return record_in(best);
+}
+
+/* Where blocks are small, their starts are near. */
+static struct ac_block *near(const page_t *page, uint64_t address) {
+    for (int i = 0; i < NEAR; i++, address -= AC_GRANULE) {
+        struct ac_block *block = start_in(page, address);
+        if (block || address % AC_SEGMENT_ALIGN == 0)
+            return block;
+    }
+    return NULL;
 }
 
 struct ac_block *ac_page_map_find(uint64_t address) {
-    unsigned slot = slot_of(address);
-    struct ac_arena *owner = ac_page_map_owner(address);
-    while (owner && ac_page_map_owner(address) == owner) {
-        leaf_t *leaf = leaf_of(address);
-        for (int word = (int)(slot / 64); word >= 0; word--) {
-            uint64_t bits = atomic_load_explicit(&leaf->starts[word], memory_order_relaxed);
-            if (word == (int)(slot / 64) && slot % 64 != 63)
-                bits &= ((uint64_t)2 << (slot % 64)) - 1;
-            if (bits)
-                return atomic_load_explicit(&leaf->slot[word * 64 + 63 - __builtin_clzll(bits)],
-                                            memory_order_acquire);
-        }
-        uint64_t page = address & ~(AC_SEGMENT_ALIGN - 1);
-        if (page < AC_SEGMENT_ALIGN)
+    const page_t *page = page_of(address);
+    struct ac_arena *owner = page ? owner_in(page) : NULL;
+    if (!owner)
+        return NULL;
+    address &= ~(AC_GRANULE - 1);
+    struct ac_block *block = near(page, address);
+    if (!block)
+        block = last_of(page, key_of(address));
+    uint64_t start = address & ~(AC_SEGMENT_ALIGN - 1);
+    while (!block && start) {
+        start -= AC_SEGMENT_ALIGN;
+        page = page_of(start);
+        if (!page || owner_in(page) != owner)
             break;
-        address = page - 1;
-        slot = LEAF_SIZE - 1;
+        block = last_of(page, KEY_MASK);
     }
-    return NULL;
+    return block;
 }

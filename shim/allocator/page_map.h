@@ -1,10 +1,17 @@
 /* Device address -> block, for every block that starts in one of our segments.
  *
- * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB)
- * -> leaf (one slot per 512 bytes).  Lookups take no lock: nodes and leaves are never given
- * back, and arena records stay for ever, so the answer is at worst outdated: whoever needs the
- * truth locks the owner's allocator and asks again.  Slots of one page are written under the
- * lock of the one allocator that owns the page: segments are whole pages.
+ * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB).  A
+ * page names its owner and up to two starts itself: memory in large blocks needs no more.
+ * Further starts lie in a hash table of the page: cache lines of eight, one to be looked at per
+ * lookup.  Where a line is full the table grows, at the most to a line per eight granules, where
+ * all places have room.
+ *
+ * Lookups take no lock: nothing is ever given back, and arena records stay for ever, so the
+ * answer is at worst outdated: whoever needs the truth locks the owner's allocator and asks
+ * again.  A start that does not change during a lookup is found whatever else does: it stays in
+ * the word where it was put, also when a larger table takes over, and that one is complete when
+ * it does.  Words of one page are written under the lock of the one allocator that owns the page:
+ * segments are whole pages.
  *
  * Addresses of 2^49 and above are never ours: ac_page_map_cover refuses them. */
 #ifndef AC_PAGE_MAP_H
@@ -26,14 +33,21 @@ enum { AC_GRANULE_BITS = 9 };
  */
 bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner);
 
-/* The segment is gone; all its slots were cleared before. */
+/* The segment is gone; all its starts were cleared before. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
-/* Set or clear (NULL) the block that starts at `address`, inside a covered page. */
-void ac_page_map_set(uint64_t address, struct ac_block *block);
+/* `block` starts at `address`, inside a covered page, where none did.  False when host memory is
+ * short: nothing has changed. */
+bool ac_page_map_set(uint64_t address, struct ac_block *block);
+
+/* No block starts at `address` any more. */
+void ac_page_map_clear(uint64_t address);
 
 /* The block that starts at `address`, or NULL.  Under the owner's lock. */
 struct ac_block *ac_page_map_get(uint64_t address);
+
+/* The same without a lock, if the page is `owner`'s: NULL where it is not. */
+struct ac_block *ac_page_map_look(uint64_t address, const struct ac_arena *owner);
 
 /* The arena whose segment `address` lies in; NULL: not ours. */
 struct ac_arena *ac_page_map_owner(uint64_t address);

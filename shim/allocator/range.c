@@ -76,7 +76,7 @@ void ac_range_lose(ac_segment_t *segment) {
     ac_arena_t *arena = range->arena;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (has_slot(block))
-            ac_page_map_set(block->address, NULL);
+            ac_page_map_clear(block->address);
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state != AC_BLOCK_UNMAPPED)
             ac_range_uncover(block, true);
@@ -217,42 +217,57 @@ static void swallow(ac_block_t *block, ac_spares_t *spares) {
     spare_give(spares, gone);
 }
 
-/* Take a free or unmapped block out of where it is found; put it back. */
+/* Take a free or unmapped block out of the lists; put it back. */
 static void open_leave(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED) {
+    if (block->state == AC_BLOCK_UNMAPPED)
         unmapped_leave(block->segment->range, block);
-        return;
-    }
-    ac_segment_unlist(block);
-    ac_page_map_set(block->address, NULL);
+    else
+        ac_segment_unlist(block);
 }
 
 static void open_enter(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED) {
+    if (block->state == AC_BLOCK_UNMAPPED)
         unmapped_enter(block->segment->range, block);
-        return;
-    }
-    ac_page_map_set(block->address, block);
-    ac_segment_enlist(block);
+    else
+        ac_segment_enlist(block);
+}
+
+/* The same for one that becomes part of a MOVING block: nobody finds it by its address. */
+static void open_take(ac_block_t *block) {
+    open_leave(block);
+    if (block->state == AC_BLOCK_FREE)
+        ac_page_map_clear(block->address);
+}
+
+/* Cut the open block in two, each in its lists.  False: host memory is short. */
+static bool divide(ac_block_t *block, uint64_t address, ac_spares_t *spares) {
+    if (block->state == AC_BLOCK_FREE && !ac_page_map_set(address, spares->first))
+        return false;
+    open_leave(block);
+    ac_block_t *rest = cut(block, address - block->address, spares);
+    open_enter(block);
+    open_enter(rest);
+    return true;
 }
 
 ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares) {
-    open_leave(block);
+    ac_block_t *last = block;
+    while (last->address + last->size < to)
+        last = last->next;
+    if (last->address + last->size > to && !divide(last, to, spares))
+        return NULL;
     if (block->address < from) {
+        open_leave(block);
         ac_block_t *rest = cut(block, from - block->address, spares);
         open_enter(block);
         block = rest;
+    } else {
+        open_take(block);
     }
     while (block->address + block->size < to) {
-        open_leave(block->next);
-        if (block->next->address + block->next->size > to) {
-            ac_block_t *tail = cut(block->next, to - block->next->address, spares);
-            open_enter(tail);
-        }
+        open_take(block->next);
         swallow(block, spares);
     }
-    if (block->address + block->size > to)
-        open_enter(cut(block, to - block->address, spares));
     block->state = AC_BLOCK_MOVING;
     block->segment->busy++;
     return block;
@@ -338,12 +353,12 @@ void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
             rest = cut(moving, end - moving->address, spares);
             segment->busy++;
         }
-        if (mapped) {
-            ac_page_map_set(moving->address, moving);
-            ac_segment_coalesce(moving);
-        } else {
+        if (!mapped)
             settle_unmapped(moving, spares);
-        }
+        else if (ac_page_map_set(moving->address, moving))
+            ac_segment_coalesce(moving);
+        /* Else host memory is short, and nobody could free what is here: it stays as it is until
+         * the context goes. */
         if (!rest)
             return;
         moving = rest;
@@ -423,6 +438,8 @@ uint64_t ac_range_check(const ac_range_t *range, const char **wrong) {
     for (const ac_block_t *block = range->segment->first; block && !*wrong; block = block->next)
         if (block->state != AC_BLOCK_MOVING)
             *wrong = check_units(range, block);
+    if (range->calls)
+        return range->mapped; /* who knows of the pages is at work on them */
     uint64_t units = range->size >> AC_PAGE_BITS, covered = 0;
     for (const ac_block_t *block = range->segment->first; block && !*wrong; block = block->next) {
         if (block->state == AC_BLOCK_UNMAPPED)
@@ -439,5 +456,7 @@ uint64_t ac_range_check(const ac_range_t *range, const char **wrong) {
             mapped += (uint64_t)unit->span << AC_PAGE_BITS;
         }
     }
+    if (!*wrong && mapped != range->mapped)
+        *wrong = "bytes of pages";
     return mapped;
 }

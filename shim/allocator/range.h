@@ -23,8 +23,8 @@
 
 typedef struct ac_range ac_range_t;
 
-/* Larger blocks of a range are not kept whole for exact reuse: it was measured that the pages
- * they keep from moving cost up to 2 % of memory. */
+/* Larger blocks of a range are not kept by threads: whole, they keep up to 2 % of the memory from
+ * being put together, as replays of training programs show. */
 #define AC_RANGE_KEEP ((uint64_t)1 << 20)
 
 enum {
@@ -94,7 +94,8 @@ bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned cou
 void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
 
 /* Make [from, to), which lies in free and unmapped blocks from `block` on, one MOVING block.
- * Takes up to two spares and adds those of the blocks that it swallows. */
+ * Takes up to two spares and adds those of the blocks that it swallows.  NULL: host memory is
+ * short, and nothing has changed. */
 ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares);
 
 /* The page map answers for all units of the block.  False: host memory is short; settle it. */

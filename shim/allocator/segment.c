@@ -93,7 +93,10 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         return NULL;
     ac_segment_t *segment = ac_record_segment(allocator);
     ac_block_t *block = ac_record_block(allocator);
-    if (!segment || !block || !ac_page_map_cover(address, size, arena)) {
+    bool covered = segment && block && ac_page_map_cover(address, size, arena);
+    if (!covered || !ac_page_map_set(address, block)) {
+        if (covered)
+            ac_page_map_uncover(address, size);
         if (segment)
             ac_record_segment_return(allocator, segment);
         if (block)
@@ -111,7 +114,6 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         segment->next->prev = segment;
     arena->segments = segment;
     *block = (ac_block_t){.address = address, .size = size, .segment = segment};
-    ac_page_map_set(address, block);
     index_insert(block, true);
     idle_enter(segment);
 
@@ -149,7 +151,7 @@ static void forget_pending(ac_segment_t *segment) {
 static void count_lost_block(ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
-    if (block->state == AC_BLOCK_RECENT || block->state == AC_BLOCK_UNMAPPED ||
+    if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_UNMAPPED ||
         block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
@@ -179,7 +181,6 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     if (lost) {
         forget_pending(segment);
         ac_ordered_forget(segment);
-        ac_recent_forget(arena, segment);
     }
     if (segment->busy == 0)
         idle_leave(segment);
@@ -192,7 +193,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
         if (!segment->range)
-            ac_page_map_set(block->address, NULL);
+            ac_page_map_clear(block->address);
         ac_record_block_return(allocator, block);
     }
     if (!segment->range)
@@ -216,7 +217,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
 
 /* Cut the free block, which is out of the index, after `size` bytes. */
 static bool split(ac_block_t *block, uint64_t size) {
-    ac_block_t *rest = ac_record_block(block->segment->arena->allocator);
+    ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
     *rest = (ac_block_t){.address = block->address + size,
@@ -230,7 +231,6 @@ static bool split(ac_block_t *block, uint64_t size) {
         rest->next->prev = rest;
     block->next = rest;
     block->size = size;
-    ac_page_map_set(rest->address, rest);
     index_insert(rest, false);
     return true;
 }
@@ -245,6 +245,9 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     block->state = AC_BLOCK_ALLOCATED;
     block->requested = requested;
     block->early = block->async = false;
+    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
+                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+    block->home = plain ? segment->arena->number : 0;
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -259,7 +262,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
         allocator->high_water = live;
 }
 
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+void ac_segment_carve(ac_block_t *block, uint64_t size) {
     ac_segment_t *segment = block->segment;
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
@@ -275,6 +278,12 @@ void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
+    block->state = AC_BLOCK_CACHED;
+    block->early = block->async = block->oversize = false; /* of its life before */
+}
+
+void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+    ac_segment_carve(block, size);
     count_taken(block, requested);
 }
 
@@ -302,7 +311,7 @@ void ac_segment_absorb_next(ac_block_t *block) {
     block->next = gone->next;
     if (block->next)
         block->next->prev = block;
-    ac_page_map_set(gone->address, NULL);
+    ac_page_map_clear(gone->address);
     ac_record_block_return(block->segment->arena->allocator, gone);
 }
 
@@ -346,10 +355,11 @@ void ac_segment_coalesce(ac_block_t *block) {
 }
 
 void ac_segment_taint(ac_segment_t *segment) {
-    ac_recent_flush(segment->arena);
-    for (ac_block_t *block = segment->first; block; block = block->next)
+    for (ac_block_t *block = segment->first; block; block = block->next) {
+        block->home = 0;
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
+    }
     ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_remove looks at it */
 }

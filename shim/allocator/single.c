@@ -4,7 +4,7 @@
 #include "allocator/fence.h"
 #include "plant.h"
 
-enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* submissions */
+enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* epochs */
 
 _Atomic bool ac_single_wanted = true;
 
@@ -32,54 +32,70 @@ static bool in_force(const ac_fence_line_t *line) {
            !atomic_load(&ac_fence_uncounted) && !line->ops->capturing(line->context);
 }
 
-/* All work is complete but that of `self` callers, who are inside and have not submitted yet. */
+/* All work is complete but that of `self` callers, who are inside and have not marked it yet.
+ * Under the lock and after a change of `word`: whoever submits meanwhile is seen here, or sees
+ * that change and waits for the lock. */
 static bool is_idle(const ac_fence_line_t *line, unsigned self) {
-    return atomic_load(&line->inside) <= self &&
+    if (atomic_load(&line->last_submit) > atomic_load(&line->done))
+        return false;
+    if (ac_fence_unseen_inside(line, self) && !ac_barrier_heavy())
+        return false;
+    return ac_fence_inside(line, self) <= self &&
            atomic_load(&line->last_submit) <= atomic_load(&line->done);
 }
 
+/* No longer asked for: the flags that end the rule for good, and a capture that begins.  Who sets
+ * them leaves every home before the work that they stand for, and no stream becomes one after. */
 bool ac_single_protects(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    uint64_t word = atomic_load_explicit(&single->word, memory_order_relaxed);
-    if (ac_single_mode(word) != AC_SINGLE_ONE || !in_force(line))
-        return false;
-    /* Work of which the driver does not know yet is not on the stream yet either; all other that
-     * may be busy with the memory has a clock up to the one read next. */
-    if (atomic_load(&line->inside))
+    uint64_t word = atomic_load(&single->word);
+    if (ac_single_mode(word) != AC_SINGLE_ONE ||
+        !atomic_load_explicit(&ac_single_wanted, memory_order_relaxed))
         return false;
     uint64_t now = ac_fence_now();
-    if (now < atomic_load_explicit(&single->since, memory_order_relaxed))
+    if (now < atomic_load_explicit(&single->since, memory_order_relaxed)) {
+        ac_fence_handout(line); /* with work since the last one: a step of patience */
         return false;
-    /* Set before the second look: whoever leaves the home after it finds the mark. */
+    }
+    /* Before the second look: whoever leaves the home after it finds the mark. */
     uint64_t seen = atomic_load(&single->leaned);
     while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
         ;
-    if (atomic_load(&single->word) != word || atomic_load(&closed))
+    if (atomic_load(&single->word) != word)
         return false;
-    uint64_t leans = atomic_fetch_add_explicit(&single->leans, 1, memory_order_relaxed) + 1;
+    uint64_t leans = atomic_load_explicit(&single->leans, memory_order_relaxed) + 1;
+    atomic_store_explicit(&single->leans, leans, memory_order_relaxed);
     if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left))
         atomic_store(&single->due, true);
     return true;
 }
 
-uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream) {
-    uint64_t clock = ac_fence_now(); /* first: a stream that comes later has a later clock */
+static bool is_home(const ac_fence_line_t *line, uint64_t stream) {
     uint64_t word = atomic_load(&line->single.word);
-    return ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream ? clock : 0;
+    return ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream;
 }
 
-/* `stream` becomes the home if nothing else is at work.  Under the lock, by a caller that is
- * inside: whoever submits meanwhile has either been counted, or waits for the lock. */
+uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream) {
+    if (!is_home(line, stream))
+        return 0;
+    uint64_t stamp = ac_fence_stamp(); /* first: a stream that comes later is not covered */
+    return is_home(line, stream) ? stamp : 0;
+}
+
+static bool may_be_home(const ac_fence_line_t *line, uint64_t stream) {
+    return stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line);
+}
+
+/* From NONE or LEAVING, under the lock: `stream` becomes the home, or with 0 none does. */
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
-    bool may = stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line) && is_idle(line, 1);
-    if (may) {
+    if (stream) {
         atomic_store(&single->since, ac_fence_now() + single->patience);
         atomic_store(&single->leaned, 0); /* before any free can see the new word */
         single->early_clock = 0;
         atomic_store(&single->leans, 0);
     }
-    set_word(single, may ? AC_SINGLE_ONE : AC_SINGLE_MANY, may ? stream : 0);
+    set_word(single, stream ? AC_SINGLE_ONE : AC_SINGLE_MANY, stream);
 }
 
 /* Give up the turn's fence; under the lock.  Returns what the caller has to release after it. */
@@ -95,10 +111,10 @@ static void *drop_fence(ac_single_t *single) {
 
 /* Once more where it fails: nothing else is left that could hold a second stream back. */
 static void synchronize(ac_fence_line_t *line) {
-    uint64_t clock = ac_fence_now();
+    uint64_t stamp = ac_fence_stamp();
     if (line->ops->synchronize(line->context) == AC_OK ||
         line->ops->synchronize(line->context) == AC_OK)
-        ac_fence_synced(line, clock);
+        ac_fence_synced(line, stamp);
 }
 
 static void release(ac_fence_line_t *line, void *fence) {
@@ -156,12 +172,13 @@ static void record_turn(ac_fence_line_t *line) {
  */
 static void record_early(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
+    uint64_t word = atomic_load(&single->word);
     void *fence = NULL;
     atomic_store(&single->due, false);
     if (atomic_load(&single->early_left) == 0)
         return;
     atomic_fetch_sub(&single->early_left, 1);
+    uint64_t clock = ac_fence_stamp(); /* what leans from now on has a later clock */
     if (name_home(line, &fence) == AC_OK && atomic_load(&single->word) == word) {
         void *older = single->early;
         single->early = fence;
@@ -191,7 +208,7 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
     if (AC_PLANTED(second_stream_let_in))
         atomic_store(&single->leaned, 0);
     if (is_idle(line, heir != 0))
-        settle_down(line, heir);
+        settle_down(line, may_be_home(line, heir) ? heir : 0);
     else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
         set_word(single, AC_SINGLE_MANY, 0);
     else if (!take_early(single))
@@ -308,10 +325,12 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     ac_single_t *single = &line->single;
     pthread_mutex_lock(&single->lock);
+    if (mode_of(single) != AC_SINGLE_ONE)
+        atomic_store(&single->due, false); /* of a home that was left */
     for (;;) {
         switch (mode_of(single)) {
         case AC_SINGLE_NONE: /* all that others submitted since goes through here as well */
-            settle_down(line, stream);
+            settle_down(line, may_be_home(line, stream) && is_idle(line, 1) ? stream : 0);
             continue;
         case AC_SINGLE_ONE:
             if (home_of(single) != stream)

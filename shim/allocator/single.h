@@ -16,8 +16,9 @@
  *   NEVER    as MANY, for good
  *
  * A turn makes streams wait that the program meant to run side by side.  So a context that had
- * one is asked for patience: frees lean again only after a longer stretch of work on one stream,
- * four times as long after each further turn.
+ * one is asked for patience: frees lean again only after a longer stretch of work on one stream
+ * (of frees or requests with work in between: such is the clock, fence.h), four times as long
+ * after each further turn.
  *
  * A turn that is recorded when the second stream comes covers all that the home was given, also a
  * kernel that waits for what the second stream will do: it would never end.  So turns are
@@ -29,6 +30,21 @@
  * programmatic launches, other contexts that reach the memory, other processes and devices that
  * were given it, submissions that nobody sees.  Memory that was reused already is then waited for
  * by the host.
+ *
+ * What a free leans on is in the driver when it happens: work on the memory has returned from its
+ * call, or its kernel ran.  So it is on the home, whoever is inside, and covered by every stamp
+ * that is taken later (fence.h): by a turn whose record comes after the lean, and by `done`
+ * once that reaches the clock that the free found.
+ *
+ * Two pairs must not miss each other.
+ *   A free sets `leaned`, then finds `word` unchanged; who leaves changes `word`, then reads
+ *   `leaned`.  All four are sequentially consistent.  A free that finds `leaned` set already only
+ *   reads: it read a value that whoever leaves later has to find as well.
+ *   A submission stores that it is inside, then reads `word`; who makes a home of the next
+ *   stream (NONE or LEAVING to ONE) wrote `word`, then looks at who is inside.  The submission
+ *   has no barrier but ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and
+ *   goes to MANY where that fails.  Nobody else decides by who is inside: a turn is recorded for
+ *   what was leaned on, which no look at `word` can miss.
  *
  * Invariants (under the lock): `fence` is set in JOINING only; `leaned` was set before any free
  * that leaned saw its `word` a second time.  The lock is never held over a device call. */
@@ -60,13 +76,13 @@ typedef struct {
     _Atomic uint64_t leaned; /* the clock of the newest free that leaned on the home; 0: none */
     _Atomic uint64_t since;  /* the clock from which on they may */
     _Atomic bool due;        /* the next work for the home is preceded by an early turn */
-    _Atomic uint64_t leans;  /* how many have since a synchronisation */
+    _Atomic uint64_t leans;  /* how many have since a synchronisation; some may be lost */
     pthread_mutex_t lock;    /* guards what follows and all changes of `word` */
-    uint64_t patience;       /* submissions that a new home has to see alone before that */
+    uint64_t patience;       /* epochs that a new home has to see alone before that */
     bool waited;             /* a stream was made to wait for this turn */
     void *fence;             /* the turn, an object of the device */
     uint64_t turn;           /* its number; grows */
-    uint64_t clock;          /* work with a clock up to this one is all that was leaned on */
+    uint64_t clock;          /* `done` at this one: all that was leaned on is complete */
     void *early;             /* a turn that was recorded before anybody left */
     uint64_t early_clock;    /* covers what was leaned on up to this clock; 0: nothing */
     _Atomic unsigned early_left; /* how many more of them */
@@ -96,15 +112,23 @@ static inline uint64_t ac_single_home(uint64_t word) {
     return word >> AC_SINGLE_MODE_BITS & (((uint64_t)1 << AC_SINGLE_KEY_BITS) - 1);
 }
 
-/* Whether work for `stream` needs no more than this look. */
-static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
-    uint64_t word = atomic_load(&single->word);
+/* Whether work for `stream` needs no more than a look at `word`, and at `due`. */
+static inline bool ac_single_lets(uint64_t word, uint64_t stream) {
     ac_single_mode_t mode = ac_single_mode(word);
-    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream &&
-                                      !atomic_load_explicit(&single->due, memory_order_relaxed));
+    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream);
+}
+static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
+    return ac_single_lets(atomic_load(&single->word), stream) &&
+           !atomic_load_explicit(&single->due, memory_order_relaxed);
 }
 
-/* Before work goes to `stream`, between ac_fence_enter and the submission.  May make the stream
+/* Whether nothing has changed since `word` was found to let the stream pass. */
+static inline bool ac_single_is(const ac_single_t *single, uint64_t word) {
+    return atomic_load(&single->word) == word &&
+           !atomic_load_explicit(&single->due, memory_order_relaxed);
+}
+
+/* Before work goes to `stream`, inside and before the first mark (fence.h).  May make the stream
  * wait on the device; where that is impossible it blocks until the turn is over.  A stream that
  * captures takes no work: nothing is done.  `joins` is the calling thread's, NULL: none. */
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins);
@@ -113,7 +137,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins);
  * as leaned on. */
 bool ac_single_protects(ac_fence_line_t *line);
 
-/* Before the program waits for `stream`: the clock up to which it was given all of the context's
+/* Before the program waits for `stream`: a stamp up to which it was given all of the context's
  * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were
  * given some. */
 uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream);

@@ -28,8 +28,9 @@
 /* The legacy default stream's key. */
 enum { AC_STREAM_LEGACY = 1 };
 
-/* Set with the first request or free that names a stream: before, no edge has any use. */
-extern _Atomic bool ac_streams_tracked;
+/* Set with the first request or free that names a stream: before, no edge has any use.  Earlier
+ * where each submission is to be looked at for another reason (green contexts). */
+extern AC_HIDDEN _Atomic bool ac_streams_tracked;
 
 /* ac_arena_alloc for a stream. The caller has seen that the stream is the arena's context's. */
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,

@@ -29,7 +29,6 @@ typedef struct {
 static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes,
                      ac_leaving_t leaving[BATCH], uint64_t *taken) {
     unsigned n = 0;
-    ac_recent_flush(arena);
     for (ac_segment_t *s = arena->idle_head, *next; s && n < BATCH && *taken < bytes; s = next) {
         next = s->idle_next;
         if (!picked(s, pick))
@@ -98,6 +97,7 @@ static uint64_t trim(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes) {
 }
 
 uint64_t ac_trim_arena(ac_arena_t *arena, uint64_t bytes) {
+    ac_caches_recall(arena->allocator, NULL);
     return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL}, bytes);
 }
 
@@ -117,6 +117,8 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
     }
     pthread_mutex_unlock(&allocator->lock);
     const ac_pick_t large = {.pool = AC_POOL_LARGE};
+    if (excess)
+        ac_caches_recall(allocator, NULL);
     for (ac_arena_t *arena = allocator->arenas; arena && excess; arena = arena->next) {
         uint64_t freed = trim(arena, &large, excess);
         if (freed < excess)

@@ -16,33 +16,66 @@
 #include <string.h>
 
 #include "config/value.h"
+#include "observe/start.h"
 
-typedef enum { HOST, CACHE } scope_t;
+enum { HOST, CACHE }; /* scopes */
+
+/* The texts of the rows, one after the other: see text_t. */
+typedef struct {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+    char key_##key[sizeof #key];                                                                 \
+    char default_##key[sizeof default_text];                                                     \
+    char range_##key[sizeof range];
+#define FOREIGN(key, harmless, doc)                                                              \
+    char key_##key[sizeof #key];                                                                 \
+    char harmless_##key[sizeof harmless];                                                        \
+    char doc_##key[sizeof doc];
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+} texts_t;
+
+static const texts_t texts = {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+#key, default_text, range,
+#define FOREIGN(key, harmless, doc) #key, harmless, doc,
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+};
+
+/* Offset into them: pointers would be relocated in every process that the library is loaded
+ * into, and this table is read in each. */
+typedef uint16_t text_t;
+_Static_assert(sizeof texts <= UINT16_MAX, "offsets of texts are too short");
+#define TEXT_AT(member) offsetof(texts_t, member)
+
+static const char *text_of(text_t at) {
+    return (const char *)&texts + at;
+}
 
 typedef struct {
-    const char *key;
-    unsigned type;
-    size_t offset;
+    text_t key;
+    text_t default_text, range; /* our own keys */
+    text_t harmless, doc;       /* foreign keys: values not warned about; 0 for our own */
+    uint16_t type, scope;
+    uint16_t offset;
     ac_bounds_t bounds;
-    const char *default_text;
-    scope_t scope;
-    const char *range;
-    const char *harmless; /* foreign keys: values not warned about, NULL for our own */
-    const char *doc;
 } row_t;
 
 static const row_t rows[] = {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
-    {#key,                                                                                       \
-     AC_VALUE_##type,                                                                            \
-     offsetof(ac_config_t, field),                                                               \
-     {low, high},                                                                                \
-     default_text,                                                                               \
-     scope,                                                                                      \
-     range,                                                                                      \
-     NULL,                                                                                       \
-     doc},
-#define FOREIGN(key, harmless, doc) {#key, 0, 0, {0, 0}, "", HOST, "", harmless, doc},
+#define CONFIG(name, value_type, field, low, high, default_value, row_scope, row_range, row_doc) \
+    {.key = TEXT_AT(key_##name),                                                                 \
+     .default_text = TEXT_AT(default_##name),                                                    \
+     .range = TEXT_AT(range_##name),                                                             \
+     .type = AC_VALUE_##value_type,                                                              \
+     .scope = row_scope,                                                                         \
+     .offset = offsetof(ac_config_t, field),                                                     \
+     .bounds = {low, high}},
+#define FOREIGN(name, harmless_words, row_doc)                                                   \
+    {.key = TEXT_AT(key_##name),                                                                 \
+     .harmless = TEXT_AT(harmless_##name),                                                       \
+     .doc = TEXT_AT(doc_##name)},
 #include "config/config.def"
 #undef CONFIG
 #undef FOREIGN
@@ -56,30 +89,6 @@ enum {
 #undef CONFIG
 #undef FOREIGN
 };
-
-/* The types as `accelcache config` names them. */
-#define TYPE_NAME_BOOL              "boolean"
-#define TYPE_NAME_MEGABYTES         "MiB"
-#define TYPE_NAME_MEGABYTES_OR_NONE "MiB"
-#define TYPE_NAME_BYTES             "bytes"
-#define TYPE_NAME_DIVISIONS         "divisions"
-#define TYPE_NAME_FRACTION          "fraction"
-#define TYPE_NAME_SECONDS           "seconds"
-#define TYPE_NAME_FENCE             "word"
-#define TYPE_NAME_DEEPBIND          "word"
-#define TYPE_NAME_PATTERN           "path"
-#define TYPE_NAME_SIGNAL            "signal"
-#define TYPE_NAME_LOG_LEVEL         "word"
-
-const ac_config_row_t ac_config_rows[] = {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
-    {#key, TYPE_NAME_##type, default_text, range, doc, false},
-#define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true},
-#include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
-};
-const unsigned ac_config_row_count = ROWS;
 
 typedef struct {
     const char *text; /* the whole string */
@@ -161,12 +170,12 @@ static unsigned distance(ac_token_t token, const char *key) {
 static int fail_unknown(parser_t *p, ac_token_t key) {
     char shown[48];
     unsigned best = 64;
-    const char *nearest = rows[0].key;
+    const char *nearest = text_of(rows[0].key);
     for (unsigned i = 0; i < ROWS; i++) {
-        unsigned d = distance(key, rows[i].key);
+        unsigned d = distance(key, text_of(rows[i].key));
         if (d < best) {
             best = d;
-            nearest = rows[i].key;
+            nearest = text_of(rows[i].key);
         }
     }
     printable(key, shown, sizeof shown);
@@ -204,7 +213,7 @@ static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_
     } else if (*at == '[') {
         end = at + 1 + strcspn(at + 1, "[]");
         if (*end != ']') {
-            fail(p, end, "key \"%s\": expected ] to close the list, found %s", row->key,
+            fail(p, end, "key \"%s\": expected ] to close the list, found %s", text_of(row->key),
                  found(end, what));
             return NULL;
         }
@@ -214,8 +223,8 @@ static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_
     }
     *value = ac_token_trim((ac_token_t){at, (size_t)(end - at)});
     if (value->length == 0) {
-        fail(p, at, "key \"%s\": expected %s, found %s", row->key,
-             row->harmless ? "a value" : row->range, found(at, what));
+        fail(p, at, "key \"%s\": expected %s, found %s", text_of(row->key),
+             row->harmless ? "a value" : text_of(row->range), found(at, what));
         return NULL;
     }
     return end;
@@ -235,9 +244,9 @@ static bool is_one_of(ac_token_t value, const char *words) {
 static int apply(parser_t *p, const row_t *row, ac_token_t value) {
     char shown[32];
     if (row->harmless) {
-        if (!is_one_of(value, row->harmless))
-            warn(p, "%s:%s has no effect: %s", row->key, printable(value, shown, sizeof shown),
-                 row->doc);
+        if (!is_one_of(value, text_of(row->harmless)))
+            warn(p, "%s:%s has no effect: %s", text_of(row->key),
+                 printable(value, shown, sizeof shown), text_of(row->doc));
         return 0;
     }
     ac_refusal_t refusal = {value.at, NULL};
@@ -245,8 +254,8 @@ static int apply(parser_t *p, const row_t *row, ac_token_t value) {
                                        &refusal))
         return 0;
     size_t rest = value.length - (size_t)(refusal.at - value.at);
-    return fail(p, refusal.at, "key \"%s\": expected %s; got \"%s\"", row->key,
-                refusal.hint ? refusal.hint : row->range,
+    return fail(p, refusal.at, "key \"%s\": expected %s; got \"%s\"", text_of(row->key),
+                refusal.hint ? refusal.hint : text_of(row->range),
                 printable((ac_token_t){refusal.at, rest}, shown, sizeof shown));
 }
 
@@ -260,7 +269,7 @@ static const char *take_entry(parser_t *p, const char *at) {
         return NULL;
     }
     unsigned i = 0;
-    while (i < ROWS && !ac_token_is(key, rows[i].key))
+    while (i < ROWS && !ac_token_is(key, text_of(rows[i].key)))
         i++;
     if (i == ROWS) {
         fail_unknown(p, key);
@@ -268,12 +277,12 @@ static const char *take_entry(parser_t *p, const char *at) {
     }
     if (p->value_at[i]) {
         fail(p, at, "key \"%s\": expected once, it was given at position %zu already",
-             rows[i].key, (size_t)(p->value_at[i] - p->text));
+             text_of(rows[i].key), (size_t)(p->value_at[i] - p->text));
         return NULL;
     }
     at = skip_space(at + length);
     if (*at != ':') {
-        fail(p, at, "key \"%s\": expected : after the key, found %s", rows[i].key,
+        fail(p, at, "key \"%s\": expected : after the key, found %s", text_of(rows[i].key),
              found(at, what));
         return NULL;
     }
@@ -284,7 +293,7 @@ static const char *take_entry(parser_t *p, const char *at) {
     p->value_at[i] = value.at;
     end = skip_space(end);
     if (*end != ',' && *end != '\0') {
-        fail(p, end, "key \"%s\": expected , after the value, found %s", rows[i].key,
+        fail(p, end, "key \"%s\": expected , after the value, found %s", text_of(rows[i].key),
              found(end, what));
         return NULL;
     }
@@ -297,7 +306,8 @@ static void warn_of_pages(parser_t *p) {
     bool pages = p->config.expandable_segments;
     for (unsigned i = 0; !pages && i < sizeof of_pages / sizeof *of_pages; i++)
         if (p->value_at[of_pages[i]])
-            warn(p, "%s has no effect without expandable_segments:true", rows[of_pages[i]].key);
+            warn(p, "%s has no effect without expandable_segments:true",
+                 text_of(rows[of_pages[i]].key));
     if (pages && p->value_at[ROW_max_split_size_mb] && p->config.max_split_size != UINT64_MAX)
         warn(p, "max_split_size_mb has no effect with expandable_segments:true");
     if (p->config.low_memory && p->value_at[ROW_page_size_mb])
@@ -316,7 +326,7 @@ static int check_combination(parser_t *p) {
     if (!c->enabled) {
         for (unsigned i = 0; i < ROWS; i++) {
             if (p->value_at[i] && rows[i].scope == CACHE)
-                warn(p, "%s has no effect with enabled:false", rows[i].key);
+                warn(p, "%s has no effect with enabled:false", text_of(rows[i].key));
         }
     } else {
         if (c->garbage_collection_threshold > 0 && c->memory_limit == 0 &&
@@ -338,14 +348,19 @@ static int check_combination(parser_t *p) {
 
 /* ---- interface ---- */
 
-void ac_config_default(ac_config_t *config) {
+const char *ac_config_key(unsigned row) {
+    return row < ROWS ? text_of(rows[row].key) : NULL;
+}
+
+AC_START void ac_config_default(ac_config_t *config) {
     memset(config, 0, sizeof *config);
     for (unsigned i = 0; i < ROWS; i++) {
         const row_t *row = &rows[i];
         if (row->harmless)
             continue;
         ac_refusal_t refusal;
-        ac_token_t value = {row->default_text, strlen(row->default_text)};
+        const char *text = text_of(row->default_text);
+        ac_token_t value = {text, strlen(text)};
         ac_value_types[row->type].read(value, row->bounds, (char *)config + row->offset,
                                        &refusal);
     }
@@ -377,7 +392,7 @@ int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *er
 
 int ac_config_value(const ac_config_t *config, const char *key, char *text, size_t size) {
     for (unsigned i = 0; i < ROWS; i++) {
-        if (rows[i].harmless || strcmp(rows[i].key, key) != 0)
+        if (rows[i].harmless || strcmp(text_of(rows[i].key), key) != 0)
             continue;
         return ac_value_types[rows[i].type].write((const char *)config + rows[i].offset, text,
                                                   size);

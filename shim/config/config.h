@@ -22,6 +22,7 @@ typedef struct {
     bool low_memory;             /* the smallest pages */
     uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
     uint64_t large_segment_size; /* bytes: least size of a new large segment */
+    uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */
     uint32_t
         divisions[AC_CONFIG_DIVISIONS];  /* roundup_power2_divisions per MB octave, 0 or 1: off */
     double garbage_collection_threshold; /* 0: off */
@@ -54,6 +55,9 @@ void ac_config_default(ac_config_t *config);
  * keys without effect.  Thread-safe. */
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
+
+/* The keys in the order of config.def; NULL behind the last. */
+const char *ac_config_key(unsigned row);
 
 /* The table, for `accelcache config`, the README and the man page. */
 typedef struct {

@@ -299,7 +299,7 @@ static int write_decimal(const void *field, char *text, size_t size) {
 /* ---- words: stored as int or as an enumeration of int's size ---- */
 
 typedef struct {
-    const char *word;
+    char word[8]; /* empty: the end */
     int value;
 } word_t;
 
@@ -307,20 +307,20 @@ static const word_t fence_words[] = {{"auto", AC_FENCE_AUTO},
                                      {"ctx", AC_FENCE_CTX},
                                      {"streams", AC_FENCE_STREAMS},
                                      {"sync", AC_FENCE_SYNC},
-                                     {NULL, 0}};
+                                     {"", 0}};
 static const word_t deepbind_words[] = {
-    {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {NULL, 0}};
+    {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t signal_words[] = {
-    {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {NULL, 0}};
+    {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"", 0}};
 /* The order of ac_log_level_t. */
 static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 2},
-                                         {"info", 3}, {"debug", 4}, {NULL, 0}};
+                                         {"info", 3}, {"debug", 4}, {"", 0}};
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int),
                "words are stored through an int");
 
 static bool read_word(const word_t *words, ac_token_t token, void *field) {
-    for (; words->word; words++) {
+    for (; words->word[0]; words++) {
         if (ac_token_is(token, words->word)) {
             memcpy(field, &words->value, sizeof words->value);
             return true;
@@ -332,7 +332,7 @@ static bool read_word(const word_t *words, ac_token_t token, void *field) {
 static int write_word(const word_t *words, const void *field, char *text, size_t size) {
     int value;
     memcpy(&value, field, sizeof value);
-    for (; words->word; words++) {
+    for (; words->word[0]; words++) {
         if (words->value == value)
             return snprintf(text, size, "%s", words->word);
     }

@@ -99,6 +99,12 @@ void ac_cuda_context_greened(ac_cuda_context_t *context);
 bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream);
 void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked);
 
+/* Whether marks are made; an answer that may change to true only. */
+static inline bool ac_cuda_stream_marks(const ac_cuda_context_t *context) {
+    return atomic_load_explicit(&context->mode, memory_order_relaxed) == AC_RECORD_STREAMS ||
+           atomic_load_explicit(&context->green, memory_order_relaxed);
+}
+
 /* Work went to it already. */
 static inline void ac_cuda_stream_used(ac_cuda_context_t *context, CUstream stream) {
     ac_cuda_stream_end(context, stream, false);

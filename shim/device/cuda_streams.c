@@ -110,8 +110,7 @@ static uint64_t owner_of(CUstream stream) {
 }
 
 bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
-    int mode = atomic_load_explicit(&context->mode, memory_order_relaxed);
-    if (mode != AC_RECORD_STREAMS && !atomic_load_explicit(&context->green, memory_order_relaxed))
+    if (!ac_cuda_stream_marks(context))
         return false;
     pthread_mutex_lock(&context->lock);
     ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));

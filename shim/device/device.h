@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For variables that every call looks at: found without the global offset table. */
+#define AC_HIDDEN __attribute__((visibility("hidden")))
+
 /* Segments start and end at multiples of this: 2 MiB, the device's large page. */
 enum { AC_PAGE_BITS = 21 };
 #define AC_SEGMENT_ALIGN ((uint64_t)1 << AC_PAGE_BITS)

@@ -2,27 +2,43 @@
 #include "device/driver.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
-ac_driver_t ac_driver;
+#include "observe/start.h"
+
+AC_START_DATA ac_driver_t ac_driver;
 
 enum { OPTIONAL, NEEDED };
 
+/* Offsets instead of pointers, which would be relocated in every process. */
+typedef struct {
+#define DRIVER(symbol, need) char symbol[sizeof #symbol];
+#include "device/driver.def"
+#undef DRIVER
+} texts_t;
+
+static const texts_t texts = {
+#define DRIVER(symbol, need) #symbol,
+#include "device/driver.def"
+#undef DRIVER
+};
+
 static const struct {
-    const char *symbol;
-    size_t offset;
+    uint16_t symbol, offset;
     int need;
 } rows[] = {
-#define DRIVER(symbol, need) {#symbol, offsetof(ac_driver_t, symbol), need},
+#define DRIVER(symbol, need) {offsetof(texts_t, symbol), offsetof(ac_driver_t, symbol), need},
 #include "device/driver.def"
 #undef DRIVER
 };
 
 bool ac_driver_bind(void *(*find)(const char *symbol), const char **missing) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        void *function = find(rows[i].symbol);
+        const char *symbol = (const char *)&texts + rows[i].symbol;
+        void *function = find(symbol);
         if (!function && rows[i].need == NEEDED) {
-            *missing = rows[i].symbol;
+            *missing = symbol;
             return false;
         }
         /* ISO C has no conversion from void * to a function pointer. */

@@ -34,7 +34,7 @@ bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUst
 
 static uint64_t total_memory(const ac_context_t *context) {
     CUdevice device = context->cuda.device;
-    return ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
+    return ac_live->total_memory[device];
 }
 
 /* AC_OK sets *pointer; AC_OOM: a limit of the user forbids it; AC_UNSUPPORTED: nothing that we

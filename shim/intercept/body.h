@@ -20,6 +20,10 @@
 #define AC_RETRY(result, call)                                                                   \
     do {                                                                                         \
         (result) = (call);                                                                       \
+        AC_RETRY_AFTER(result, call);                                                            \
+    } while (0)
+#define AC_RETRY_AFTER(result, call)                                                             \
+    do {                                                                                         \
         for (int wait = 0; wait < 2 && (result) == CUDA_ERROR_OUT_OF_MEMORY && thread; wait++)   \
             if (ac_trim_for_driver(thread, wait))                                                \
                 (result) = (call);                                                               \
@@ -83,8 +87,9 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 typedef struct {
     ac_context_t *context;
     CUstream stream;
-    bool marked; /* the stream, for the fences */
-    bool holds;  /* the program may hold the work: ac_submit_hold */
+    bool slotted; /* inside by the thread's slot */
+    bool marked;  /* the stream, for the fences */
+    bool holds;   /* the program may hold the work: ac_submit_hold */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

@@ -18,7 +18,8 @@ enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
-static _Atomic unsigned context_high, context_live;
+static _Atomic unsigned context_high;
+_Atomic unsigned ac_context_live;
 static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
 
 /* Handle -> context of streams, so that a submission costs no driver call: the handle and the
@@ -35,7 +36,7 @@ static ac_settings_t settings_for(uint64_t total_memory) {
                               .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
-                              .recent = AC_RECENT};
+                              .cache = config->thread_cache};
     if (config->expandable_segments) {
         settings.expandable = true;
         settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
@@ -51,12 +52,16 @@ static ac_settings_t settings_for(uint64_t total_memory) {
     return settings;
 }
 
-static ac_live_device_t *live_device(CUdevice device) {
-    return &ac_live->device[device < AC_LIVE_DEVICES ? device : AC_LIVE_DEVICES - 1];
-}
-
 static ac_allocator_t *make_allocator(CUdevice device) {
-    ac_live_device_t *live = live_device(device);
+    bool private;
+    ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
+    if (!live)
+        return NULL;
+    if (private)
+        ac_log_once(AC_LOG_WARNING,
+                    "no room for the live statistics of a further device: free space where the "
+                    "live pages are (/dev/shm, or ACCEL_LIVE_DIR). Until then `accelcache stat "
+                    "PID` does not show it; the dump at exit is written as usual");
     char name[sizeof live->name] = "";
     CUuuid uuid = {{0}};
     size_t total = 0;
@@ -71,11 +76,11 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_settings_t settings = settings_for(total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
-        live->total_memory = total;
+        ac_live->total_memory[device] = total;
         live->ordinal = device;
         allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
         if (allocator) {
-            __atomic_store_n(&live->used, 1, __ATOMIC_RELEASE);
+            ac_live_device_publish((unsigned)device);
             atomic_store(&allocators[device], allocator);
         }
     }
@@ -106,7 +111,7 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_for(live_device(device)->total_memory);
+    ac_settings_t settings = settings_for(ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 
@@ -193,7 +198,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
             atomic_store(&contexts[slot], context);
             if (slot >= atomic_load(&context_high))
                 atomic_store(&context_high, slot + 1);
-            atomic_fetch_add(&context_live, 1);
+            atomic_fetch_add(&ac_context_live, 1);
         } else {
             context = NULL;
         }
@@ -215,11 +220,11 @@ static void gone(ac_context_t *context) {
         return;
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
-    atomic_fetch_sub(&context_live, 1);
+    atomic_fetch_sub(&ac_context_live, 1);
     for (unsigned i = 0; i < STREAMS; i++)
         if ((atomic_load(&streams[i]) & 0xff) == context->slot)
             atomic_store(&streams[i], 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -308,6 +313,9 @@ bool ac_context_green(CUcontext view) {
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
+    /* Submissions mark their streams from now on; those under way when they are over. */
+    atomic_store(&ac_streams_tracked, true);
+    atomic_fetch_add(&ac_generation, 1);
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);
@@ -330,7 +338,7 @@ void ac_context_green_gone(CUcontext view) {
         if (atomic_load(&greens[i].view) == view)
             atomic_store(&greens[i].view, NULL);
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 /* --- look-ups --- */
@@ -376,6 +384,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
         return thread->known;
     CUcontext handle = NULL;
     thread->known = thread->runtime = NULL;
+    thread->fast.key = 0;
     if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);
@@ -434,23 +443,19 @@ void ac_context_stream_gone(CUstream stream) {
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
     if (!atomic_exchange(&context->line->broken, true))
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {
     if (thread && ac_driver_sticky(result))
         ac_context_note(ac_context_current(thread), result);
-}
-
-unsigned ac_context_count(void) {
-    return atomic_load(&context_live);
 }
 
 void ac_context_cross(void) {

@@ -69,7 +69,10 @@ void ac_context_note(ac_context_t *context, CUresult result);
 void ac_context_note_current(ac_thread_t *thread, CUresult result);
 
 /* Number of live contexts: with one, no memory can be reached from another. */
-unsigned ac_context_count(void);
+extern AC_HIDDEN _Atomic unsigned ac_context_live;
+static inline unsigned ac_context_count(void) {
+    return atomic_load_explicit(&ac_context_live, memory_order_relaxed);
+}
 
 /* Another context may reach the memory: see ac_fence_crossed. */
 void ac_context_cross(void);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "device/cuda_abi.h"
+#include "device/device.h"
 
 /* Exported from the shared library; nothing else is. */
 #define AC_EXPORT __attribute__((visibility("default")))
@@ -20,8 +21,9 @@ typedef enum {
     AC_HOOK_COUNT
 } ac_hook_t;
 
-/* Symbol names by index. */
-extern const char *const ac_hook_names[AC_HOOK_COUNT];
+/* Symbol name by index; all names in the order of their indices, each with its NUL. */
+const char *ac_hook_name(int hook);
+const char *ac_hook_names(size_t *bytes);
 
 /* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;
@@ -30,7 +32,7 @@ extern const char *const ac_hook_names[AC_HOOK_COUNT];
 #include "intercept/hooks.def"
 
 /* The real function behind hook `hook`; NULL until it is known.  Written by resolve.c. */
-extern _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
+extern AC_HIDDEN _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
 
 /* Find the real function behind `hook` and remember it: the driver's rows in the real
  * libcuda.so.1, the runtime's in the libcudart that the process has.  NULL where there is
@@ -45,6 +47,11 @@ static inline void *ac_real_get(ac_hook_t hook) {
 /* The typed real function of a driver hook, NULL where the driver lacks it. */
 #define AC_REAL(symbol) (__extension__(symbol##_fn *) ac_real_get(AC_HOOK_##symbol))
 
+/* The same where it was found before, NULL elsewhere. */
+#define AC_REAL_KNOWN(symbol)                                                                    \
+    (__extension__(symbol##_fn *)                                                                \
+         atomic_load_explicit(&ac_real_slots[AC_HOOK_##symbol], memory_order_acquire))
+
 /* Address of any symbol of the real libcuda.so.1 (exact name, with its suffix), never ours;
  * NULL without a driver or symbol.  For device/driver.c. */
 void *ac_resolve_driver(const char *symbol);
@@ -54,7 +61,8 @@ void *ac_resolve_substitute(void *address);
 
 /* Set once a lookup handed out a function that can change a thread's current context without our
  * seeing it: what threads remember of that is worth nothing from then on. */
-extern _Atomic bool ac_current_unseen;
+extern AC_HIDDEN _Atomic bool ac_current_unseen;
+void ac_current_goes_unseen(void);
 
 /* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
  * ours in its real form: what comes of a graph cannot be followed from then on. */

@@ -173,7 +173,7 @@ AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, con
         }
     }
     if (names_context(name))
-        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+        ac_current_goes_unseen();
     unknown_function(name);
     return found;
 }
@@ -235,9 +235,7 @@ AC_EARLY static struct link_map *map_of(const void *address) {
 }
 
 AC_EARLY static void *driver_function(int hook) {
-    return ac_hook_kinds[hook] == AC_KIND_DRIVER && ac_driver_find()
-               ? atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire)
-               : NULL;
+    return ac_hook_kinds[hook] == AC_KIND_DRIVER ? ac_real_get(hook) : NULL;
 }
 
 AC_EARLY static ac_route_t route_handle(const query_t *query, void *handle) {
@@ -304,7 +302,7 @@ AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const 
     if (handle != RTLD_NEXT && real && real(handle, name) == function)
         return answer(ours);
     if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) /* found in the caller's own scope? */
-        atomic_store_explicit(&ac_current_unseen, true, memory_order_relaxed);
+        ac_current_goes_unseen();
     return jump();
 }
 
@@ -390,7 +388,7 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
     if (hook >= 0)
         return substituted(hook, found, caller);
     for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
-        if (ac_resolve_driver(ac_functions[any].symbol) == found)
+        if (ac_resolve_driver(ac_function_symbol(any)) == found)
             return found;
     if (row >= 0 && version <= ac_function_newest()) {
         if (likely < 0)

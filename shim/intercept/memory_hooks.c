@@ -1,6 +1,7 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
 
+#include "allocator/thread_cache.h"
 #include "device/driver.h"
 #include "observe/log.h"
 
@@ -29,6 +30,12 @@ static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
                       "ACCEL_ALLOC_CONF=expandable_segments:true");
 }
 
+static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, uint64_t bytes,
+                         bool cached_only, uint64_t *address) {
+    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
+                 : ac_arena_alloc(context->arena, bytes, cached_only, address);
+}
+
 /* Serve `bytes` from the cache.  AC_OK sets *pointer; AC_OOM: a limit of the user forbids it;
  * AC_UNSUPPORTED: nothing that we hold could avoid the failure; anything else: ask the driver. */
 static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
@@ -37,15 +44,16 @@ static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *point
     if (!context)
         return AC_FAILED;
     CUdevice device = context->cuda.device;
-    uint64_t total = ac_live->device[device < AC_LIVE_DEVICES ? device : 0].total_memory;
+    uint64_t total = ac_live->total_memory[device];
     if (total && bytes > total)
         return AC_UNSUPPORTED; /* nothing that we hold could avoid this failure: keep it */
     thread->last_alloc = context;
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-    ac_status_t status = ac_arena_alloc(context->arena, bytes, true, &address);
+    ac_cache_t *cache = ac_thread_cache(thread, context);
+    ac_status_t status = alloc(context, cache, bytes, true, &address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK)
-        status = ac_arena_alloc(context->arena, bytes, false, &address);
+        status = alloc(context, cache, bytes, false, &address);
     if (status == AC_OK)
         *pointer = address;
     else if (status == AC_FAILED)
@@ -109,12 +117,12 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
 static CUresult wait_for_context(ac_context_t *context) {
     if (!ac_cuda_sync_begin())
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
-    uint64_t clock = ac_fence_now(), lost = ac_cuda_lost(&context->cuda);
+    uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
     CUresult result = ac_driver.cuCtxSynchronize();
     ac_cuda_sync_end();
     if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.green)) {
         ac_cuda_synced(&context->cuda, lost);
-        ac_fence_synced(context->line, clock);
+        ac_fence_synced(context->line, stamp);
     }
     ac_context_note(context, result);
     return result;
@@ -135,7 +143,8 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
                 return result;
         }
     }
-    if (ac_block_free(pointer) == AC_OK)
+    ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
+    if ((cache ? ac_cache_free(cache, pointer) : ac_block_free(pointer)) == AC_OK)
         return CUDA_SUCCESS;
     ac_count(thread, AC_COUNT_bad_frees);
     return CUDA_ERROR_INVALID_VALUE;

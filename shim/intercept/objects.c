@@ -25,24 +25,14 @@ AC_EARLY const char *ac_text_basename(const char *path) {
     return name;
 }
 
-/* The parts of an object's dynamic section that a lookup needs. */
-typedef struct {
-    const ElfW(Sym) * symbols;
-    const char *strings;
-    const uint32_t *gnu_hash;
-    const uint32_t *hash;
-    const ElfW(Half) * versions;
-    const char *soname;
-} tables_t;
-
 /* glibc relocates the pointers of most dynamic sections in place, but not those of the vDSO
  * and of read-only sections: a value below the base is still an offset. */
 AC_EARLY static const void *table_at(uintptr_t base, uintptr_t value) {
     return (const void *)(value < base ? base + value : value);
 }
 
-AC_EARLY static tables_t tables_of(const ac_object_t *object) {
-    tables_t tables = {0};
+AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object) {
+    ac_symbols_t tables = {.base = object->base};
     uintptr_t soname = 0;
     for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {
         const void *at = table_at(object->base, entry->d_un.d_ptr);
@@ -65,8 +55,7 @@ AC_EARLY static tables_t tables_of(const ac_object_t *object) {
 }
 
 /* The address of symbol `index` if it is a definition of `name`. */
-AC_EARLY static void *symbol_if(const tables_t *tables, uintptr_t base, uint32_t index,
-                                const char *name) {
+AC_EARLY static void *symbol_if(const ac_symbols_t *tables, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &tables->symbols[index];
     unsigned type = ELF64_ST_TYPE(symbol->st_info);
     if (symbol->st_shndx == SHN_UNDEF || !symbol->st_value ||
@@ -76,10 +65,10 @@ AC_EARLY static void *symbol_if(const tables_t *tables, uintptr_t base, uint32_t
         return NULL; /* an old version, kept for programs linked against it */
     if (!ac_text_same(tables->strings + symbol->st_name, name))
         return NULL;
-    return (void *)(base + symbol->st_value);
+    return (void *)(tables->base + symbol->st_value);
 }
 
-AC_EARLY static void *find_by_gnu_hash(const tables_t *tables, uintptr_t base, const char *name) {
+AC_EARLY static void *find_by_gnu_hash(const ac_symbols_t *tables, const char *name) {
     uint32_t hash = 5381;
     for (const char *c = name; *c; c++)
         hash = hash * 33 + (unsigned char)*c;
@@ -100,7 +89,7 @@ AC_EARLY static void *find_by_gnu_hash(const tables_t *tables, uintptr_t base, c
     for (;; index++) {
         uint32_t entry = chain[index - first];
         if ((entry | 1) == (hash | 1)) {
-            void *address = symbol_if(tables, base, index, name);
+            void *address = symbol_if(tables, index, name);
             if (address)
                 return address;
         }
@@ -109,7 +98,7 @@ AC_EARLY static void *find_by_gnu_hash(const tables_t *tables, uintptr_t base, c
     }
 }
 
-AC_EARLY static void *find_by_hash(const tables_t *tables, uintptr_t base, const char *name) {
+AC_EARLY static void *find_by_hash(const ac_symbols_t *tables, const char *name) {
     uint32_t hash = 0;
     for (const char *c = name; *c; c++) {
         hash = (hash << 4) + (unsigned char)*c;
@@ -121,29 +110,33 @@ AC_EARLY static void *find_by_hash(const tables_t *tables, uintptr_t base, const
     if (!tables->hash[0])
         return NULL;
     for (uint32_t index = buckets[hash % tables->hash[0]]; index; index = chain[index]) {
-        void *address = symbol_if(tables, base, index, name);
+        void *address = symbol_if(tables, index, name);
         if (address)
             return address;
     }
     return NULL;
 }
 
-AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol) {
-    tables_t tables = tables_of(object);
-    if (!tables.symbols || !tables.strings)
+AC_EARLY void *ac_symbols_find(const ac_symbols_t *tables, const char *symbol) {
+    if (!tables->symbols || !tables->strings)
         return NULL;
-    if (tables.gnu_hash)
-        return find_by_gnu_hash(&tables, object->base, symbol);
-    return tables.hash ? find_by_hash(&tables, object->base, symbol) : NULL;
+    if (tables->gnu_hash)
+        return find_by_gnu_hash(tables, symbol);
+    return tables->hash ? find_by_hash(tables, symbol) : NULL;
+}
+
+AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol) {
+    ac_symbols_t tables = ac_object_symbols(object);
+    return ac_symbols_find(&tables, symbol);
 }
 
 AC_EARLY const char *ac_object_soname(const ac_object_t *object) {
-    tables_t tables = tables_of(object);
+    ac_symbols_t tables = ac_object_symbols(object);
     return tables.soname ? tables.soname : "";
 }
 
 AC_EARLY const char *ac_object_needed(const ac_object_t *object, unsigned index) {
-    const char *strings = tables_of(object).strings;
+    const char *strings = ac_object_symbols(object).strings;
     for (const ElfW(Dyn) *entry = object->dynamic; strings && entry && entry->d_tag != DT_NULL;
          entry++)
         if (entry->d_tag == DT_NEEDED && !index--)

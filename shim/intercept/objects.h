@@ -14,14 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "observe/start.h"
+
 /* Code that runs inside dlsym may run before a sanitizer's runtime is up, whose first act is
  * to call dlsym: it must not be instrumented. */
 #if defined(__clang__) && __clang_major__ >= 14
 #define AC_EARLY                                                                                 \
-    __attribute__((no_sanitize("address", "thread", "undefined"),                                \
-                   disable_sanitizer_instrumentation))
+    AC_START __attribute__((no_sanitize("address", "thread", "undefined"),                       \
+                            disable_sanitizer_instrumentation))
 #else
-#define AC_EARLY __attribute__((no_sanitize("address", "thread", "undefined")))
+#define AC_EARLY AC_START __attribute__((no_sanitize("address", "thread", "undefined")))
 #endif
 
 typedef struct {
@@ -29,6 +31,17 @@ typedef struct {
     const ElfW(Dyn) * dynamic; /* identifies the object; NULL: none */
     const char *path;          /* as the loader names it, valid while the object is loaded */
 } ac_object_t;
+
+/* The parts of an object's dynamic section that a lookup needs; all zero for no object. */
+typedef struct {
+    uintptr_t base;
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const uint32_t *gnu_hash;
+    const uint32_t *hash;
+    const ElfW(Half) * versions;
+    const char *soname;
+} ac_symbols_t;
 
 /* String helpers that no sanitizer intercepts. */
 AC_EARLY bool ac_text_same(const char *a, const char *b);
@@ -39,6 +52,10 @@ AC_EARLY const char *ac_text_basename(const char *path);
  * version where there are several; NULL if there is none, or if only a resolver function
  * (IFUNC) would know it. */
 AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
+
+/* The same in two steps, for many lookups in one object. */
+AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object);
+AC_EARLY void *ac_symbols_find(const ac_symbols_t *symbols, const char *symbol);
 
 /* Its DT_SONAME, "" if it has none. */
 AC_EARLY const char *ac_object_soname(const ac_object_t *object);

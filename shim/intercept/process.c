@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/barrier.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
@@ -23,22 +24,23 @@
 #include "observe/dump.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
+#include "observe/start.h"
 
-_Atomic int ac_state = AC_STATE_ASLEEP;
-_Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
+AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
 
 /* --- the environment --- */
 
 static char conf_text[AC_LIVE_CONF];
-static bool conf_set, conf_bad, profiled, sanitized;
-static ac_config_t from_environment;
-static const ac_config_t *_Atomic in_force = &from_environment;
+AC_START_DATA static bool conf_set, conf_bad, profiled, sanitized;
+AC_START_DATA static ac_config_t from_environment;
+AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
 static ac_config_warnings_t conf_warnings;
-static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
+AC_START_DATA static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 
 /* Reads the environment and nothing else: it may run in any process, at any time. */
-static void read_environment(void) {
+AC_START static void read_environment(void) {
     const char *text = secure_getenv("ACCEL_ALLOC_CONF");
     const char *injected = secure_getenv("CUDA_INJECTION64_PATH");
     profiled = injected && *injected;
@@ -59,7 +61,7 @@ static void read_environment(void) {
         atomic_store(&ac_log_level, from_environment.log_level);
 }
 
-const ac_config_t *ac_process_config(void) {
+AC_START const ac_config_t *ac_process_config(void) {
     pthread_once(&environment_once, read_environment);
     return atomic_load_explicit(&in_force, memory_order_acquire);
 }
@@ -202,7 +204,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
         atomic_store(&in_force, kept);
         ac_live_set_conf(text);
         apply();
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
     pthread_mutex_unlock(&config_lock);
     return kept;
@@ -216,7 +218,7 @@ static void forked_child(void) {
     if (atomic_load(&ac_state) == AC_STATE_ASLEEP)
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_generation_grow();
     config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ac_live_fork_child();
     ac_thread_fork_child();
@@ -224,11 +226,11 @@ static void forked_child(void) {
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
-static void exit_began(void) {
+AC_START static void exit_began(void) {
     int active = AC_STATE_ACTIVE;
     if (atomic_compare_exchange_strong(&ac_state, &active, AC_STATE_EXITING)) {
         atomic_store(&ac_cuda_quiet, true);
-        atomic_fetch_add(&ac_generation, 1);
+        ac_generation_grow();
     }
 }
 
@@ -246,7 +248,7 @@ static bool may_leave_page(void) {
     return count <= MOST_LEFT;
 }
 
-static void last_dump(void) {
+AC_START static void last_dump(void) {
     static _Atomic bool done;
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
     if (atomic_load(&ac_state) != AC_STATE_EXITING || ac_live->pid != (int32_t)getpid() ||
@@ -256,7 +258,7 @@ static void last_dump(void) {
         ac_live_close();
 }
 
-static void tell_missing_driver(void) {
+AC_START static void tell_missing_driver(void) {
     if (atomic_load(&ac_state) == AC_STATE_ASLEEP &&
         atomic_load(&ac_driver_wanted) == (int)getpid() && !ac_resolve_driver("cuInit"))
         ac_log_once(AC_LOG_WARNING,
@@ -264,23 +266,20 @@ static void tell_missing_driver(void) {
                     "was cached; install NVIDIA's driver, or try `accelcache run --sim`");
 }
 
-static void process_over(void *unused) {
+AC_START static void process_over(void *unused) {
     (void)unused;
     exit_began();
     last_dump();
     tell_missing_driver();
 }
 
-static void quick_exit_over(void) {
-    process_over(NULL);
-}
-
-/* glibc's: an exit handler that belongs to no library. */
+/* glibc's: exit handlers that belong to no library. */
 int __cxa_atexit(void (*handler)(void *), void *arg, void *library);
+int __cxa_at_quick_exit(void (*handler)(void *), void *library);
 
 /* Runs before the C library registers the loader's own exit handler: what is registered here is
  * run after it, and so after the destructors of every library, which may free memory too. */
-__attribute__((constructor)) static void loaded(void) {
+__attribute__((constructor)) AC_START static void loaded(void) {
     ac_process_config();
     ac_log_start();
     ac_thread_watch_main();
@@ -288,7 +287,7 @@ __attribute__((constructor)) static void loaded(void) {
      * somebody who waits for the thread that asks. */
     ac_resolve_driver("cuInit");
     __cxa_atexit(process_over, NULL, NULL);
-    at_quick_exit(quick_exit_over);
+    __cxa_at_quick_exit(process_over, NULL);
 }
 
 /* --- waking --- */
@@ -376,10 +375,12 @@ static int open_page(void) {
     pthread_mutex_lock(&config_lock);
     ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
     bool changed = ac_process_config() != &from_environment;
+    size_t bytes;
+    const char *names = ac_hook_names(&bytes);
     int error = ac_live_open(changed    ? conf
                              : conf_set ? conf_text
                                         : NULL,
-                             ac_hook_names, AC_HOOK_COUNT);
+                             names, bytes, AC_HOOK_COUNT);
     pthread_mutex_unlock(&config_lock);
     return error;
 }
@@ -410,6 +411,7 @@ static void set_up(void) {
     pthread_mutex_unlock(&config_lock);
     ac_graph_hooks_setup();
     ac_thread_setup();
+    ac_barrier_setup();
     atexit(exit_began);
     at_quick_exit(exit_began);
     ac_writer_start();

@@ -5,11 +5,24 @@
  * the same table at once write the same entries in the same order, so both end with the same
  * table, and a table is used only after one of them has finished it. */
 #include <dlfcn.h>
+#include <stddef.h>
 
 #include "intercept/resolve.h"
+#include "intercept/thread.h"
 #include "observe/live.h"
 
-const char *const ac_hook_names[AC_HOOK_COUNT] = {
+/* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
+ * every process that the library is loaded into. */
+typedef struct {
+#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) char symbol[sizeof #symbol];
+#define HOOK_RETRY(symbol, params, args)                       char symbol[sizeof #symbol];
+#define HOOK_BODY(symbol)                                      char symbol[sizeof #symbol];
+#define HOOK_RUNTIME(symbol)                                   char symbol[sizeof #symbol];
+#define HOOK_LOADER(symbol)                                    char symbol[sizeof #symbol];
+#include "intercept/hooks.def"
+} hook_texts_t;
+
+static const hook_texts_t hook_texts = {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) #symbol,
 #define HOOK_RETRY(symbol, params, args)                       #symbol,
 #define HOOK_BODY(symbol)                                      #symbol,
@@ -17,6 +30,27 @@ const char *const ac_hook_names[AC_HOOK_COUNT] = {
 #define HOOK_LOADER(symbol)                                    #symbol,
 #include "intercept/hooks.def"
 };
+
+static const uint16_t hook_text_at[AC_HOOK_COUNT] = {
+#define HOOK_AT(symbol)                                        offsetof(hook_texts_t, symbol),
+#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) HOOK_AT(symbol)
+#define HOOK_RETRY(symbol, params, args)                       HOOK_AT(symbol)
+#define HOOK_BODY(symbol)                                      HOOK_AT(symbol)
+#define HOOK_RUNTIME(symbol)                                   HOOK_AT(symbol)
+#define HOOK_LOADER(symbol)                                    HOOK_AT(symbol)
+#include "intercept/hooks.def"
+};
+_Static_assert(sizeof hook_texts <= UINT16_MAX, "offsets of names are too short");
+_Static_assert(sizeof hook_texts <= AC_LIVE_NAMES, "the live page has too little room for names");
+
+AC_EARLY const char *ac_hook_name(int hook) {
+    return (const char *)&hook_texts + hook_text_at[hook];
+}
+
+const char *ac_hook_names(size_t *bytes) {
+    *bytes = sizeof hook_texts;
+    return (const char *)&hook_texts;
+}
 
 const unsigned char ac_hook_kinds[AC_HOOK_COUNT] = {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_KIND_DRIVER,
@@ -27,10 +61,27 @@ const unsigned char ac_hook_kinds[AC_HOOK_COUNT] = {
 #include "intercept/hooks.def"
 };
 
+typedef struct {
+#define CU_FN(symbol, name, since, mode, params, args)                                           \
+    char symbol[sizeof #symbol];                                                                 \
+    char name_of_##symbol[sizeof #name];
+#include "device/cuda_functions.def"
+#undef CU_FN
+} function_texts_t;
+
+static const function_texts_t function_texts = {
+#define CU_FN(symbol, name, since, mode, params, args) #symbol, #name,
+#include "device/cuda_functions.def"
+#undef CU_FN
+};
+_Static_assert(sizeof function_texts <= UINT16_MAX, "offsets of names are too short");
+
 const ac_function_t ac_functions[] = {
-#define LEGACY                                         false
-#define PTDS                                           true
-#define CU_FN(symbol, name, since, mode, params, args) {#symbol, #name, since, mode},
+#define LEGACY false
+#define PTDS   true
+#define CU_FN(symbol, name, since, mode, params, args)                                           \
+    {offsetof(function_texts_t, symbol), offsetof(function_texts_t, name_of_##symbol), since,    \
+     mode},
 #include "device/cuda_functions.def"
 #undef CU_FN
 #undef LEGACY
@@ -42,13 +93,27 @@ enum {
     HOOK_SLOTS = 1024, /* powers of two, at least twice the entries */
     FUNCTION_SLOTS = 2048
 };
+
+AC_EARLY const char *ac_function_symbol(int row) {
+    return (const char *)&function_texts + ac_functions[row].symbol;
+}
+
+AC_EARLY const char *ac_function_name(int row) {
+    return (const char *)&function_texts + ac_functions[row].name;
+}
+
 _Static_assert(HOOK_SLOTS >= 2 * AC_HOOK_COUNT, "hook tables too small");
 _Static_assert(FUNCTION_SLOTS >= 2 * FUNCTION_COUNT, "function tables too small");
 _Static_assert((int)AC_HOOK_COUNT <= (int)AC_LIVE_HOOKS, "the live page has too few counters");
 
 _Atomic(void *) ac_real_slots[AC_HOOK_COUNT];
-_Atomic int ac_driver_wanted;
+AC_START_DATA _Atomic int ac_driver_wanted;
 _Atomic bool ac_current_unseen;
+
+AC_EARLY void ac_current_goes_unseen(void) {
+    atomic_store(&ac_current_unseen, true);
+    ac_generation_grow();
+}
 _Atomic bool ac_graph_unseen;
 
 AC_EARLY void ac_count_early(unsigned counter) {
@@ -122,12 +187,14 @@ AC_EARLY bool ac_is_ourselves(const ac_object_t *object) {
  * that comes first; our own symbol table knows better. */
 AC_EARLY static void hook_names_fill(void) {
     ac_object_t self = {.base = (uintptr_t)__ehdr_start, .dynamic = _DYNAMIC};
+    ac_symbols_t symbols = ac_object_symbols(&self);
     for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
         if (ac_hook_kinds[hook] == AC_KIND_LOADER)
             continue; /* looked up by name they stay what they are */
-        atomic_store_explicit(&hook_functions[hook], ac_object_symbol(&self, ac_hook_names[hook]),
+        const char *name = ac_hook_name(hook);
+        atomic_store_explicit(&hook_functions[hook], ac_symbols_find(&symbols, name),
                               memory_order_relaxed);
-        slot_insert(hooks_by_name, HOOK_SLOTS, text_hash(ac_hook_names[hook]), (unsigned)hook);
+        slot_insert(hooks_by_name, HOOK_SLOTS, text_hash(name), (unsigned)hook);
     }
     atomic_store_explicit(&hook_names_ready, true, memory_order_release);
 }
@@ -137,7 +204,7 @@ AC_EARLY int ac_hook_by_name(const char *name) {
         hook_names_fill();
     int hook;
     for (uint32_t i = text_hash(name); (hook = slot_next(hooks_by_name, HOOK_SLOTS, &i)) >= 0;)
-        if (ac_text_same(ac_hook_names[hook], name))
+        if (ac_text_same(ac_hook_name(hook), name))
             return hook;
     return AC_HOOK_NONE;
 }
@@ -151,12 +218,12 @@ AC_EARLY void *ac_hook_function(int hook) {
 /* ---------------------------------------------------------------- cuda_functions.def */
 
 AC_EARLY static void functions_fill(void) {
-    for (unsigned row = 0; row < FUNCTION_COUNT; row++) {
-        const ac_function_t *function = &ac_functions[row];
-        atomic_store_explicit(&function_hooks[row], (int16_t)ac_hook_by_name(function->symbol),
+    for (int row = 0; row < FUNCTION_COUNT; row++) {
+        const char *symbol = ac_function_symbol(row), *name = ac_function_name(row);
+        atomic_store_explicit(&function_hooks[row], (int16_t)ac_hook_by_name(symbol),
                               memory_order_relaxed);
-        slot_insert(functions_by_name, FUNCTION_SLOTS, text_hash(function->name), row);
-        slot_insert(functions_by_symbol, FUNCTION_SLOTS, text_hash(function->symbol), row);
+        slot_insert(functions_by_name, FUNCTION_SLOTS, text_hash(name), (unsigned)row);
+        slot_insert(functions_by_symbol, FUNCTION_SLOTS, text_hash(symbol), (unsigned)row);
     }
     atomic_store_explicit(&functions_ready, true, memory_order_release);
 }
@@ -168,7 +235,7 @@ AC_EARLY int ac_function_next(const char *name, int previous) {
     int row;
     for (uint32_t i = text_hash(name);
          (row = slot_next(functions_by_name, FUNCTION_SLOTS, &i)) >= 0;) {
-        if (passed && ac_text_same(ac_functions[row].name, name))
+        if (passed && ac_text_same(ac_function_name(row), name))
             return row;
         if (row == previous)
             passed = true;
@@ -182,7 +249,7 @@ AC_EARLY int ac_function_by_symbol(const char *symbol) {
     int row;
     for (uint32_t i = text_hash(symbol);
          (row = slot_next(functions_by_symbol, FUNCTION_SLOTS, &i)) >= 0;)
-        if (ac_text_same(ac_functions[row].symbol, symbol))
+        if (ac_text_same(ac_function_symbol(row), symbol))
             return row;
     return -1;
 }
@@ -249,23 +316,23 @@ AC_EARLY static void *cached_next(_Atomic(void *) *cache, const char *name) {
 #define AS_FUNCTION(type, address) (__extension__(type *)(address))
 
 AC_EARLY ac_dlsym_fn *ac_real_dlsym(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     return AS_FUNCTION(ac_dlsym_fn, cached_libc(&cache, "dlsym"));
 }
 
 AC_EARLY ac_dlopen_fn *ac_real_dlopen(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     return AS_FUNCTION(ac_dlopen_fn, cached_libc(&cache, "dlopen"));
 }
 
 AC_EARLY ac_dlsym_fn *ac_next_dlsym(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlsym");
     return next ? AS_FUNCTION(ac_dlsym_fn, next) : ac_real_dlsym();
 }
 
 AC_EARLY ac_dlopen_fn *ac_next_dlopen(void) {
-    static _Atomic(void *) cache;
+    AC_START_DATA static _Atomic(void *) cache;
     void *next = cached_next(&cache, "dlopen");
     return next ? AS_FUNCTION(ac_dlopen_fn, next) : ac_real_dlopen();
 }
@@ -289,23 +356,46 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object) {
 
 /* ---------------------------------------------------------------- the driver */
 
-static _Atomic(struct link_map *) driver_map;
+AC_START_DATA static _Atomic(struct link_map *) driver_map;
 
-AC_EARLY static ac_object_t driver_object(const struct link_map *map) {
-    return (ac_object_t){.base = map->l_addr, .dynamic = map->l_ld, .path = map->l_name};
+/* Kept by the thread that comes first; read only once they are ready. */
+AC_START_DATA static ac_symbols_t driver_symbols;
+AC_START_DATA static _Atomic int driver_symbols_state;
+enum { SYMBOLS_NONE, SYMBOLS_TAKEN, SYMBOLS_READY };
+
+AC_EARLY static ac_symbols_t symbols_of_driver(const struct link_map *map) {
+    if (atomic_load_explicit(&driver_symbols_state, memory_order_acquire) == SYMBOLS_READY)
+        return driver_symbols;
+    ac_object_t driver = {.base = map->l_addr, .dynamic = map->l_ld, .path = map->l_name};
+    ac_symbols_t symbols = ac_object_symbols(&driver);
+    int none = SYMBOLS_NONE;
+    if (atomic_compare_exchange_strong(&driver_symbols_state, &none, SYMBOLS_TAKEN)) {
+        driver_symbols = symbols;
+        atomic_store_explicit(&driver_symbols_state, SYMBOLS_READY, memory_order_release);
+    }
+    return symbols;
 }
 
-AC_EARLY static void driver_fill(const struct link_map *map) {
-    ac_object_t driver = driver_object(map);
-    for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
-        if (ac_hook_kinds[hook] != AC_KIND_DRIVER)
-            continue;
-        void *real = ac_object_symbol(&driver, ac_hook_names[hook]);
-        if (!real)
-            continue;
+/* One function is found when it is called; all of them only for who asks by address, which a
+ * program that is linked against the driver never does. */
+AC_EARLY static void *driver_slot_fill(const ac_symbols_t *driver, int hook) {
+    void *real = ac_symbols_find(driver, ac_hook_name(hook));
+    if (real)
         atomic_store_explicit(&ac_real_slots[hook], real, memory_order_release);
-        slot_insert(hooks_by_address, HOOK_SLOTS, address_hash(real), (unsigned)hook);
+    return real;
+}
+
+static _Atomic bool addresses_ready;
+
+AC_EARLY static void addresses_fill(const struct link_map *map) {
+    ac_symbols_t driver = symbols_of_driver(map);
+    for (int hook = 0; hook < AC_HOOK_COUNT; hook++) {
+        void *real =
+            ac_hook_kinds[hook] == AC_KIND_DRIVER ? driver_slot_fill(&driver, hook) : NULL;
+        if (real)
+            slot_insert(hooks_by_address, HOOK_SLOTS, address_hash(real), (unsigned)hook);
     }
+    atomic_store_explicit(&addresses_ready, true, memory_order_release);
 }
 
 AC_EARLY struct link_map *ac_driver_find(void) {
@@ -318,7 +408,6 @@ AC_EARLY struct link_map *ac_driver_find(void) {
     map = ac_object_pin(&object);
     if (!map)
         return NULL;
-    driver_fill(map);
     atomic_store_explicit(&driver_map, map, memory_order_release);
     return map;
 }
@@ -327,16 +416,18 @@ AC_EARLY void *ac_resolve_driver(const char *symbol) {
     struct link_map *map = ac_driver_find();
     if (!map)
         return NULL;
-    ac_object_t driver = driver_object(map);
-    return ac_object_symbol(&driver, symbol);
+    ac_symbols_t driver = symbols_of_driver(map);
+    return ac_symbols_find(&driver, symbol);
 }
 
 AC_EARLY int ac_hook_by_address(const void *address, int likely) {
-    if (!address || !atomic_load_explicit(&driver_map, memory_order_acquire))
+    const struct link_map *map = atomic_load_explicit(&driver_map, memory_order_acquire);
+    if (!address || !map)
         return AC_HOOK_NONE;
-    if (likely >= 0 && ac_hook_kinds[likely] == AC_KIND_DRIVER &&
-        atomic_load_explicit(&ac_real_slots[likely], memory_order_acquire) == address)
+    if (likely >= 0 && ac_hook_kinds[likely] == AC_KIND_DRIVER && ac_real_get(likely) == address)
         return likely;
+    if (!atomic_load_explicit(&addresses_ready, memory_order_acquire))
+        addresses_fill(map);
     int hook;
     for (uint32_t i = address_hash(address);
          (hook = slot_next(hooks_by_address, HOOK_SLOTS, &i)) >= 0;)
@@ -377,14 +468,19 @@ AC_EARLY static void *runtime_find(const char *symbol) {
 
 AC_EARLY void *ac_real_find(ac_hook_t hook) {
     void *real = NULL;
+    const struct link_map *map;
+    ac_symbols_t driver;
     switch ((ac_hook_kind_t)ac_hook_kinds[hook]) {
     case AC_KIND_DRIVER:
-        /* Finding the driver fills every slot; one that stays empty is not in this driver. */
-        if (!ac_driver_find())
+        map = ac_driver_find();
+        if (!map)
             return NULL;
-        return atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
+        driver = symbols_of_driver(map);
+        real = driver_slot_fill(&driver, hook);
+        /* One that the driver does not export, cuGetProcAddress may have told. */
+        return real ? real : atomic_load_explicit(&ac_real_slots[hook], memory_order_acquire);
     case AC_KIND_RUNTIME:
-        real = runtime_find(ac_hook_names[hook]);
+        real = runtime_find(ac_hook_name(hook));
         break;
     case AC_KIND_LOADER:
         real = hook == AC_HOOK_dlopen ? __extension__(void *) ac_next_dlopen()

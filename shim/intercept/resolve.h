@@ -97,11 +97,13 @@ AC_EARLY int ac_hook_by_address(const void *address, int likely);
 
 /* Rows of cuda_functions.def, by the name that cuGetProcAddress is asked for. */
 typedef struct {
-    const char *symbol, *name;
-    int since;
+    uint16_t symbol, name; /* see ac_function_symbol, ac_function_name */
+    uint16_t since;
     bool per_thread;
 } ac_function_t;
 extern const ac_function_t ac_functions[];
+AC_EARLY const char *ac_function_symbol(int row);
+AC_EARLY const char *ac_function_name(int row);
 /* The next row of `name` after row `previous` (-1: the first), -1 if there is none. */
 AC_EARLY int ac_function_next(const char *name, int previous);
 /* The row of this exact symbol, -1 if the table has none, and the hook of a row, if any. */

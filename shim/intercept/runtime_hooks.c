@@ -1,6 +1,7 @@
 /* The runtime's own names: a hit is served without entering the runtime when the thread's context
  * is known; everything else goes through the real runtime function, which arrives at the driver
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
+#include "allocator/thread_cache.h"
 #include "intercept/body.h"
 #include "intercept/runtimes.h"
 
@@ -49,49 +50,111 @@ static cudaError_type proved(const ac_runtime_t *runtime, cudaError_type result)
                 thread->last_alloc == thread->known;
     if (thread) {
         thread->runtime = good ? thread->known : NULL;
+        thread->fast.key = 0;
         thread->prover = runtime;
     }
     return result;
 }
 
-cudaError_type cudaMalloc(void **pointer, size_t bytes) {
-    ac_thread_t *thread = ac_thread_tls;
-    ac_runtime_t *runtime = ac_runtime_of(__builtin_return_address(0));
-    ac_context_t *context = fast_context(thread, runtime);
+/* Who serves a call without the runtime: a context (NULL: nobody), from the thread's cache where
+ * there is one. */
+typedef struct {
+    ac_context_t *context;
+    ac_cache_t *cache;
+} server_t;
+
+/* The thread remembers it for the code that asks. */
+static server_t server_for(ac_thread_t *thread, const void *caller) {
+    if (ac_thread_is_fast(thread, caller))
+        return (server_t){thread->runtime, thread->fast.cache};
+    uint64_t generation =
+        ac_generation_now(); /* before what is remembered with it is looked at */
+    ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
+    ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
+    if (cache && generation == thread->generation && !ac_frees_synchronize() && ac_is_enabled() &&
+        ac_fence_simple() && !ac_held_open() &&
+        (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0)
+        thread->fast = (ac_fast_t){ac_fast_key(caller, generation), cache};
+    return (server_t){context, cache};
+}
+
+/* Not a hit of the thread's own cache, or not known to be one. */
+static __attribute__((noinline)) cudaError_type malloc_slow(ac_thread_t *thread, void **pointer,
+                                                            size_t bytes, const void *caller) {
+    server_t server = server_for(thread, caller);
     uint64_t address;
-    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
-    if (context && pointer && bytes) {
+    if (server.context && pointer && bytes) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_status_t status = ac_arena_alloc(context->arena, bytes, true, &address);
+        ac_status_t status = server.cache
+                                 ? ac_cache_alloc(server.cache, bytes, true, &address)
+                                 : ac_arena_alloc(server.context->arena, bytes, true, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             *pointer = (void *)(uintptr_t)address;
-            ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
         }
     }
+    ac_runtime_t *runtime = ac_runtime_of(caller);
+    ac_count(thread, AC_COUNT_runtime_forwarded);
     REAL_RUNTIME(cuda_malloc_fn, cudaMalloc);
     if (thread)
         thread->last_alloc = NULL;
     return proved(runtime, real.call(pointer, bytes));
 }
 
-cudaError_type cudaFree(void *pointer) {
+static __attribute__((noinline)) cudaError_type
+malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
+    return malloc_slow(thread, pointer, bytes, caller);
+}
+
+cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
-    ac_runtime_t *runtime = ac_runtime_of(__builtin_return_address(0));
-    ac_context_t *context = fast_context(thread, runtime);
-    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
-    if (context && pointer && !ac_frees_synchronize()) {
+    const void *caller = __builtin_return_address(0);
+    uint64_t address;
+    if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
+        return malloc_unknown(thread, pointer, bytes, caller);
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
+    if (__builtin_expect(!pointer, 0) ||
+        !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
+        return malloc_slow(thread, pointer, bytes, caller);
+    *pointer = (void *)(uintptr_t)address;
+    return CUDA_SUCCESS;
+}
+
+static __attribute__((noinline)) cudaError_type free_slow(ac_thread_t *thread, void *pointer,
+                                                          const void *caller) {
+    server_t server = server_for(thread, caller);
+    if (server.context && pointer && !ac_frees_synchronize()) {
+        uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_status_t status = ac_block_free((uint64_t)(uintptr_t)pointer);
+        ac_status_t status =
+            server.cache ? ac_cache_free(server.cache, address) : ac_block_free(address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-        if (status == AC_OK) {
-            ac_count(thread, AC_COUNT_fast_hits);
+        if (status == AC_OK)
             return CUDA_SUCCESS;
-        }
     }
+    ac_runtime_t *runtime = ac_runtime_of(caller);
+    ac_count(thread, AC_COUNT_runtime_forwarded);
     REAL_RUNTIME(cuda_free_fn, cudaFree);
     return real.call(pointer);
+}
+
+static __attribute__((noinline)) cudaError_type free_unknown(ac_thread_t *thread, void *pointer,
+                                                             const void *caller) {
+    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
+    return free_slow(thread, pointer, caller);
+}
+
+cudaError_type cudaFree(void *pointer) {
+    ac_thread_t *thread = ac_thread_tls;
+    const void *caller = __builtin_return_address(0);
+    if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
+        return free_unknown(thread, pointer, caller);
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
+    if (!ac_cache_give_handed(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
+        return free_slow(thread, pointer, caller);
+    return CUDA_SUCCESS;
 }
 
 cudaError_type cudaSetDevice(int device) {
@@ -117,10 +180,10 @@ static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, 
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
             *pointer = (void *)(uintptr_t)address;
-            ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
         }
     }
+    ac_count(thread, AC_COUNT_runtime_forwarded);
     REAL_RUNTIME_AT(cuda_malloc_async_fn, hook);
     if (thread)
         thread->last_alloc = NULL;
@@ -137,11 +200,10 @@ static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, vo
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-        if (done) {
-            ac_count(thread, AC_COUNT_fast_hits);
+        if (done)
             return CUDA_SUCCESS;
-        }
     }
+    ac_count(thread, AC_COUNT_runtime_forwarded);
     REAL_RUNTIME_AT(cuda_free_async_fn, hook);
     return real.call(pointer, stream);
 }

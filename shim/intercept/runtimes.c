@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "intercept/resolve.h"
+#include "intercept/thread.h"
 
 enum {
     FIRST = AC_HOOK_cudaMalloc,
@@ -38,6 +39,7 @@ static _Atomic uint32_t opened = 1;
 
 AC_EARLY void ac_runtime_forget(void) {
     atomic_fetch_add_explicit(&opened, 1, memory_order_acq_rel);
+    ac_generation_grow(); /* threads remember callers as well */
 }
 
 /* What an entry of this caller begins with; 0: its address is too high for a word. */
@@ -101,7 +103,7 @@ AC_EARLY static ac_runtime_t *record_of(const ac_object_t *object) {
         if (!atomic_load_explicit(&runtime->ready, memory_order_acquire)) {
             for (int hook = 0; hook < FUNCTIONS; hook++)
                 atomic_store_explicit(&runtime->functions[hook],
-                                      function_of(object, ac_hook_names[FIRST + hook]),
+                                      function_of(object, ac_hook_name(FIRST + hook)),
                                       memory_order_relaxed);
             atomic_store_explicit(&runtime->ready, true, memory_order_release);
         }
@@ -135,7 +137,7 @@ AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned co
             if (ac_text_same(ac_text_basename(needed), ac_object_soname(&loaded[i])))
                 return &loaded[i];
     ac_dlsym_fn *real = ac_real_dlsym();
-    const char *symbol = ac_hook_names[FIRST];
+    const char *symbol = ac_hook_name(FIRST);
     const ac_object_t *found = one_of(loaded, count, real ? real(RTLD_NEXT, symbol) : NULL);
     Dl_info info;
     struct link_map *map = NULL;

@@ -28,10 +28,7 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     if (context && !AC_PLANTED(stream_handle_reused))
         ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
     if (context)
-        ac_cuda_stream_retire(&context->cuda, stream,
-                              atomic_load(&context->line->inside) ||
-                                  atomic_load(&context->line->last_submit) >
-                                      atomic_load(&context->line->done));
+        ac_cuda_stream_retire(&context->cuda, stream, !ac_fence_line_idle(context->line));
     ac_context_stream_gone(stream);
     ac_stream_gone(thread, context, stream);
     ac_capture_t capture;
@@ -67,7 +64,7 @@ static ac_sync_t sync_begin(ac_context_t *context) {
     if (!context ||
         (atomic_load(&context->cuda.green) && !AC_PLANTED(green_context_synchronised)))
         return (ac_sync_t){.context = NULL};
-    return (ac_sync_t){context, ac_fence_now(), ac_cuda_lost(&context->cuda)};
+    return (ac_sync_t){context, ac_fence_stamp(), ac_cuda_lost(&context->cuda)};
 }
 
 static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {

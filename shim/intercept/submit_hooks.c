@@ -35,7 +35,19 @@ static void submit_unseen(void) {
     }
 }
 
+/* Remember what was found out, for the short way of the next submission. */
+static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
+                     uint64_t generation) {
+    if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
+        return;
+    *ac_lane_of(thread, stream) = (ac_lane_t){.stream = (void *)stream,
+                                              .generation = generation,
+                                              .line = context->line,
+                                              .word = AC_SINGLE_NONE};
+}
+
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
+    uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
     if (!context) {
         submit_unseen();
@@ -52,7 +64,12 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     if (ac_fence_full(context->line))
         ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
     submit->marked = ac_cuda_stream_begin(&context->cuda, stream);
-    ac_fence_enter(context->line);
+    ac_fence_list(&thread->submitter);
+    submit->slotted = ac_fence_enter_as(context->line, &thread->submitter);
+    if (submit->slotted)
+        remember(thread, context, stream, generation);
+    else
+        ac_fence_enter(context->line);
     ac_single_enter(context->line, ac_cuda_stream_key(stream), &thread->joins);
     return true;
 }
@@ -84,6 +101,98 @@ void ac_submit_hold(ac_submit_t *submit) {
     ac_fence_hold(submit->context->line, false);
     ac_single_hold(submit->context->line);
 }
+
+/* --- the short way: to a stream that the thread's last submissions went to --- */
+
+#define LIKELY(condition)   __builtin_expect(!!(condition), 1)
+#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#define COLD                __attribute__((cold, noinline))
+#define INLINE              __attribute__((always_inline)) static inline
+
+/* The context of a line. */
+static ac_context_t *context_of(const ac_fence_line_t *line) {
+    return line->context; /* its device's part comes first */
+}
+_Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
+
+/* A default stream is the current context's. */
+INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
+    return context_of(line) == thread->known && !atomic_load(&ac_current_unseen);
+}
+
+/* Enter the lane's line, if the lane is that of the stream and all that was found out still
+ * holds. The slot is taken first: what a signal handler submits before that may change the lane,
+ * what it submits after that does not. */
+INLINE bool enter_lane(ac_thread_t *thread, const ac_lane_t *lane, ac_fence_line_t *line,
+                       CUstream stream) {
+    ac_submitter_t *self = &thread->submitter;
+    if (UNLIKELY(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL))
+        return false;
+    atomic_store_explicit(&self->inside, line, memory_order_relaxed);
+    ac_barrier_light_free(); /* a lane is remembered where it is */
+    if (LIKELY(lane->stream == (void *)stream) &&
+        LIKELY(lane->generation == ac_generation_now()) &&
+        LIKELY((uintptr_t)stream > 2 || is_current(thread, line)) && LIKELY(!ac_fence_full(line)))
+        return true;
+    atomic_store_explicit(&self->inside, NULL, memory_order_release);
+    return false;
+}
+
+/* The rule was not seen in this state by the stream yet, or a turn is due. */
+COLD static void pass(ac_thread_t *thread, ac_lane_t *lane, ac_fence_line_t *line,
+                      CUstream stream) {
+    uint64_t key = ac_cuda_stream_key(stream);
+    uint64_t word = atomic_load(&line->single.word);
+    if (ac_single_lets(word, key))
+        lane->word = word;
+    if (!ac_single_is(&line->single, lane->word))
+        ac_single_pass(line, key, &thread->joins);
+}
+
+INLINE void pass_lane(ac_thread_t *thread, ac_lane_t *lane, ac_fence_line_t *line,
+                      CUstream stream) {
+    if (UNLIKELY(!ac_single_is(&line->single, lane->word)))
+        pass(thread, lane, line, stream);
+    ac_fence_mark(line);
+}
+
+/* After the call, what hardly ever needs to be done: streams to be marked by now, an order of
+ * streams to be followed, a result that tells of a broken context. */
+COLD static void settle_lane(const ac_fence_line_t *line, CUstream stream, CUresult result) {
+    ac_context_t *context = context_of(line);
+    ac_cuda_stream_used(&context->cuda, stream);
+    if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
+        ac_arena_submitted(context->arena, stream == CU_STREAM_LEGACY);
+    ac_context_note(context, result);
+}
+
+/* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
+ * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
+ * the clock, two counters. */
+#define SHORT_WAY(symbol, stream_of, per_thread, plain, args)                                    \
+    {                                                                                            \
+        ac_thread_t *thread = ac_thread_tls;                                                     \
+        symbol##_fn *real = AC_REAL_KNOWN(symbol);                                               \
+        CUstream stream = ac_stream_resolved(stream_of, per_thread);                             \
+        if (UNLIKELY(!thread) || UNLIKELY(!real) || UNLIKELY(!(plain)))                          \
+            return long_##symbol args;                                                           \
+        ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
+        ac_fence_line_t *line = lane->line;                                                      \
+        if (UNLIKELY(!enter_lane(thread, lane, line, stream)))                                   \
+            return long_##symbol args;                                                           \
+        pass_lane(thread, lane, line, stream);                                                   \
+        uint64_t *counter = thread->row->counter;                                                \
+        ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
+        ac_count_row(&counter[AC_COUNT_submissions]);                                            \
+        CUresult result = real args;                                                             \
+        if (UNLIKELY(result != CUDA_SUCCESS))                                                    \
+            AC_RETRY_AFTER(result, real args);                                                   \
+        if (UNLIKELY(result != CUDA_SUCCESS) ||                                                  \
+            UNLIKELY(atomic_load_explicit(&ac_streams_tracked, memory_order_acquire)))           \
+            settle_lane(line, ac_stream_resolved(stream_of, per_thread), result);                \
+        ac_fence_leave_as(line, &thread->submitter);                                             \
+        return result;                                                                           \
+    }
 
 /* A launch with such an attribute may start before the work ahead of it in its stream is done. */
 static bool is_programmatic(const CUlaunchConfig *config) {
@@ -132,8 +241,23 @@ static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchCo
     return ac_arena_unordered(submit->context->arena) ? config : in_order(config, copy);
 }
 
+/* No attribute that needs a look at all. */
+static bool is_plain(const CUlaunchConfig *config) {
+    for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
+        switch (config->attrs[i].id) {
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+            return false;
+        default:
+            break;
+        }
+    return true;
+}
+
 #define LAUNCH_CONFIGURED(symbol, per_thread)                                                    \
-    CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d) {                 \
+    COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
+                                       void **d) {                                               \
         AC_BODY(symbol);                                                                         \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
@@ -145,13 +269,18 @@ static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchCo
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, result);                                              \
         return result;                                                                           \
-    }
+    }                                                                                            \
+    CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
+        SHORT_WAY(symbol, a ? a->hStream : NULL, per_thread, a &&is_plain(a), (a, b, c, d))
 LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
-    ac_fence_leave(submit->context->line);
+    if (submit->slotted)
+        ac_fence_leave_as(submit->context->line, &thread->submitter);
+    else
+        ac_fence_leave(submit->context->line);
     if (submit->holds)
         ac_fence_hold(submit->context->line, true);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
@@ -190,8 +319,24 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 #define REACH_HOLDS_MANY (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
+/* Whether `reach` has nothing to do: what may hold its stream goes the long way, and what names
+ * memory that may be of a context which nobody waits for. */
+#define SHORT_REACH_NONE       true
+#define SHORT_REACH_1(p)       reaches_no_other()
+#define SHORT_REACH_2(p, q)    reaches_no_other()
+#define SHORT_REACH_MANY       reaches_no_other()
+#define SHORT_REACH_GRAPH(e)   false
+#define SHORT_REACH_HOLDS      false
+#define SHORT_REACH_HOLDS_1(p) false
+#define SHORT_REACH_HOLDS_MANY false
+
+INLINE bool reaches_no_other(void) {
+    return ac_context_count() < 2 ||
+           atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
+}
+
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
-    CUresult symbol params {                                                                     \
+    COLD static CUresult long_##symbol params {                                                  \
         AC_BODY(symbol);                                                                         \
         ac_submit_t submit;                                                                      \
         bool kept = ac_submit_begin(&submit, thread, stream_of, MODE_##mode);                    \
@@ -202,7 +347,8 @@ enum { MODE_LEGACY, MODE_PTDS };
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, result);                                              \
         return result;                                                                           \
-    }
+    }                                                                                            \
+    CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
 #define HOOK_RETRY(symbol, params, args)                                                         \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \

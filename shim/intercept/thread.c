@@ -3,20 +3,27 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
 #include "intercept/captures.h"
+#include "intercept/context.h"
+#include "intercept/process.h"
 #include "intercept/writer.h"
+#include "observe/start.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
-_Atomic uint64_t ac_generation = 1;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_thread_t *spare;
-static pthread_key_t key;
-static _Atomic bool key_made;
+AC_START_DATA static pthread_key_t key;
+AC_START_DATA static _Atomic bool key_made;
 static _Atomic uint64_t numbers;
+
+/* In the key of a main thread that has no record yet, and of a thread that is ending. */
+static char main_mark, late_mark;
 
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
@@ -36,29 +43,80 @@ ac_thread_t *ac_thread_get(void) {
     pthread_mutex_unlock(&lock);
     if (!thread)
         return NULL;
-    *thread = (ac_thread_t){.number = atomic_fetch_add(&numbers, 1) + 1};
+    memset(thread, 0, offsetof(ac_thread_t, submitter));
+    thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->row = ac_live_row_take(&thread->shared);
     ac_thread_tls = thread;
-    if (atomic_load(&key_made))
+    thread->late = atomic_load(&key_made) && pthread_getspecific(key) == &late_mark;
+    if (atomic_load(&key_made) && !thread->late)
         pthread_setspecific(key, thread);
     return thread;
 }
 
 void ac_thread_forget(void) {
     ac_thread_t *thread = ac_thread_tls;
-    if (thread)
+    if (thread) {
         thread->known = thread->runtime = NULL;
+        thread->fast.key = 0;
+    }
 }
 
-/* In the key of a main thread that has no record yet. */
-static char main_mark;
+/* A context that is gone leaves its caches to their threads. */
+static void close_caches(ac_thread_t *thread, bool all) {
+    ac_cache_t **at = &thread->caches;
+    while (*at) {
+        ac_cache_t *cache = *at;
+        if (!all && !(atomic_load(&cache->gate) & AC_GATE_GONE)) {
+            at = &cache->sibling;
+            continue;
+        }
+        *at = cache->sibling;
+        ac_cache_close(cache);
+    }
+}
+
+static ac_cache_t *open_cache(ac_thread_t *thread, const ac_context_t *context) {
+    uint64_t generation = ac_generation_now();
+    if (thread->shared || thread->late || thread->refused == generation)
+        return NULL;
+    ac_cache_t *cache = NULL;
+    close_caches(thread, false);
+    for (int i = 0; i < AC_LIVE_CACHES && !cache; i++) {
+        ac_cache_books_t *books = &thread->row->cache[i];
+        if (books->device)
+            continue;
+        cache = ac_cache_open(context->arena, books);
+        if (cache)
+            __atomic_store_n(&books->device, (uint64_t)context->cuda.device + 1,
+                             __ATOMIC_RELAXED);
+        break;
+    }
+    if (cache) {
+        cache->sibling = thread->caches;
+        thread->caches = cache;
+    } else {
+        thread->refused = generation;
+    }
+    return cache;
+}
+
+ac_cache_t *ac_thread_cache(ac_thread_t *thread, const ac_context_t *context) {
+    for (ac_cache_t *cache = thread->caches; cache; cache = cache->sibling)
+        if (cache->arena == context->arena)
+            return cache;
+    return open_cache(thread, context);
+}
 
 /* Other destructors of the thread may still call CUDA after this one: they get a new record,
  * and this runs once more. */
 static void thread_ended(void *arg) {
-    if (arg != &main_mark) {
-        ac_thread_t *thread = arg;
+    ac_thread_t *thread = ac_thread_tls;
+    pthread_setspecific(key, &late_mark);
+    if (thread) {
         ac_thread_tls = NULL;
+        if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
+            close_caches(thread, true);
+        atomic_store(&thread->submitter.inside, NULL); /* it may have left from within a call */
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         pthread_mutex_lock(&lock);
@@ -66,18 +124,21 @@ static void thread_ended(void *arg) {
         spare = thread;
         pthread_mutex_unlock(&lock);
     }
-    ac_writer_thread_ended(gettid() == getpid());
+    if (arg != &late_mark)
+        ac_writer_thread_ended(gettid() == getpid());
 }
 
 /* In the constructor; at activation where that failed for lack of keys. */
-static void make_key(void) {
+AC_START static void make_key(void) {
     if (!atomic_load(&key_made) && pthread_key_create(&key, thread_ended) == 0)
         atomic_store(&key_made, true);
 }
 
-void ac_thread_watch_main(void) {
+AC_START void ac_thread_watch_main(void) {
     make_key();
-    if (atomic_load(&key_made) && gettid() == getpid() && !pthread_setspecific(key, &main_mark))
+    /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
+    bool is_main = __libc_single_threaded || gettid() == getpid();
+    if (atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark))
         ac_writer_main_watched();
 }
 

@@ -7,12 +7,33 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/single.h"
+#include "allocator/fence.h"
+#include "allocator/generation.h"
 #include "observe/live.h"
 
 struct ac_context;
 
+/* What a hit by a runtime function needs to know: code of this page asks for memory of the
+ * cache's context.  `key` is the page's number and the ac_generation that this was found out in;
+ * 0: not known. */
+typedef struct {
+    uint64_t key;
+    struct ac_cache *cache;
+} ac_fast_t;
+
+/* What a submission to a stream found out, for the next one to the same stream.  Good while
+ * ac_generation is what it was; a default stream also needs the context to be current. */
+typedef struct {
+    void *stream;          /* resolved handle */
+    uint64_t generation;   /* 0: nothing */
+    ac_fence_line_t *line; /* the context's */
+    uint64_t word;         /* of the line's single-stream rule: the stream may work (single.h) */
+} ac_lane_t;
+
+enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };
+
 typedef struct ac_thread {
+    ac_fast_t fast;
     uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
     struct ac_context *known;        /* the driver's current context, proved by a real call */
     struct ac_context *runtime;      /* the context that cudaMalloc really used last */
@@ -24,23 +45,42 @@ typedef struct ac_thread {
     ac_joins_t joins;   /* streams that wait for the turn (single.h) */
     ac_live_row_t *row; /* counters; shared: additions must be atomic */
     bool shared;
-    uint64_t number;        /* unique for the life of the process */
-    uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
-    struct ac_thread *next; /* spare records */
+    uint64_t number;         /* unique for the life of the process */
+    struct ac_cache *caches; /* one per context, by sibling (allocator/thread_cache.h) */
+    uint64_t refused;        /* ac_generation when the last one could not be had */
+    bool late;               /* the thread is ending: it gets no cache any more */
+    uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */
+    struct ac_thread *next;  /* spare records */
+    ac_lane_t lane[AC_LANES];
+    ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 
-extern __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
-
-/* Grows whenever something another thread remembers may have become wrong: a context or stream
- * was destroyed, exit began, the cache was switched off. */
-extern _Atomic uint64_t ac_generation;
-
-static inline uint64_t ac_generation_now(void) {
-    return atomic_load_explicit(&ac_generation, memory_order_acquire);
+/* The lane that a stream has, if it has one. */
+static inline ac_lane_t *ac_lane_of(ac_thread_t *thread, const void *stream) {
+    uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
+    return &thread->lane[hash >> (64 - AC_LANE_BITS)];
 }
+
+extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
 /* The calling thread's record, made if needed; NULL when host memory is short. */
 ac_thread_t *ac_thread_get(void);
+
+/* The calling thread's cache for the context, made if needed; NULL: it has none. */
+struct ac_cache *ac_thread_cache(ac_thread_t *thread, const struct ac_context *context);
+
+enum { AC_CODE_PAGE_BITS = 12 };
+
+/* The key of calls from the code at `caller`. */
+static inline uint64_t ac_fast_key(const void *caller, uint64_t generation) {
+    return ((uintptr_t)caller >> AC_CODE_PAGE_BITS) + generation;
+}
+
+/* Whether thread->fast.cache serves runtime calls of the code at `caller`, counted in the
+ * thread's own row. */
+static inline bool ac_thread_is_fast(const ac_thread_t *thread, const void *caller) {
+    return thread && thread->fast.key == ac_fast_key(caller, ac_generation_now());
+}
 
 /* Forget what the calling thread knows of its current context. */
 void ac_thread_forget(void);
@@ -54,6 +94,11 @@ static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t 
         ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);
         __atomic_fetch_add(&common->counter[counter], n, __ATOMIC_RELAXED);
     }
+}
+
+/* The same for a cell of a row that is the thread's own. */
+static inline void ac_count_row(uint64_t *cell) {
+    ac_books_add(cell, 1);
 }
 
 static inline void ac_count(ac_thread_t *thread, unsigned counter) {

@@ -18,9 +18,10 @@
 
 #include "intercept/process.h"
 #include "observe/log.h"
+#include "observe/start.h"
 
 static sem_t wake;
-static _Atomic bool started, dump_wanted, main_watched, main_ended;
+AC_START_DATA static _Atomic bool started, dump_wanted, main_watched, main_ended;
 static int signal_taken;
 static sigset_t program_mask; /* of the thread that activated */
 
@@ -158,7 +159,7 @@ void ac_writer_start(void) {
     take_signal();
 }
 
-void ac_writer_main_watched(void) {
+AC_START void ac_writer_main_watched(void) {
     atomic_store(&main_watched, true);
 }
 

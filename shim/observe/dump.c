@@ -87,9 +87,9 @@ static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
     ac_json_put(config, "error",
                 applied ? json_null() : ac_json_text(error.text, strlen(error.text)), failed);
     json_t *effective = ac_json_put_object(config, "effective", failed);
-    for (unsigned i = 0; i < ac_config_row_count; i++) {
+    const char *key;
+    for (unsigned i = 0; (key = ac_config_key(i)); i++) {
         char text[AC_CONFIG_PATH + 1];
-        const char *key = ac_config_rows[i].key;
         if (ac_config_value(&values, key, text, sizeof text) >= 0)
             ac_json_put_text(effective, key, text, failed);
     }
@@ -162,11 +162,16 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_dump_figures_fn *copy = page == ac_live ? atomic_load(&ac_dump_figures) : NULL;
     if (copy && copy(device, deadline, &figures->stats, &figures->counters))
         return;
-    const ac_live_device_t *from = &page->device[device];
+    const ac_live_device_t *from = ac_live_device(page, device);
     copy_words(figures->stat_words, (const uint64_t *)(const void *)&from->stats,
                sizeof figures->stats);
     copy_words(figures->counter_words, (const uint64_t *)(const void *)&from->counters,
                sizeof figures->counters);
+    ac_cache_sum_t caches;
+    ac_live_caches(page, device, &caches);
+    ac_stats_absorb(&figures->stats, &figures->counters, &caches);
+    figures->counters.thread_cache_blocks = caches.held_blocks;
+    figures->counters.thread_cache_bytes = caches.held_bytes;
 }
 
 /* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
@@ -181,8 +186,8 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
-        const ac_live_device_t *device = &page->device[i];
-        if (!__atomic_load_n(&device->used, __ATOMIC_ACQUIRE))
+        const ac_live_device_t *device = ac_live_device(page, i);
+        if (!device)
             continue;
         get_figures(page, i, &deadline, &figures);
         json_t *json = json_object();
@@ -194,7 +199,7 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
                     ac_json_text(device->name, strnlen(device->name, sizeof device->name)),
                     failed);
         ac_json_put(json, "uuid", uuid_json(device->uuid), failed);
-        ac_json_put_integer(json, "total_memory", (int64_t)device->total_memory, failed);
+        ac_json_put_integer(json, "total_memory", (int64_t)page->total_memory[i], failed);
         ac_json_put(json, "stats", stats_json(&figures.stats, failed), failed);
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
@@ -215,10 +220,11 @@ static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
 #undef DEVICE_COUNTER
 #undef PROCESS_COUNTER
     json_t *hooks = ac_json_put_object(root, "hooks", failed);
-    for (unsigned i = 0; i < page->hook_count && i < AC_LIVE_HOOKS; i++) {
+    const char *name = NULL;
+    for (unsigned i = 0; i < AC_LIVE_HOOKS && (name = ac_live_hook_next(page, name)); i++) {
         uint64_t calls = ac_live_sum(page, AC_COUNT_HOOKS + i);
         if (calls)
-            ac_json_put_integer(hooks, page->hook_name[i], (int64_t)calls, failed);
+            ac_json_put_integer(hooks, name, (int64_t)calls, failed);
     }
     ac_json_put_integer(root, "hook_count", page->hook_count, failed);
 }

@@ -6,6 +6,10 @@
  * maps it read-only and renders it (ac_dump_text), also when the process has died.  The layout
  * is versioned and self-describing as far as names go: hook names travel in the page.
  *
+ * The file has holes: of rows and device entries only those in use have memory, which is had
+ * before anybody touches them, because a full file system answers a touch with a signal.  So who
+ * walks them asks first (ac_live_has_row, ac_live_device), and does not even read the others.
+ *
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
  * have ended); process fields by activation, the configuration string again at each change
@@ -25,7 +29,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 1
+#define AC_LIVE_VERSION 2
 #define AC_LIVE_DIR     "/dev/shm"
 
 enum {
@@ -34,7 +38,7 @@ enum {
     AC_LIVE_HOOKS = 400,   /* upper bound of hook table rows */
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
-    AC_LIVE_NAME = 56,     /* bytes of a hook name, NUL included */
+    AC_LIVE_NAMES = 10240, /* bytes of all hook names, NULs included */
     AC_LIVE_CONF = 4096    /* bytes of the configuration string kept */
 };
 
@@ -51,42 +55,49 @@ enum {
 
 typedef enum { AC_LIVE_RUNNING = 1, AC_LIVE_EXITED = 2 } ac_live_state_t;
 
+typedef enum { AC_LIVE_FRESH, AC_LIVE_TAKEN, AC_LIVE_RETURNED } ac_live_owner_t;
+
 typedef struct {
-    uint32_t used; /* 0: no such device seen */
     int32_t ordinal;
     char name[96];
     unsigned char uuid[16];
-    uint64_t total_memory; /* bytes */
     ac_device_stats_t stats;
     ac_device_counters_t counters;
 } ac_live_device_t;
 
+/* Caches of one thread (one per context) whose books the page keeps; beyond, it has none. */
+enum { AC_LIVE_CACHES = 4 };
+
 typedef struct {
     uint64_t counter[AC_LIVE_COUNTERS];
+    ac_cache_books_t cache[AC_LIVE_CACHES];
 } ac_live_row_t;
 
+/* What is needed at once comes first, then what has holes. */
 typedef struct {
     uint64_t magic;
     uint32_t version;
     uint32_t size; /* of this structure: a reader rejects any other */
     uint32_t state;
     int32_t pid, ppid;
-    uint32_t conf_turn;    /* odd: `conf` is being written; grows with each change */
-    uint64_t start_ticks;  /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
-    int64_t start_time_ns; /* CLOCK_REALTIME at activation */
+    uint32_t conf_turn;      /* odd: `conf` is being written; grows with each change */
+    uint64_t opened_ns;      /* CLOCK_BOOTTIME at activation: a later start is a reused pid */
+    int64_t start_time_ns;   /* CLOCK_REALTIME at activation */
+    uint64_t devices;        /* bit i: device[i] is in use */
+    uint32_t driver_version; /* cuDriverGetVersion, 0 when unknown */
+    uint32_t warning_count;  /* atomically taken; may exceed AC_LIVE_WARNINGS */
+    uint32_t hook_count;
+    uint64_t total_memory[AC_LIVE_DEVICES]; /* bytes; by device */
+    uint32_t row_owner[AC_LIVE_ROWS]; /* ac_live_owner_t; row 0, which all may use, stays FRESH */
+    char rank[32];                    /* from the launcher's environment, empty when unknown */
     char host[256];
     char exe[1024];
-    char argv[2048];         /* NUL-separated, as in /proc/<pid>/cmdline, ends with two NULs */
-    char rank[32];           /* from the launcher's environment, empty when unknown */
-    char conf[AC_LIVE_CONF]; /* ACCEL_ALLOC_CONF as given */
-    uint32_t driver_version; /* cuDriverGetVersion, 0 when unknown */
-    uint32_t hook_count;
-    char hook_name[AC_LIVE_HOOKS][AC_LIVE_NAME];
-    uint32_t warning_count; /* atomically taken; may exceed AC_LIVE_WARNINGS */
+    char argv[2048]; /* NUL-separated, as in /proc/<pid>/cmdline, ends with two NULs */
+    char hook_names[AC_LIVE_NAMES]; /* one after the other, each with its NUL */
+    char conf[AC_LIVE_CONF];        /* ACCEL_ALLOC_CONF as given, zeros behind it */
     char warning[AC_LIVE_WARNINGS][AC_LIVE_TEXT];
-    ac_live_device_t device[AC_LIVE_DEVICES];
-    uint32_t row_owner[AC_LIVE_ROWS]; /* 1: taken by a thread; row 0 stays 0 */
     ac_live_row_t row[AC_LIVE_ROWS];
+    ac_live_device_t device[AC_LIVE_DEVICES];
 } ac_live_t;
 
 /* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
@@ -101,11 +112,11 @@ extern _Atomic(ac_live_row_t *) ac_live_common;
 /* Add what came into the row beside the page after all; before a dump. */
 void ac_live_gather(void);
 
-/* Create the shared page: reserve its space (posix_fallocate) before mapping, copy what was
- * counted so far, fill the process fields.  `conf` is the configuration string or NULL,
- * `hook_names` has `hook_count` entries.  Returns 0; or an errno value, and then the private
- * page stays in use (the caller says so once).  Call once, from activation. */
-int ac_live_open(const char *conf, const char *const *hook_names, unsigned hook_count);
+/* Create the shared page, with memory for all that is needed at once; copy what was counted so
+ * far, fill the process fields.  `conf` is the configuration string or NULL; `hook_names` has
+ * `hook_count` names, one after the other, in `bytes` bytes.  Returns 0; or an errno value, and
+ * then the private page stays in use (the caller says so once).  Call once, from activation. */
+int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigned hook_count);
 
 /* Record the configuration string that is in force from now on. Not against itself. */
 void ac_live_set_conf(const char *conf);
@@ -121,11 +132,31 @@ void ac_live_close(void);
  * cannot write into its parent's figures.  Async-signal-safe. */
 void ac_live_fork_child(void);
 
-/* A counter row for the calling thread: an own one, or row 0 when all are taken
- * (*shared is set: additions must be atomic).  Give it back at thread end: its figures are
- * added to row 0. */
+/* A counter row for the calling thread: an own one, or row 0 when all are taken or the file
+ * system is full (*shared is set: additions must be atomic).  Give it back at thread end: its
+ * figures are added to row 0. */
 ac_live_row_t *ac_live_row_take(bool *shared);
 void ac_live_row_return(ac_live_row_t *row);
+
+/* Whether row `i` may be looked at; row 0 always may. */
+static inline bool ac_live_has_row(const ac_live_t *page, int i) {
+    return i == 0 || __atomic_load_n(&page->row_owner[i], __ATOMIC_ACQUIRE) != AC_LIVE_FRESH;
+}
+
+/* The entry of a device, to be filled and then published.  Where the file system is full it is
+ * one beside the page, which this process's dumps show and other readers do not see (*private_p
+ * is set); NULL where there is no memory either. */
+ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p);
+void ac_live_device_publish(unsigned device);
+
+/* The entry of a device that is in use, or NULL. */
+const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device);
+
+/* Names of hooks in the order of their counters: the first for NULL; NULL behind the last. */
+const char *ac_live_hook_next(const ac_live_t *page, const char *name);
+/* What the caches of threads did on the device of entry `device` and its statistics do not show
+ * yet. */
+void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum);
 
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);

@@ -14,12 +14,40 @@
 
 #include "observe/live_file.h"
 
-/* Whether the very process that wrote `page` still runs; a zombie does not. */
+/* From /proc/<pid>/stat: when the process started, in clock ticks since boot, and its state
+ * letter. False when there is no such process. */
+static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
+    char name[32], text[1024];
+    snprintf(name, sizeof name, "/proc/%d/stat", pid);
+    FILE *file = fopen(name, "re");
+    if (!file)
+        return false;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    /* Field 2 is the program's name in parentheses and may hold anything, parentheses as well. */
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ' || !at[2])
+        return false;
+    *state = at[2];
+    at++;
+    for (int field = 3; field <= 22; field++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        at++;
+    }
+    *start_ticks = strtoull(at, NULL, 10);
+    return true;
+}
+
+/* Whether the very process that wrote `page` still runs; a zombie does not.  One of that pid that
+ * started after the page was opened is another. */
 static bool writer_runs(const ac_live_t *page) {
-    uint64_t start_ticks;
+    uint64_t start_ticks, tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
     char state;
-    return ac_process_identity(page->pid, &start_ticks, &state) &&
-           start_ticks == page->start_ticks && state != 'Z' && state != 'X';
+    return read_identity(page->pid, &start_ticks, &state) &&
+           start_ticks * tick_ns <= page->opened_ns && state != 'Z' && state != 'X';
 }
 
 const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size) {
@@ -107,7 +135,7 @@ int ac_live_collect(int pid) {
         /* Torn or of another version: a leftover unless its process, old or new, is there. */
         uint64_t start_ticks;
         char state;
-        if (ac_process_identity(pid, &start_ticks, &state) && state != 'Z')
+        if (read_identity(pid, &start_ticks, &state) && state != 'Z')
             return EBUSY;
     }
     int failure = ac_live_file_name(pid, path, sizeof path);

@@ -11,17 +11,18 @@
 #include <unistd.h>
 
 #include "observe/live.h"
+#include "observe/start.h"
 #include "observe/write.h"
 
-_Atomic int ac_log_level = AC_LOG_WARNING;
+AC_START_DATA _Atomic int ac_log_level = AC_LOG_WARNING;
 
-static struct {
+AC_START_DATA static struct {
     bool noted, open;
     dev_t device;
     ino_t inode;
 } first_stderr;
 
-void ac_log_start(void) {
+AC_START void ac_log_start(void) {
     struct stat st;
     int saved = errno;
     first_stderr.open = fstat(STDERR_FILENO, &st) == 0;

@@ -4,7 +4,16 @@
 #ifndef AC_STATS_H
 #define AC_STATS_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define AC_TSAN
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define AC_TSAN
+#endif
+#endif
 
 typedef struct {
     int64_t current;   /* now */
@@ -55,6 +64,75 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[AC_POOL_ALL], n);
     ac_stat_down(&s[pool], n);
 }
+
+/* What passed through one thread's cache (allocator/thread_cache.h), by pool: small, large.  The
+ * figures only grow. */
+enum { AC_FLOWS = 2 };
+typedef struct {
+    uint64_t taken, taken_bytes, taken_requested; /* handed out */
+    uint64_t given, given_bytes, given_requested; /* freed */
+} ac_cache_flow_t;
+
+/* Of one pool.  `room`: what may still be taken before a peak could rise. */
+typedef struct {
+    ac_cache_flow_t flow;
+    struct {
+        int64_t blocks, bytes, requested;
+    } room;
+} ac_cache_side_t;
+
+/* The books of one thread's cache.  The thread alone changes `side` and `ordered`, without a
+ * lock; `absorbed` is how much of them the device statistics have, and changes, as what follows,
+ * under the device's lock.  64-bit words and nothing else: another process reads them as well. */
+typedef struct {
+    uint64_t device; /* number of its entry + 1; 0: unused */
+    ac_cache_side_t side[AC_FLOWS];
+    uint64_t ordered; /* of what was given: protected by the order of a stream */
+    ac_cache_flow_t absorbed[AC_FLOWS];
+    uint64_t ordered_absorbed;
+    /* Put in without a free, less what was taken out. */
+    uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
+} ac_cache_books_t;
+
+/* Blocks of one pool in the cache. */
+static inline uint64_t ac_cache_books_held(const ac_cache_books_t *books, int i) {
+    const ac_cache_flow_t *flow = &books->side[i].flow;
+    return __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
+           __atomic_load_n(&flow->taken, __ATOMIC_RELAXED) +
+           __atomic_load_n(&books->moved_blocks[i], __ATOMIC_RELAXED);
+}
+
+/* Whether the device statistics have all of the books. */
+static inline bool ac_cache_books_absorbed(const ac_cache_books_t *books) {
+    const ac_cache_side_t *s = books->side;
+    const ac_cache_flow_t *a = books->absorbed;
+    return s[0].flow.taken == a[0].taken && s[0].flow.given == a[0].given &&
+           s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given;
+}
+
+/* Sums over such books of what the device statistics do not have yet. */
+typedef struct {
+    ac_cache_flow_t flow[AC_FLOWS];
+    uint64_t ordered;
+    uint64_t held_blocks, held_bytes; /* in the caches now */
+} ac_cache_sum_t;
+
+/* Add to a figure that only this thread changes and others may read, whole: no machine that CUDA
+ * runs on writes an aligned word in parts. */
+static inline void ac_books_add(uint64_t *figure, uint64_t n) {
+#ifdef AC_TSAN
+    __atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
+#else
+    *figure += n;
+#endif
+}
+
+/* Add the books to *sum; with `absorb` they count as absorbed from now on. */
+void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *sum);
+
+/* Bring the device statistics up to date with *sum.  Peaks see the sum only. */
+void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
+                     const ac_cache_sum_t *sum);
 
 /* peak := current, for every field.  The caller holds the lock that guards `s`. */
 void ac_stats_reset_peak(ac_device_stats_t *s);

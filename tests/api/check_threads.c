@@ -154,7 +154,7 @@ START_TEST(settings_change) {
     }
     stop();
     pthread_join(reader, NULL);
-    ck_assert_int_eq(accel_check(message, sizeof message), ACCEL_OK);
+    ck_assert_msg(accel_check(message, sizeof message) == ACCEL_OK, "%s", message);
 }
 END_TEST
 

@@ -230,7 +230,7 @@ class BadInput(HostTest):
 
     @unittest.skipUnless(CAN_MOUNT, "needs the right to mount")
     def test_full_folder_of_pages(self):
-        command = self.mounted("size=64k", self.live, f"cd '{self.work}' && exec '{WORK}'")
+        command = self.mounted("size=16k", self.live, f"cd '{self.work}' && exec '{WORK}'")
         self.no_page("No space left", "free space", "ACCEL_LIVE_DIR", command=command)
 
     def exec_over(self, prepare):

@@ -16,15 +16,15 @@
 #include "observe/dump.h"
 #include "observe/live.h"
 
-static const char *const hooks[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuLaunchKernel"};
+static const char hooks[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuLaunchKernel";
 
 /* Device 1 holds 3 MiB in two blocks, 8 MiB reserved, 12 MiB at the peak. */
 static void fill(ac_live_t *page) {
-    ac_live_device_t *device = &page->device[1];
-    device->used = 1;
+    bool private;
+    ac_live_device_t *device = ac_live_device_take(1, &private);
     device->ordinal = 1;
     snprintf(device->name, sizeof device->name, "Fixture device");
-    device->total_memory = 16ull << 30;
+    page->total_memory[1] = 16ull << 30;
     ac_device_stats_t *stats = &device->stats;
     stats->max_split_size = -1;
     stats->num_device_alloc = 3;
@@ -35,6 +35,7 @@ static void fill(ac_live_t *page) {
     device->counters.cached_allocs = 1234567;
     device->counters.driver_allocs = 3;
     device->counters.driver_alloc_ns = 4200000;
+    ac_live_device_publish(1);
     page->row[0].counter[AC_COUNT_submissions] = 77;
     page->row[0].counter[AC_COUNT_HOOKS] = 5;
     page->row[0].counter[AC_COUNT_HOOKS + 2] = 9;
@@ -93,7 +94,7 @@ static int be_program(const char *word) {
 int main(int argc, char **argv) {
     if (argc < 2)
         return 2;
-    if (ac_live_open(getenv("ACCEL_ALLOC_CONF"), hooks, 3)) {
+    if (ac_live_open(getenv("ACCEL_ALLOC_CONF"), hooks, sizeof hooks, 3)) {
         fputs("fixture: no live page\n", stderr);
         return 1;
     }

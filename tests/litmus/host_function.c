@@ -24,10 +24,13 @@ static void signalled(litmus_t *t) {
 }
 
 static void not_awaited(litmus_t *t) {
-    litmus_old(t, t->free_stream[0]);
-    MUST(cuLaunchHostFunc(t->free_stream[0], reach, NULL));
-    litmus_hand_over(t);
-    litmus_new(t, t->free_stream[1]);
+    do {
+        litmus_old(t, t->free_stream[0]);
+        MUST(cuEventRecord(t->event[0], t->free_stream[0]));
+        MUST(cuLaunchHostFunc(t->free_stream[0], reach, NULL));
+        litmus_hand_over(t);
+        litmus_new(t, t->free_stream[1]);
+    } while (litmus_was_late(t, t->event[0]));
 }
 
 static void in_the_stream(litmus_t *t) {

@@ -204,6 +204,10 @@ void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted) {
         litmus_pause(t);
 }
 
+bool litmus_was_late(litmus_t *t, CUevent event) {
+    return !t->allocator && cuEventQuery(event) == CUDA_SUCCESS;
+}
+
 static void finish(litmus_t *t) {
     if (t->devices > 1) {
         MUST(cuCtxSetCurrent(t->ctx[1]));

@@ -73,6 +73,9 @@ void litmus_disown(litmus_t *t, CUdeviceptr memory);
 void litmus_poll(litmus_t *t, const volatile unsigned *at, unsigned wanted);
 /* Reads there once. */
 unsigned litmus_look(litmus_t *t, const volatile unsigned *at);
+/* Whether a racy case has to be run once more: the work before `event` was over already when the
+ * host had submitted all, so that it may have learned of that in time after all. */
+bool litmus_was_late(litmus_t *t, CUevent event);
 /* Lets simulated time pass, or waits a moment. */
 void litmus_pause(litmus_t *t);
 

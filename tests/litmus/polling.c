@@ -32,10 +32,15 @@ static void value_polled(litmus_t *t) {
 }
 
 static void value_not_polled(litmus_t *t) {
-    flag(t);
-    litmus_old(t, t->free_stream[0]);
-    MUST(cuStreamWriteValue32_v2(t->free_stream[0], on_the_device(t), 5, 0));
-    then_new(t);
+    do {
+        flag(t);
+        litmus_old(t, t->free_stream[0]);
+        MUST(cuEventRecord(t->event[0], t->free_stream[0]));
+        MUST(cuStreamWriteValue32_v2(t->free_stream[0], on_the_device(t), 5, 0));
+        litmus_hand_over(t);
+        litmus_new(t, t->free_stream[1]);
+    } while (litmus_was_late(t, t->event[0]));
+    MUST(cuStreamSynchronize(t->free_stream[1]));
 }
 
 static void kernel_behind_it(litmus_t *t) {

@@ -21,8 +21,9 @@ static void event(litmus_t *t) {
 }
 
 static void not_ready(litmus_t *t) {
-    litmus_old(t, t->free_stream[0]);
-    (void)cuStreamQuery(t->free_stream[0]);
+    do /* again where a slow host was answered that it is over */
+        litmus_old(t, t->free_stream[0]);
+    while (cuStreamQuery(t->free_stream[0]) == CUDA_SUCCESS && !t->allocator);
     litmus_hand_over(t);
     litmus_new(t, t->free_stream[1]);
 }

@@ -105,7 +105,7 @@ void oracle_begin(bool bump, bool pages) {
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
                                       .large_segment_size = 20 * MIB,
                                       .limit = AC_UNLIMITED,
-                                      .recent = AC_RECENT,
+                                      .cache = 128 * MIB,
                                       .expandable = pages,
                                       .page = (pages && oracle_draw(2) ? 2 : 8) * MIB,
                                       .small_page = 2 * MIB};
@@ -322,7 +322,7 @@ void oracle_synchronize(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
     if (atomic_load(&oracle.context[slot]->capturing))
         return;
-    uint64_t clock = ac_fence_now();
+    uint64_t clock = ac_fence_stamp();
     fake_complete(oracle.context[slot], atomic_load(&oracle.context[slot]->submitted));
     ac_fence_synced(ac_arena_line(oracle.arena[slot]), clock);
 }
@@ -422,7 +422,7 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
-    oracle.settings.recent = oracle_draw(AC_RECENT + 1);
+    oracle.settings.cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)
         oracle.settings.divisions[i] = d;

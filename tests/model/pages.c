@@ -1,6 +1,7 @@
 /* Replays a trace over the fake device and prints what its memory was good for:
  *
- *   pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native]
+ *   pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native] [--cache
+ * MIB]
  *         [--repeat N] [--check] FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
  * FILE has one operation a line: `a ID BYTES STREAM`, `f ID`.  `rmm` is a random trace: sizes
@@ -133,14 +134,31 @@ static double driver_ms(const unsigned from[FAKE_KINDS], uint64_t created_mib) {
     return us / 1000;
 }
 
+static ac_cache_t *cache; /* NULL: none */
+
+static ac_status_t take(ac_arena_t *arena, uint64_t bytes, uint64_t *address) {
+    if (cache)
+        return ac_cache_take(cache, bytes, address, ac_fence_handout_alone)
+                   ? AC_OK
+                   : ac_cache_alloc(cache, bytes, false, address);
+    return ac_arena_alloc(arena, bytes, false, address);
+}
+
+static void give(uint64_t address) {
+    if (!cache)
+        ac_block_free(address);
+    else if (!ac_cache_give_handed(cache, address))
+        ac_cache_free(cache, address);
+}
+
 static bool replay(ac_arena_t *arena, uint64_t *address) {
     for (size_t i = 0; i < trace.count; i++) {
         const op_t *op = &trace.op[i];
         if (!op->bytes) {
-            ac_block_free(address[op->id]);
+            give(address[op->id]);
             continue;
         }
-        if (ac_arena_alloc(arena, op->bytes, false, &address[op->id]) != AC_OK) {
+        if (take(arena, op->bytes, &address[op->id]) != AC_OK) {
             printf("failed at operation %zu: %llu bytes\n", i, (unsigned long long)op->bytes);
             return false;
         }
@@ -154,8 +172,8 @@ static bool replay_checked(ac_allocator_t *allocator, ac_arena_t *arena, uint64_
         const op_t *op = &trace.op[i];
         const char *why = device.wrong;
         if (!op->bytes)
-            ac_block_free(address[op->id]);
-        else if (ac_arena_alloc(arena, op->bytes, false, &address[op->id]) != AC_OK)
+            give(address[op->id]);
+        else if (take(arena, op->bytes, &address[op->id]) != AC_OK)
             return false;
         else if (!fake_usable(&device, address[op->id], op->bytes))
             why = "memory that may not be used";
@@ -171,7 +189,7 @@ int main(int argc, char **argv) {
     ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                               .large_segment_size = 20 * MIB,
                               .limit = AC_UNLIMITED,
-                              .recent = AC_RECENT,
+                              .cache = 128 * MIB,
                               .expandable = true,
                               .page = 8 * MIB,
                               .small_page = 2 * MIB};
@@ -189,8 +207,8 @@ int main(int argc, char **argv) {
             settings.page = strtoull(value, NULL, 10) * MIB, i++;
         else if (!strcmp(argv[i], "--small"))
             settings.small_page = strtoull(value, NULL, 10) * MIB, i++;
-        else if (!strcmp(argv[i], "--recent"))
-            settings.recent = (unsigned)atoi(value), i++;
+        else if (!strcmp(argv[i], "--cache"))
+            settings.cache = strtoull(value, NULL, 10) * MIB, i++;
         else if (!strcmp(argv[i], "--budget"))
             settings.page_budget = strtod(value, NULL), i++;
         else if (!strcmp(argv[i], "--capacity"))
@@ -207,6 +225,9 @@ int main(int argc, char **argv) {
     ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);
     ac_arena_t *arena = ac_arena_create(allocator, &fake_ops, &context);
     bool good = address && allocator && arena;
+    static ac_cache_books_t books;
+    if (good && settings.cache)
+        cache = ac_cache_open(arena, &books);
     for (int round = 0; good && round < repeat; round++) {
         unsigned from[FAKE_KINDS];
         memcpy(from, device.calls, sizeof from);

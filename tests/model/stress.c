@@ -1,13 +1,18 @@
-/* Threads that allocate, free each other's blocks, submit work and synchronise, while one
- * thread lets work complete and another trims.  A shadow of the device's memory tells whether a
+/* Threads that allocate, each from caches of its own or not, free each other's blocks, submit
+ * work and synchronise, while one thread lets work complete and another trims, looks and changes
+ * settings.  A shadow of the device's memory tells whether a
  * granule has two owners, or an owner while work of the one before may still touch it.  Meant
  * for the sanitizers as much as for itself.
  *
- *   stress [ROUNDS [pages]]     with `pages` arenas grow by them */
+ *   stress [ROUNDS [WAYS]]
+ *
+ * Where WAYS has `alone` in it there is a single context, where the order of its only stream
+ * protects memory as well; with `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 #include "allocator/expand.h"
@@ -20,6 +25,7 @@
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
 enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
+static unsigned contexts = CONTEXTS;
 
 static fake_device_t device;
 static fake_context_t context[CONTEXTS];
@@ -27,6 +33,12 @@ static ac_arena_t *arena[CONTEXTS];
 static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
+static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .large_segment_size = 4 * MIB,
+                                 .limit = AC_UNLIMITED,
+                                 .cache = 2 * MIB,
+                                 .page = AC_SEGMENT_ALIGN,
+                                 .small_page = AC_SEGMENT_ALIGN};
 static unsigned long rounds = 20000;
 static _Atomic bool over;
 static _Atomic unsigned long errors, served, refused;
@@ -38,6 +50,7 @@ static _Atomic uint64_t busy_until[CONTEXTS][GRANULES];
 /* Blocks that any thread may free: an exchange makes one the owner. */
 typedef struct {
     uint64_t address, size;
+    int context;
 } held_t;
 static held_t *_Atomic board[SLOTS];
 
@@ -65,9 +78,11 @@ static uint64_t granule_of(uint64_t address) {
     return (CAPACITY + range * WINDOW + offset) / AC_GRANULE;
 }
 
-/* Pages leave, or a segment: nothing may touch them any more. */
+/* Pages leave: nothing may touch them any more.  (With a segment the device waits for that.) */
 static void leaving(void *arg, uint64_t address, uint64_t size) {
     (void)arg;
+    if (address < FAKE_RESERVED_BASE)
+        return;
     uint64_t first = granule_of(address);
     for (uint64_t g = first; g < first + size / AC_GRANULE; g++) {
         if (atomic_load(&owned[g]))
@@ -92,11 +107,17 @@ static void take_granules(const held_t *held) {
     }
 }
 
-static void free_held(held_t *held) {
+/* A thread's caches, one per arena; NULL: none. */
+typedef struct {
+    ac_cache_t *cache[CONTEXTS];
+    ac_cache_books_t books[CONTEXTS];
+} caches_t;
+
+static void free_held(ac_cache_t *cache, held_t *held) {
     uint64_t first = granule_of(held->address);
     for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
         atomic_store(&owned[g], 0);
-    if (ac_block_free(held->address) != AC_OK)
+    if ((cache ? ac_cache_free(cache, held->address) : ac_block_free(held->address)) != AC_OK)
         wrong("free refused");
     free(held);
 }
@@ -113,12 +134,37 @@ static void submit(const held_t *held, int c) {
         atomic_store(&busy_until[c][g], number);
 }
 
-static void one_round(uint64_t *state) {
-    int c = (int)draw(state, CONTEXTS);
+static void close_cache(caches_t *caches, int c) {
+    if (caches->cache[c])
+        ac_cache_close(caches->cache[c]);
+    caches->cache[c] = NULL;
+}
+
+/* Mostly through a cache, which lives for some hundred rounds. */
+static ac_cache_t *cache_for(caches_t *caches, int c, uint64_t *state) {
+    if (draw(state, 500) == 0)
+        close_cache(caches, c);
+    else if (!caches->cache[c])
+        caches->cache[c] = ac_cache_open(arena[c], &caches->books[c]);
+    return draw(state, 4) ? caches->cache[c] : NULL;
+}
+
+static ac_status_t serve(ac_cache_t *cache, int c, uint64_t bytes, bool cached_only,
+                         uint64_t *address) {
+    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
+                 : ac_arena_alloc(arena[c], bytes, cached_only, address);
+}
+
+static void one_round(caches_t *caches, uint64_t *state) {
+    int c = (int)draw(state, contexts);
+    ac_cache_t *cache = cache_for(caches, c, state);
     held_t *held = malloc(sizeof *held);
-    uint64_t bytes = ((uint64_t)1 << draw(state, 21)) + draw(state, 4096);
+    /* Half of the sizes come again and again. */
+    uint64_t bytes = (uint64_t)1 << draw(state, 21);
+    if (draw(state, 2))
+        bytes += draw(state, 4096);
     ac_block_info_t info;
-    if (!held || ac_arena_alloc(arena[c], bytes, draw(state, 8) == 0, &held->address) != AC_OK) {
+    if (!held || serve(cache, c, bytes, draw(state, 8) == 0, &held->address) != AC_OK) {
         atomic_fetch_add(&refused, 1);
         free(held);
         held = NULL;
@@ -128,21 +174,25 @@ static void one_round(uint64_t *state) {
             wrong("block not found");
         held->size = info.size;
         take_granules(held);
+        held->context = c;
         if (draw(state, 3) == 0) /* crossed: any context may work on it */
-            submit(held, (int)draw(state, CONTEXTS));
+            submit(held, (int)draw(state, contexts));
     }
     held = atomic_exchange(&board[draw(state, SLOTS)], held);
     if (!held)
         return;
     if (draw(state, 4) == 0)
-        submit(held, (int)draw(state, CONTEXTS));
-    free_held(held);
+        submit(held, (int)draw(state, contexts));
+    free_held(cache_for(caches, held->context, state), held);
 }
 
 static void *worker(void *arg) {
     uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(uintptr_t)arg;
+    caches_t caches = {{NULL}, {{0}}};
     for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++)
-        one_round(&state);
+        one_round(&caches, &state);
+    for (int c = 0; c < CONTEXTS; c++)
+        close_cache(&caches, c);
     return NULL;
 }
 
@@ -150,7 +200,7 @@ static void *completer(void *arg) {
     uint64_t state = 4711;
     (void)arg;
     while (!atomic_load(&over)) {
-        fake_context_t *c = &context[draw(&state, CONTEXTS)];
+        fake_context_t *c = &context[draw(&state, contexts)];
         uint64_t open = atomic_load(&c->submitted) - atomic_load(&c->completed);
         if (open)
             fake_complete(c, atomic_load(&c->completed) + 1 + draw(&state, open));
@@ -163,14 +213,16 @@ static void *meddler(void *arg) {
     uint64_t state = 42;
     (void)arg;
     while (!atomic_load(&over)) {
-        int c = (int)draw(&state, CONTEXTS);
+        int c = (int)draw(&state, contexts);
         ac_device_stats_t now;
-        uint64_t clock = ac_fence_now();
-        switch (draw(&state, 6)) {
+        uint64_t clock;
+        const char *why = NULL;
+        switch (draw(&state, 9)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
         case 1:
+            clock = ac_fence_stamp();
             if (fake_ops.synchronize(&context[c]) == AC_OK)
                 ac_fence_synced(ac_arena_line(arena[c]), clock);
             break;
@@ -185,6 +237,18 @@ static void *meddler(void *arg) {
         case 4:
             ac_allocator_idle_bytes(allocator);
             break;
+        case 5:
+            if (ac_allocator_check(allocator, &why))
+                wrong(why);
+            break;
+        case 6:
+            ac_allocator_reset_peak(allocator);
+            break;
+        case 7:
+            settings.cache = draw(&state, 3) * 2 * MIB;
+            settings.divisions[0] = draw(&state, 4) ? 0 : 4;
+            ac_allocator_configure(allocator, &settings);
+            break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);
         }
@@ -194,18 +258,13 @@ static void *meddler(void *arg) {
 }
 
 int main(int argc, char **argv) {
-    bool pages = argc > 2;
-    const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                                    .large_segment_size = 4 * MIB,
-                                    .limit = AC_UNLIMITED,
-                                    .recent = AC_RECENT,
-                                    .expandable = pages,
-                                    .page = AC_SEGMENT_ALIGN,
-                                    .small_page = AC_SEGMENT_ALIGN};
     pthread_t thread[THREADS], other[2];
     const char *why = NULL;
     if (argc > 1)
         rounds = strtoul(argv[1], NULL, 10);
+    if (argc > 2 && strstr(argv[2], "alone"))
+        contexts = 1;
+    settings.expandable = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;
     allocator = ac_allocator_create(&settings, &stats, &counters);
@@ -213,7 +272,8 @@ int main(int argc, char **argv) {
         fake_context_init(&context[c], &device);
         arena[c] = ac_arena_create(allocator, &fake_ops, &context[c]);
     }
-    atomic_store(&ac_fence_crossed, true);
+    if (contexts > 1)
+        ac_fence_cross();
     pthread_create(&other[0], NULL, completer, NULL);
     pthread_create(&other[1], NULL, meddler, NULL);
     for (int i = 0; i < THREADS; i++)
@@ -226,7 +286,7 @@ int main(int argc, char **argv) {
 
     for (int i = 0; i < SLOTS; i++)
         if (board[i])
-            free_held(board[i]);
+            free_held(NULL, board[i]);
     ac_allocator_trim(allocator, true);
     if (ac_allocator_check(allocator, &why) || device.wrong)
         wrong(why ? why : device.wrong);

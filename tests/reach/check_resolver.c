@@ -30,9 +30,9 @@ static uint64_t counted(unsigned counter) {
 START_TEST(names_lead_to_their_rows) {
     for (int i = 0; i < AC_HOOK_COUNT; i++) {
         bool loader = ac_hook_kinds[i] == AC_KIND_LOADER;
-        ck_assert_int_eq(ac_hook_by_name(ac_hook_names[i]), loader ? AC_HOOK_NONE : i);
+        ck_assert_int_eq(ac_hook_by_name(ac_hook_name(i)), loader ? AC_HOOK_NONE : i);
         if (!loader)
-            ck_assert_msg(ac_hook_function(i) != NULL, "%s is not exported", ac_hook_names[i]);
+            ck_assert_msg(ac_hook_function(i) != NULL, "%s is not exported", ac_hook_name(i));
     }
     static const char *const none[] = {
         "",       "cu",          "cuMem",       "cuMemAlloc",    "cuMemAlloc_v22",
@@ -48,13 +48,13 @@ START_TEST(every_function_is_found_by_its_query) {
 #include "device/cuda_functions.def"
 #undef CU_FN
     for (unsigned i = 0; i < rows; i++) {
-        ck_assert_int_eq(ac_function_by_symbol(ac_functions[i].symbol), (int)i);
-        ck_assert_int_eq(ac_function_hook((int)i), ac_hook_by_name(ac_functions[i].symbol));
+        ck_assert_int_eq(ac_function_by_symbol(ac_function_symbol((int)i)), (int)i);
+        ck_assert_int_eq(ac_function_hook((int)i), ac_hook_by_name(ac_function_symbol((int)i)));
         bool found = false;
         unsigned length = 0;
-        for (int row = ac_function_next(ac_functions[i].name, -1); row >= 0;
-             row = ac_function_next(ac_functions[i].name, row)) {
-            ck_assert_str_eq(ac_functions[row].name, ac_functions[i].name);
+        for (int row = ac_function_next(ac_function_name((int)i), -1); row >= 0;
+             row = ac_function_next(ac_function_name((int)i), row)) {
+            ck_assert_str_eq(ac_function_name(row), ac_function_name((int)i));
             found |= row == (int)i;
             ck_assert_uint_lt(++length, 20);
         }
@@ -116,9 +116,9 @@ START_TEST(addresses_decide) {
     for (int i = 0; i < AC_HOOK_COUNT; i++) {
         if (ac_hook_kinds[i] != AC_KIND_DRIVER)
             continue;
-        void *natural = real(driver, ac_hook_names[i]);
-        ck_assert_msg(dlsym(driver, ac_hook_names[i]) == (natural ? ac_hook_function(i) : NULL),
-                      "%s", ac_hook_names[i]);
+        void *natural = real(driver, ac_hook_name(i));
+        ck_assert_msg(dlsym(driver, ac_hook_name(i)) == (natural ? ac_hook_function(i) : NULL),
+                      "%s", ac_hook_name(i));
         ck_assert_ptr_eq(ac_real_get((ac_hook_t)i), natural);
         if (natural)
             ck_assert_ptr_null(dlerror());
@@ -147,8 +147,8 @@ static void *look_all_up(void *driver) {
     for (int i = 0; i < AC_HOOK_COUNT; i++) {
         if (ac_hook_kinds[i] != AC_KIND_DRIVER)
             continue;
-        void *natural = real(driver, ac_hook_names[i]);
-        wrong += dlsym(driver, ac_hook_names[i]) != (natural ? ac_hook_function(i) : NULL);
+        void *natural = real(driver, ac_hook_name(i));
+        wrong += dlsym(driver, ac_hook_name(i)) != (natural ? ac_hook_function(i) : NULL);
     }
     return (void *)wrong;
 }

@@ -123,9 +123,9 @@ CASES = {
     # calls of 5 rounds of one runtime alone, three frees beside the device that is pending.
     # A fast hit: in each of 10 mixed rounds the free by the runtime that allocated last, both
     # calls of 5 rounds of one runtime alone, three frees beside the device that is pending.
-    "plugin_runtimes": Case(SEVERAL, {**BOTH, "dlopen": 12}, env=TWO, counters={"fast_hits": 23}),
+    "plugin_runtimes": Case(SEVERAL, {**BOTH, "dlopen": 12}, env=TWO, counters={"fast_hits": 21}),
     "global_runtimes": Case(SEVERAL + " libcudart.so.12", {**BOTH, "dlopen": 13}, env=TWO,
-                            counters={"fast_hits": 23}),
+                            counters={"fast_hits": 21}),
     "unseen_context": Case("{unseen}", {"cudaMalloc": 7, "cuCtxSetCurrent": (0, 1)}, env=TWO,
                            counters={"fast_hits": 1, "unknown_functions": 0}),
     "exempt_caller": Case("{host} local {ucm} lookups", None, natural=True,

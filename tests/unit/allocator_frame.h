@@ -73,9 +73,4 @@ static inline uint64_t reserved(void) {
     return device.used;
 }
 
-static inline void keep_recent(void) {
-    settings.recent = AC_RECENT;
-    ac_allocator_configure(allocator, &settings);
-}
-
 #endif

@@ -18,51 +18,6 @@ START_TEST(reuse_without_device_calls) {
 }
 END_TEST
 
-START_TEST(a_recent_block_serves_its_very_size) {
-    keep_recent();
-    uint64_t address[6];
-    for (int i = 0; i < 6; i++)
-        address[i] = alloc((uint64_t)(i + 1) * MIB);
-    for (int i = 0; i < 6; i++)
-        give(address[i]); /* more than are kept: the first two are coalesced */
-    const char *why = NULL;
-    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
-    for (int i = 2; i < 6; i++)
-        ck_assert_uint_eq(alloc((uint64_t)(i + 1) * MIB), address[i]);
-    ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, (3 + 4 + 5 + 6) * (int64_t)MIB);
-}
-END_TEST
-
-START_TEST(recent_blocks_are_free_memory) {
-    keep_recent();
-    uint64_t address[4];
-    for (int i = 0; i < 4; i++)
-        address[i] = alloc(5 * MIB);
-    for (int i = 0; i < 4; i++)
-        give(address[i]);
-    /* No block of this size was freed: the four have to become one. */
-    ck_assert_uint_eq(alloc(20 * MIB), address[0]);
-    ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
-    give(address[0]);
-    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
-    ck_assert_uint_eq(reserved(), 0);
-}
-END_TEST
-
-START_TEST(pending_and_shared_blocks_are_not_kept) {
-    keep_recent();
-    uint64_t busy = alloc(MIB), shared = alloc(MIB);
-    bool fresh;
-    submit(0);
-    give(busy);
-    ck_assert_uint_ne(alloc(MIB), busy);
-    ck_assert_int_eq(ac_block_taint(shared, &fresh), AC_OK);
-    fake_complete(&context[0], 1);
-    ck_assert_int_eq(ac_block_free(shared), AC_OK);
-    ck_assert_uint_ne(alloc(MIB), shared);
-}
-END_TEST
-
 START_TEST(work_keeps_memory_from_reuse) {
     uint64_t a = alloc(3 * MIB);
     alloc(17 * MIB); /* the rest of the segment */
@@ -513,9 +468,6 @@ int main(void) {
     tcase_add_test(large, a_block_born_after_the_work_is_ready);
     tcase_add_test(large, growth_waits_beyond_the_budget);
     tcase_add_test(large, growth_does_not_wait_for_ever);
-    tcase_add_test(large, a_recent_block_serves_its_very_size);
-    tcase_add_test(large, recent_blocks_are_free_memory);
-    tcase_add_test(large, pending_and_shared_blocks_are_not_kept);
     tcase_add_test(large, one_segment_for_several_requests);
     tcase_add_test(large, contexts_do_not_share_blocks);
     tcase_add_test(large, addresses_that_are_not_allocated);

@@ -17,7 +17,7 @@
 #include "observe/json.h"
 #include "observe/live.h"
 
-static const char *const hooks[] = {"cuMemAlloc_v2"};
+static const char hooks[] = "cuMemAlloc_v2";
 static char dir[64];
 static char path[1024];
 
@@ -72,7 +72,7 @@ START_TEST(names) {
 END_TEST
 
 START_TEST(replaces_atomically) {
-    ac_live_open("", hooks, 1);
+    ac_live_open("", hooks, sizeof hooks, 1);
     ck_assert_int_eq(ac_dump_write("d.json", "signal", path, sizeof path), 0);
     ck_assert_str_eq(path, "d.json");
     int old = open("d.json", O_RDONLY);
@@ -177,9 +177,9 @@ static void *failing_malloc(size_t size) {
 
 START_TEST(short_memory) {
     size_t length;
-    ac_live->device[0].used = 1;
+    ac_live_device_publish(0);
     ac_live->hook_count = 1;
-    strcpy(ac_live->hook_name[0], "cuMemAlloc_v2");
+    strcpy(ac_live->hook_names, "cuMemAlloc_v2");
     ac_live->row[0].counter[AC_COUNT_HOOKS] = 1;
     ac_live_warn("a warning");
     strcpy(ac_live->conf, "fence:wrong");
@@ -238,7 +238,7 @@ static void figures_are(const ac_live_t *page, json_int_t ooms, json_int_t trims
 
 START_TEST(figures_come_from_their_owner) {
     static ac_live_t another;
-    ac_live->device[3].used = another.device[3].used = 1;
+    ac_live->devices = another.devices = 1 << 3;
     ac_live->device[3].stats.num_ooms = another.device[3].stats.num_ooms = 21;
     ac_live->device[3].counters.trims = another.device[3].counters.trims = 22;
     figures_are(ac_live, 21, 22);

@@ -27,18 +27,93 @@ static uint64_t target(int i) {
 }
 
 START_TEST(untouched_without_work) {
-    uint64_t born = ac_fence_now();
+    uint64_t born = ac_fence_handout(&line[0]);
     ck_assert(ac_fence_untouched(&line[0], born));
     submit(1); /* another context's work does not count */
     ck_assert(ac_fence_untouched(&line[0], born));
     submit(0);
     ck_assert(!ac_fence_untouched(&line[0], born));
-    ck_assert(ac_fence_untouched(&line[0], ac_fence_now()));
+    ck_assert(ac_fence_untouched(&line[0], ac_fence_handout(&line[0])));
     atomic_store(&ac_fence_crossed, true);
     ck_assert(!ac_fence_untouched(&line[0], born));
-    born = ac_fence_now();
+    born = ac_fence_handout(&line[0]);
+    ck_assert(ac_fence_untouched(&line[0], born));
     submit(1); /* now it does */
     ck_assert(!ac_fence_untouched(&line[0], born));
+}
+END_TEST
+
+/* Submissions and requests by turns: an epoch for each such step, none for more of the same. */
+START_TEST(epochs_tell_blocks_from_earlier_work) {
+    uint64_t clock = 0;
+    for (int i = 0; i < 10; i++) {
+        submit(0);
+        submit(0);
+        uint64_t born = ac_fence_handout(&line[0]);
+        ck_assert_uint_gt(born, clock);
+        ck_assert_uint_eq(born, ac_fence_now());
+        ck_assert_uint_eq(born, ac_fence_handout(&line[0]));
+        ck_assert(ac_fence_untouched(&line[0], born));
+        ck_assert(clock == 0 || !ac_fence_untouched(&line[0], clock));
+        clock = born;
+    }
+}
+END_TEST
+
+/* The block was handed out while a call was inside that marks it at its end: taken for touched.
+ */
+START_TEST(a_call_around_a_request_counts) {
+    ac_fence_enter(&line[0]);
+    ac_fence_mark(&line[0]);
+    uint64_t born = ac_fence_handout(&line[0]);
+    ck_assert(ac_fence_untouched(&line[0], born));
+    ac_fence_leave(&line[0]);
+    ck_assert(!ac_fence_untouched(&line[0], born));
+}
+END_TEST
+
+/* Not to the fence that was recorded while it was inside. */
+START_TEST(a_call_around_a_stamp_belongs_to_the_next) {
+    submit(0);
+    ac_fence_enter(&line[0]);
+    ac_fence_mark(&line[0]);
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    fake_submit(&context[0]);
+    ac_fence_leave(&line[0]);
+    uint64_t t = target(0);
+    fake_complete(&context[0], 1);
+    ck_assert(ac_fence_poll(&line[0], false));
+    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
+    ck_assert(!ac_fence_line_idle(&line[0]));
+}
+END_TEST
+
+/* One slot for each thread; calls within calls count in the line, in whatever order they end. */
+START_TEST(slots) {
+    static ac_submitter_t one, two;
+    ac_fence_list(&one);
+    ac_fence_list(&one);
+    ac_fence_list(&two);
+    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 0);
+    ck_assert(ac_fence_enter_as(&line[0], &one));
+    ck_assert(!ac_fence_enter_as(&line[0], &one));
+    ac_fence_enter(&line[0]);
+    ck_assert(!ac_fence_enter_as(&line[1], &one));
+    ac_fence_enter(&line[1]);
+    ck_assert(ac_fence_enter_as(&line[0], &two));
+    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 3);
+    ck_assert_uint_eq(ac_fence_inside(&line[0], 1), 2);
+    ck_assert_uint_eq(ac_fence_inside(&line[1], 5), 1);
+    ck_assert(!ac_fence_line_idle(&line[0]));
+    ac_fence_leave_as(&line[0], &one);
+    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 2);
+    ac_fence_leave(&line[0]);
+    ac_fence_leave_as(&line[0], &two);
+    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 0);
+    ck_assert_uint_eq(ac_fence_inside(&line[1], 5), 1);
+    ac_fence_leave(&line[1]);
+    ck_assert(ac_fence_enter_as(&line[1], &one));
+    ac_fence_leave_as(&line[1], &one);
 }
 END_TEST
 
@@ -161,7 +236,7 @@ START_TEST(a_closed_line_is_out_of_reach) {
     ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
     ck_assert_int_eq(ac_fence_wait(&line[0], false, ac_fence_now(), 0), AC_OK);
     ck_assert_uint_eq(device.total_calls, calls);
-    ac_fence_synced(&line[0], ac_fence_now());
+    ac_fence_synced(&line[0], ac_fence_stamp());
     ck_assert(!atomic_load(&next.broken));
     ck_assert_uint_gt(target(0), 0);
     bool all;
@@ -194,7 +269,7 @@ END_TEST
 START_TEST(a_synchronisation_retires) {
     submit(0);
     ac_fence_close(&line[0], false);
-    uint64_t clock = ac_fence_now();
+    uint64_t clock = ac_fence_stamp();
     submit(0); /* while the program synchronises */
     ac_fence_close(&line[0], false);
     uint64_t second = target(0);
@@ -267,7 +342,7 @@ END_TEST
 START_TEST(unseen_work_counts_everywhere) {
     bool all;
     atomic_store(&ac_fence_uncounted, true);
-    ck_assert(!ac_fence_untouched(&line[0], ac_fence_now()));
+    ck_assert(!ac_fence_untouched(&line[0], ac_fence_handout(&line[0])));
     uint64_t t = ac_fence_target(&line[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
     atomic_store(&ac_fence_crossed, true);
@@ -295,8 +370,9 @@ END_TEST
 /* A submission that has not returned: its work may run, and a fence recorded before it was given
  * to the driver does not cover it. */
 START_TEST(work_inside_a_call_counts) {
-    uint64_t born = ac_fence_now();
+    uint64_t born = ac_fence_handout(&line[0]);
     ac_fence_enter(&line[0]);
+    ac_fence_mark(&line[0]);
     ck_assert(!ac_fence_untouched(&line[0], born));
     ac_fence_close(&line[0], false); /* records: nobody knows how far the call has come */
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
@@ -353,6 +429,50 @@ START_TEST(a_broken_context_holds_nobody_else_up) {
 }
 END_TEST
 
+/* Threads with a stream each, and synchronisations after which one of them becomes the home: who
+ * is inside finds the home to be his own for as long as he is. */
+enum { RACERS = 3, TURNS = 20000 };
+static _Atomic unsigned wrong_homes, homes;
+
+static void *race(void *arg) {
+    static ac_submitter_t submitter[RACERS];
+    static ac_joins_t joins[RACERS];
+    unsigned self = (unsigned)(uintptr_t)arg;
+    uint64_t stream = 0x1000 + 16 * self;
+    ac_fence_list(&submitter[self]);
+    for (unsigned i = 0; i < TURNS; i++) {
+        if (!ac_fence_enter_as(&line[0], &submitter[self]))
+            atomic_fetch_add(&wrong_homes, 1);
+        ac_single_enter(&line[0], stream, &joins[self]);
+        uint64_t number = fake_submit(&context[0]);
+        uint64_t word = atomic_load(&line[0].single.word);
+        if (ac_single_mode(word) == AC_SINGLE_ONE) {
+            atomic_fetch_add(&homes, 1);
+            if (ac_single_home(word) != stream)
+                atomic_fetch_add(&wrong_homes, 1);
+        }
+        ac_fence_leave_as(&line[0], &submitter[self]);
+        if (i % 4 == self) {
+            uint64_t stamp = ac_fence_stamp();
+            fake_complete(&context[0], number);
+            if (atomic_load(&context[0].submitted) == number)
+                ac_fence_synced(&line[0], stamp);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(nobody_is_inside_beside_a_new_home) {
+    pthread_t thread[RACERS];
+    for (uintptr_t i = 0; i < RACERS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, race, (void *)i), 0);
+    for (int i = 0; i < RACERS; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert_uint_eq(atomic_load(&wrong_homes), 0);
+    ck_assert_uint_gt(atomic_load(&homes), 0);
+}
+END_TEST
+
 START_TEST(lines_run_out_and_come_back) {
     static ac_fence_line_t many[AC_FENCE_LINES];
     unsigned n = 0;
@@ -370,6 +490,10 @@ int main(void) {
     TCase *tests = tcase_create("fence");
     tcase_add_checked_fixture(tests, begin, NULL);
     tcase_add_test(tests, untouched_without_work);
+    tcase_add_test(tests, epochs_tell_blocks_from_earlier_work);
+    tcase_add_test(tests, a_call_around_a_request_counts);
+    tcase_add_test(tests, a_call_around_a_stamp_belongs_to_the_next);
+    tcase_add_test(tests, slots);
     tcase_add_test(tests, reached_after_completion_only);
     tcase_add_test(tests, a_fence_covers_no_later_work);
     tcase_add_test(tests, wait_completes_no_more_than_needed);
@@ -390,6 +514,7 @@ int main(void) {
     tcase_add_test(tests, wait_beside_a_call_ends);
     tcase_add_test(tests, later_work_elsewhere_holds_nobody_up);
     tcase_add_test(tests, a_broken_context_holds_nobody_else_up);
+    tcase_add_test(tests, nobody_is_inside_beside_a_new_home);
     tcase_add_test(tests, lines_run_out_and_come_back);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -19,7 +19,7 @@ static void begin(uint64_t limit) {
     const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                                     .large_segment_size = 20 * MIB,
                                     .limit = limit,
-                                    .recent = AC_RECENT};
+                                    .cache = 128 * MIB};
     fake_device_init(&device, 64 * MIB);
     fake_context_init(&context, &device);
     allocator = ac_allocator_create(&settings, &stats, &counters);
@@ -200,7 +200,7 @@ START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
     check();
     ck_assert_uint_ne(take(S, MIB), a);
     fake_complete(&context, context.submitted);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_now());
+    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* its own fence freed it */

@@ -1,5 +1,7 @@
 /* The page map: what is set is found, exactly and from inside, and nothing else. */
 #include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "allocator/page_map.h"
@@ -34,11 +36,11 @@ START_TEST(blocks_are_found_exactly) {
     for (unsigned slot = 0; slot < 4 * (PAGE >> AC_GRANULE_BITS); slot += 61) {
         uint64_t address = base + ((uint64_t)slot << AC_GRANULE_BITS);
         ck_assert_ptr_null(ac_page_map_get(address));
-        ac_page_map_set(address, BLOCK(x));
+        ck_assert(ac_page_map_set(address, BLOCK(x)));
         ck_assert_ptr_eq(ac_page_map_get(address), BLOCK(x));
         ck_assert_ptr_null(ac_page_map_get(address + 1));
         ck_assert_ptr_null(ac_page_map_get(address + AC_GRANULE / 2));
-        ac_page_map_set(address, NULL);
+        ac_page_map_clear(address);
         ck_assert_ptr_null(ac_page_map_get(address));
     }
     ac_page_map_uncover(base, 4 * PAGE);
@@ -50,18 +52,18 @@ START_TEST(blocks_are_found_from_inside) {
     uint64_t base = bases[_i];
     uint64_t x = base, y = base + PAGE - AC_GRANULE, z = base + 3 * PAGE + 64 * AC_GRANULE;
     ck_assert(ac_page_map_cover(base, 4 * PAGE, OWNER(a)));
-    ac_page_map_set(x, BLOCK(x));
-    ac_page_map_set(y, BLOCK(y));
-    ac_page_map_set(z, BLOCK(z));
+    ck_assert(ac_page_map_set(x, BLOCK(x)));
+    ck_assert(ac_page_map_set(y, BLOCK(y)));
+    ck_assert(ac_page_map_set(z, BLOCK(z)));
     for (uint64_t at = base; at < base + 4 * PAGE; at += AC_GRANULE - 1) {
         struct ac_block *want = at < y ? BLOCK(x) : at < z ? BLOCK(y) : BLOCK(z);
         ck_assert_ptr_eq(ac_page_map_find(at), want);
     }
-    ac_page_map_set(y, NULL);
+    ac_page_map_clear(y);
     ck_assert_ptr_eq(ac_page_map_find(z - 1), BLOCK(x));
-    ac_page_map_set(z, NULL);
+    ac_page_map_clear(z);
     ck_assert_ptr_eq(ac_page_map_find(base + 4 * PAGE - 1), BLOCK(x));
-    ac_page_map_set(x, NULL);
+    ac_page_map_clear(x);
     ck_assert_ptr_null(ac_page_map_find(base + 4 * PAGE - 1));
     ac_page_map_uncover(base, 4 * PAGE);
 }
@@ -71,10 +73,139 @@ START_TEST(a_search_stops_at_foreign_pages) {
     uint64_t base = bases[1];
     ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
     ck_assert(ac_page_map_cover(base + PAGE, PAGE, OWNER(b)));
-    ac_page_map_set(base, BLOCK(x));
+    ck_assert(ac_page_map_set(base, BLOCK(x)));
     ck_assert_ptr_null(ac_page_map_find(base + PAGE));
     ck_assert_ptr_null(ac_page_map_find(base + 2 * PAGE));
     ck_assert_ptr_eq(ac_page_map_find(base + PAGE - 1), BLOCK(x));
+}
+END_TEST
+
+START_TEST(only_the_owner_finds_its_blocks) {
+    uint64_t base = bases[1];
+    ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
+    ck_assert(ac_page_map_set(base + AC_GRANULE, BLOCK(x)));
+    ck_assert_ptr_eq(ac_page_map_look(base + AC_GRANULE, OWNER(a)), BLOCK(x));
+    ck_assert_ptr_null(ac_page_map_look(base + AC_GRANULE + 1, OWNER(a)));
+    ck_assert_ptr_null(ac_page_map_look(base, OWNER(a)));
+    ck_assert_ptr_null(ac_page_map_look(base + AC_GRANULE, OWNER(b)));
+    ck_assert_ptr_null(ac_page_map_look(base - PAGE, OWNER(a)));
+    ck_assert_ptr_null(ac_page_map_look((uint64_t)1 << 49, OWNER(a)));
+    ac_page_map_clear(base + AC_GRANULE);
+    ac_page_map_uncover(base, PAGE);
+    ck_assert_ptr_null(ac_page_map_look(base + AC_GRANULE, OWNER(a)));
+}
+END_TEST
+
+/* From empty through few starts in a page to many, against a plain array. */
+START_TEST(any_mixture_is_found) {
+    enum { PAGES = 3, SLOTS = PAGES * (int)(PAGE >> AC_GRANULE_BITS), STEPS = 60000 };
+    static bool there[SLOTS];
+    static char record[SLOTS];
+    const uint64_t base = bases[2]; /* where two nodes meet */
+    uint64_t state = 88172645463325252u;
+    ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
+    for (int step = 0; step < STEPS; step++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        /* One page fills up before the others do. */
+        int slot = (int)(state >> 33) % (step % 2 ? SLOTS : 700);
+        uint64_t at = base + ((uint64_t)slot << AC_GRANULE_BITS);
+        if (there[slot])
+            ac_page_map_clear(at);
+        else
+            ck_assert(ac_page_map_set(at, (struct ac_block *)(void *)&record[slot]));
+        there[slot] = !there[slot];
+        int from = (int)(state >> 20 & 0xffff) % SLOTS, want = from;
+        void *exact = there[from] ? &record[from] : NULL;
+        while (want >= 0 && !there[want])
+            want--;
+        uint64_t place = base + ((uint64_t)from << AC_GRANULE_BITS);
+        ck_assert_ptr_eq(ac_page_map_get(place), exact);
+        ck_assert_ptr_eq(ac_page_map_find(place + 511), want < 0 ? NULL : &record[want]);
+    }
+    for (int slot = 0; slot < SLOTS; slot++)
+        if (there[slot])
+            ac_page_map_clear(base + ((uint64_t)slot << AC_GRANULE_BITS));
+    ck_assert_ptr_null(ac_page_map_find(base + PAGES * PAGE - 1));
+    ac_page_map_uncover(base, PAGES * PAGE);
+}
+END_TEST
+
+START_TEST(a_page_holds_a_start_in_every_granule) {
+    enum { SLOTS = (int)(PAGE >> AC_GRANULE_BITS) };
+    static char record[SLOTS];
+    const uint64_t base = bases[0];
+    ck_assert(ac_page_map_cover(base, PAGE, OWNER(a)));
+    for (int i = 0; i < SLOTS; i++) { /* an odd factor: each once, far from the last */
+        int slot = i * 1237 % SLOTS;
+        ck_assert(ac_page_map_set(base + (uint64_t)slot * AC_GRANULE,
+                                  (struct ac_block *)(void *)&record[slot]));
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        uint64_t at = base + (uint64_t)i * AC_GRANULE;
+        ck_assert_ptr_eq(ac_page_map_get(at), &record[i]);
+        ck_assert_ptr_eq(ac_page_map_find(at + 1), &record[i]);
+    }
+    for (int i = 0; i < SLOTS; i++) {
+        ac_page_map_clear(base + (uint64_t)i * AC_GRANULE);
+        ck_assert_ptr_null(ac_page_map_get(base + (uint64_t)i * AC_GRANULE));
+    }
+    ck_assert_ptr_null(ac_page_map_find(base + PAGE - 1));
+    ac_page_map_uncover(base, PAGE);
+}
+END_TEST
+
+/* --- lookups without the lock --- */
+
+enum { PAGES = 256 };
+static _Atomic uint64_t watched; /* a page's address; 0: no more */
+
+/* A start that stays is found while others come and go around it, and while a larger table takes
+ * over. */
+static void *look_up(void *unused) {
+    uintptr_t missed = 0;
+    uint64_t page;
+    (void)unused;
+    while ((page = atomic_load(&watched))) {
+        uint64_t at = page + 64 * AC_GRANULE;
+        struct ac_block *passing = ac_page_map_look(at + AC_GRANULE, OWNER(a));
+        missed += passing && passing != BLOCK(y);
+        missed += ac_page_map_look(at, OWNER(a)) != BLOCK(x);
+    }
+    return (void *)missed;
+}
+
+static void come_and_go(uint64_t page, unsigned crowd) {
+    ck_assert(ac_page_map_set(page + 65 * AC_GRANULE, BLOCK(y)));
+    for (unsigned i = 1; i < crowd; i++)
+        ck_assert(ac_page_map_set(page + i * AC_GRANULE, BLOCK(z)));
+    for (unsigned i = 1; i < crowd; i++)
+        ac_page_map_clear(page + i * AC_GRANULE);
+    ac_page_map_clear(page + 65 * AC_GRANULE);
+}
+
+START_TEST(what_stays_is_found_without_the_lock) {
+    const uint64_t base = bases[1];
+    pthread_t reader[2];
+    ck_assert(ac_page_map_cover(base, PAGES * PAGE, OWNER(a)));
+    for (uint64_t page = base; page < base + PAGES * PAGE; page += PAGE) {
+        for (unsigned i = 1; i < 3; i++) /* the page's own words are taken */
+            ck_assert(ac_page_map_set(page + i * 1000 * AC_GRANULE, BLOCK(y)));
+        ck_assert(ac_page_map_set(page + 64 * AC_GRANULE, BLOCK(x)));
+    }
+    atomic_store(&watched, base);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(pthread_create(&reader[i], NULL, look_up, NULL), 0);
+    for (uint64_t page = base; page < base + PAGES * PAGE; page += PAGE) {
+        atomic_store(&watched, page);
+        for (unsigned turn = 0; turn < 16; turn++)
+            come_and_go(page, turn < 8 ? 4 : 60); /* the table grows twice */
+    }
+    atomic_store(&watched, 0);
+    for (int i = 0; i < 2; i++) {
+        void *missed;
+        pthread_join(reader[i], &missed);
+        ck_assert_ptr_null(missed);
+    }
 }
 END_TEST
 
@@ -100,6 +231,10 @@ int main(void) {
     tcase_add_loop_test(tests, blocks_are_found_exactly, 0, BASES);
     tcase_add_loop_test(tests, blocks_are_found_from_inside, 0, BASES);
     tcase_add_test(tests, a_search_stops_at_foreign_pages);
+    tcase_add_test(tests, only_the_owner_finds_its_blocks);
+    tcase_add_test(tests, any_mixture_is_found);
+    tcase_add_test(tests, a_page_holds_a_start_in_every_granule);
+    tcase_add_test(tests, what_stays_is_found_without_the_lock);
     tcase_add_test(tests, addresses_beyond_the_map_are_refused);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

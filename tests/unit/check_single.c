@@ -192,7 +192,7 @@ static bool lean(void) {
 }
 
 static void full_sync(void) {
-    uint64_t clock = ac_fence_now();
+    uint64_t clock = ac_fence_stamp();
     memcpy(d.completed, d.submitted, sizeof d.completed);
     ac_fence_synced(&line, clock);
 }
@@ -502,12 +502,76 @@ START_TEST(a_turn_costs_patience) {
 }
 END_TEST
 
-START_TEST(work_inside_a_call_is_on_no_stream_yet) {
+/* Its kernel ran before the call returned, and told another thread that the memory is free. */
+START_TEST(a_free_beside_a_call_leans) {
     submit(0);
     ac_fence_enter(&line);
-    ck_assert(!lean());
-    ac_fence_leave(&line);
+    ac_single_enter(&line, FIRST_KEY, &joins);
+    d.submitted[0]++;
     ck_assert(lean());
+    submit(1); /* while it is still inside */
+    ck_assert_uint_eq(d.before[1].at[0], 2);
+    ac_fence_leave(&line);
+    ck_assert(!lean());
+}
+END_TEST
+
+/* A fence that is recorded meanwhile covers that work, one from before the free does not. */
+START_TEST(a_turn_beside_a_call_is_over_when_its_work_is) {
+    submit(0);
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY, &joins);
+    ac_fence_close(&line, false);
+    d.submitted[0]++;
+    ck_assert(lean());
+    d.completed[0] = 1;
+    ac_fence_poll(&line, false);
+    submit(1);
+    ck_assert_uint_eq(d.waits, 1);
+    ac_fence_close(&line, false);
+    ac_fence_leave(&line);
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+    ck_assert(ac_fence_poll(&line, false));
+    submit(2);
+    ck_assert_uint_eq(d.waits, 1);
+}
+END_TEST
+
+/* Another thread passed when there was no home, and its work may come at any time. */
+START_TEST(no_home_beside_who_is_inside) {
+    static ac_submitter_t other;
+    ac_fence_list(&other);
+    submit(0);
+    submit(1); /* nothing was leaned on: every stream works */
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
+    ck_assert(ac_fence_enter_as(&line, &other));
+    ac_single_enter(&line, FIRST_KEY + 2, NULL);
+    full_sync();
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_NONE);
+    submit(0);
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
+    ck_assert(!lean());
+    d.submitted[2]++;
+    ac_fence_leave_as(&line, &other);
+    full_sync();
+    submit(0);
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_ONE);
+    ck_assert(lean());
+}
+END_TEST
+
+/* The same when the home changes hands: the old one's thread is still inside. */
+START_TEST(no_heir_beside_who_is_inside) {
+    static ac_submitter_t other;
+    ac_fence_list(&other);
+    submit(0);
+    ck_assert(ac_fence_enter_as(&line, &other));
+    ac_single_enter(&line, FIRST_KEY, NULL);
+    full_sync();
+    submit(1);
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
+    d.submitted[0]++;
+    ac_fence_leave_as(&line, &other);
 }
 END_TEST
 
@@ -642,7 +706,10 @@ int main(void) {
     tcase_add_test(tests, the_turn_leaves_out_work_behind_the_free);
     tcase_add_test(tests, early_turns_are_few);
     tcase_add_test(tests, a_turn_costs_patience);
-    tcase_add_test(tests, work_inside_a_call_is_on_no_stream_yet);
+    tcase_add_test(tests, a_free_beside_a_call_leans);
+    tcase_add_test(tests, a_turn_beside_a_call_is_over_when_its_work_is);
+    tcase_add_test(tests, no_home_beside_who_is_inside);
+    tcase_add_test(tests, no_heir_beside_who_is_inside);
     tcase_add_test(tests, the_home_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);

@@ -262,13 +262,13 @@ void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length) {
     for (size_t i = 0; work->op && i < work->op->use_count; i++)
         if (work->op->uses[i].address - address < length)
             by.owner = work->op->uses[i].owner;
-    while (length && sim_alloc_around(address)) {
-        const sim_alloc_t *there = sim_alloc_around(address);
+    for (const sim_alloc_t *there;
+         length && (there = sim_alloc_around(address)) && !there->no_access;) {
         uint64_t here = there->base + there->size - address;
         length -= here < length ? here : length;
         address += here;
     }
-    unsigned at = release_of(address);
+    unsigned at = length ? release_of(address) : RELEASES;
     if (at < RELEASES) {
         gone.op = releases[at].by;
         gone.owner = releases[at].record;

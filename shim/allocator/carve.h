@@ -1,0 +1,15 @@
+/* Host memory for small records that live as long as the process: zeroed, aligned to a cache
+ * line, never given back, so that whoever reads without a lock never reads freed memory.
+ * Not malloc: the host program may have replaced it, and hooks run inside of it. */
+#ifndef AC_CARVE_H
+#define AC_CARVE_H
+
+#include <stddef.h>
+
+enum { AC_CARVE_ALIGN = 64 };
+
+/* `bytes` (at most 64 KiB) of such memory; NULL when host memory is short.  Thread-safe: its own
+ * lock is held over nothing but the mapping of more memory, and may be taken inside any other. */
+void *ac_carve(size_t bytes);
+
+#endif

@@ -1,0 +1,248 @@
+/* Thread caches: free blocks that a thread keeps for its own next requests, so that a request
+ * or a free that meets one (a *hit*) takes no lock and makes no device call.
+ *
+ * A cache belongs to one thread and one arena.  Its blocks lie in *magazines*, one per size, last
+ * freed first.  Small blocks (<= AC_SMALL_LIMIT) are fetched several at a time; of large ones a
+ * few of the newest frees are kept whole.  Blocks come back from the cache when a magazine is
+ * full, when a large request misses, when the thread ends, and whenever memory is short: before a
+ * device is asked for more, before a wait, and before every trim, each thread's cache is
+ * *recalled*. So what caches hold is free memory wherever it matters.
+ *
+ * A hit holds `busy`; whoever recalls a cache sets a bit of `gate`, runs a heavy barrier
+ * (barrier.h), and touches the magazines only when it then finds the cache not busy.  The owner
+ * looks at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
+ *
+ * Whatever decides if freed memory is ready (fence.h) decides here as well: only ready blocks
+ * lie in a cache.
+ *
+ * Statistics: a hit adds to the books of its cache (ac_cache_books_t), which the device
+ * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
+ * what may still be taken before one could rise.  With several a thread absorbs after
+ * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all books first.
+ */
+#ifndef AC_THREAD_CACHE_H
+#define AC_THREAD_CACHE_H
+
+#include "allocator/allocator.h"
+#include "allocator/barrier.h"
+#include "allocator/held.h"
+
+enum { AC_CACHE_BITS = 7, AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS, AC_CACHE_HANDED = 64 };
+
+/* Bytes that a thread's hits may have added without a peak showing them, by pool. */
+#define AC_CACHE_UNPUBLISHED ((int64_t)512 << 10)
+
+/* Larger blocks are never kept. */
+#define AC_CACHE_LARGEST ((uint64_t)1 << 30)
+
+typedef struct {
+    uint64_t size;         /* bytes of each of its blocks; 0: not in use */
+    ac_block_t *top;       /* by list_next */
+    ac_cache_side_t *side; /* in the books */
+    uint32_t left, most;   /* room for so many more, of so many */
+} ac_magazine_t;
+
+/* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
+ * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
+ * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
+ * absorbed before anything else happens. */
+enum {
+    AC_GATE_RECALLED = 1,
+    AC_GATE_GONE = 2,
+    AC_GATE_STEPPED = 4,
+    AC_GATE_FENCED = 8,
+    AC_GATE_DUE = 16
+};
+
+typedef struct ac_cache ac_cache_t;
+
+/* Invariants (ac_allocator_check): a magazine's most - left blocks are in state AC_BLOCK_CACHED,
+ * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
+ * magazines, and within the limit unless there is only one. */
+struct ac_cache {
+    _Atomic uint32_t busy;
+    _Atomic uint32_t gate; /* AC_GATE_ bits; all but one change under the allocator's lock */
+    uint16_t home;         /* the arena's number */
+    ac_arena_t *arena;
+    ac_fence_line_t *line;
+    ac_cache_books_t *books;
+    uint64_t promised[AC_FLOWS]; /* bytes: what the magazines may hold when they are full */
+    uint64_t limit[AC_FLOWS];    /* of that */
+    uint32_t divisions[AC_DIVISION_SLOTS]; /* of the settings */
+    ac_cache_t *next;                      /* the allocator's list, under its lock */
+    ac_cache_t *sibling;                   /* for whoever owns the cache */
+    ac_magazine_t magazine[AC_CACHE_MAGAZINES];
+    /* Blocks that requests of the owner were served with, by address: a free looks here first.
+     * What another thread did to one since shows in its record. */
+    ac_block_t *handed[AC_CACHE_HANDED];
+};
+
+/* A cache of the arena for the calling thread; `books` are borrowed and zero.  NULL when host
+ * memory is short, the arena is dead or the settings forbid it. */
+ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
+
+/* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
+void ac_cache_close(ac_cache_t *cache);
+
+/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                           uint64_t *address);
+ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
+
+/* --- hits --- */
+
+/* What the two below do not, but for what only the lock can. */
+bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+bool ac_cache_give_long(ac_cache_t *cache, uint64_t address);
+
+static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
+    uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
+    return &cache->magazine[hash >> (32 - AC_CACHE_BITS)];
+}
+
+static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) {
+    return &cache->handed[(address >> AC_GRANULE_BITS) % AC_CACHE_HANDED];
+}
+
+static inline int ac_cache_flow(uint64_t size) {
+    return size > AC_SMALL_LIMIT;
+}
+
+/* Between the two nobody else touches the magazines.  False: somebody does, or it takes more to
+ * keep them out (ac_cache_take_long). */
+static inline bool ac_cache_enter(ac_cache_t *cache) {
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(atomic_load_explicit(&cache->gate, memory_order_acquire) == 0, 1))
+        return true;
+    atomic_store_explicit(&cache->busy, 0, memory_order_release);
+    return false;
+}
+
+static inline void ac_cache_leave(ac_cache_t *cache) {
+    atomic_store_explicit(&cache->busy, 0, memory_order_release);
+}
+
+/* Less room, down to none: the next one to use the cache is told. */
+static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) {
+    if (__builtin_expect((*room -= (int64_t)n) < 0, 0))
+        atomic_fetch_or(&cache->gate, AC_GATE_DUE);
+}
+
+/* The first block for a request of `bytes`, which are served with `size`; NULL.  `clock` is
+ * ac_fence_handout or its sibling.  Inside. */
+static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
+                                       uint64_t clock(ac_fence_line_t *)) {
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    ac_block_t *block = magazine->top;
+    if (__builtin_expect(magazine->size != size || !block, 0))
+        return NULL;
+    ac_cache_side_t *side = magazine->side;
+    magazine->top = block->list_next;
+    magazine->left++;
+    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
+    atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
+    atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
+    *ac_cache_handed(cache, block->address) = block;
+    ac_books_add(&side->flow.taken, 1);
+    ac_books_add(&side->flow.taken_bytes, size);
+    ac_books_add(&side->flow.taken_requested, bytes);
+    ac_cache_spend(cache, &side->room.blocks, 1);
+    ac_cache_spend(cache, &side->room.bytes, size);
+    ac_cache_spend(cache, &side->room.requested, bytes);
+    return block;
+}
+
+/* Serve `bytes` from the cache.  False: it has none, or it takes longer. */
+static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
+                                 uint64_t clock(ac_fence_line_t *)) {
+    if (__builtin_expect(!ac_cache_enter(cache), 0))
+        return false;
+    ac_block_t *block =
+        ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
+    if (__builtin_expect(block != NULL, 1))
+        *address = block->address;
+    ac_cache_leave(cache);
+    return block != NULL;
+}
+
+/* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */
+static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    uint64_t size = block->size;
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (__builtin_expect(magazine->size != size || magazine->left == 0, 0))
+        return false;
+    ac_cache_side_t *side = magazine->side;
+    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
+    atomic_store_explicit(&block->state, AC_BLOCK_CACHED, memory_order_relaxed);
+    block->list_next = magazine->top;
+    magazine->top = block;
+    magazine->left--;
+    ac_books_add(&side->flow.given, 1);
+    ac_books_add(&side->flow.given_bytes, size);
+    ac_books_add(&side->flow.given_requested, requested);
+    if (ordered)
+        ac_books_add(&cache->books->ordered, 1);
+    side->room.blocks += 1;
+    side->room.bytes += (int64_t)size;
+    side->room.requested += (int64_t)requested;
+    return true;
+}
+
+/* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
+ */
+static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = *ac_cache_handed(cache, address);
+    if (__builtin_expect(block->address != address, 0))
+        block = ac_page_map_get(address);
+    if (__builtin_expect(
+            !block ||
+                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
+                atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home,
+            0))
+        return NULL;
+    return block;
+}
+
+/* Whether the block of the cache's context, which is freed now, is ready: nothing was submitted
+ * beside it, or a stream's order protects it (*ordered). */
+static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bool *ordered) {
+    uint64_t clock = atomic_load_explicit(&block->clock, memory_order_relaxed);
+    *ordered = !ac_fence_untouched(cache->line, clock);
+    return !ac_held_open() &&
+           (!*ordered || (!atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
+                          ac_single_protects(cache->line)));
+}
+
+/* Keep the block that is allocated at `address`.  False: it is not one for this cache, is not
+ * ready, or there is no room. */
+static inline bool ac_cache_give(ac_cache_t *cache, uint64_t address) {
+    bool ordered, kept;
+    ac_block_t *block = ac_cache_block(cache, address);
+    if (!block || !ac_cache_ready(cache, block, &ordered) || !ac_cache_enter(cache))
+        return false;
+    kept = ac_cache_push(cache, block, ordered);
+    ac_cache_leave(cache);
+    return kept;
+}
+
+/* The same for a block that the cache's owner was handed and nothing was submitted beside, while
+ * nothing captures, contexts do not reach each other's memory, and all work is seen: whoever
+ * calls this knows (ac_fence_simple). */
+static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = *ac_cache_handed(cache, address);
+    if (__builtin_expect(
+            block->address != address ||
+                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
+                atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
+                !ac_fence_untouched_alone(
+                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
+                !ac_cache_enter(cache),
+            0))
+        return false;
+    bool kept = ac_cache_push(cache, block, false);
+    ac_cache_leave(cache);
+    return kept;
+}
+
+#endif

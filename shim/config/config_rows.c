@@ -1,0 +1,27 @@
+/* The table of keys as it is shown (`accelcache config`, the README, the man page).  By itself,
+ * so that the library, where nobody reads it, is linked without. */
+#include "config/config.h"
+
+/* The types as `accelcache config` names them. */
+#define TYPE_NAME_BOOL              "boolean"
+#define TYPE_NAME_MEGABYTES         "MiB"
+#define TYPE_NAME_MEGABYTES_OR_NONE "MiB"
+#define TYPE_NAME_BYTES             "bytes"
+#define TYPE_NAME_DIVISIONS         "divisions"
+#define TYPE_NAME_FRACTION          "fraction"
+#define TYPE_NAME_SECONDS           "seconds"
+#define TYPE_NAME_FENCE             "word"
+#define TYPE_NAME_DEEPBIND          "word"
+#define TYPE_NAME_PATTERN           "path"
+#define TYPE_NAME_SIGNAL            "signal"
+#define TYPE_NAME_LOG_LEVEL         "word"
+
+const ac_config_row_t ac_config_rows[] = {
+#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+    {#key, TYPE_NAME_##type, default_text, range, doc, false},
+#define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true},
+#include "config/config.def"
+#undef CONFIG
+#undef FOREIGN
+};
+const unsigned ac_config_row_count = sizeof ac_config_rows / sizeof *ac_config_rows;

@@ -1,0 +1,176 @@
+/* The asymmetric barrier: neither of two threads misses what the other stored, whatever the
+ * kernel has to offer. */
+#include <check.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+
+#include "allocator/barrier.h"
+
+/* Store, barrier, look: by turns that both sides begin together. */
+enum { ROUNDS = 10000, EAGER = 1000, COLD = 32 };
+static _Alignas(64) _Atomic int mine;
+static _Alignas(64) _Atomic int theirs;
+static _Alignas(64) _Atomic unsigned started[2];
+static _Alignas(64) _Atomic unsigned ended[2];
+static int saw_theirs;
+
+/* Stores to lines that the other side has: they keep the one that matters waiting behind them. */
+static struct { _Alignas(64) _Atomic int line; } cold[COLD];
+
+static void touch_cold(void) {
+    for (int i = 0; i < COLD; i++)
+        atomic_store_explicit(&cold[i].line, 1, memory_order_relaxed);
+}
+
+static void meet(_Atomic unsigned count[2], int side, unsigned round) {
+    atomic_store(&count[side], round);
+    for (unsigned spins = 0; atomic_load(&count[!side]) < round; spins++)
+        if (spins > EAGER)
+            sched_yield();
+}
+
+static void *busy_side(void *arg) {
+    (void)arg;
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        (void)atomic_load(&theirs); /* near at hand, while `mine` is the other side's */
+        meet(started, 0, round);
+        touch_cold();
+        atomic_store_explicit(&mine, 1, memory_order_relaxed);
+        ac_barrier_light();
+        saw_theirs = atomic_load_explicit(&theirs, memory_order_relaxed);
+        meet(ended, 0, round);
+    }
+    return NULL;
+}
+
+/* How often both missed. */
+static unsigned race(void) {
+    pthread_t thread;
+    unsigned missed = 0;
+    atomic_store(&mine, 0);
+    atomic_store(&theirs, 0);
+    for (int side = 0; side < 2; side++) {
+        atomic_store(&started[side], 0);
+        atomic_store(&ended[side], 0);
+    }
+    ck_assert_int_eq(pthread_create(&thread, NULL, busy_side, NULL), 0);
+    for (unsigned round = 1; round <= ROUNDS; round++) {
+        touch_cold();
+        meet(started, 1, round);
+        atomic_store_explicit(&theirs, 1, memory_order_relaxed);
+        ck_assert(ac_barrier_heavy());
+        int saw_mine = atomic_load_explicit(&mine, memory_order_relaxed);
+        meet(ended, 1, round);
+        missed += !saw_mine && !saw_theirs;
+        atomic_store(&mine, 0);
+        atomic_store(&theirs, 0);
+    }
+    pthread_join(thread, NULL);
+    return missed;
+}
+
+START_TEST(before_anything_is_known) {
+    ck_assert(!atomic_load(&ac_barrier_kernel));
+    ck_assert_uint_eq(race(), 0);
+}
+END_TEST
+
+START_TEST(with_what_the_kernel_has) {
+    ac_barrier_setup();
+    ac_barrier_setup();
+    ck_assert_uint_eq(race(), 0);
+}
+END_TEST
+
+static void *idle_thread(void *arg) {
+    while (!atomic_load((_Atomic bool *)arg))
+        usleep(1000);
+    return NULL;
+}
+
+/* Set up when there are several threads already: the first heavy one registers. */
+START_TEST(registered_late) {
+    _Atomic bool stop = false;
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, idle_thread, &stop), 0);
+    ac_barrier_setup();
+    errno = 4711;
+    ck_assert(ac_barrier_heavy());
+    ck_assert_int_eq(errno, 4711);
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(race(), 0);
+}
+END_TEST
+
+START_TEST(a_fork_child_goes_on) {
+    ac_barrier_setup();
+    ck_assert(ac_barrier_heavy());
+    pid_t child = fork();
+    if (child == 0)
+        _exit(ac_barrier_heavy() ? 0 : 1);
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
+/* From now on this process's calls of membarrier fail as those of an old kernel. */
+static bool refuse(void) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+START_TEST(refused_from_the_beginning) {
+    if (!refuse())
+        return; /* nested filters are forbidden here */
+    ac_barrier_setup();
+    ck_assert(!atomic_load(&ac_barrier_kernel));
+    ck_assert_uint_eq(race(), 0);
+}
+END_TEST
+
+START_TEST(refused_later) {
+    ac_barrier_setup();
+    if (!atomic_load(&ac_barrier_kernel) || !refuse())
+        return;
+    errno = 4711;
+    ck_assert(!ac_barrier_heavy());
+    ck_assert_int_eq(errno, 4711);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("barrier");
+    TCase *tcase = tcase_create("barrier"); /* each test in a process of its own */
+    tcase_add_test(tcase, before_anything_is_known);
+    tcase_add_test(tcase, with_what_the_kernel_has);
+    tcase_add_test(tcase, registered_late);
+    tcase_add_test(tcase, a_fork_child_goes_on);
+    tcase_add_test(tcase, refused_from_the_beginning);
+    tcase_add_test(tcase, refused_later);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,182 @@
+/* Growth by several threads: one asks the device, the others share what it gets, and nobody waits
+ * where that could last for ever or be another answer than the thread's own. */
+#include <sched.h>
+#include <stdlib.h>
+
+#include "allocator/streams.h"
+#include "allocator_frame.h"
+
+enum { SHARERS = 6 };
+
+/* The first call for a segment stands still until it is let go. */
+static _Atomic bool standing, let_go;
+static _Atomic unsigned segment_calls;
+
+static void stand_still(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_SEGMENT_ALLOC || atomic_fetch_add(&segment_calls, 1))
+        return;
+    atomic_store(&standing, true);
+    while (!atomic_load(&let_go))
+        sched_yield();
+}
+
+typedef struct {
+    pthread_t thread;
+    uint64_t bytes, address;
+    ac_stream_t stream; /* 0: a plain request */
+    ac_status_t status;
+} asker_t;
+
+static void *ask(void *arg) {
+    asker_t *asker = arg;
+    asker->status = asker->stream ? ac_arena_alloc_on(arena, asker->stream, asker->bytes, false,
+                                                      &asker->address)
+                                  : ac_arena_alloc(arena, asker->bytes, false, &asker->address);
+    return NULL;
+}
+
+static void start(asker_t *asker, uint64_t bytes, ac_stream_t stream) {
+    *asker = (asker_t){.bytes = bytes, .stream = stream, .status = AC_FAILED};
+    ck_assert_int_eq(pthread_create(&asker->thread, NULL, ask, asker), 0);
+}
+
+static void join(asker_t *asker) {
+    pthread_join(asker->thread, NULL);
+}
+
+static uint64_t coming(void) {
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t bytes = arena->coming[AC_POOL_LARGE];
+    pthread_mutex_unlock(&allocator->lock);
+    return bytes;
+}
+
+/* One thread asks the device, and stands still there. */
+static void start_growing(asker_t *grower, uint64_t bytes) {
+    device.before = stand_still;
+    start(grower, bytes, 0);
+    while (!atomic_load(&standing))
+        sched_yield();
+}
+
+/* Others that miss meanwhile, each of which has laid claim to a part. */
+static void start_sharing(asker_t sharer[SHARERS], uint64_t bytes) {
+    uint64_t left = coming();
+    for (int i = 0; i < SHARERS; i++)
+        start(&sharer[i], bytes, 0);
+    while (coming() != left - SHARERS * bytes)
+        sched_yield();
+}
+
+START_TEST(threads_that_miss_together_share_one_segment) {
+    asker_t grower, sharer[SHARERS];
+    start_growing(&grower, 2 * MIB);
+    ck_assert_uint_eq(coming(), 18 * MIB);
+    start_sharing(sharer, 2 * MIB);
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+    for (int i = 0; i < SHARERS; i++) {
+        join(&sharer[i]);
+        ck_assert_int_eq(sharer[i].status, AC_OK);
+    }
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_uint_eq(coming(), 0);
+    give(grower.address);
+    for (int i = 0; i < SHARERS; i++)
+        give(sharer[i].address);
+}
+END_TEST
+
+START_TEST(what_would_not_do_for_it_is_not_waited_for) {
+    asker_t grower, other_one;
+    start_growing(&grower, 2 * MIB);
+    start(&other_one, 19 * MIB, 0); /* 18 are left */
+    join(&other_one);
+    ck_assert_int_eq(other_one.status, AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1); /* the first one still stands */
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+}
+END_TEST
+
+START_TEST(who_shared_a_failure_asks_by_itself) {
+    asker_t grower, sharer[SHARERS];
+    device.fail_at = device.total_calls + 1;
+    device.fail_with[FAKE_SEGMENT_ALLOC] = AC_FAILED;
+    start_growing(&grower, 2 * MIB);
+    start_sharing(sharer, 2 * MIB);
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_FAILED);
+    for (int i = 0; i < SHARERS; i++) {
+        join(&sharer[i]);
+        ck_assert_int_eq(sharer[i].status, AC_OK);
+    }
+    ck_assert_uint_ge(device.calls[FAKE_SEGMENT_ALLOC], 2);
+    ck_assert_uint_le(device.calls[FAKE_SEGMENT_ALLOC], 1 + SHARERS);
+}
+END_TEST
+
+/* The device answers the first thread only when the second one has been served. */
+START_TEST(a_call_that_waits_for_the_program_holds_up_nobody) {
+    asker_t grower, waiter;
+    start_growing(&grower, 2 * MIB);
+    start(&waiter, 2 * MIB, 0);
+    join(&waiter);
+    ck_assert_int_eq(waiter.status, AC_OK);
+    ck_assert_uint_eq(coming(), 0); /* and the next one does not wait at all */
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+}
+END_TEST
+
+START_TEST(beside_a_capture_each_thread_gets_its_own_answer) {
+    asker_t grower, other_one;
+    start_growing(&grower, 2 * MIB);
+    atomic_store(&context[0].capturing, true);
+    uint64_t left = coming();
+    start(&other_one, 2 * MIB, 0);
+    join(&other_one);
+    ck_assert_int_eq(other_one.status, AC_BUSY); /* the device's own word */
+    ck_assert_uint_eq(coming(), left);
+    atomic_store(&context[0].capturing, false);
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+}
+END_TEST
+
+START_TEST(a_request_of_a_stream_does_not_wait) {
+    asker_t grower, other_one;
+    start_growing(&grower, 2 * MIB);
+    start(&other_one, 2 * MIB, 0x1000);
+    join(&other_one);
+    ck_assert_int_eq(other_one.status, AC_OK);
+    ck_assert_uint_eq(coming(), 18 * MIB); /* what the first one will leave, as before */
+    atomic_store(&let_go, true);
+    join(&grower);
+    ck_assert_int_eq(grower.status, AC_OK);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("growth");
+    TCase *tests = tcase_create("growth");
+    tcase_add_checked_fixture(tests, begin_large, end);
+    tcase_add_test(tests, threads_that_miss_together_share_one_segment);
+    tcase_add_test(tests, what_would_not_do_for_it_is_not_waited_for);
+    tcase_add_test(tests, who_shared_a_failure_asks_by_itself);
+    tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_nobody);
+    tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
+    tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,420 @@
+/* Thread caches on a fake device: what they keep, what they give back, and their figures. */
+#include <string.h>
+
+#include "allocator_frame.h"
+
+#define LIMIT (8 * MIB)
+
+static ac_cache_books_t books[2];
+static ac_cache_t *cache;
+
+static void configure(uint64_t most, uint32_t divisions) {
+    settings.cache = most;
+    settings.divisions[0] = divisions;
+    ac_allocator_configure(allocator, &settings);
+}
+
+static void begin_cached(void) {
+    begin_large();
+    configure(LIMIT, 0);
+    memset(books, 0, sizeof books);
+    cache = ac_cache_open(arena, &books[0]);
+    ck_assert_ptr_nonnull(cache);
+}
+
+static void end_cached(void) {
+    end();
+    if (cache)
+        ac_cache_close(cache);
+    end();
+    ck_assert_uint_eq(books[0].side[0].flow.taken, 0);
+}
+
+static uint64_t take(uint64_t bytes) {
+    uint64_t address = 0;
+    ck_assert_int_eq(ac_cache_alloc(cache, bytes, false, &address), AC_OK);
+    return address;
+}
+
+/* Served by the cache alone. */
+static bool hit(uint64_t bytes, uint64_t *address) {
+    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+           ac_cache_take_long(cache, bytes, address);
+}
+
+static void put(uint64_t address) {
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
+}
+
+static ac_device_stats_t now(void) {
+    ac_device_stats_t figures;
+    ac_allocator_stats(allocator, &figures);
+    return figures;
+}
+
+static ac_device_counters_t counted(void) {
+    struct timespec deadline = {.tv_sec = INT32_MAX};
+    ac_device_stats_t figures;
+    ac_device_counters_t all;
+    ck_assert(ac_allocator_figures(allocator, &deadline, &figures, &all));
+    return all;
+}
+
+/* --- what is kept --- */
+
+START_TEST(a_freed_block_serves_its_very_size) {
+    uint64_t a = take(3 * MIB), b = take(MIB), address;
+    put(a);
+    put(b);
+    ck_assert(!hit(2 * MIB, &address));
+    ck_assert(hit(3 * MIB - 5, &address));
+    ck_assert_uint_eq(address, a);
+    ck_assert(hit(MIB, &address));
+    ck_assert_uint_eq(address, b);
+    ck_assert(!hit(MIB, &address));
+    put(a);
+    ck_assert(!ac_cache_give_handed(cache, a)); /* not twice */
+    ck_assert_int_eq(ac_cache_free(cache, a), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_cache_free(cache, b + AC_GRANULE), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_cache_free(cache, 4096), AC_NOT_OURS);
+}
+END_TEST
+
+START_TEST(the_last_freed_is_the_first_to_serve) {
+    uint64_t block[4];
+    for (int i = 0; i < 4; i++)
+        block[i] = take(MIB);
+    for (int i = 0; i < 4; i++)
+        put(block[i]);
+    uint64_t kept = 2; /* LIMIT / 4 / MIB */
+    for (uint64_t i = 0; i < kept; i++)
+        ck_assert_uint_eq(take(MIB), block[3 - i]);
+}
+END_TEST
+
+START_TEST(small_blocks_come_several_at_a_time) {
+    uint64_t first = take(1000), address;
+    ck_assert(!hit(1000, &address)); /* one request is not a habit */
+    take(1000);
+    for (int i = 0; i < 4; i++)
+        ck_assert(hit(1024, &address));
+    ck_assert_uint_ne(address, first);
+    ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 6);
+}
+END_TEST
+
+START_TEST(what_is_kept_is_bounded) {
+    uint64_t block[64], most = 0;
+    for (int size = 0; size < 8; size++) {
+        for (int i = 0; i < 64; i++)
+            block[i] = take((uint64_t)512 << 2 * size);
+        for (int i = 0; i < 64; i++) {
+            put(block[i]);
+            ac_device_counters_t all = counted();
+            ck_assert_uint_le(all.thread_cache_bytes, LIMIT + MIB);
+            most = all.thread_cache_blocks > most ? all.thread_cache_blocks : most;
+        }
+    }
+    ck_assert_uint_ge(most, 32);
+}
+END_TEST
+
+START_TEST(huge_sizes_are_nobodys) {
+    uint64_t address;
+    const uint64_t sizes[] = {0, UINT64_MAX, UINT64_MAX - 600, (uint64_t)1 << 62,
+                              (uint64_t)1 << 48};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        ck_assert_int_eq(ac_cache_alloc(cache, sizes[i], false, &address), AC_OOM);
+    put(take((uint64_t)2 << 30)); /* larger than any that is kept */
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+}
+END_TEST
+
+START_TEST(only_ready_blocks_are_kept) {
+    uint64_t busy = take(MIB), idle, address;
+    submit(0);
+    idle = take(MIB); /* born after the work */
+    put(busy);
+    ck_assert(!hit(MIB, &address));
+    put(idle);
+    ck_assert(hit(MIB, &address));
+    ck_assert_uint_eq(address, idle);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    fake_complete(&context[0], 1);
+}
+END_TEST
+
+START_TEST(shared_blocks_are_not_kept) {
+    bool fresh;
+    uint64_t shared = take(MIB), beside = take(MIB), address;
+    put(beside);
+    ck_assert_int_eq(ac_block_taint(shared, &fresh), AC_OK);
+    ck_assert(!hit(MIB, &address));
+    put(shared);
+    ck_assert(!hit(MIB, &address));
+}
+END_TEST
+
+START_TEST(another_arenas_blocks_are_not_kept) {
+    uint64_t foreign = 0, address;
+    ck_assert_int_eq(try_alloc(other, MIB, &foreign), AC_OK);
+    put(foreign);
+    ck_assert(!hit(MIB, &address));
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(foreign, &info), AC_OK);
+    ck_assert(!info.allocated && info.arena == other);
+}
+END_TEST
+
+START_TEST(nothing_is_kept_during_a_capture) {
+    uint64_t a = take(MIB), address;
+    submit(0); /* captured, maybe */
+    ac_held_begin(1);
+    submit(0);
+    put(a);
+    ac_held_end();
+    ck_assert(!hit(MIB, &address));
+    ck_assert_uint_eq(counters.held_frees, 1);
+    ac_allocator_release(allocator, 1);
+    fake_complete(&context[0], 2);
+}
+END_TEST
+
+/* --- what comes back --- */
+
+START_TEST(kept_blocks_are_free_memory) {
+    uint64_t block[4];
+    for (int i = 0; i < 4; i++)
+        block[i] = take(5 * MIB);
+    for (int i = 0; i < 4; i++)
+        put(block[i]);
+    /* No block of this size was freed: the four have to become one. */
+    ck_assert_uint_eq(take(20 * MIB), block[0]);
+    ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    put(block[0]);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+START_TEST(others_get_it_before_the_device_is_asked) {
+    uint64_t a = take(MIB), b = take(19 * MIB);
+    put(a);
+    put(b);
+    ck_assert_uint_gt(counted().thread_cache_blocks, 0);
+    ck_assert_uint_eq(alloc(20 * MIB), a); /* by a thread without a cache */
+    ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    give(a);
+    ck_assert_uint_eq(take(20 * MIB), a);
+    ac_cache_t *second = ac_cache_open(arena, &books[1]);
+    put(a);
+    uint64_t address;
+    ck_assert_int_eq(ac_cache_alloc(second, 18 * MIB, false, &address), AC_OK);
+    ck_assert_uint_eq(address, a);
+    ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ac_cache_close(second);
+}
+END_TEST
+
+START_TEST(idle_memory_counts_what_is_kept) {
+    uint64_t a = take(20 * MIB - 512);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
+    put(a);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 20 * MIB);
+}
+END_TEST
+
+START_TEST(a_cache_outlives_its_context) {
+    uint64_t address, a = take(MIB);
+    put(a);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert(!hit(MIB, &address));
+    ck_assert_int_ne(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
+    ck_assert_int_eq(ac_cache_free(cache, a), AC_NOT_OURS);
+    ck_assert_ptr_null(ac_cache_open(arena, &books[1]));
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+}
+END_TEST
+
+START_TEST(closing_gives_everything_back) {
+    for (int i = 0; i < 10; i++)
+        put(take(700 * (uint64_t)(i + 1)));
+    put(take(MIB));
+    ac_cache_close(cache);
+    cache = NULL;
+    ck_assert_uint_eq(counted().thread_cache_bytes, 0);
+    ck_assert_int_eq(now().allocation[AC_POOL_ALL].freed, 11);
+    ac_allocator_trim(allocator, false);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* --- settings --- */
+
+START_TEST(none_where_the_settings_say_so) {
+    uint64_t address, a = take(MIB);
+    put(a);
+    configure(0, 0);
+    ck_assert(!hit(MIB, &address));
+    a = take(MIB);
+    put(a);
+    ck_assert(!hit(MIB, &address));
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    ck_assert_ptr_null(ac_cache_open(arena, &books[1]));
+}
+END_TEST
+
+START_TEST(sizes_are_rounded_as_elsewhere) {
+    ac_block_info_t info;
+    configure(LIMIT, 4);
+    uint64_t a = take(1100 << 10), address;
+    ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
+    ck_assert_uint_eq(info.size, 1280 << 10);
+    put(a);
+    ck_assert(!ac_cache_take(cache, 1280 << 10, &address, ac_fence_handout));
+    ck_assert(ac_cache_take_long(cache, 1200 << 10, &address));
+    ck_assert_uint_eq(address, a);
+    ck_assert(ac_cache_give_long(cache, a));
+    configure(LIMIT, 0);
+    ck_assert_uint_eq(take(1280 << 10), a);
+}
+END_TEST
+
+/* --- figures --- */
+
+enum { LIVE = 24, STEPS = 4000 };
+
+typedef struct {
+    int64_t now, peak;
+} figure_t;
+
+static void add(figure_t *all, int pool, int64_t n) {
+    figure_t *const one[] = {&all[AC_POOL_ALL], &all[pool]};
+    for (int i = 0; i < 2; i++) {
+        one[i]->now += n;
+        if (one[i]->now > one[i]->peak)
+            one[i]->peak = one[i]->now;
+    }
+}
+
+static void same(const figure_t *want, const ac_stat_t *have, int step) {
+    for (int i = 0; i < AC_POOL_KINDS; i++) {
+        ck_assert_msg(want[i].now == have[i].current, "step %d, current", step);
+        ck_assert_msg(want[i].peak == have[i].peak, "step %d: peak %lld, %lld", step,
+                      (long long)want[i].peak, (long long)have[i].peak);
+    }
+}
+
+/* Whatever is served how: with one cache no peak is missed and none is made up. */
+START_TEST(peaks_are_exact) {
+    static const uint64_t sizes[] = {512, 700, 1024, 40000, 65536, 70000, 131072, 262144};
+    figure_t blocks[3] = {{0}}, bytes[3] = {{0}}, requested[3] = {{0}};
+    struct {
+        uint64_t address, size, bytes;
+    } live[LIVE] = {{0}};
+    uint64_t state = 88172645463325252u + (uint64_t)_i;
+    for (int step = 0; step < STEPS; step++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        unsigned slot = (unsigned)(state >> 20) % LIVE;
+        if (live[slot].address) {
+            int pool = live[slot].size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
+            put(live[slot].address);
+            live[slot].address = 0;
+            add(blocks, pool, -1);
+            add(bytes, pool, -(int64_t)live[slot].size);
+            add(requested, pool, -(int64_t)live[slot].bytes);
+        } else {
+            uint64_t most = sizes[(state >> 40) % 8];
+            uint64_t size = (most + 511) / 512 * 512, want = most - (state >> 50) % 300;
+            want = (want + 511) / 512 * 512 == size ? want : most;
+            live[slot].address = take(want);
+            live[slot].size = size;
+            live[slot].bytes = want;
+            int pool = size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
+            add(blocks, pool, 1);
+            add(bytes, pool, (int64_t)size);
+            add(requested, pool, (int64_t)want);
+        }
+        if ((state >> 33) % 200 == 0) {
+            ac_allocator_reset_peak(allocator);
+            for (int i = 0; i < 3; i++) {
+                blocks[i].peak = blocks[i].now;
+                bytes[i].peak = bytes[i].now;
+                requested[i].peak = requested[i].now;
+            }
+        }
+        if ((state >> 13) % 16)
+            continue; /* reading absorbs the books: not after each step */
+        ac_device_stats_t have = now();
+        same(blocks, have.allocation, step);
+        same(bytes, have.allocated_bytes, step);
+        same(bytes, have.active_bytes, step);
+        same(requested, have.requested_bytes, step);
+    }
+}
+END_TEST
+
+/* With two, what is shown is what one read would have shown at some time, but for what the other
+ * has not published. */
+START_TEST(peaks_of_two_threads_are_close) {
+    ac_cache_t *second = ac_cache_open(arena, &books[1]);
+    uint64_t a = take(4 * MIB), b = 0;
+    put(a);
+    ac_allocator_reset_peak(allocator); /* recalls, too */
+    a = take(4 * MIB);
+    put(a);
+    ck_assert_int_eq(ac_cache_alloc(second, 2 * MIB, false, &b), AC_OK);
+    ck_assert_int_eq(now().allocated_bytes[AC_POOL_ALL].peak, 4 * (int64_t)MIB);
+    ck_assert_int_eq(ac_cache_free(second, b), AC_OK);
+    for (int i = 0; i < 100; i++) { /* each takes a few small ones, which no lock saw */
+        ck_assert_int_eq(ac_cache_alloc(second, 512, false, &b), AC_OK);
+        take(512);
+    }
+    ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 200);
+    ck_assert_int_eq(now().allocation[AC_POOL_SMALL].peak, 200);
+    ac_cache_close(second);
+}
+END_TEST
+
+START_TEST(counters_tell_how_blocks_were_freed) {
+    for (int i = 0; i < 10; i++)
+        put(take(MIB));
+    ac_device_counters_t all = counted();
+    ck_assert_uint_eq(all.cached_frees, 10);
+    ck_assert_uint_eq(all.ready_frees, 10);
+    ck_assert_uint_eq(all.cached_allocs, 9); /* the first one came from the device */
+    ck_assert_uint_eq(all.ordered_frees, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("thread_cache");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, begin_cached, end_cached);
+    tcase_add_test(all, a_freed_block_serves_its_very_size);
+    tcase_add_test(all, the_last_freed_is_the_first_to_serve);
+    tcase_add_test(all, small_blocks_come_several_at_a_time);
+    tcase_add_test(all, what_is_kept_is_bounded);
+    tcase_add_test(all, huge_sizes_are_nobodys);
+    tcase_add_test(all, only_ready_blocks_are_kept);
+    tcase_add_test(all, shared_blocks_are_not_kept);
+    tcase_add_test(all, another_arenas_blocks_are_not_kept);
+    tcase_add_test(all, nothing_is_kept_during_a_capture);
+    tcase_add_test(all, kept_blocks_are_free_memory);
+    tcase_add_test(all, others_get_it_before_the_device_is_asked);
+    tcase_add_test(all, idle_memory_counts_what_is_kept);
+    tcase_add_test(all, a_cache_outlives_its_context);
+    tcase_add_test(all, closing_gives_everything_back);
+    tcase_add_test(all, none_where_the_settings_say_so);
+    tcase_add_test(all, sizes_are_rounded_as_elsewhere);
+    tcase_add_loop_test(all, peaks_are_exact, 0, 5);
+    tcase_add_test(all, peaks_of_two_threads_are_close);
+    tcase_add_test(all, counters_tell_how_blocks_were_freed);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
