@@ -1,6 +1,6 @@
 /* Replays a trace over the fake device and prints what its memory was good for:
  *
- *   pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native] [--cache
+ *   replay_pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native] [--cache
  * MIB]
  *         [--repeat N] [--check] FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
