@@ -492,6 +492,16 @@ static void finish(growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_settle(allocator, true);
 }
 
+/* The free block around `address` is the request's, unless host memory was too short to have it
+ * in the books. */
+static ac_status_t serve(const ac_growth_ask_t *ask, ac_block_t *block, uint64_t address) {
+    if (!block || block->state != AC_BLOCK_FREE || block->size < ask->size ||
+        address - block->address >= block->size)
+        return AC_FAILED;
+    ask->serve(ask->arg, block);
+    return AC_OK;
+}
+
 /* Under the lock after plan; returns so. */
 static ac_status_t step(growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
@@ -520,7 +530,7 @@ static ac_status_t step(growth_t *growth) {
     uint64_t address = growth->block->address;
     settle(growth);
     if (status == AC_OK)
-        ask->serve(ask->arg, ac_page_map_find(address));
+        status = serve(ask, ac_page_map_find(address), address);
     end_calls(growth);
     finish(growth, announced, status);
     return status;
