@@ -1,9 +1,9 @@
 /* Growing by pages (expand.h). */
-#include "allocator/expand.h"
+#include "allocator/expand_int.h"
 
 #include "plant.h"
 
-enum { RUNS = 64, ROUNDS = 4, FLOOR_PAGES = 4 };
+enum { ROUNDS = 4, FLOOR_PAGES = 4 };
 
 /* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
  * (see the simulated device's table). */
@@ -17,33 +17,6 @@ enum {
     CREATE_NS = 100000,
     CREATE_MIB_NS = 15000
 };
-
-/* Pages side by side that are taken from a hole. */
-typedef struct {
-    ac_block_t *block; /* MOVING; the lock is needed to look at it */
-    ac_range_t *range;
-    uint64_t first, count; /* units */
-    bool taken;            /* unmapped */
-} run_t;
-
-typedef struct {
-    const ac_growth_ask_t *ask;
-    ac_range_t *range;
-    ac_block_t *block;                 /* MOVING: where the request goes */
-    uint64_t first, end;               /* units that the block touches */
-    uint64_t page;                     /* bytes */
-    uint64_t create;                   /* bytes that the device may be asked for */
-    uint64_t created, released, moved; /* bytes, as the device did */
-    uint64_t pages_created, pages_moved, pages_released;
-    bool force;   /* the device has no more: moving comes first */
-    bool starved; /* holes were passed over that are not complete */
-    bool partial; /* more runs are needed than one step takes */
-    bool patient; /* all that could be waited for was */
-    unsigned runs, at_run;
-    uint64_t at_unit; /* of that run: the next page to be used */
-    run_t run[RUNS];
-    ac_spares_t spares;
-} growth_t;
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -60,7 +33,7 @@ static uint64_t high_water(const ac_growth_ask_t *ask) {
     return live > allocator->high_water ? live : allocator->high_water;
 }
 
-static uint64_t budget(const growth_t *growth) {
+static uint64_t budget(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t live = high_water(growth->ask);
     uint64_t most = live + live / 10;
@@ -105,7 +78,7 @@ bool ac_expand_able(ac_arena_t *arena) {
     return able;
 }
 
-static uint64_t page_size(const growth_t *growth) {
+static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t least = allocator->expand.support.granularity;
     uint64_t page = growth->ask->pool == AC_POOL_SMALL ? allocator->settings.small_page
@@ -116,7 +89,7 @@ static uint64_t page_size(const growth_t *growth) {
 /* One more range: small blocks never need more addresses than the device has memory, large ones
  * want room to find a place in one piece.  Where addresses are short, at most half of what is to
  * be had: others need some, the driver's own allocations among them. */
-static ac_status_t reserve_range(growth_t *growth) {
+static ac_status_t reserve_range(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t least = round_up(growth->ask->size, growth->page);
@@ -151,7 +124,7 @@ static ac_status_t reserve_range(growth_t *growth) {
 
 /* --- the plan, under the lock --- */
 
-static bool find_place(growth_t *growth, ac_place_t *best) {
+static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     const ac_growth_ask_t *ask = growth->ask;
     *best = (ac_place_t){0};
     for (ac_segment_t *s = ask->arena->segments; s; s = s->next) {
@@ -165,9 +138,8 @@ static bool find_place(growth_t *growth, ac_place_t *best) {
     return best->block != NULL;
 }
 
-/* The hole freed first that has a run of such pages, and is complete. */
-static ac_block_t *oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
-                               uint64_t reached, bool *starved) {
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
+                                  uint64_t reached, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
     if (atomic_load(&arena->line.broken))
@@ -185,16 +157,15 @@ static ac_block_t *oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool 
     return oldest;
 }
 
-static uint64_t reached_by(ac_arena_t *arena) {
+uint64_t ac_expand_reached(ac_arena_t *arena) {
     if (AC_PLANTED(page_moved_pending))
         return UINT64_MAX;
     return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
 }
 
-/* Take up to `most` pages of the hole: a run.  False: host memory is short. */
-static bool claim_run(run_t *run, ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
-                      ac_spares_t *spares) {
-    *run = (run_t){.range = hole->segment->range};
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+                         uint64_t most, ac_spares_t *spares) {
+    *run = (ac_run_t){.range = hole->segment->range};
     ac_range_tail(hole, span, pinned, most, &run->first, &run->count);
     uint64_t from = ac_range_address(run->range, run->first);
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
@@ -203,20 +174,21 @@ static bool claim_run(run_t *run, ac_block_t *hole, unsigned span, bool pinned, 
 }
 
 /* Find up to `pages` in holes. */
-static uint64_t collect(growth_t *growth, uint64_t pages) {
+static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
     unsigned span = (unsigned)(growth->page >> AC_PAGE_BITS);
-    uint64_t reached = reached_by(arena), found = 0;
+    uint64_t reached = ac_expand_reached(arena), found = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
         return 0;
-    while (found < pages && growth->runs < RUNS &&
+    while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(arena->allocator, &growth->spares, 8)) {
-        ac_block_t *hole = oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
+        ac_block_t *hole =
+            ac_expand_oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
         if (!hole)
             break;
-        run_t *run = &growth->run[growth->runs];
-        if (!claim_run(run, hole, span, false, pages - found, &growth->spares))
+        ac_run_t *run = &growth->run[growth->runs];
+        if (!ac_expand_claim_run(run, hole, span, false, pages - found, &growth->spares))
             break;
         growth->runs++;
         found += run->count / span;
@@ -226,20 +198,20 @@ static uint64_t collect(growth_t *growth, uint64_t pages) {
 }
 
 /* Put everything back that was claimed, by what the units say. */
-static void settle(growth_t *growth) {
+static void settle(ac_growth_t *growth) {
     ac_range_settle(growth->block, &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
         ac_range_settle(growth->run[i].block, &growth->spares);
 }
 
-static void end_calls(growth_t *growth) {
+static void end_calls(ac_growth_t *growth) {
     growth->range->calls--;
     for (unsigned i = 0; i < growth->runs; i++)
         growth->run[i].range->calls--;
     ac_spares_return(growth->ask->arena->allocator, &growth->spares);
 }
 
-static ac_status_t give_up(growth_t *growth, ac_status_t status) {
+static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
     settle(growth);
     end_calls(growth);
     growth->runs = 0;
@@ -247,12 +219,12 @@ static ac_status_t give_up(growth_t *growth, ac_status_t status) {
 }
 
 /* Waiting may make more holes complete, and nothing keeps it from ending. */
-static bool may_wait(const growth_t *growth) {
+static bool may_wait(const ac_growth_t *growth) {
     return growth->starved && !growth->patient;
 }
 
 /* AC_OK: claimed.  AC_NOT_OURS: no range has room.  AC_BUSY: wait first.  AC_OOM: the limit. */
-static ac_status_t plan(growth_t *growth) {
+static ac_status_t plan(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_place_t place;
@@ -284,7 +256,7 @@ static ac_status_t plan(growth_t *growth) {
     uint64_t moved = 0, reserved = reserved_bytes(allocator);
     if (growth->force || reserved + place.missing > budget(growth))
         moved = collect(growth, place.missing / growth->page) * growth->page;
-    growth->partial = growth->runs == RUNS && moved < place.missing;
+    growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
     growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
@@ -298,20 +270,16 @@ static ac_status_t plan(growth_t *growth) {
 
 /* --- the device's part, without the lock --- */
 
-static ac_unit_t *unit_at(const ac_range_t *range, uint64_t unit) {
-    return &range->unit[unit];
-}
-
 /* Units of a page that was mapped or is so no more. */
 static void mark(ac_range_t *range, uint64_t first, uint64_t count, unsigned flags) {
     for (uint64_t at = first; at < first + count; at++)
-        unit_at(range, at)->flags = (uint16_t)flags;
+        ac_expand_unit(range, at)->flags = (uint16_t)flags;
 }
 
-static void take_away(growth_t *growth) {
+void ac_expand_take_away(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     for (unsigned i = 0; i < growth->runs; i++) {
-        run_t *run = &growth->run[i];
+        ac_run_t *run = &growth->run[i];
         run->taken =
             arena->ops->pages_unmap(arena->context, ac_range_address(run->range, run->first),
                                     run->count << AC_PAGE_BITS) == AC_OK;
@@ -321,11 +289,11 @@ static void take_away(growth_t *growth) {
 }
 
 /* The next page that was taken away; 0: there is none. */
-static uint64_t next_moved(growth_t *growth) {
+static uint64_t next_moved(ac_growth_t *growth) {
     while (growth->at_run < growth->runs) {
-        run_t *run = &growth->run[growth->at_run];
+        ac_run_t *run = &growth->run[growth->at_run];
         if (run->taken && growth->at_unit < run->count) {
-            ac_unit_t *unit = unit_at(run->range, run->first + growth->at_unit);
+            ac_unit_t *unit = ac_expand_unit(run->range, run->first + growth->at_unit);
             uint64_t page = unit->page;
             growth->at_unit += unit->span;
             unit->page = 0;
@@ -338,7 +306,7 @@ static uint64_t next_moved(growth_t *growth) {
     return 0;
 }
 
-static void release(growth_t *growth, uint64_t page, uint64_t bytes) {
+void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes) {
     ac_arena_t *arena = growth->ask->arena;
     arena->ops->page_release(arena->context, page);
     growth->released += bytes;
@@ -346,7 +314,7 @@ static void release(growth_t *growth, uint64_t page, uint64_t bytes) {
 }
 
 /* A page for `count` units: a moved one where the size is right, else a new one. */
-static ac_status_t get_page(growth_t *growth, uint64_t count, uint64_t *page) {
+static ac_status_t get_page(ac_growth_t *growth, uint64_t count, uint64_t *page) {
     ac_arena_t *arena = growth->ask->arena;
     uint64_t bytes = count << AC_PAGE_BITS;
     *page = bytes == growth->page ? next_moved(growth) : 0;
@@ -365,12 +333,12 @@ static ac_status_t get_page(growth_t *growth, uint64_t count, uint64_t *page) {
     return status;
 }
 
-static void drop_pages(growth_t *growth, uint64_t first, uint64_t end) {
+static void drop_pages(ac_growth_t *growth, uint64_t first, uint64_t end) {
     ac_range_t *range = growth->range;
     for (uint64_t at = first; at < end;) {
-        ac_unit_t *unit = unit_at(range, at);
+        ac_unit_t *unit = ac_expand_unit(range, at);
         uint64_t count = unit->span;
-        release(growth, unit->page, count << AC_PAGE_BITS);
+        ac_expand_release(growth, unit->page, count << AC_PAGE_BITS);
         unit->page = 0;
         unit->span = 0;
         mark(range, at, count, 0);
@@ -379,7 +347,7 @@ static void drop_pages(growth_t *growth, uint64_t first, uint64_t end) {
 }
 
 /* Pages for the units [first, end), none of which has one. */
-static ac_status_t fill(growth_t *growth, uint64_t first, uint64_t end) {
+static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     ac_arena_t *arena = growth->ask->arena;
     ac_range_t *range = growth->range;
     uint64_t span = growth->page >> AC_PAGE_BITS, at = first;
@@ -394,12 +362,12 @@ static ac_status_t fill(growth_t *growth, uint64_t first, uint64_t end) {
         status = arena->ops->page_map(arena->context, ac_range_address(range, at),
                                       count << AC_PAGE_BITS, page);
         if (status != AC_OK) {
-            release(growth, page, count << AC_PAGE_BITS);
+            ac_expand_release(growth, page, count << AC_PAGE_BITS);
             break;
         }
         mark(range, at, count, AC_UNIT_MAPPED | AC_UNIT_NEW);
-        unit_at(range, at)->page = page;
-        unit_at(range, at)->span = (uint16_t)count;
+        ac_expand_unit(range, at)->page = page;
+        ac_expand_unit(range, at)->span = (uint16_t)count;
         at += count;
     }
     if (at == first)
@@ -415,12 +383,12 @@ static ac_status_t fill(growth_t *growth, uint64_t first, uint64_t end) {
     return allowed;
 }
 
-static ac_status_t carry_out(growth_t *growth) {
+static ac_status_t carry_out(ac_growth_t *growth) {
     const ac_range_t *range = growth->range;
     ac_status_t status = AC_OK;
     growth->at_run = 0;
     growth->at_unit = 0;
-    take_away(growth);
+    ac_expand_take_away(growth);
     for (uint64_t at = growth->first; at < growth->end && status == AC_OK;) {
         uint64_t first = at;
         while (at < growth->end && !(range->unit[at].flags & AC_UNIT_MAPPED))
@@ -432,7 +400,7 @@ static ac_status_t carry_out(growth_t *growth) {
     }
     uint64_t page;
     while ((page = next_moved(growth)))
-        release(growth, page, growth->page);
+        ac_expand_release(growth, page, growth->page);
     return status;
 }
 
@@ -446,8 +414,7 @@ static uint64_t mapped_units(const ac_range_t *range, uint64_t first, uint64_t e
     return count << AC_PAGE_BITS;
 }
 
-/* The range has `bytes` more pages, or less. */
-static void account(ac_range_t *range, int64_t bytes) {
+void ac_expand_account(ac_range_t *range, int64_t bytes) {
     ac_device_stats_t *stats = range->arena->allocator->stats;
     range->mapped += (uint64_t)bytes;
     if (bytes > 0)
@@ -457,23 +424,24 @@ static void account(ac_range_t *range, int64_t bytes) {
 }
 
 /* The books follow what the device did: first what went, so that no peak shows a page twice. */
-static void account_all(growth_t *growth, uint64_t before) {
+static void account_all(ac_growth_t *growth, uint64_t before) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     ac_device_counters_t *counters = allocator->counters;
     for (unsigned i = 0; i < growth->runs; i++)
         if (growth->run[i].taken) {
-            account(growth->run[i].range, -(int64_t)(growth->run[i].count << AC_PAGE_BITS));
+            ac_expand_account(growth->run[i].range,
+                              -(int64_t)(growth->run[i].count << AC_PAGE_BITS));
             allocator->stats->num_device_free++;
         }
     uint64_t now = mapped_units(growth->range, growth->first, growth->end);
-    account(growth->range, (int64_t)(now - before));
+    ac_expand_account(growth->range, (int64_t)(now - before));
     allocator->stats->num_device_alloc += now > before;
     counters->driver_allocs += growth->pages_created;
     counters->driver_frees += growth->pages_released;
     counters->pages_moved += growth->pages_moved;
 }
 
-static void charge_remap(growth_t *growth) {
+static void charge_remap(ac_growth_t *growth) {
     if (growth->pages_moved)
         growth->ask->arena->allocator->expand.remap_ns +=
             growth->runs * (uint64_t)UNMAP_NS + ALLOW_NS +
@@ -481,7 +449,7 @@ static void charge_remap(growth_t *growth) {
 }
 
 /* What the device may be asked for was announced; it is now in the books or was not to be had. */
-static void finish(growth_t *growth, uint64_t announced, ac_status_t status) {
+static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
     if (status == AC_OOM)
@@ -503,7 +471,7 @@ static ac_status_t serve(const ac_growth_ask_t *ask, ac_block_t *block, uint64_t
 }
 
 /* Under the lock after plan; returns so. */
-static ac_status_t step(growth_t *growth) {
+static ac_status_t step(ac_growth_t *growth) {
     const ac_growth_ask_t *ask = growth->ask;
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -537,7 +505,7 @@ static ac_status_t step(growth_t *growth) {
 }
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
-static void be_patient(growth_t *growth, bool wait) {
+static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
     bool all = atomic_load(&ac_fence_crossed);
     ac_expand_complete(arena,
@@ -548,7 +516,7 @@ static void be_patient(growth_t *growth, bool wait) {
 ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    growth_t growth = {.ask = ask};
+    ac_growth_t growth = {.ask = ask};
     ac_status_t status;
     bool polled = false, oom = false;
     *changed = false;
@@ -586,178 +554,4 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
         }
     }
     return status;
-}
-
-/* --- giving back --- */
-
-void ac_expand_complete(ac_arena_t *arena, bool wait) {
-    const uint64_t limit_ns = 1000000000;
-    bool all = atomic_load(&ac_fence_crossed);
-    pthread_mutex_lock(&arena->allocator->lock);
-    bool any = !arena->dead && arena->holes;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    if (!any)
-        return;
-    if (wait) {
-        ac_fence_wait(&arena->line, all, ac_fence_now(), limit_ns);
-        return;
-    }
-    ac_fence_close(&arena->line, all);
-    ac_fence_poll(&arena->line, all);
-}
-
-/* Up to RUNS runs of whole pages, as far as `bytes` go. */
-static void claim_idle(growth_t *batch, int pool, uint64_t bytes) {
-    ac_arena_t *arena = batch->ask->arena;
-    uint64_t reached = reached_by(arena), found = 0;
-    batch->runs = 0;
-    while (!arena->dead && found < bytes && batch->runs < RUNS &&
-           ac_spares_fill(arena->allocator, &batch->spares, 4)) {
-        ac_block_t *hole = oldest_hole(arena, pool, 0, true, reached, &batch->starved);
-        if (!hole)
-            break;
-        run_t *run = &batch->run[batch->runs];
-        uint64_t most = UINT64_MAX;
-        if (bytes != AC_UNLIMITED)
-            most = (bytes - found + batch->page - 1) / batch->page;
-        if (!claim_run(run, hole, 0, true, most, &batch->spares))
-            break;
-        batch->runs++;
-        found += run->count << AC_PAGE_BITS;
-    }
-}
-
-static void give_back(growth_t *batch) {
-    take_away(batch);
-    for (unsigned i = 0; i < batch->runs; i++) {
-        run_t *run = &batch->run[i];
-        for (uint64_t at = run->first; run->taken && at < run->first + run->count;) {
-            ac_unit_t *unit = unit_at(run->range, at);
-            uint64_t span = unit->span;
-            release(batch, unit->page, span << AC_PAGE_BITS);
-            unit->page = 0;
-            unit->span = 0;
-            at += span;
-        }
-    }
-}
-
-uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
-    ac_allocator_t *allocator = arena->allocator;
-    const ac_growth_ask_t ask = {.arena = arena, .pool = pool};
-    growth_t batch = {.ask = &ask};
-    uint64_t total = 0, done = 1;
-    if (arena->ops->capturing(arena->context))
-        return 0;
-    pthread_mutex_lock(&allocator->lock);
-    batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
-    while (done && total < bytes && arena->holes) {
-        claim_idle(&batch, pool, bytes == AC_UNLIMITED ? bytes : bytes - total);
-        if (!batch.runs)
-            break;
-        batch.released = batch.pages_released = 0;
-        allocator->calls++;
-        pthread_mutex_unlock(&allocator->lock);
-        uint64_t begin = arena->ops->now_ns();
-        give_back(&batch);
-        uint64_t spent = arena->ops->now_ns() - begin;
-        pthread_mutex_lock(&allocator->lock);
-        for (unsigned i = 0; i < batch.runs; i++) {
-            run_t *run = &batch.run[i];
-            run->range->calls--;
-            if (arena->dead)
-                continue;
-            if (run->taken) {
-                account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
-                allocator->stats->num_device_free++;
-            }
-            ac_range_settle(run->block, &batch.spares);
-        }
-        done = batch.released;
-        total += done;
-        allocator->expand.ceiling = 0;
-        allocator->counters->driver_frees += batch.pages_released;
-        allocator->counters->driver_free_ns += spent;
-        ac_allocator_settle(allocator, true);
-    }
-    ac_spares_return(allocator, &batch.spares);
-    if (total) {
-        allocator->counters->trims++;
-        allocator->counters->trimmed_bytes += total;
-    }
-    bool dead = arena->dead;
-    pthread_mutex_unlock(&allocator->lock);
-    if (dead)
-        ac_expand_bury(arena);
-    return total;
-}
-
-/* --- the end of a context --- */
-
-static ac_range_t *take_lost(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
-    ac_range_t **link = &arena->lost_ranges;
-    while (*link && (*link)->calls)
-        link = &(*link)->next;
-    ac_range_t *range = *link;
-    if (range)
-        *link = range->next;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return range;
-}
-
-void ac_expand_bury(ac_arena_t *arena) {
-    for (ac_range_t *range; (range = take_lost(arena));) {
-        for (uint64_t at = 0; at < range->high; at++) {
-            ac_unit_t *unit = unit_at(range, at);
-            if (!unit->span)
-                continue;
-            if (unit->flags & AC_UNIT_MAPPED)
-                arena->ops->pages_unmap(arena->context, ac_range_address(range, at),
-                                        (uint64_t)unit->span << AC_PAGE_BITS);
-            arena->ops->page_release(arena->context, unit->page);
-        }
-        arena->ops->range_release(arena->context, range->address, range->size);
-        ac_range_forget(range);
-    }
-}
-
-/* --- peers --- */
-
-/* The first page at or above `from` in any range; the lock may be dropped to wait for threads
- * that work on it.  False: there is none. */
-static bool next_page(ac_arena_t *arena, uint64_t from, uint64_t *address, uint64_t *bytes) {
-    bool found = false;
-    for (ac_segment_t *s = arena->segments; s; s = s->next) {
-        const ac_range_t *range = s->range;
-        if (!range || ac_range_address(range, range->high) <= from)
-            continue;
-        uint64_t at = from > range->address ? ac_range_unit(range, from) : 0;
-        while (at < range->high && !range->unit[at].span)
-            at++;
-        if (at == range->high || (found && ac_range_address(range, at) > *address))
-            continue;
-        *address = ac_range_address(range, at);
-        *bytes = (uint64_t)range->unit[at].span << AC_PAGE_BITS;
-        found = true;
-    }
-    return found;
-}
-
-void ac_expand_allow(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        uint64_t address = 0, bytes = 0;
-        for (;;) {
-            /* Pages that are under way meanwhile are told by who moves them. */
-            while (allocator->calls)
-                pthread_cond_wait(&allocator->settled, &allocator->lock);
-            if (arena->dead || !next_page(arena, address + bytes, &address, &bytes))
-                break;
-            pthread_mutex_unlock(&allocator->lock);
-            arena->ops->pages_allow(arena->context, address, bytes);
-            pthread_mutex_lock(&allocator->lock);
-        }
-    }
-    pthread_mutex_unlock(&allocator->lock);
 }
