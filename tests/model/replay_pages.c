@@ -1,12 +1,13 @@
 /* Replays a trace over the fake device and prints what its memory was good for:
  *
- *   replay_pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native] [--cache
- * MIB]
- *         [--repeat N] [--check] FILE|rmm[:COUNT[:MIB[:SEED]]]
+ *   replay_pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native]
+ *                [--cache MIB] [--repeat N] [--most RATIO] [--check]
+ *                FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
  * FILE has one operation a line: `a ID BYTES STREAM`, `f ID`.  `rmm` is a random trace: sizes
  * uniform to MIB, 73 % allocations up to COUNT of them and 16000 MiB, a random block freed else.
- * No work is ever pending.  Exit status 1: a request failed, or --check found something wrong. */
+ * No work is ever pending.  Exit status 1: a request failed, the most memory that was reserved in
+ * the last round was more than --most times what was in use, or --check found something wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,7 +194,7 @@ int main(int argc, char **argv) {
                               .expandable = true,
                               .page = 8 * MIB,
                               .small_page = 2 * MIB};
-    double capacity = 0;
+    double capacity = 0, most = 0;
     int repeat = 2;
     bool check = false;
     const char *what = "rmm";
@@ -213,6 +214,8 @@ int main(int argc, char **argv) {
             settings.page_budget = strtod(value, NULL), i++;
         else if (!strcmp(argv[i], "--capacity"))
             capacity = strtod(value, NULL), i++;
+        else if (!strcmp(argv[i], "--most"))
+            most = strtod(value, NULL), i++;
         else if (!strcmp(argv[i], "--repeat"))
             repeat = atoi(value), i++;
         else
@@ -250,6 +253,11 @@ int main(int argc, char **argv) {
                (unsigned long long)(device.pages - pages),
                device.calls[FAKE_PAGES_UNMAP] - from[FAKE_PAGES_UNMAP],
                driver_ms(from, mib) * 1000 / (double)trace.count);
+    }
+    double ratio = (double)device.most_used / (double)live;
+    if (good && most > 0 && ratio > most) {
+        printf("more than %.4f times what was in use\n", most);
+        good = false;
     }
     const char *why = device.wrong;
     if (why || ac_allocator_check(allocator, &why)) {
