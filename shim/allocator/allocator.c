@@ -9,8 +9,6 @@
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
-#include <time.h>
-
 #include "allocator/allocator_int.h"
 
 #include "allocator/expand.h"
@@ -18,22 +16,28 @@
 
 enum { LAST_ROUNDS = 8 };
 
+/* So much memory is not worth a fence for each miss, nor a wait: six segments, 120 MiB. */
+static uint64_t least_budget(const ac_allocator_t *allocator) {
+    return 6 * allocator->settings.large_segment_size;
+}
+
 /* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than two segments. */
+ * high-water mark of allocated bytes, and never less than that. */
 static uint64_t budget(const ac_allocator_t *allocator) {
     uint64_t live = allocator->high_water;
-    uint64_t floor = 2 * allocator->settings.large_segment_size;
-    return live + live / 4 > floor ? live + live / 4 : floor;
+    uint64_t least = least_budget(allocator);
+    return live + live / 4 > least ? live + live / 4 : least;
 }
 
-static bool over_budget(const ac_allocator_t *allocator, uint64_t growth) {
-    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    return reserved + growth > budget(allocator);
+static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t limit) {
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > limit;
 }
 
-/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when a quarter of the budget waits. */
+/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
+ * within the budget is.  So there is an older one to wait for when the budget is used up. */
 static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t share = bytes * AC_FENCE_EPOCH / (budget(allocator) / 4);
+    uint64_t pending = budget(allocator) - allocator->high_water;
+    uint64_t share = bytes * AC_FENCE_EPOCH / (pending / 2 + 1);
     return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
@@ -83,8 +87,7 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* Move what has become ready from the queues into the free memory. */
-static bool drain(ac_arena_t *arena) {
+static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
@@ -104,9 +107,15 @@ static bool drain(ac_arena_t *arena) {
     return any;
 }
 
+/* Move what has become ready from the queues into the free memory. */
+static bool drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && drain_queues(arena);
+}
+
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_handout(&request->arena->line);
+    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -264,16 +273,13 @@ static bool share_growth(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t *coming = &arena->coming[request->pool];
-    struct timespec until;
     bool found = false;
     int late = 0, state;
     if (*coming < request->size)
         return false;
     *coming -= request->size;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PATIENCE_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     /* The lock would be taken along by a thread that is cancelled here. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {
@@ -495,7 +501,7 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
     bool wait = pending && *target > arena->overdue &&
-                over_budget(allocator, segment_size(allocator, request, true));
+                beyond(allocator, segment_size(allocator, request, true), budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
@@ -538,6 +544,21 @@ static ac_status_t order_streams(ac_request_t *request, bool own) {
     return status;
 }
 
+/* Whether a fence of now is better than growing, if that is possible at all.  Not where memory is
+ * hardly worth it and there were many, else each miss of a small program would take one; nor
+ * beside a fence that is under way and gets there first. */
+static bool must_close(const ac_request_t *request, bool all) {
+    ac_arena_t *arena = request->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t size = segment_size(allocator, request, true);
+    bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
+                 beyond(allocator, size, least_budget(allocator)) ||
+                 beyond(allocator, size, allocator->settings.limit);
+    pthread_mutex_unlock(&allocator->lock);
+    return worth && !ac_fence_under_way(&arena->line, all);
+}
+
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     if (order_streams(request, true) == AC_OK)
@@ -549,6 +570,10 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     pthread_mutex_unlock(&arena->allocator->lock);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
+            continue;
+        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
+            return AC_OK;
+        if (!must_close(request, all))
             continue;
         ac_fence_close(&arena->line, all);
         if (ac_fence_poll(&arena->line, all) && try_again(request, false))
@@ -589,6 +614,32 @@ static bool search_free(ac_request_t *request) {
            (cache && ac_cache_flush(request->cache, true) && search(request, false));
 }
 
+/* The same for the owner of a cache whose books have room for it: little more than a hit. */
+static bool search_affordable(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_cache_t *cache = request->cache;
+    if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
+        return false;
+    drain(arena);
+    if (request->pool == AC_POOL_LARGE)
+        ac_cache_flush(cache, false);
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    if (!block)
+        return false;
+    ac_segment_carve(block, request->size);
+    if (!ac_cache_serve(cache, block, request->size, request->requested)) {
+        announce(request);
+        ac_segment_reuse(block, request->requested);
+        handed_out(request, block);
+        arena->allocator->counters->cached_allocs++;
+        ac_caches_after(cache, block->size);
+    }
+    request->address = block->address;
+    ac_cache_expect(cache, request->pool, request->size);
+    return true;
+}
+
 static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *address) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
@@ -598,9 +649,12 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     pthread_mutex_lock(&allocator->lock);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
-    announce(request);
-    bool found = !arena->dead && (search_ordered(request, false) || search_free(request));
-    conclude(request, found);
+    bool found = !arena->dead && !request->stream && search_affordable(request);
+    if (!found) {
+        announce(request);
+        found = !arena->dead && (search_ordered(request, false) || search_free(request));
+        conclude(request, found);
+    }
     pthread_mutex_unlock(&allocator->lock);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
@@ -626,27 +680,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
-                                    ac_allocator_t **locked) {
-    ac_arena_t *arena = ac_page_map_owner(address);
-    if (!arena)
-        return AC_NOT_OURS;
-    pthread_mutex_lock(&arena->allocator->lock);
-    ac_block_t *block = ac_page_map_look(address, arena);
-    if (block && block->state == AC_BLOCK_ALLOCATED) {
-        *found = block;
-        *locked = arena->allocator;
-        return AC_OK;
-    }
-    bool gone = ac_page_map_owner(address) != arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
-}
-
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
+    AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;
@@ -657,14 +694,34 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
+        block->home == cache->home)
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
+}
+
+/* `block`: see lock_found; NULL: it is still to be looked for. */
+static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
+    if (!block || !lock_found(cache, block, address)) {
+        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+        if (status != AC_OK)
+            return status;
+    }
+    ac_block_touch_neighbours(block);
+    if (ac_cache_take_back(cache, block)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
@@ -700,13 +757,14 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
 }
 
 ac_status_t ac_block_free(uint64_t address) {
-    return free_block(NULL, address);
+    return free_block(NULL, NULL, address);
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give(cache, address) || ac_cache_give_long(cache, address))
+    ac_block_t *block = ac_cache_block(cache, address);
+    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
         return AC_OK;
-    return free_block(cache, address);
+    return free_block(cache, block, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
@@ -722,8 +780,10 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;
+    uint64_t size = block->size;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
+    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (!ac_held_keep(block)) {
         /* The stream may wait for work that nobody here has seen: that is a submission. */
@@ -732,7 +792,9 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         if (owner != arena)
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
-        if (owner != arena || !ac_ordered_keep(block, stream, target, all)) {
+        if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
+            ac_fence_earn(&arena->line, weight(allocator, size));
+        } else {
             allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
         }

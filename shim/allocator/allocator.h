@@ -109,6 +109,10 @@ ac_status_t ac_block_mark_used(uint64_t address);
  * num_sync_all_streams).  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
+/* An epoch has passed: give back the segments that were idle for `epochs` whole ones, so that
+ * what stays reserved was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
+uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
+
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 

@@ -55,6 +55,7 @@ struct ac_allocator {
     ac_device_stats_t *stats;
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
+    uint32_t epoch;         /* of ac_allocator_decay */
     uint64_t high_water;    /* most bytes allocated at a time */
     uint64_t growing;       /* bytes that the device is being asked for */
     unsigned calls;         /* device calls under way that add or give back segments */
@@ -113,6 +114,14 @@ void ac_segment_coalesce(ac_block_t *block);
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
+/* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
+static inline bool ac_block_is_plain(const ac_block_t *block) {
+    const ac_segment_t *segment = block->segment;
+    return !segment->tainted &&
+           block->size < segment->arena->allocator->settings.max_split_size &&
+           segment->pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+}
+
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
 
@@ -128,10 +137,13 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 /* The cache may be used by its owner, which this thread is. NULL may not. */
 bool ac_cache_usable(ac_cache_t *cache);
 
-/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+/* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
+
+/* Before a block is freed centrally: a peak that the only cache has reached would be missed. */
+void ac_caches_before_free(ac_allocator_t *allocator);
 
 /* After the request was served centrally. */
 void ac_caches_after(ac_cache_t *cache, uint64_t size);
@@ -144,6 +156,18 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 
 /* A block of the size was served from the pool: there may be more such requests, and frees. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
+
+/* Whether the books have room for a request of the owner, served with `size` bytes of the pool:
+ * no peak rises, and nothing has to be absorbed before. */
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
+
+/* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
+ * one, which is nobody's so far. */
+bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
+
+/* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
+ * the cache's to take, or not ready. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
@@ -220,7 +244,7 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
  * wait for; false: there are none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* allocator.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);

@@ -1,6 +1,4 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
-#include <time.h>
-
 #include "allocator/allocator_int.h"
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,

@@ -27,10 +27,15 @@ typedef enum {
     AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
 } ac_block_state_t;
 
-/* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
+/* `address` is first, and written whole: a thread's cache looks at it in records that may serve
+ * another block by now (thread_cache.h).  That a record says a block's very address while the
+ * program holds the block means that it is the block's: returned records say none.
+ *
+ * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    uint64_t address, size;     /* bytes, multiples of AC_GRANULE */
+    _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
+    uint64_t size;              /* bytes, a multiple of AC_GRANULE */
     _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks.
                                    Free ones of a range: their age (ac_range_hole_age) */
     _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
@@ -51,6 +56,33 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
+/* What threads look at without the lock is written whole; what orders it are the locks. */
+#define AC_BLOCK_SET(block, field, value)                                                        \
+    atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
+
+static inline uint64_t ac_block_address(const ac_block_t *block) {
+    return atomic_load_explicit(&block->address, memory_order_relaxed);
+}
+
+/* A record becomes that of a free block, in no list and beside nobody yet. */
+static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
+                                 ac_segment_t *segment) {
+    AC_BLOCK_SET(block, address, address);
+    block->size = size;
+    block->segment = segment;
+    block->prev = block->next = NULL;
+    block->position = 0;
+    block->all = block->early = block->async = block->oversize = false;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    AC_BLOCK_SET(block, home, 0);
+}
+
+/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+static inline void ac_block_touch_neighbours(const ac_block_t *block) {
+    __builtin_prefetch(block->next);
+    __builtin_prefetch(block->prev);
+}
+
 /* Invariants: `busy` counts the blocks that are not free; a segment with
  * busy == 0 consists of one free block. */
 struct ac_segment {
@@ -65,8 +97,9 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
-    struct ac_range
-        *range; /* reserved addresses with pages (range.h), NULL: the driver's memory */
+    /* The allocator's epoch when it became idle (decay.c). */
+    uint32_t idle_epoch;
+    struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of
@@ -117,7 +150,7 @@ typedef struct {
     uint64_t size;  /* bytes needed */
     uint64_t least; /* blocks smaller than this do not serve */
     uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position */
+    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
 } ac_fit_t;
 
 /* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own

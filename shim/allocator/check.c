@@ -134,7 +134,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
                 expect(check, b->segment->arena == arena, "cached block of another arena");
                 bytes += b->size;
             }
-            expect(check, count == magazine->most - magazine->left, "magazine count");
+            expect(check, count + magazine->left == magazine->most, "magazine count");
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }

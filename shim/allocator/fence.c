@@ -35,6 +35,14 @@ static ac_fence_line_t *working_line_at(unsigned i) {
     return line && !atomic_load(&line->broken) ? line : NULL;
 }
 
+/* Within its bounds, and not to the last one. */
+static void give_credit(ac_fence_line_t *line, int weight) {
+    int most = AC_FENCE_FIRST * AC_FENCE_EPOCH;
+    int credit = (int)atomic_load_explicit(&line->credit, memory_order_relaxed) + weight;
+    credit = credit < 0 ? 0 : credit > most ? most : credit;
+    atomic_store_explicit(&line->credit, (uint32_t)credit, memory_order_relaxed);
+}
+
 bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context) {
     unsigned i = 0;
     pthread_mutex_lock(&lines_lock);
@@ -46,6 +54,7 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
         pthread_mutex_init(&line->single.lock, NULL);
         pthread_cond_init(&line->single.named, NULL);
         atomic_store(&line->single.early_left, AC_SINGLE_EARLY);
+        give_credit(line, AC_FENCE_FIRST * AC_FENCE_EPOCH);
         line->ops = ops;
         line->context = context;
         atomic_flag_clear(&line->polled);
@@ -308,6 +317,17 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
     return reached;
 }
 
+static ac_status_t is_under_way(ac_fence_line_t *line) {
+    pthread_mutex_lock(&line->lock);
+    bool any = line->count > 0;
+    pthread_mutex_unlock(&line->lock);
+    return any ? AC_BUSY : AC_OK;
+}
+
+bool ac_fence_under_way(ac_fence_line_t *line, bool all) {
+    return for_lines(line, all, is_under_way) != AC_OK;
+}
+
 static bool covered(ac_fence_line_t *line, uint64_t clock) {
     pthread_mutex_lock(&line->lock);
     bool yes = line->count && line->ring[line->count - 1].clock >= clock;
@@ -339,6 +359,13 @@ static void push(ac_fence_line_t *line, ac_fence_t fence) {
         line->ops->fence_release(line->context, spare);
 }
 
+static void want(ac_fence_line_t *line, uint32_t weight) {
+    give_credit(line, (int)weight);
+    uint32_t before = atomic_fetch_add(&line->open, weight);
+    if (before < AC_FENCE_EPOCH && before + weight >= AC_FENCE_EPOCH)
+        ac_fence_stamp(); /* the next submission looks */
+}
+
 static ac_status_t close_line(ac_fence_line_t *line) {
     if (!atomic_load(&line->live))
         return AC_OK;
@@ -366,10 +393,11 @@ static ac_status_t close_line(ac_fence_line_t *line) {
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
     if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
         ac_fence_raise(&line->done, fence.clock);
+    give_credit(line, -AC_FENCE_EPOCH);
     if (status == AC_OK)
         push(line, fence);
     else if (status == AC_BUSY)
-        atomic_store(&line->open, AC_FENCE_EPOCH); /* try again at the next submission */
+        want(line, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
         break_line(line);
     return status;
@@ -379,16 +407,20 @@ ac_status_t ac_fence_close(ac_fence_line_t *line, bool all) {
     return for_lines(line, all, close_line);
 }
 
+void ac_fence_earn(ac_fence_line_t *line, uint32_t weight) {
+    give_credit(line, (int)weight);
+}
+
 void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight) {
     if (!all) {
-        atomic_fetch_add_explicit(&line->open, weight, memory_order_release);
+        want(line, weight);
         return;
     }
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
         if (other)
-            atomic_fetch_add_explicit(&other->open, weight, memory_order_release);
+            want(other, weight);
     }
 }
 
@@ -468,6 +500,8 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
             return status;
         uint64_t stamp = ac_fence_stamp();
         status = line->ops->synchronize(line->context);
+        if (status == AC_FAILED) /* once more: nothing else is left that could tell */
+            status = line->ops->synchronize(line->context);
         if (status != AC_OK)
             return status;
         ac_fence_synced(line, stamp);

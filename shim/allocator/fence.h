@@ -24,6 +24,11 @@
  * at least that clock before the driver sees it. So `untouched` is one comparison, whoever is
  * inside.
  *
+ * The clock also moves when a line gets something that its next submission has to look at: frees
+ * that are due for a fence, another state of the single-stream rule, streams that are to be
+ * followed.  So a thread that looked at all of it, and marked the line, while the clock showed e
+ * has nothing to do for its next submission there as long as the clock shows e.
+ *
  * Who is inside a driver call is kept per thread (ac_submitter_t), by plain stores, and looked
  * for only where it decides.  Calls within calls, and threads without a record, count in the
  * line.
@@ -86,6 +91,7 @@ struct ac_fence_line {
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* somebody queries: others go on without waiting */
     ac_single_t single;  /* the single-stream rule; its lock ranks after the allocator's too */
+    _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
     _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
     const ac_device_ops_t *ops;
@@ -176,10 +182,15 @@ AC_FENCE_HOT bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self)
     return true;
 }
 
-AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+/* After the call, before the look at the clock: what the driver was given comes first. */
+AC_FENCE_HOT void ac_fence_given(void) {
 #if !defined(__x86_64__) && !AC_BARRIER_TSAN
-    atomic_thread_fence(memory_order_seq_cst); /* what the driver was given, then the clock */
+    atomic_thread_fence(memory_order_seq_cst);
 #endif
+}
+
+AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+    ac_fence_given();
     ac_fence_mark(line);
     atomic_store_explicit(&self->inside, NULL,
                           memory_order_release); /* last: see ac_fence_idle */
@@ -257,11 +268,24 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
  * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
 ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
 
+/* Whether a fence is recorded and not known complete, of one line or of any. */
+bool ac_fence_under_way(ac_fence_line_t *line, bool all);
+
 /* Frees of this weight wait that no fence covers yet.  Where they add up to AC_FENCE_EPOCH, the
  * next submission to any of the lines closes: frees share a fence, and later work delays them
  * little. */
 enum { AC_FENCE_EPOCH = 64 };
 void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight);
+
+/* The same for a free that needs none as long as nothing is short. */
+void ac_fence_earn(ac_fence_line_t *line, uint32_t weight);
+
+/* Whether there were few fences so far: fewer than one for AC_FENCE_EPOCH of weight, and the
+ * first AC_FENCE_FIRST.  Then one may be taken for less. */
+enum { AC_FENCE_FIRST = 16 };
+static inline bool ac_fence_credit(const ac_fence_line_t *line) {
+    return atomic_load_explicit(&line->credit, memory_order_relaxed) >= AC_FENCE_EPOCH;
+}
 
 /* Before a submission: close what is full. */
 static inline bool ac_fence_full(const ac_fence_line_t *line) {

@@ -6,7 +6,7 @@
 /* --- birth and death --- */
 
 static void unmapped_enter(ac_range_t *range, ac_block_t *block) {
-    block->state = AC_BLOCK_UNMAPPED;
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNMAPPED);
     block->list_prev = NULL;
     block->list_next = range->unmapped;
     if (range->unmapped)
@@ -57,7 +57,7 @@ ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
-    *block = (ac_block_t){.address = address, .size = size, .segment = segment};
+    ac_block_init(block, address, size, segment);
     unmapped_enter(range, block);
     return range;
 }
@@ -110,8 +110,8 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
         /* What is waited for before pages leave: all that was submitted before this free, on
          * whatever stream; being handed out again may need less. */
         bool all;
-        block->requested = ++arena->hole_age;
-        block->clock = ac_fence_target(&arena->line, &all);
+        AC_BLOCK_SET(block, requested, ++arena->hole_age);
+        AC_BLOCK_SET(block, clock, ac_fence_target(&arena->line, &all));
     }
     if (!is_hole(block))
         return;
@@ -182,7 +182,8 @@ static ac_block_t *spare_take(ac_spares_t *spares) {
 }
 
 static void spare_give(ac_spares_t *spares, ac_block_t *block) {
-    block->state = AC_BLOCK_UNUSED;
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    AC_BLOCK_SET(block, address, ac_block_address(block) | 1); /* as ac_record_block_return */
     block->list_next = spares->first;
     spares->first = block;
     spares->count++;
@@ -196,10 +197,12 @@ void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares) {
 /* Cut the block, which is in no index or list, after `size` bytes; both parts stay so. */
 static ac_block_t *cut(ac_block_t *block, uint64_t size, ac_spares_t *spares) {
     ac_block_t *rest = spare_take(spares);
-    *rest = *block;
-    rest->address += size;
-    rest->size -= size;
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    AC_BLOCK_SET(rest, state, block->state);
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
     rest->prev = block;
+    rest->next = block->next;
     if (rest->next)
         rest->next->prev = rest;
     block->next = rest;
@@ -268,7 +271,7 @@ ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spa
         open_take(block->next);
         swallow(block, spares);
     }
-    block->state = AC_BLOCK_MOVING;
+    AC_BLOCK_SET(block, state, AC_BLOCK_MOVING);
     block->segment->busy++;
     return block;
 }

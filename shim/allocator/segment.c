@@ -24,7 +24,7 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
 
 static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
-    block->state = AC_BLOCK_FREE;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
     block->position = 0;
     if (!segment->tainted)
         ac_free_index_insert(&segment->arena->index[segment->pool], block);
@@ -57,6 +57,7 @@ static void idle_enter(ac_segment_t *segment) {
     else
         arena->idle_head = segment;
     arena->idle_tail = segment;
+    segment->idle_epoch = arena->allocator->epoch;
     arena->tainted_idle += segment->tainted;
 }
 
@@ -113,7 +114,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
-    *block = (ac_block_t){.address = address, .size = size, .segment = segment};
+    ac_block_init(block, address, size, segment);
     index_insert(block, true);
     idle_enter(segment);
 
@@ -220,13 +221,12 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    *rest = (ac_block_t){.address = block->address + size,
-                         .size = block->size - size,
-                         .requested = block->requested, /* in a range: as old */
-                         .clock = block->clock,
-                         .prev = block,
-                         .next = block->next,
-                         .segment = block->segment};
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    /* In a range it is as old as the whole was. */
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
+    rest->prev = block;
+    rest->next = block->next;
     if (rest->next)
         rest->next->prev = rest;
     block->next = rest;
@@ -242,12 +242,10 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_device_stats_t *s = allocator->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
-    block->state = AC_BLOCK_ALLOCATED;
-    block->requested = requested;
+    AC_BLOCK_SET(block, state, AC_BLOCK_ALLOCATED);
+    AC_BLOCK_SET(block, requested, requested);
     block->early = block->async = false;
-    bool plain = !segment->tainted && block->size < allocator->settings.max_split_size &&
-                 pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
-    block->home = plain ? segment->arena->number : 0;
+    AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->arena->number : 0);
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -267,6 +265,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     bool was_inactive = beside_others(block);
     int64_t whole = (int64_t)block->size;
 
+    ac_block_touch_neighbours(block);
     index_remove(block);
     bool cut = block->size > size &&
                block->size < segment->arena->allocator->settings.max_split_size &&
@@ -278,7 +277,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    block->state = AC_BLOCK_CACHED;
+    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
     block->early = block->async = block->oversize = false; /* of its life before */
 }
 
@@ -295,7 +294,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
     int pool = block->segment->pool;
-    block->state = AC_BLOCK_PENDING;
+    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     block->segment->allocated--;
     if (block->async)
         allocator->async_bytes -= block->size;
@@ -356,7 +355,7 @@ void ac_segment_coalesce(ac_block_t *block) {
 
 void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
-        block->home = 0;
+        AC_BLOCK_SET(block, home, 0);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
     }

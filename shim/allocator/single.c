@@ -15,6 +15,7 @@ static void set_word(ac_single_t *single, ac_single_mode_t mode, uint64_t home) 
     enum { CHANGE_SHIFT = AC_SINGLE_MODE_BITS + AC_SINGLE_KEY_BITS };
     uint64_t changes = (atomic_load(&single->word) >> CHANGE_SHIFT) + 1;
     atomic_store(&single->word, changes << CHANGE_SHIFT | home << AC_SINGLE_MODE_BITS | mode);
+    ac_fence_stamp(); /* submissions look at the clock first */
 }
 
 static ac_single_mode_t mode_of(const ac_single_t *single) {
@@ -65,8 +66,10 @@ bool ac_single_protects(ac_fence_line_t *line) {
         return false;
     uint64_t leans = atomic_load_explicit(&single->leans, memory_order_relaxed) + 1;
     atomic_store_explicit(&single->leans, leans, memory_order_relaxed);
-    if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left))
+    if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left)) {
         atomic_store(&single->due, true);
+        ac_fence_stamp();
+    }
     return true;
 }
 

@@ -40,11 +40,12 @@
  *   A free sets `leaned`, then finds `word` unchanged; who leaves changes `word`, then reads
  *   `leaned`.  All four are sequentially consistent.  A free that finds `leaned` set already only
  *   reads: it read a value that whoever leaves later has to find as well.
- *   A submission stores that it is inside, then reads `word`; who makes a home of the next
- *   stream (NONE or LEAVING to ONE) wrote `word`, then looks at who is inside.  The submission
- *   has no barrier but ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and
- *   goes to MANY where that fails.  Nobody else decides by who is inside: a turn is recorded for
- *   what was leaned on, which no look at `word` can miss.
+ *   A submission stores that it is inside, then reads `word`, or finds the clock as it was when
+ * it last did; who makes a home of the next stream (NONE or LEAVING to ONE) wrote `word` and
+ * moved the clock, then looks at who is inside.  The submission has no barrier but
+ * ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and goes to MANY where
+ * that fails.  Nobody else decides by who is inside: a turn is recorded for what was leaned on,
+ * which no look at `word` can miss.
  *
  * Invariants (under the lock): `fence` is set in JOINING only; `leaned` was set before any free
  * that leaned saw its `word` a second time.  The lock is never held over a device call. */
@@ -112,20 +113,12 @@ static inline uint64_t ac_single_home(uint64_t word) {
     return word >> AC_SINGLE_MODE_BITS & (((uint64_t)1 << AC_SINGLE_KEY_BITS) - 1);
 }
 
-/* Whether work for `stream` needs no more than a look at `word`, and at `due`. */
-static inline bool ac_single_lets(uint64_t word, uint64_t stream) {
-    ac_single_mode_t mode = ac_single_mode(word);
-    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream);
-}
+/* Whether work for `stream` needs no more than this look. */
 static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
-    return ac_single_lets(atomic_load(&single->word), stream) &&
-           !atomic_load_explicit(&single->due, memory_order_relaxed);
-}
-
-/* Whether nothing has changed since `word` was found to let the stream pass. */
-static inline bool ac_single_is(const ac_single_t *single, uint64_t word) {
-    return atomic_load(&single->word) == word &&
-           !atomic_load_explicit(&single->due, memory_order_relaxed);
+    uint64_t word = atomic_load(&single->word);
+    ac_single_mode_t mode = ac_single_mode(word);
+    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream &&
+                                      !atomic_load_explicit(&single->due, memory_order_relaxed));
 }
 
 /* Before work goes to `stream`, inside and before the first mark (fence.h).  May make the stream

@@ -2,17 +2,18 @@
 #include "allocator/thread_cache.h"
 
 #include <sched.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
-enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4, FETCH = 8 };
+enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
 #define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
 
 enum { RECALL_TRIES = 10000 };
 
-/* In place of a block: no address is its own. */
+/* In place of a block. */
 static ac_block_t nobodys = {.address = 1};
 
 static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
@@ -30,30 +31,80 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What may still be added to a figure before its peak rises.  The whole device's is shared by the
- * two pools; with other threads about nobody knows it. */
-static int64_t room_of(const ac_stat_t stat[AC_POOL_KINDS], int pool, bool alone,
-                       int64_t others) {
-    const ac_stat_t *all = &stat[AC_POOL_ALL], *own = &stat[pool];
-    return alone ? least((all->peak - all->current) / AC_FLOWS, own->peak - own->current)
-                 : others;
+/* What may still be added to a figure before a peak rises: its pool's, or the whole device's,
+ * which the sides of a cache share between them.  *slack: how much more a side may have of the
+ * other's. */
+static void share_room(const ac_stat_t stat[AC_POOL_KINDS], int64_t *const room[AC_FLOWS],
+                       int64_t *const slack[AC_FLOWS]) {
+    int64_t all = stat[AC_POOL_ALL].peak - stat[AC_POOL_ALL].current;
+    for (int i = 0; i < AC_FLOWS; i++) {
+        int64_t own = stat[AC_POOL_SMALL + i].peak - stat[AC_POOL_SMALL + i].current;
+        *room[i] = least(all / (AC_FLOWS - i), own);
+        *slack[i] = own - *room[i];
+        all -= *room[i];
+    }
 }
 
+/* Of two figures that move together the one with less room counts. */
+static void share_both(const ac_stat_t one[AC_POOL_KINDS], const ac_stat_t two[AC_POOL_KINDS],
+                       int64_t *const room[AC_FLOWS], int64_t *const slack[AC_FLOWS]) {
+    int64_t most[AC_FLOWS], gap[AC_FLOWS];
+    share_room(one, room, slack);
+    share_room(two, (int64_t *[]){&most[0], &most[1]}, (int64_t *[]){&gap[0], &gap[1]});
+    for (int i = 0; i < AC_FLOWS; i++) {
+        int64_t own = least(*room[i] + *slack[i], most[i] + gap[i]);
+        *room[i] = least(*room[i], most[i]);
+        *slack[i] = own - *room[i];
+    }
+}
+
+#define EACH_SIDE(of, figure) ((int64_t *[]){&of[0].figure, &of[1].figure})
+
+/* With other threads about nobody knows how near a peak is. */
 static void set_room(ac_cache_t *cache) {
-    const int64_t unknown = INT64_MAX;
     const ac_allocator_t *allocator = cache->arena->allocator;
     const ac_device_stats_t *s = allocator->stats;
-    bool alone = allocator->caches == cache && !cache->next;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int pool = AC_POOL_SMALL + i;
-        ac_cache_side_t *side = &cache->books->side[i];
-        side->room.blocks =
-            least(room_of(s->allocation, pool, alone, AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS),
-                  room_of(s->active, pool, alone, unknown));
-        side->room.bytes = least(room_of(s->allocated_bytes, pool, alone, AC_CACHE_UNPUBLISHED),
-                                 room_of(s->active_bytes, pool, alone, unknown));
-        side->room.requested = room_of(s->requested_bytes, pool, alone, AC_CACHE_UNPUBLISHED);
+    ac_cache_room_t room[AC_FLOWS], *slack = cache->slack;
+    if (allocator->caches == cache && !cache->next) {
+        share_both(s->allocation, s->active, EACH_SIDE(room, blocks), EACH_SIDE(slack, blocks));
+        share_both(s->allocated_bytes, s->active_bytes, EACH_SIDE(room, bytes),
+                   EACH_SIDE(slack, bytes));
+        share_room(s->requested_bytes, EACH_SIDE(room, requested), EACH_SIDE(slack, requested));
+    } else {
+        for (int i = 0; i < AC_FLOWS; i++) {
+            room[i] = (ac_cache_room_t){AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS,
+                                        AC_CACHE_UNPUBLISHED, AC_CACHE_UNPUBLISHED};
+            slack[i] = (ac_cache_room_t){0, 0, 0};
+        }
     }
+    for (int i = 0; i < AC_FLOWS; i++)
+        cache->books->side[i].room = room[i];
+}
+
+/* Whether a side has room for `n`, if need be from the other one. */
+static bool has_room(int64_t *own, int64_t *other, int64_t *slack, int64_t *other_slack,
+                     int64_t n) {
+    int64_t lacking = n - *own;
+    if (lacking <= 0)
+        return true;
+    if (lacking > *other || lacking > *slack)
+        return false;
+    *own += lacking;
+    *other -= lacking;
+    *slack -= lacking;
+    *other_slack += lacking;
+    return true;
+}
+
+static bool has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
+                      uint64_t requested) {
+    ac_cache_room_t *own = &cache->books->side[flow].room;
+    ac_cache_room_t *other = &cache->books->side[!flow].room;
+    ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
+    return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, blocks) &&
+           has_room(&own->bytes, &other->bytes, &slack->bytes, &others->bytes, (int64_t)bytes) &&
+           has_room(&own->requested, &other->requested, &slack->requested, &others->requested,
+                    (int64_t)requested);
 }
 
 static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
@@ -112,6 +163,16 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         ac_cache_books_add(cache->books, true, &sum);
         absorb(allocator, &sum);
     }
+    /* The only one counts on being alone in what it adds to the figures. */
+    if (!cache && !allocator->caches->next)
+        atomic_fetch_or(&allocator->caches->gate, AC_GATE_STALE);
+}
+
+void ac_caches_before_free(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    const ac_cache_t *only = allocator->caches;
+    if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
+        ac_caches_absorb(allocator, &sum);
 }
 
 void ac_caches_after(ac_cache_t *cache, uint64_t size) {
@@ -132,8 +193,13 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
 static void publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
+    if (!(atomic_load(&cache->gate) & AC_GATE_STALE) && has_rooms(cache, 0, 0, 0, 0) &&
+        has_rooms(cache, 1, 0, 0, 0)) {
+        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+        return; /* it was not: the other side had room to spare */
+    }
     pthread_mutex_lock(&allocator->lock);
-    atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+    atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
     ac_caches_absorb(allocator, &sum);
     if (ac_cache_usable(cache))
         set_room(cache);
@@ -181,67 +247,118 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
     return any;
 }
 
+static uint64_t *used_word(ac_cache_t *cache, const ac_magazine_t *magazine) {
+    size_t i = (size_t)(magazine - cache->magazine);
+    return &cache->used[ac_cache_flow(magazine->size)][i / 64];
+}
+
+static uint64_t used_bit(const ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return (uint64_t)1 << (size_t)(magazine - cache->magazine) % 64;
+}
+
 /* No magazine for this size any more. */
 static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
     if (!magazine->size)
         return false;
     bool any = shrink(cache, magazine, 0);
     cache->promised[ac_cache_flow(magazine->size)] -= magazine->most * magazine->size;
+    *used_word(cache, magazine) &= ~used_bit(cache, magazine);
     *magazine = (ac_magazine_t){0};
     return any;
 }
 
-/* The same for all of small or of large blocks. */
-static bool dismiss_all(ac_cache_t *cache, int flow) {
+static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
+    return shrink(cache, magazine, 0);
+}
+
+/* Do the same to all that are used for small or for large blocks; true if it said so of any. */
+static bool for_used(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_magazine_t *)) {
     bool any = false;
-    for (int i = 0; i < AC_CACHE_MAGAZINES && cache->promised[flow]; i++)
-        if (cache->magazine[i].size && ac_cache_flow(cache->magazine[i].size) == flow)
-            any |= dismiss(cache, &cache->magazine[i]);
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->used[flow][word]; left; left &= left - 1)
+            any |= act(cache, &cache->magazine[word * 64 + __builtin_ctzll(left)]);
     return any;
 }
 
+/* For the one whose turn it is; there are some. */
+static void dismiss_next(ac_cache_t *cache, int flow) {
+    unsigned at = cache->hand[flow];
+    uint64_t bits;
+    do {
+        at = (at + 1) % AC_CACHE_MAGAZINES;
+        bits = cache->used[flow][at / 64] >> (at % 64);
+        at = bits ? at + (unsigned)__builtin_ctzll(bits) : at | 63;
+    } while (!bits);
+    dismiss(cache, &cache->magazine[at]);
+    cache->hand[flow] = at;
+}
+
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = ac_cache_books_held(cache->books, 1) && dismiss_all(cache, 1);
+    bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
     if (all && ac_cache_books_held(cache->books, 0))
-        any |= dismiss_all(cache, 0);
+        any |= for_used(cache, 0, empty);
     return any;
 }
 
 /* The magazine for blocks of the size; it takes the place of others, where it must. */
-static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
+static void assign(ac_cache_t *cache, uint64_t size) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     int flow = ac_cache_flow(size);
-    if (magazine->size == size)
-        return magazine;
     dismiss(cache, magazine);
     uint32_t most = most_of(cache, size);
-    if (cache->promised[flow] + most * size > cache->limit[flow])
-        dismiss_all(cache, flow);
+    while (cache->promised[flow] && cache->promised[flow] + most * size > cache->limit[flow])
+        dismiss_next(cache, flow);
     cache->promised[flow] += most * size;
-    *magazine = (ac_magazine_t){
-        .size = size, .side = &cache->books->side[flow], .left = most, .most = most};
-    return magazine;
+    *magazine = (ac_magazine_t){.size = size,
+                                .side = &cache->books->side[flow],
+                                .left = (uint16_t)most,
+                                .most = (uint16_t)most};
+    *used_word(cache, magazine) |= used_bit(cache, magazine);
+}
+
+static uint32_t *seen_of(ac_cache_t *cache, uint64_t size) {
+    return &cache->seen[ac_cache_magazine(cache, size) - cache->magazine];
+}
+
+/* Whether the owner asked for the size lately. */
+static bool was_asked(ac_cache_t *cache, uint64_t size) {
+    return ac_cache_magazine(cache, size)->size == size ||
+           *seen_of(cache, size) == size >> AC_GRANULE_BITS;
+}
+
+/* It asks for it now: whether it did so before. */
+static bool returns(ac_cache_t *cache, uint64_t size) {
+    bool again = was_asked(cache, size);
+    *seen_of(cache, size) = (uint32_t)(size >> AC_GRANULE_BITS);
+    return again;
+}
+
+/* A magazine with room for a block of the size, which was freed.  False: it is not kept.  Only of
+ * sizes that were asked for lately: others are more use in one piece. */
+static bool makes_room(ac_cache_t *cache, uint64_t size) {
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] || !was_asked(cache, size))
+        return false;
+    if (magazine->size != size)
+        assign(cache, size);
+    if (magazine->left == 0)
+        shrink(cache, magazine, magazine->most / 2);
+    return true;
 }
 
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
-        block->size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(block->size)])
+        !makes_room(cache, block->size))
         return false;
-    /* Only of sizes that were asked for lately: others are more use in one piece. */
-    ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
-    if (magazine->size != block->size)
-        return false;
-    if (magazine->left == 0)
-        shrink(cache, magazine, magazine->most / 2);
-    push(cache, magazine, block);
+    push(cache, ac_cache_magazine(cache, block->size), block);
     return true;
 }
 
 /* --- hits that take more than the usual --- */
 
 static bool enter_long(ac_cache_t *cache) {
-    atomic_store(&cache->busy, 1);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
     if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
         return true;
     ac_cache_leave(cache);
@@ -251,7 +368,7 @@ static bool enter_long(ac_cache_t *cache) {
 /* Whether a hit may be tried that the short way had no chance of. */
 static bool takes_longer(ac_cache_t *cache) {
     uint32_t gate = atomic_load(&cache->gate);
-    if (gate & AC_GATE_DUE)
+    if (gate & (AC_GATE_DUE | AC_GATE_STALE))
         publish(cache);
     return gate;
 }
@@ -267,12 +384,12 @@ bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return block;
 }
 
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
     bool ordered;
-    ac_block_t *block = takes_longer(cache) ? ac_cache_block(cache, address) : NULL;
-    if (!block || !ac_cache_ready(cache, block, &ordered) || !enter_long(cache))
+    if (!takes_longer(cache) || !enter_long(cache))
         return false;
-    bool kept = ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
@@ -280,18 +397,19 @@ bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
-    if (!ac_cache_usable(cache) || size > largest || !cache->limit[0])
-        return;
-    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    if (magazine->size != size) {
-        magazine_for(cache, size);
+    if (!ac_cache_usable(cache) || size > largest || !cache->limit[ac_cache_flow(size)] ||
+        !returns(cache, size))
         return; /* only those who come again get more than they ask for */
-    }
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (magazine->size != size)
+        assign(cache, size);
     if (pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
         return;
-    uint32_t wanted = clamp(magazine->most / 2, 1, FETCH);
+    /* As many as were used up since the last time, and once more as many. */
+    uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
+    magazine->fetched = (uint16_t)wanted;
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
-    while (magazine->most - magazine->left < wanted) {
+    while (magazine->most < wanted + magazine->left) {
         ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
         if (!block)
             return;
@@ -300,9 +418,49 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
             ac_segment_coalesce(block);
             return;
         }
-        block->home = arena->number;
+        AC_BLOCK_SET(block, home, arena->number);
         push(cache, magazine, block);
     }
+}
+
+/* --- the owner's requests and frees that take the lock --- */
+
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+    return ac_cache_usable(cache) &&
+           !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
+           has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
+}
+
+bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
+    ac_cache_side_t *side = &cache->books->side[block->segment->pool - AC_POOL_SMALL];
+    if (block->size != size || !cache->home || !ac_block_is_plain(block))
+        return false;
+    AC_BLOCK_SET(block, home, cache->home);
+    block->segment->allocated++;
+    moved(cache, 1, size);
+    ac_cache_hand_out(cache, side, block, bytes, ac_fence_handout);
+    side->room.blocks -= 1;
+    side->room.bytes -= (int64_t)size;
+    side->room.requested -= (int64_t)bytes;
+    return true;
+}
+
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t size = block->size;
+    int flow = ac_cache_flow(size);
+    bool ordered;
+    if (!ac_cache_usable(cache) || !cache->home || block->home != cache->home ||
+        !ac_cache_ready(cache, block, &ordered))
+        return false;
+    if (makes_room(cache, size)) {
+        ac_cache_push(cache, block, ordered);
+        return true;
+    }
+    ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
+    moved(cache, -1, size);
+    block->segment->allocated--;
+    ac_segment_coalesce(block);
+    return true;
 }
 
 /* While its owner keeps out, and with nothing in it. */
@@ -316,8 +474,13 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    cache->limit[0] = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
-    cache->limit[1] = settings->cache;
+    const uint64_t limit[AC_FLOWS] = {
+        settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT, settings->cache};
+    for (int i = 0; i < AC_FLOWS; i++) {
+        if (cache->limit[i] != limit[i])
+            for_used(cache, i, dismiss);
+        cache->limit[i] = limit[i];
+    }
 }
 
 /* Under the lock. */
@@ -469,6 +632,7 @@ static bool lose(ac_cache_t *cache) {
     ac_caches_absorb(cache->arena->allocator, &sum);
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
         cache->magazine[i] = (ac_magazine_t){0};
+    memset(cache->used, 0, sizeof cache->used);
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;

@@ -19,6 +19,9 @@
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
  * what may still be taken before one could rise.  With several a thread absorbs after
  * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all books first.
+ *
+ * A size gets a magazine when it comes by a second time before others took its place: blocks of
+ * sizes that do not return would come and go at the price of a split and a search each.
  */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
@@ -27,7 +30,12 @@
 #include "allocator/barrier.h"
 #include "allocator/held.h"
 
-enum { AC_CACHE_BITS = 7, AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS, AC_CACHE_HANDED = 64 };
+enum {
+    AC_CACHE_BITS = 7,
+    AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
+    AC_CACHE_HANDED = 64,
+    AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
+};
 
 /* Bytes that a thread's hits may have added without a peak showing them, by pool. */
 #define AC_CACHE_UNPUBLISHED ((int64_t)512 << 10)
@@ -39,19 +47,22 @@ typedef struct {
     uint64_t size;         /* bytes of each of its blocks; 0: not in use */
     ac_block_t *top;       /* by list_next */
     ac_cache_side_t *side; /* in the books */
-    uint32_t left, most;   /* room for so many more, of so many */
+    uint16_t left, most;   /* room for so many more, of so many */
+    uint16_t fetched;      /* how many came at the last miss */
 } ac_magazine_t;
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
  * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
- * absorbed before anything else happens. */
+ * absorbed before anything else happens.  AC_GATE_STALE, set by others: they made a peak nearer.
+ */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
     AC_GATE_STEPPED = 4,
     AC_GATE_FENCED = 8,
-    AC_GATE_DUE = 16
+    AC_GATE_DUE = 16,
+    AC_GATE_STALE = 32
 };
 
 typedef struct ac_cache ac_cache_t;
@@ -66,14 +77,19 @@ struct ac_cache {
     ac_arena_t *arena;
     ac_fence_line_t *line;
     ac_cache_books_t *books;
-    uint64_t promised[AC_FLOWS]; /* bytes: what the magazines may hold when they are full */
-    uint64_t limit[AC_FLOWS];    /* of that */
-    uint32_t divisions[AC_DIVISION_SLOTS]; /* of the settings */
-    ac_cache_t *next;                      /* the allocator's list, under its lock */
-    ac_cache_t *sibling;                   /* for whoever owns the cache */
+    ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
+    uint64_t promised[AC_FLOWS];     /* bytes: what the magazines may hold when they are full */
+    uint64_t limit[AC_FLOWS];        /* of that */
+    uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
+    uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
+    ac_cache_t *next;                        /* the allocator's list, under its lock */
+    ac_cache_t *sibling;                     /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
+    unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
+    uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
-     * What another thread did to one since shows in its record. */
+     * What another thread did to one since shows in its record; one that says another address by
+     * now is another block's (block.h). */
     ac_block_t *handed[AC_CACHE_HANDED];
 };
 
@@ -84,16 +100,19 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
+/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not; _missed: not a hit that
+ * takes the short way. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
+ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                                  uint64_t *address);
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* --- hits --- */
 
 /* What the two below do not, but for what only the lock can. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address);
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -129,8 +148,36 @@ static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) 
         atomic_fetch_or(&cache->gate, AC_GATE_DUE);
 }
 
-/* The first block for a request of `bytes`, which are served with `size`; NULL.  `clock` is
- * ac_fence_handout or its sibling.  Inside. */
+/* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
+ * its sibling.  The room for that is yet to be spent. */
+static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                     uint64_t bytes, uint64_t clock(ac_fence_line_t *)) {
+    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
+    atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
+    atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
+    *ac_cache_handed(cache, ac_block_address(block)) = block;
+    ac_books_add(&side->flow.taken, 1);
+    ac_books_add(&side->flow.taken_bytes, block->size);
+    ac_books_add(&side->flow.taken_requested, bytes);
+}
+
+/* The block is the cache's again; `ordered`: ready by its stream alone. */
+static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                    bool ordered) {
+    uint64_t size = block->size;
+    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
+    atomic_store_explicit(&block->state, AC_BLOCK_CACHED, memory_order_relaxed);
+    ac_books_add(&side->flow.given, 1);
+    ac_books_add(&side->flow.given_bytes, size);
+    ac_books_add(&side->flow.given_requested, requested);
+    if (ordered)
+        ac_books_add(&cache->books->ordered, 1);
+    side->room.blocks += 1;
+    side->room.bytes += (int64_t)size;
+    side->room.requested += (int64_t)requested;
+}
+
+/* The first block for a request of `bytes`, which are served with `size`; NULL.  Inside. */
 static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
                                        uint64_t clock(ac_fence_line_t *)) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
@@ -140,13 +187,7 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
     ac_cache_side_t *side = magazine->side;
     magazine->top = block->list_next;
     magazine->left++;
-    atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
-    atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
-    *ac_cache_handed(cache, block->address) = block;
-    ac_books_add(&side->flow.taken, 1);
-    ac_books_add(&side->flow.taken_bytes, size);
-    ac_books_add(&side->flow.taken_requested, bytes);
+    ac_cache_hand_out(cache, side, block, bytes, clock);
     ac_cache_spend(cache, &side->room.blocks, 1);
     ac_cache_spend(cache, &side->room.bytes, size);
     ac_cache_spend(cache, &side->room.requested, bytes);
@@ -161,7 +202,7 @@ static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *ad
     ac_block_t *block =
         ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
     if (__builtin_expect(block != NULL, 1))
-        *address = block->address;
+        *address = ac_block_address(block);
     ac_cache_leave(cache);
     return block != NULL;
 }
@@ -172,36 +213,28 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     if (__builtin_expect(magazine->size != size || magazine->left == 0, 0))
         return false;
-    ac_cache_side_t *side = magazine->side;
-    uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    atomic_store_explicit(&block->state, AC_BLOCK_CACHED, memory_order_relaxed);
+    ac_cache_take_in(cache, magazine->side, block, ordered);
     block->list_next = magazine->top;
     magazine->top = block;
     magazine->left--;
-    ac_books_add(&side->flow.given, 1);
-    ac_books_add(&side->flow.given_bytes, size);
-    ac_books_add(&side->flow.given_requested, requested);
-    if (ordered)
-        ac_books_add(&cache->books->ordered, 1);
-    side->room.blocks += 1;
-    side->room.bytes += (int64_t)size;
-    side->room.requested += (int64_t)requested;
     return true;
+}
+
+/* Whether the record is that of a block that is allocated at `address` and the cache may have. */
+static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
+                                 uint64_t address) {
+    return ac_block_address(block) == address &&
+           atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
+           atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
 }
 
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
  */
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(block->address != address, 0))
+    if (__builtin_expect(ac_block_address(block) != address, 0))
         block = ac_page_map_get(address);
-    if (__builtin_expect(
-            !block ||
-                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
-                atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home,
-            0))
-        return NULL;
-    return block;
+    return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
 /* Whether the block of the cache's context, which is freed now, is ready: nothing was submitted
@@ -214,25 +247,30 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
                           ac_single_protects(cache->line)));
 }
 
-/* Keep the block that is allocated at `address`.  False: it is not one for this cache, is not
- * ready, or there is no room. */
-static inline bool ac_cache_give(ac_cache_t *cache, uint64_t address) {
-    bool ordered, kept;
-    ac_block_t *block = ac_cache_block(cache, address);
-    if (!block || !ac_cache_ready(cache, block, &ordered) || !ac_cache_enter(cache))
+/* Whether the cache keeps blocks of this size, and has room for one.  Inside. */
+static inline bool ac_cache_has_room(ac_cache_t *cache, uint64_t size) {
+    const ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    return magazine->size == size && magazine->left;
+}
+
+/* Keep the block, which is allocated.  False: it is not ready, or there is no room. */
+static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
+    bool ordered;
+    if (!ac_cache_enter(cache))
         return false;
-    kept = ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
 
-/* The same for a block that the cache's owner was handed and nothing was submitted beside, while
- * nothing captures, contexts do not reach each other's memory, and all work is seen: whoever
- * calls this knows (ac_fence_simple). */
+/* The same for the block at `address` if the cache's owner was handed it and nothing was
+ * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
+ * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(
-            block->address != address ||
+            ac_block_address(block) != address ||
                 atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
                 atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
                 !ac_fence_untouched_alone(

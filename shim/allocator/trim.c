@@ -8,13 +8,16 @@ enum { BATCH = 32 };
 
 /* Which of the idle segments go. */
 typedef struct {
-    int pool;     /* AC_POOL_ALL: both */
-    bool tainted; /* only these, or only others */
+    int pool;        /* AC_POOL_ALL: both */
+    bool tainted;    /* only these, or only others */
+    uint32_t epochs; /* only those that were idle for that many whole ones; 0: all */
 } ac_pick_t;
 
 static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
     return segment->tainted == pick->tainted &&
-           (pick->pool == AC_POOL_ALL || segment->pool == pick->pool);
+           (pick->pool == AC_POOL_ALL || segment->pool == pick->pool) &&
+           (pick->epochs == 0 ||
+            segment->arena->allocator->epoch - segment->idle_epoch > pick->epochs);
 }
 
 /* A segment on its way to the driver: in no book any more. */
@@ -101,6 +104,11 @@ uint64_t ac_trim_arena(ac_arena_t *arena, uint64_t bytes) {
     return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL}, bytes);
 }
 
+uint64_t ac_trim_aged(ac_arena_t *arena, uint32_t epochs) {
+    ac_caches_recall(arena->allocator, NULL);
+    return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL, .epochs = epochs}, AC_UNLIMITED);
+}
+
 uint64_t ac_trim_tainted(ac_arena_t *arena) {
     return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL, .tainted = true}, AC_UNLIMITED);
 }
@@ -146,7 +154,7 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
                 ac_fence_synced(&arena->line, target[all]);
             if (wait)
                 ac_fence_wait(&arena->line, all, target[all], 0);
-            else
+            else if (ac_fence_close(&arena->line, all) != AC_FAILED)
                 ac_fence_poll(&arena->line, all);
         }
         pthread_mutex_lock(&allocator->lock);

@@ -8,6 +8,9 @@
  * lock. Returns the bytes given back. */
 uint64_t ac_trim_arena(ac_arena_t *arena, uint64_t bytes);
 
+/* The same for all that were idle for `epochs` whole ones (ac_allocator_decay). */
+uint64_t ac_trim_aged(ac_arena_t *arena, uint32_t epochs);
+
 /* Give back tainted segments that have become idle. Takes the lock. Returns the bytes. */
 uint64_t ac_trim_tainted(ac_arena_t *arena);
 

@@ -135,6 +135,20 @@ static int write_bytes(const void *field, char *text, size_t size) {
     return snprintf(text, size, "%" PRIu64 "%s", n, suffix);
 }
 
+static bool read_number(ac_token_t token, ac_bounds_t bounds, void *field,
+                        ac_refusal_t *refusal) {
+    uint64_t n;
+    if (!read_integer(token, &n) ||
+        (n != 0 && ((double)n < bounds.low || (double)n > bounds.high)))
+        return refuse(refusal, token.at, NULL);
+    *(uint64_t *)field = n;
+    return true;
+}
+
+static int write_number(const void *field, char *text, size_t size) {
+    return snprintf(text, size, "%" PRIu64, *(const uint64_t *)field);
+}
+
 /* ---- roundup_power2_divisions ----
  *
  * Slot i speaks for sizes from 2^i MiB to below 2^(i+1) MiB, the first and the last slot for all
@@ -411,6 +425,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_MEGABYTES] = {read_megabytes, write_megabytes},
     [AC_VALUE_MEGABYTES_OR_NONE] = {read_megabytes_or_none, write_megabytes_or_none},
     [AC_VALUE_BYTES] = {read_bytes, write_bytes},
+    [AC_VALUE_NUMBER] = {read_number, write_number},
     [AC_VALUE_DIVISIONS] = {read_divisions, write_divisions},
     [AC_VALUE_FRACTION] = {read_fraction, write_decimal},
     [AC_VALUE_SECONDS] = {read_seconds, write_decimal},

@@ -123,7 +123,7 @@ typedef struct {
      * AC_BUSY while anything captures, AC_FAILED: all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 
-    /* Monotonic time in nanoseconds. */
+    /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
 

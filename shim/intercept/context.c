@@ -11,6 +11,7 @@
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
+#include "intercept/tracing.h"
 #include "observe/log.h"
 #include "plant.h"
 
@@ -269,6 +270,8 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
             ac_cuda_context_spare(&ending->context[i]->cuda);
         return;
     }
+    for (unsigned i = 0; i < ending->count; i++)
+        ac_trace_context_gone(ending->context[i]);
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
@@ -315,7 +318,8 @@ bool ac_context_green(CUcontext view) {
     ac_cuda_context_greened(&primary->cuda);
     /* Submissions mark their streams from now on; those under way when they are over. */
     atomic_store(&ac_streams_tracked, true);
-    atomic_fetch_add(&ac_generation, 1);
+    ac_fence_stamp();
+    ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena);

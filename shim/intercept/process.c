@@ -25,6 +25,7 @@
 #include "observe/live_file.h"
 #include "observe/log.h"
 #include "observe/start.h"
+#include "observe/trace.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
 AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
@@ -165,7 +166,8 @@ static void apply(void) {
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
  * only another value is refused.  False: *error names it. */
 static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
-    static const char *const fixed[] = {"fence", "deepbind", "dump_signal", "dump_interval"};
+    static const char *const fixed[] = {"fence",         "deepbind",     "dump_signal",
+                                        "dump_interval", "idle_trim_ms", "keep_free"};
     ac_config_t defaults;
     ac_config_default(&defaults);
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
@@ -179,10 +181,17 @@ static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_er
             return false;
         }
     }
+    if (strcmp(wanted->trace, "none") != 0 && strcmp(wanted->trace, now->trace) != 0) {
+        snprintf(error->text, sizeof error->text, "trace cannot change once the cache is active");
+        return false;
+    }
+    strcpy(wanted->trace, now->trace);
     wanted->fence = now->fence;
     wanted->deepbind = now->deepbind;
     wanted->dump_signal = now->dump_signal;
     wanted->dump_interval = now->dump_interval;
+    wanted->idle_trim_ms = now->idle_trim_ms;
+    wanted->keep_free = now->keep_free;
     return true;
 }
 
@@ -223,6 +232,7 @@ static void forked_child(void) {
     ac_live_fork_child();
     ac_thread_fork_child();
     ac_writer_fork_child();
+    ac_trace_fork_child();
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
@@ -270,6 +280,8 @@ AC_START static void process_over(void *unused) {
     (void)unused;
     exit_began();
     last_dump();
+    if (atomic_load(&ac_state) == AC_STATE_EXITING)
+        ac_trace_close();
     tell_missing_driver();
 }
 
@@ -279,7 +291,8 @@ int __cxa_at_quick_exit(void (*handler)(void *), void *library);
 
 /* Runs before the C library registers the loader's own exit handler: what is registered here is
  * run after it, and so after the destructors of every library, which may free memory too. */
-__attribute__((constructor)) AC_START static void loaded(void) {
+__attribute__((constructor)) AC_START static void loaded(int argc, char **argv) {
+    ac_live_arguments(argc, argv);
     ac_process_config();
     ac_log_start();
     ac_thread_watch_main();
@@ -362,6 +375,9 @@ static void see_page(int pid, void *arg) {
 
 static void collect_pages(void) {
     pages_t pages = {.count = 0};
+    int count = 0;
+    if (ac_live_few(MOST_DEAD) || ac_live_each(count_page, &count) <= MOST_DEAD)
+        return;
     ac_live_each(see_page, &pages);
     for (int i = 0; i < pages.kept && pages.count > MOST_DEAD; i++)
         if (ac_live_collect(pages.oldest[i].pid) == 0) /* not those of living ones */
@@ -373,8 +389,9 @@ static void collect_pages(void) {
 static int open_page(void) {
     char conf[AC_LIVE_CONF];
     pthread_mutex_lock(&config_lock);
-    ac_live_conf(ac_live, conf); /* of a change before CUDA was used */
     bool changed = ac_process_config() != &from_environment;
+    if (changed) /* before CUDA was used */
+        ac_live_conf(ac_live, conf);
     size_t bytes;
     const char *names = ac_hook_names(&bytes);
     int error = ac_live_open(changed    ? conf
@@ -383,6 +400,21 @@ static int open_page(void) {
                              names, bytes, AC_HOOK_COUNT);
     pthread_mutex_unlock(&config_lock);
     return error;
+}
+
+static void open_trace(void) {
+    char path[AC_CONFIG_PATH + 512] = "";
+    int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
+    if (error)
+        ac_log(AC_LOG_WARNING, "cannot record allocations to %s: %s; %s", path, strerror(error),
+               remedy(error, "free space there, or name another file with "
+                             "ACCEL_ALLOC_CONF=trace:PATH"));
+    else if (other)
+        ac_log(
+            AC_LOG_WARNING,
+            "process %d records to the file that trace names: this one records to %s; with %%p "
+            "in the name each process has its own",
+            other, path);
 }
 
 static void set_up(void) {
@@ -403,6 +435,7 @@ static void set_up(void) {
         collect_pages();
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
+    open_trace();
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_dump_figures, ac_device_figures);

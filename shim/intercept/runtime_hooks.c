@@ -4,6 +4,7 @@
 #include "allocator/thread_cache.h"
 #include "intercept/body.h"
 #include "intercept/runtimes.h"
+#include "intercept/tracing.h"
 
 typedef int cudaError_type;
 typedef cudaError_type cuda_malloc_fn(void **, size_t);
@@ -65,7 +66,7 @@ typedef struct {
 
 /* The thread remembers it for the code that asks. */
 static server_t server_for(ac_thread_t *thread, const void *caller) {
-    if (ac_thread_is_fast(thread, caller))
+    if (ac_thread_is_fast(thread, caller) || ac_thread_is_recorded(thread, caller))
         return (server_t){thread->runtime, thread->fast.cache};
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
@@ -74,7 +75,9 @@ static server_t server_for(ac_thread_t *thread, const void *caller) {
     if (cache && generation == thread->generation && !ac_frees_synchronize() && ac_is_enabled() &&
         ac_fence_simple() && !ac_held_open() &&
         (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0)
-        thread->fast = (ac_fast_t){ac_fast_key(caller, generation), cache};
+        thread->fast = (ac_fast_t){thread->trace ? ~ac_fast_key(caller, generation)
+                                                 : ac_fast_key(caller, generation),
+                                   cache};
     return (server_t){context, cache};
 }
 
@@ -90,6 +93,7 @@ static __attribute__((noinline)) cudaError_type malloc_slow(ac_thread_t *thread,
                                  : ac_arena_alloc(server.context->arena, bytes, true, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
+            ac_trace_hit(thread, server.context, NULL, address, bytes);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         }
@@ -128,11 +132,13 @@ static __attribute__((noinline)) cudaError_type free_slow(ac_thread_t *thread, v
     if (server.context && pointer && !ac_frees_synchronize()) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        ac_trace_hit_freeing(thread, address);
         ac_status_t status =
             server.cache ? ac_cache_free(server.cache, address) : ac_block_free(address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK)
             return CUDA_SUCCESS;
+        ac_trace_freed(address, true);
     }
     ac_runtime_t *runtime = ac_runtime_of(caller);
     ac_count(thread, AC_COUNT_runtime_forwarded);
@@ -179,6 +185,7 @@ static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, 
         bool hit = ac_async_hit(thread, context, bytes, stream, per_thread, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
+            ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         }
@@ -197,11 +204,13 @@ static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, vo
     ac_count(thread, AC_COUNT_HOOKS + hook);
     if (context && pointer) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread));
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (done)
             return CUDA_SUCCESS;
+        ac_trace_freed((uint64_t)(uintptr_t)pointer, true);
     }
     ac_count(thread, AC_COUNT_runtime_forwarded);
     REAL_RUNTIME_AT(cuda_free_async_fn, hook);

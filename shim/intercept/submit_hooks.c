@@ -40,10 +40,8 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
                      uint64_t generation) {
     if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
         return;
-    *ac_lane_of(thread, stream) = (ac_lane_t){.stream = (void *)stream,
-                                              .generation = generation,
-                                              .line = context->line,
-                                              .word = AC_SINGLE_NONE};
+    *ac_lane_of(thread, stream) =
+        (ac_lane_t){.stream = (void *)stream, .generation = generation, .line = context->line};
 }
 
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
@@ -106,7 +104,8 @@ void ac_submit_hold(ac_submit_t *submit) {
 
 #define LIKELY(condition)   __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
-#define COLD                __attribute__((cold, noinline))
+#define NOINLINE            __attribute__((noinline))
+#define COLD                __attribute__((cold)) NOINLINE
 #define INLINE              __attribute__((always_inline)) static inline
 
 /* The context of a line. */
@@ -120,46 +119,49 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
     return context_of(line) == thread->known && !atomic_load(&ac_current_unseen);
 }
 
-/* Enter the lane's line, if the lane is that of the stream and all that was found out still
- * holds. The slot is taken first: what a signal handler submits before that may change the lane,
- * what it submits after that does not. */
-INLINE bool enter_lane(ac_thread_t *thread, const ac_lane_t *lane, ac_fence_line_t *line,
-                       CUstream stream) {
-    ac_submitter_t *self = &thread->submitter;
-    if (UNLIKELY(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL))
-        return false;
-    atomic_store_explicit(&self->inside, line, memory_order_relaxed);
-    ac_barrier_light_free(); /* a lane is remembered where it is */
-    if (LIKELY(lane->stream == (void *)stream) &&
-        LIKELY(lane->generation == ac_generation_now()) &&
-        LIKELY((uintptr_t)stream > 2 || is_current(thread, line)) && LIKELY(!ac_fence_full(line)))
+/* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
+ * not any more. */
+NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
+    ac_fence_line_t *line = lane->line;
+    if (LIKELY(lane->stream == (void *)stream && lane->generation == ac_generation_now()) &&
+        ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
+        uint64_t key = ac_cuda_stream_key(stream);
+        uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
+        if (LIKELY(ac_single_passes(&line->single, key))) {
+            bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
+            lane->clock = more ? 0 : clock;
+        } else {
+            lane->clock = 0;
+            ac_single_pass(line, key, &thread->joins);
+        }
+        ac_fence_mark(line);
         return true;
-    atomic_store_explicit(&self->inside, NULL, memory_order_release);
+    }
+    atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
     return false;
 }
 
-/* The rule was not seen in this state by the stream yet, or a turn is due. */
-COLD static void pass(ac_thread_t *thread, ac_lane_t *lane, ac_fence_line_t *line,
-                      CUstream stream) {
-    uint64_t key = ac_cuda_stream_key(stream);
-    uint64_t word = atomic_load(&line->single.word);
-    if (ac_single_lets(word, key))
-        lane->word = word;
-    if (!ac_single_is(&line->single, lane->word))
-        ac_single_pass(line, key, &thread->joins);
+/* Enter the lane's line, if the lane is that of the stream and all that was found out still
+ * holds. The slot is taken first: what a signal handler submits before that may change the lane,
+ * what it submits after that does not. */
+INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
+    ac_submitter_t *self = &thread->submitter;
+    if (UNLIKELY(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL))
+        return false;
+    atomic_store_explicit(&self->inside, lane->line, memory_order_relaxed);
+    ac_barrier_light_free(); /* a lane is remembered where it is */
+    if (LIKELY(lane->stream == (void *)stream) && LIKELY(lane->clock == ac_fence_now()) &&
+        LIKELY(lane->generation == ac_generation_now()) &&
+        LIKELY((uintptr_t)stream > 2 || is_current(thread, lane->line)))
+        return true;
+    return refresh(thread, lane, stream);
 }
 
-INLINE void pass_lane(ac_thread_t *thread, ac_lane_t *lane, ac_fence_line_t *line,
-                      CUstream stream) {
-    if (UNLIKELY(!ac_single_is(&line->single, lane->word)))
-        pass(thread, lane, line, stream);
-    ac_fence_mark(line);
-}
-
-/* After the call, what hardly ever needs to be done: streams to be marked by now, an order of
- * streams to be followed, a result that tells of a broken context. */
-COLD static void settle_lane(const ac_fence_line_t *line, CUstream stream, CUresult result) {
-    ac_context_t *context = context_of(line);
+/* After the call, what is not always to be done: the clock moved meanwhile, streams are to be
+ * marked by now, an order of streams is followed, the result tells of a broken context. */
+NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
+    ac_context_t *context = context_of(lane->line);
+    CUstream stream = lane->stream;
     ac_cuda_stream_used(&context->cuda, stream);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(context->arena, stream == CU_STREAM_LEGACY);
@@ -174,25 +176,33 @@ COLD static void settle_lane(const ac_fence_line_t *line, CUstream stream, CUres
         ac_thread_t *thread = ac_thread_tls;                                                     \
         symbol##_fn *real = AC_REAL_KNOWN(symbol);                                               \
         CUstream stream = ac_stream_resolved(stream_of, per_thread);                             \
-        if (UNLIKELY(!thread) || UNLIKELY(!real) || UNLIKELY(!(plain)))                          \
+        if (UNLIKELY(!thread))                                                                   \
+            return long_##symbol args;                                                           \
+        if (UNLIKELY(!real))                                                                     \
+            return long_##symbol args;                                                           \
+        if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
-        ac_fence_line_t *line = lane->line;                                                      \
-        if (UNLIKELY(!enter_lane(thread, lane, line, stream)))                                   \
+        if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
             return long_##symbol args;                                                           \
-        pass_lane(thread, lane, line, stream);                                                   \
         uint64_t *counter = thread->row->counter;                                                \
         ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
         if (UNLIKELY(result != CUDA_SUCCESS))                                                    \
             AC_RETRY_AFTER(result, real args);                                                   \
-        if (UNLIKELY(result != CUDA_SUCCESS) ||                                                  \
-            UNLIKELY(atomic_load_explicit(&ac_streams_tracked, memory_order_acquire)))           \
-            settle_lane(line, ac_stream_resolved(stream_of, per_thread), result);                \
-        ac_fence_leave_as(line, &thread->submitter);                                             \
+        leave_lane(thread, lane, result);                                                        \
         return result;                                                                           \
     }
+
+INLINE void leave_lane(ac_thread_t *thread, const ac_lane_t *lane, CUresult result) {
+    ac_fence_given();
+    if (UNLIKELY(lane->clock != ac_fence_now()) || UNLIKELY(result != CUDA_SUCCESS)) {
+        settle(lane, result);
+        ac_fence_mark(lane->line);
+    }
+    atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
+}
 
 /* A launch with such an attribute may start before the work ahead of it in its stream is done. */
 static bool is_programmatic(const CUlaunchConfig *config) {

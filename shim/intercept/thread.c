@@ -13,6 +13,7 @@
 #include "intercept/process.h"
 #include "intercept/writer.h"
 #include "observe/start.h"
+#include "observe/trace.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
@@ -22,6 +23,20 @@ AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
 static _Atomic uint64_t numbers;
 
+/* Records that nobody had yet: untouched, so that a program of few threads pays for few.  Under
+ * the lock. */
+static ac_thread_t *fresh;
+static unsigned fresh_left;
+
+static ac_thread_t *take_fresh(void) {
+    enum { BATCH = 64 };
+    if (!fresh_left) {
+        fresh = ac_record_memory(BATCH * sizeof *fresh);
+        fresh_left = fresh ? BATCH : 0;
+    }
+    return fresh_left ? &fresh[--fresh_left] : NULL;
+}
+
 /* In the key of a main thread that has no record yet, and of a thread that is ending. */
 static char main_mark, late_mark;
 
@@ -29,23 +44,18 @@ ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
         return ac_thread_tls;
     pthread_mutex_lock(&lock);
-    if (!spare) {
-        enum { BATCH = 64 };
-        ac_thread_t *fresh = ac_record_memory(BATCH * sizeof *fresh);
-        for (int i = 0; fresh && i < BATCH; i++) {
-            fresh[i].next = spare;
-            spare = &fresh[i];
-        }
-    }
     ac_thread_t *thread = spare;
     if (thread)
         spare = thread->next;
+    else
+        thread = take_fresh();
     pthread_mutex_unlock(&lock);
     if (!thread)
         return NULL;
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->row = ac_live_row_take(&thread->shared);
+    thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
     thread->late = atomic_load(&key_made) && pthread_getspecific(key) == &late_mark;
     if (atomic_load(&key_made) && !thread->late)
@@ -71,6 +81,8 @@ static void close_caches(ac_thread_t *thread, bool all) {
             continue;
         }
         *at = cache->sibling;
+        if (thread->fast.cache == cache)
+            thread->fast.key = 0;
         ac_cache_close(cache);
     }
 }
@@ -116,9 +128,12 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             close_caches(thread, true);
-        atomic_store(&thread->submitter.inside, NULL); /* it may have left from within a call */
+        ac_fence_line_t *inside = atomic_load(&thread->submitter.inside);
+        if (inside) /* it left from within a call, which may have submitted its work */
+            ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
+        ac_trace_lane_return(thread->trace);
         pthread_mutex_lock(&lock);
         thread->next = spare;
         spare = thread;
@@ -149,4 +164,5 @@ void ac_thread_setup(void) {
 void ac_thread_fork_child(void) {
     pthread_mutex_init(&lock, NULL);
     spare = NULL; /* the list may be half changed */
+    fresh_left = 0;
 }

@@ -12,6 +12,7 @@
 #include "observe/live.h"
 
 struct ac_context;
+struct ac_trace_lane;
 
 /* What a hit by a runtime function needs to know: code of this page asks for memory of the
  * cache's context.  `key` is the page's number and the ac_generation that this was found out in;
@@ -27,7 +28,7 @@ typedef struct {
     void *stream;          /* resolved handle */
     uint64_t generation;   /* 0: nothing */
     ac_fence_line_t *line; /* the context's */
-    uint64_t word;         /* of the line's single-stream rule: the stream may work (single.h) */
+    uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
 } ac_lane_t;
 
 enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };
@@ -42,8 +43,9 @@ typedef struct ac_thread {
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;
     struct ac_context *stream_context;
-    ac_joins_t joins;   /* streams that wait for the turn (single.h) */
-    ac_live_row_t *row; /* counters; shared: additions must be atomic */
+    ac_joins_t joins;            /* streams that wait for the turn (single.h) */
+    struct ac_trace_lane *trace; /* where allocations are recorded; NULL: nothing is */
+    ac_live_row_t *row;          /* counters; shared: additions must be atomic */
     bool shared;
     uint64_t number;         /* unique for the life of the process */
     struct ac_cache *caches; /* one per context, by sibling (allocator/thread_cache.h) */
@@ -80,6 +82,12 @@ static inline uint64_t ac_fast_key(const void *caller, uint64_t generation) {
  * thread's own row. */
 static inline bool ac_thread_is_fast(const ac_thread_t *thread, const void *caller) {
     return thread && thread->fast.key == ac_fast_key(caller, ac_generation_now());
+}
+
+/* The same for a thread that records: it keeps the complement of the key, so that the way above,
+ * which records nothing, is never its. */
+static inline bool ac_thread_is_recorded(const ac_thread_t *thread, const void *caller) {
+    return thread && thread->fast.key == ~ac_fast_key(caller, ac_generation_now());
 }
 
 /* Forget what the calling thread knows of its current context. */

@@ -1,5 +1,5 @@
-/* The thread that writes dumps on request (writer.h).  Started at activation, where a signal or
- * an interval is configured; the signal's handler only wakes it.
+/* The thread that writes dumps on request (writer.h), and lets idle memory decay (decay.h).
+ * Started at activation, where one of them is configured; the signal's handler only wakes it.
  *
  * A process whose main thread has called pthread_exit ends with its last thread.  Ours must not
  * be the one that keeps it alive: once the main thread is gone, it looks whether it is alone. */
@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -16,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "intercept/decay.h"
 #include "intercept/process.h"
 #include "observe/log.h"
 #include "observe/start.h"
@@ -67,48 +69,82 @@ static bool before(const struct timespec *a, const struct timespec *b) {
 
 enum { SOON_NS = 5000000, LATER_NS = 500000000 };
 
-/* Sleep until something is to be done; the next look at the other threads comes `look_ns` from
- * now (0: there is no need).  True when it was that time that ran out. */
-static bool sleep_until(const struct timespec *next_dump, int64_t look_ns) {
+/* Sleep until something is to be done, at `due` at the latest (NULL: no time); the next look at
+ * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
+ * that ran out. */
+static bool sleep_until(const struct timespec *due, int64_t look_ns) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     add_ns(&until, look_ns);
-    bool look = look_ns && (!next_dump || before(&until, next_dump));
-    if (!look && !next_dump) {
+    bool look = look_ns && (!due || before(&until, due));
+    if (!look && !due) {
         sem_wait(&wake);
         return false;
     }
-    return sem_clockwait(&wake, CLOCK_MONOTONIC, look ? &until : next_dump) != 0 &&
+    return sem_clockwait(&wake, CLOCK_MONOTONIC, look ? &until : due) != 0 &&
            errno == ETIMEDOUT && look;
 }
 
+/* What comes again and again. */
+typedef struct {
+    int64_t interval; /* 0: never */
+    struct timespec next;
+} ac_timer_t;
+
+static void timer_start(ac_timer_t *timer, int64_t interval) {
+    timer->interval = interval;
+    clock_gettime(CLOCK_MONOTONIC, &timer->next);
+    add_ns(&timer->next, interval);
+}
+
+static bool timer_is_due(ac_timer_t *timer) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!timer->interval || before(&now, &timer->next))
+        return false;
+    timer->next = now;
+    add_ns(&timer->next, timer->interval);
+    return true;
+}
+
+/* The time of the one that comes first; NULL: none does. */
+static const struct timespec *first_of(const ac_timer_t *a, const ac_timer_t *b) {
+    if (!a->interval || !b->interval)
+        return a->interval ? &a->next : b->interval ? &b->next : NULL;
+    return before(&b->next, &a->next) ? &b->next : &a->next;
+}
+
+/* Set before the thread starts: by its first turn the program may have changed the settings. */
+static ac_timer_t dump, decay;
+
 static void *writer(void *arg) {
-    int64_t interval = (int64_t)(ac_process_config()->dump_interval * 1e9), look_ns = 0;
-    struct timespec next, now;
+    int64_t look_ns = 0;
     (void)arg;
-    clock_gettime(CLOCK_MONOTONIC, &next);
-    add_ns(&next, interval);
     for (;;) {
         if (atomic_load(&main_ended))
             look_ns = look_ns ? look_ns : SOON_NS;
         else if (!atomic_load(&main_watched))
             look_ns = LATER_NS;
-        bool quiet = sleep_until(interval ? &next : NULL, look_ns);
-        if (atomic_load(&ac_state) != AC_STATE_ACTIVE)
+        bool quiet = sleep_until(first_of(&dump, &decay), look_ns);
+        int state = atomic_load(&ac_state);
+        if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
+        if (state != AC_STATE_ACTIVE) { /* the thread that started this one is about to say so */
+            sem_post(&wake);
+            sched_yield();
+            continue;
+        }
         if (look_ns) {
             if (alone())
                 break;
             look_ns = quiet && look_ns < LATER_NS ? look_ns * 2 : look_ns;
         }
-        clock_gettime(CLOCK_MONOTONIC, &now);
         if (atomic_exchange(&dump_wanted, false))
             ac_process_dump_configured("signal");
-        if (interval && !before(&now, &next)) {
+        if (timer_is_due(&dump))
             ac_process_dump_configured("interval");
-            next = now;
-            add_ns(&next, interval);
-        }
+        if (timer_is_due(&decay))
+            ac_decay_step();
     }
     /* The C library sees its last thread end, and exits: in the program's state of signals. */
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
@@ -137,8 +173,12 @@ void ac_writer_start(void) {
     pthread_attr_t attributes;
     sigset_t all;
     const ac_config_t *config = ac_process_config();
-    if (!strcmp(config->dump, "none") || (!config->dump_signal && config->dump_interval <= 0))
+    bool dumps =
+        strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
+    if (!dumps && !ac_decay_interval(config))
         return;
+    timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
+    timer_start(&decay, ac_decay_interval(config));
     sem_init(&wake, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &program_mask); /* its signals are not ours to take */
@@ -149,14 +189,17 @@ void ac_writer_start(void) {
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
     if (error) {
-        ac_log_once(AC_LOG_WARNING,
-                    "no thread for dumps on request: %s; raise the limit on memory or processes "
-                    "(ulimit -v, -u). The dump at exit is written as usual",
-                    strerror(error));
+        ac_log_once(
+            AC_LOG_WARNING,
+            "no thread for dumps on request%s: %s; raise the limit on memory or processes "
+            "(ulimit -v, -u). The dump at exit is written as usual",
+            ac_decay_interval(config) ? ", nor for idle_trim_ms and keep_free" : "",
+            strerror(error));
         return;
     }
     atomic_store(&started, true);
-    take_signal();
+    if (strcmp(config->dump, "none") != 0)
+        take_signal();
 }
 
 AC_START void ac_writer_main_watched(void) {

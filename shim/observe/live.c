@@ -24,7 +24,7 @@
 
 ac_live_t *ac_live = (ac_live_t *)(void *)ac_live_storage;
 ac_live_file_t ac_live_file;
-_Atomic bool ac_live_sparse;
+_Atomic(char *) ac_live_whole;
 
 static ac_live_row_t beside;
 _Atomic(ac_live_row_t *) ac_live_common = &beside;
@@ -37,14 +37,35 @@ void ac_live_gather(void) {
     }
 }
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
+/* The same bytes as before, where others are at work on the page already.  With an old length of
+ * 0 mremap maps what is shared twice; where that is not known (valgrind), the file is opened
+ * again. */
+static bool map_again(char *whole, size_t first, size_t bytes) {
+    struct stat st;
+    void *place = ac_live_storage + first;
+    if (mremap(whole + first, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) != MAP_FAILED)
+        return true;
+    int fd = ac_open_above(ac_live_file.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool done = fstat(fd, &st) == 0 && st.st_dev == ac_live_file.device &&
+                st.st_ino == ac_live_file.inode &&
+                mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                     (off_t)first) != MAP_FAILED;
+    close(fd);
+    return done;
+}
 
 bool ac_live_back(const void *at, size_t size) {
+    char *whole = atomic_load(&ac_live_whole);
+    if (!whole)
+        return true;
     int saved = errno;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at & ~(page - 1);
-    bool done = madvise((void *)first, (uintptr_t)at + size - first, MADV_POPULATE_WRITE) == 0;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t offset = (uintptr_t)at - (uintptr_t)ac_live_storage;
+    uintptr_t first = offset & ~(page - 1), end = (offset + size + page - 1) & ~(page - 1);
+    bool done = madvise(whole + first, end - first, MADV_POPULATE_WRITE) == 0 &&
+                map_again(whole, first, end - first);
     errno = saved;
     return done;
 }
@@ -108,7 +129,9 @@ void ac_live_fork_child(void) {
              MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED &&
         !ac_live_file.name[0])
         memset(ac_live_storage, 0, AC_LIVE_BYTES); /* private anyway, merely not fit for mmap */
-    atomic_store(&ac_live_sparse, false);
+    char *whole = atomic_exchange(&ac_live_whole, NULL);
+    if (whole)
+        munmap(whole, AC_LIVE_BYTES);
     for (unsigned i = 0; i < AC_LIVE_DEVICES; i++)
         atomic_store(&device_beside[i], NULL);
     for (int i = 0; i < AC_LIVE_ROWS; i++) {
@@ -122,7 +145,7 @@ void ac_live_fork_child(void) {
 
 /* A row of its own that nobody ever had needs memory first; two threads may give it some. */
 static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
-    return owner == AC_LIVE_RETURNED || !atomic_load(&ac_live_sparse) ||
+    return i < AC_LIVE_ROWS_READY || owner == AC_LIVE_RETURNED ||
            ac_live_back(&page->row[i], sizeof page->row[i]);
 }
 
@@ -218,8 +241,7 @@ ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p) {
     if (entry)
         return entry;
     entry = &ac_live->device[device];
-    if (has_device(ac_live, device) || !atomic_load(&ac_live_sparse) ||
-        ac_live_back(entry, sizeof *entry))
+    if (has_device(ac_live, device) || ac_live_back(entry, sizeof *entry))
         return entry;
     *private_p = true;
     return take_beside(device);

@@ -170,6 +170,14 @@ void ac_live_warn(const char *text);
 const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size);
 void ac_live_unmap(const ac_live_t *page);
 
+/* Remember where the kernel put the program's arguments: glibc gives them to constructors.
+ * Without, they are read from /proc. */
+void ac_live_arguments(int argc, char **argv);
+
+/* Whether there are surely no more than `most` files in the folder of pages: answered without
+ * reading it where that is quick. */
+bool ac_live_few(int most);
+
 /* For readers: call `visit` for each page of this user; return the number visited. */
 int ac_live_each(void (*visit)(int pid, void *arg), void *arg);
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/types.h>
 
 #include "observe/live.h"
@@ -18,6 +19,10 @@ const char *ac_live_dir(void);
 /* Name of the page of process `pid` of this user. Returns 0 or ENAMETOOLONG. */
 int ac_live_file_name(int pid, char *path, size_t size);
 
+/* Whether the very process of that pid still runs that was there at `opened_ns` (CLOCK_BOOTTIME):
+ * one that started later is another, and a zombie does not run. */
+bool ac_process_runs(int pid, uint64_t opened_ns);
+
 /* The address range of the page; what of it a file fills. */
 extern char ac_live_storage[AC_LIVE_ROOM];
 enum {
@@ -25,6 +30,9 @@ enum {
         (sizeof(ac_live_t) + AC_LIVE_ALIGNMENT - 1) / AC_LIVE_ALIGNMENT * AC_LIVE_ALIGNMENT
 };
 _Static_assert(AC_LIVE_BYTES <= AC_LIVE_ROOM, "the live page has outgrown its room");
+
+/* Rows that a shared page has memory for from the start: the common one, and one thread's. */
+enum { AC_LIVE_ROWS_READY = 2 };
 
 /* The page's file while it is mapped; an empty name otherwise. */
 typedef struct {
@@ -34,11 +42,15 @@ typedef struct {
 } ac_live_file_t;
 extern ac_live_file_t ac_live_file;
 
-/* Whether rows and devices have to be given memory before they are touched (live_back). */
-extern _Atomic bool ac_live_sparse;
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
-/* Give memory to all of [at, at + size) of a shared page, so that no touch of it can fail.
- * False: there is none, or the kernel (before 5.14) knows no way to ask.  errno is kept. */
+/* All of a file that has holes, mapped once more; NULL where the page has memory everywhere. */
+extern _Atomic(char *) ac_live_whole;
+
+/* Give memory to all of [at, at + size) of the page, and map the file there if that has holes.
+ * False: there is none.  errno is kept. */
 bool ac_live_back(const void *at, size_t size);
 
 #endif

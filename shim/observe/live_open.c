@@ -1,10 +1,12 @@
 /* Sharing the live page: its file, what of it has memory from the start, the process fields; see
  * live.h.
  *
- * The shared page is filled at an address of its own and then moved over the private one, so that
- * nobody ever sees it half filled.  Memory is had by asking the kernel to write to the mapping
- * (MADV_POPULATE_WRITE), which fails where a touch would raise a signal; a kernel that does not
- * know how gets a file without holes instead.
+ * The file has holes where nothing is used yet, and there the page stays private: whoever walks
+ * over the library's data (a garbage collector, a leak checker) meets no memory that a full file
+ * system might fail to give.  Rows and devices are mapped as they are taken (ac_live_back).
+ * Memory is had by asking the kernel to write to the mapping (MADV_POPULATE_WRITE), which fails
+ * where a touch would raise a signal; a kernel that does not know how gets a file without holes
+ * instead.
  *
  * No allocation, no stdio streams, no locks. */
 #include <errno.h>
@@ -14,10 +16,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/start.h"
 #include "observe/write.h"
 
 /* ---- process fields ---- */
@@ -63,6 +67,26 @@ static void fill_rank(char *rank, size_t size) {
     }
 }
 
+/* As much of them as the page has room for. */
+AC_START_DATA static const char *arguments;
+AC_START_DATA static size_t argument_bytes;
+
+/* Only where they still lie as the kernel puts them, one after the other: a program may have
+ * changed the pointers before the library was opened. */
+AC_START void ac_live_arguments(int argc, char **argv) {
+    enum { ROOM = sizeof((ac_live_t *)NULL)->argv - 2 };
+    const char *at = argc > 0 && argv ? argv[0] : NULL;
+    for (int i = 0; i < argc && at && at - argv[0] < ROOM; i++) {
+        if (argv[i] != at)
+            return;
+        at += strlen(at) + 1;
+    }
+    if (!at)
+        return;
+    arguments = argv[0];
+    argument_bytes = at - argv[0] < ROOM ? (size_t)(at - argv[0]) : ROOM;
+}
+
 static void fill_process(ac_live_t *page) {
     struct timespec now;
     page->pid = (int32_t)getpid();
@@ -75,8 +99,11 @@ static void fill_process(ac_live_t *page) {
         page->host[0] = '\0';
     ssize_t n = readlink("/proc/self/exe", page->exe, sizeof page->exe - 1);
     page->exe[n > 0 ? n : 0] = '\0';
-    size_t length = read_file("/proc/self/cmdline", page->argv, sizeof page->argv - 2);
-    memset(page->argv + length, 0, sizeof page->argv - length);
+    if (arguments)
+        memcpy(page->argv, arguments, argument_bytes);
+    else
+        argument_bytes = read_file("/proc/self/cmdline", page->argv, sizeof page->argv - 2);
+    memset(page->argv + argument_bytes, 0, sizeof page->argv - argument_bytes);
     fill_rank(page->rank, sizeof page->rank);
 }
 
@@ -100,7 +127,7 @@ static void fill(ac_live_t *page, const char *names, size_t bytes, unsigned coun
     page->version = AC_LIVE_VERSION;
     page->size = sizeof *page;
     page->state = AC_LIVE_RUNNING;
-    page->magic = AC_LIVE_MAGIC;
+    __atomic_store_n(&page->magic, AC_LIVE_MAGIC, __ATOMIC_RELEASE); /* a reader may be waiting */
 }
 
 /* ---- the file ---- */
@@ -130,121 +157,142 @@ static int create_exclusively(const char *name, int *fd) {
     return EEXIST;
 }
 
-/* With memory for what is used at once: all before the rows, and the first two of these. */
-static int map_file(int fd, ac_live_t **page, bool *sparse) {
-    if (ftruncate(fd, AC_LIVE_BYTES) != 0)
-        return errno;
-    void *at = mmap(NULL, AC_LIVE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED)
-        return errno;
-    int failure = 0;
-    *sparse = ac_live_back(at, offsetof(ac_live_t, row[2]));
-    if (!*sparse) {
-        do
-            failure = posix_fallocate(fd, 0, AC_LIVE_BYTES);
-        while (failure == EINTR);
-    }
-    if (failure)
-        munmap(at, AC_LIVE_BYTES);
-    else
-        *page = at;
+static int reserve_all(int fd) {
+    int failure;
+    do
+        failure = posix_fallocate(fd, 0, AC_LIVE_BYTES);
+    while (failure == EINTR);
     return failure;
 }
 
-/* What was counted and said before.  False: no memory for it. */
-static bool carry_over(ac_live_t *to, const ac_live_t *from, bool sparse) {
-    bool rows = false;
-    to->warning_count = __atomic_load_n(&from->warning_count, __ATOMIC_RELAXED);
-    if (to->warning_count)
-        memcpy(to->warning, from->warning, sizeof to->warning);
-    for (int i = 1; i < AC_LIVE_ROWS; i++) {
-        to->row_owner[i] = __atomic_load_n(&from->row_owner[i], __ATOMIC_ACQUIRE);
-        if (to->row_owner[i] == AC_LIVE_FRESH)
-            continue;
-        if (sparse && !ac_live_back(&to->row[i], sizeof to->row[i]))
-            return false;
-        to->row[i] = from->row[i];
-        rows = true;
-    }
-    if (rows)
-        to->row[0] = from->row[0];
-    to->devices = __atomic_load_n(&from->devices, __ATOMIC_ACQUIRE);
-    for (unsigned i = 0; i < AC_LIVE_DEVICES; i++) {
-        if (!(to->devices >> i & 1))
-            continue;
-        if (sparse && !ac_live_back(&to->device[i], sizeof to->device[i]))
-            return false;
-        to->device[i] = from->device[i];
-        to->total_memory[i] = from->total_memory[i];
-    }
-    return true;
+static void *map_file(int fd, void *place, size_t bytes) {
+    return mmap(place, bytes, PROT_READ | PROT_WRITE, place ? MAP_SHARED | MAP_FIXED : MAP_SHARED,
+                fd, 0);
 }
 
-static int share(int fd, ac_live_t **shared, bool *sparse) {
-    ac_live_t *page = NULL;
-    int failure = map_file(fd, &page, sparse);
+static size_t whole_pages(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+/* Whether nobody has counted or said anything yet: then the file is mapped in place at once. */
+static bool is_unused(const ac_live_t *page) {
+    bool used = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED) ||
+                __atomic_load_n(&page->devices, __ATOMIC_RELAXED) || page->magic;
+    for (int i = 1; i < AC_LIVE_ROWS && !used; i++)
+        used = __atomic_load_n(&page->row_owner[i], __ATOMIC_RELAXED) != AC_LIVE_FRESH;
+    return !used;
+}
+
+/* Nothing is to be kept: what is used at once is mapped in place, and given memory there. */
+static int share_fresh(int fd) {
+    size_t ready = whole_pages(offsetof(ac_live_t, row[AC_LIVE_ROWS_READY]));
+    char *whole = map_file(fd, NULL, AC_LIVE_BYTES);
+    if (whole == MAP_FAILED)
+        return errno;
+    int failure = map_file(fd, ac_live_storage, ready) == MAP_FAILED ? errno : 0;
+    if (!failure && madvise(ac_live_storage, ready, MADV_POPULATE_WRITE) == 0) {
+        atomic_store(&ac_live_whole, whole);
+        return 0;
+    }
+    if (!failure)
+        failure = reserve_all(fd);
+    if (!failure && map_file(fd, ac_live_storage, AC_LIVE_BYTES) == MAP_FAILED)
+        failure = errno;
+    if (failure) /* as it was */
+        mmap(ac_live_storage, ready, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0);
+    munmap(whole, AC_LIVE_BYTES);
+    return failure;
+}
+
+/* What was counted and said before. */
+static void carry_over(ac_live_t *to, const ac_live_t *from) {
+    to->warning_count = __atomic_load_n(&from->warning_count, __ATOMIC_RELAXED);
+    memcpy(to->warning, from->warning, sizeof to->warning);
+    for (int i = 0; i < AC_LIVE_ROWS; i++) {
+        to->row_owner[i] = __atomic_load_n(&from->row_owner[i], __ATOMIC_ACQUIRE);
+        if (ac_live_has_row(to, i))
+            to->row[i] = from->row[i];
+    }
+    memcpy(to->total_memory, from->total_memory, sizeof to->total_memory);
+    to->devices = __atomic_load_n(&from->devices, __ATOMIC_ACQUIRE);
+    for (unsigned i = 0; i < AC_LIVE_DEVICES; i++)
+        if (to->devices >> i & 1)
+            to->device[i] = from->device[i];
+}
+
+/* A file without holes takes over what there is and is then moved to its place. */
+static int share_used(int fd) {
+    int failure = reserve_all(fd);
     if (failure)
         return failure;
-    if (!carry_over(page, ac_live, *sparse)) {
+    void *page = map_file(fd, NULL, AC_LIVE_BYTES);
+    if (page == MAP_FAILED)
+        return errno;
+    carry_over(page, ac_live);
+    if (mremap(page, AC_LIVE_BYTES, AC_LIVE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
+               ac_live_storage) == MAP_FAILED) {
+        failure = errno;
         munmap(page, AC_LIVE_BYTES);
-        return ENOSPC;
+        return failure;
     }
-    *shared = page;
+    char *whole = atomic_exchange(&ac_live_whole, NULL);
+    if (whole)
+        munmap(whole, AC_LIVE_BYTES);
     return 0;
 }
 
-/* A page that can be moved to the place of the private one; *name and *st are its file's. */
-static int open_page(ac_live_t **page, bool *sparse, ac_live_file_t *file) {
+static int share(int fd) {
+    if (ftruncate(fd, AC_LIVE_BYTES) != 0)
+        return errno;
+    return is_unused(ac_live) ? share_fresh(fd) : share_used(fd);
+}
+
+static int open_page(void) {
     struct stat st;
+    ac_live_file_t file;
     int fd, failure;
     if ((uintptr_t)ac_live_storage % (uintptr_t)sysconf(_SC_PAGESIZE) != 0 ||
         AC_LIVE_BYTES % (size_t)sysconf(_SC_PAGESIZE) != 0)
         return EINVAL;
-    failure = ac_live_file_name(getpid(), file->name, sizeof file->name);
+    failure = ac_live_file_name(getpid(), file.name, sizeof file.name);
     if (failure)
         return failure;
-    failure = create_exclusively(file->name, &fd);
+    failure = create_exclusively(file.name, &fd);
     if (failure)
         return failure;
-    failure = fstat(fd, &st) == 0 ? share(fd, page, sparse) : errno;
+    failure = fstat(fd, &st) == 0 ? share(fd) : errno;
     close(fd);
-    file->device = st.st_dev;
-    file->inode = st.st_ino;
-    if (failure)
-        unlink(file->name);
-    return failure;
-}
-
-static int put_in_place(ac_live_t *page, bool sparse, const ac_live_file_t *file) {
-    if (mremap(page, AC_LIVE_BYTES, AC_LIVE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
-               ac_live_storage) == MAP_FAILED) {
-        int failure = errno;
-        munmap(page, AC_LIVE_BYTES);
-        unlink(file->name);
+    if (failure) {
+        unlink(file.name);
         return failure;
     }
-    atomic_store(&ac_live_sparse, sparse);
-    ac_live_file = *file;
+    file.device = st.st_dev;
+    file.inode = st.st_ino;
+    ac_live_file = file;
     return 0;
 }
 
 int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigned hook_count) {
-    ac_live_t *page = NULL;
-    ac_live_file_t file;
-    bool sparse = false;
     /* A file size limit answers the growth of a file with a signal as well as with an error. */
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
-    int failure = open_page(&page, &sparse, &file);
-    if (!failure) {
-        fill(page, hook_names, bytes, hook_count);
-        failure = put_in_place(page, sparse, &file);
-    }
+    int failure = open_page();
     ac_signals_release(&hold);
-    if (failure)
-        fill(ac_live, hook_names, bytes, hook_count);
+    fill(ac_live, hook_names, bytes, hook_count);
     ac_live_set_conf(conf);
     atomic_store(&ac_live_common, &ac_live->row[0]);
     ac_live_gather();
     return failure;
+}
+
+/* A folder of tmpfs is 20 bytes long for each of its entries, `.` and `..` among them. */
+bool ac_live_few(int most) {
+    enum { TMPFS = 0x01021994, ENTRY = 20 };
+    struct statfs system;
+    struct stat st;
+    const char *dir = ac_live_dir();
+    return statfs(dir, &system) == 0 && system.f_type == TMPFS && stat(dir, &st) == 0 &&
+           st.st_size <= ((off_t)most + 2) * ENTRY;
 }

@@ -41,13 +41,15 @@ static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
     return true;
 }
 
-/* Whether the very process that wrote `page` still runs; a zombie does not.  One of that pid that
- * started after the page was opened is another. */
-static bool writer_runs(const ac_live_t *page) {
+bool ac_process_runs(int pid, uint64_t opened_ns) {
     uint64_t start_ticks, tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
     char state;
-    return read_identity(page->pid, &start_ticks, &state) &&
-           start_ticks * tick_ns <= page->opened_ns && state != 'Z' && state != 'X';
+    return read_identity(pid, &start_ticks, &state) && start_ticks * tick_ns <= opened_ns &&
+           state != 'Z' && state != 'X';
+}
+
+static bool writer_runs(const ac_live_t *page) {
+    return ac_process_runs(page->pid, page->opened_ns);
 }
 
 const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size) {

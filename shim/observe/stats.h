@@ -73,12 +73,14 @@ typedef struct {
     uint64_t given, given_bytes, given_requested; /* freed */
 } ac_cache_flow_t;
 
+typedef struct {
+    int64_t blocks, bytes, requested;
+} ac_cache_room_t;
+
 /* Of one pool.  `room`: what may still be taken before a peak could rise. */
 typedef struct {
     ac_cache_flow_t flow;
-    struct {
-        int64_t blocks, bytes, requested;
-    } room;
+    ac_cache_room_t room;
 } ac_cache_side_t;
 
 /* The books of one thread's cache.  The thread alone changes `side` and `ordered`, without a

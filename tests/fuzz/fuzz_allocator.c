@@ -2,8 +2,8 @@
  * happen and what they choose, the oracle of tests/model judges each step.
  *
  * The first byte holds switches: address reuse of the device, work that is not counted, a
- * device without fences, device failures allowed.  Then one byte for an operation (the table
- * below) and as many as its choices need; the run ends with the bytes.
+ * device without fences, device failures allowed, thread caches.  Then one byte for an operation
+ * (the table below) and as many as its choices need; the run ends with the bytes.
  *
  * Records of the allocator are never given back: each run gets fresh ones (record_mmap), which go
  * when it is over, so that it can go on for hours. */
@@ -120,6 +120,8 @@ static void run(void) {
     oracle.uncounted = switches & 2;
     oracle.device.no_fences = switches & 4;
     failures = switches & 8;
+    for (int i = 0; i < ORACLE_CACHES && switches & 16; i++)
+        oracle_cache();
     atomic_store(&ac_fence_uncounted, oracle.uncounted);
     for (oracle.step = 1; next < end; oracle.step++) {
         operation[*next++ % (sizeof operation / sizeof *operation)]();

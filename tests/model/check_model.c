@@ -46,9 +46,10 @@ static void one_step(bool rare) {
     static const struct {
         unsigned weight;
         void (*act)(void);
-    } common[] = {{24, oracle_free},    {10, oracle_free_on},    {5, oracle_submit},
-                  {4, oracle_record},   {4, oracle_wait_event},  {1, oracle_event_seen},
-                  {8, oracle_complete}, {3, oracle_synchronize}, {1, oracle_bad_free}},
+    } common[] = {{23, oracle_free},      {1, oracle_cache},    {10, oracle_free_on},
+                  {5, oracle_submit},     {4, oracle_record},   {4, oracle_wait_event},
+                  {1, oracle_event_seen}, {8, oracle_complete}, {3, oracle_synchronize},
+                  {1, oracle_bad_free}},
       seldom[] = {{2, oracle_trim},        {2, oracle_taint},   {1, oracle_drop},
                   {1, oracle_stream_gone}, {2, oracle_capture}, {2, oracle_configure},
                   {2, oracle_reset}};
@@ -82,6 +83,7 @@ static void one_step(bool rare) {
 
 static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_every) {
     begin(seed, seed % 3 == 0);
+    oracle.most_caches = seed % 2 ? 1 : ORACLE_CACHES;
     oracle.uncounted = mode == UNCOUNTED || mode == BOTH;
     atomic_store(&ac_fence_uncounted, oracle.uncounted);
     unsigned cross_at =

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     fake_context_t *context;
@@ -234,8 +235,9 @@ static ac_status_t stream_item(void *arg, uint64_t stream) {
 }
 
 static uint64_t now_ns(void) {
-    static _Atomic uint64_t ticks;
-    return atomic_fetch_add(&ticks, 1);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 const ac_device_ops_t fake_ops = {

@@ -100,6 +100,7 @@ void oracle_begin(bool bump, bool pages) {
     atomic_store(&ac_fence_uncounted, false);
     fake_device_init(&oracle.device, CAPACITY);
     oracle.device.bump = bump;
+    oracle.most_caches = ORACLE_CACHES;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
@@ -116,11 +117,16 @@ void oracle_begin(bool bump, bool pages) {
 }
 
 void oracle_end(void) {
+    bool before = oracle.step % 2; /* or after their contexts */
+    if (before)
+        oracle_caches_end();
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
         fake_context_kill(oracle.context[c]);
         ac_arena_drop(oracle.arena[c]);
         ac_expand_bury(oracle.arena[c]);
     }
+    if (!before)
+        oracle_caches_end();
     expect(oracle.device.live_fences == 0, "fences are left", oracle.step);
     expect(oracle.device.live_pages == 0, "pages are left", oracle.step);
     expect(oracle.device.live_mappings == 0, "mappings are left", oracle.step);
@@ -221,10 +227,13 @@ void oracle_request(int slot, int stream, bool cached_only) {
     if (oracle.lives == ORACLE_LIVES)
         return;
     unsigned calls = oracle.device.total_calls, failed = oracle.device.failed;
-    ac_status_t status = stream < 0
-                             ? ac_arena_alloc(oracle.arena[slot], bytes, cached_only, &address)
-                             : ac_arena_alloc_on(oracle.arena[slot], oracle_key(slot, stream),
-                                                 bytes, cached_only, &address);
+    ac_cache_t *cache = stream < 0 ? oracle_cache_for(slot) : NULL;
+    ac_arena_t *arena = oracle.arena[slot];
+    bytes = oracle_size_for(cache, bytes);
+    ac_status_t status = cache        ? ac_cache_alloc(cache, bytes, cached_only, &address)
+                         : stream < 0 ? ac_arena_alloc(arena, bytes, cached_only, &address)
+                                      : ac_arena_alloc_on(arena, oracle_key(slot, stream), bytes,
+                                                          cached_only, &address);
     if (cached_only)
         expect(oracle.device.total_calls == calls, "a device call with cached_only", oracle.step);
     if (status != AC_OK) {
@@ -254,13 +263,16 @@ void oracle_request(int slot, int stream, bool cached_only) {
            oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         live.born[c] = atomic_load(&oracle.context[c]->submitted);
+    live.pool = ac_page_map_get(address)->segment->pool;
     oracle.live[oracle.lives++] = live;
+    oracle_count(&live, 1);
 }
 
 oracle_live_t oracle_give_up(oracle_hazard_t *hazard) {
     unsigned at = (unsigned)oracle_draw(oracle.lives);
     oracle_live_t live = oracle.live[at];
     oracle.live[at] = oracle.live[--oracle.lives];
+    oracle_count(&live, -1);
     *hazard = (oracle_hazard_t){.address = live.address, .size = live.size, .slot = live.slot};
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
         uint64_t submitted = atomic_load(&oracle.context[c]->submitted);
@@ -278,7 +290,9 @@ void oracle_free(void) {
         return;
     oracle_live_t live = oracle_give_up(&hazard);
     oracle.hazard[oracle.hazards++] = hazard;
-    expect(ac_block_free(live.address) == AC_OK, "free refused", oracle.step);
+    ac_cache_t *cache = oracle_cache_for(-1);
+    ac_status_t status = cache ? ac_cache_free(cache, live.address) : ac_block_free(live.address);
+    expect(status == AC_OK, "free refused", oracle.step);
 }
 
 void oracle_mark_used(void) {
@@ -294,7 +308,8 @@ void oracle_bad_free(void) {
     for (unsigned i = 0; i < oracle.lives; i++)
         if (oracle.live[i].address == address)
             return;
-    ac_status_t status = ac_block_free(address);
+    ac_cache_t *cache = oracle_cache_for(-1);
+    ac_status_t status = cache ? ac_cache_free(cache, address) : ac_block_free(address);
     expect(status == AC_NOT_OURS || status == AC_BAD_ADDRESS, "freed what is not held",
            oracle.step);
 }
@@ -356,7 +371,10 @@ void oracle_drop(void) {
     for (unsigned i = 0; i < oracle.lives; i++)
         if (oracle.live[i].slot != slot)
             oracle.live[kept++] = oracle.live[i];
+        else
+            oracle_count(&oracle.live[i], -1);
     oracle.lives = kept;
+    oracle_caches_gone(slot);
     kept = 0;
     for (unsigned i = 0; i < oracle.hazards; i++) {
         oracle.hazard[i].need[slot] = 0;
@@ -432,6 +450,7 @@ void oracle_configure(void) {
 void oracle_reset(void) {
     if (oracle_draw(2)) {
         ac_allocator_reset_peak(oracle.allocator);
+        oracle_peaks_reset();
     } else {
         ac_allocator_reset_accumulated(oracle.allocator);
         oracle.was_reset = true;
@@ -447,6 +466,9 @@ static void check_stat(const ac_stat_t *stat) {
 void oracle_check(void) {
     const char *why = NULL;
     ac_device_stats_t stats;
+    forget_done();
+    if (!oracle_caches_rest())
+        return;
     expect(ac_allocator_check(oracle.allocator, &why) == 0, "%s", oracle.step, why);
     expect(!oracle.lock_held, "a device call under a lock", oracle.step);
     expect(!oracle.device.wrong, "%s", oracle.step, oracle.device.wrong);
@@ -466,5 +488,5 @@ void oracle_check(void) {
                "reserved differs from the device's own count", oracle.step);
     expect(stats.allocation[AC_POOL_ALL].current == (int64_t)oracle.lives, "live blocks",
            oracle.step);
-    forget_done();
+    oracle_peaks_check(&stats);
 }

@@ -13,13 +13,26 @@
 #include "fake_device.h"
 
 enum { ORACLE_CONTEXTS = 3, ORACLE_LIVES = 400, ORACLE_HAZARDS = 1 << 14 };
+enum { ORACLE_CACHES = 3, ORACLE_SIZES = 8 };
 enum { ORACLE_STREAMS = 4, ORACLE_EVENTS = 4, ORACLE_NO_STREAM = -1 }; /* of each context */
 
 typedef struct {
     uint64_t address, size, requested;
-    int slot;
+    int slot, pool;
     uint64_t born[ORACLE_CONTEXTS]; /* work submitted when it was handed out */
 } oracle_live_t;
+
+/* A thread's cache, of the context in `slot` when it was opened; `gone`: that one has ended. */
+typedef struct {
+    ac_cache_t *cache;
+    int slot;
+    bool gone;
+    ac_cache_books_t books;
+} oracle_cache_t;
+
+typedef struct {
+    int64_t now, peak;
+} oracle_figure_t;
 
 typedef struct {
     uint64_t address, size;
@@ -42,6 +55,12 @@ typedef struct {
     unsigned lives;
     oracle_hazard_t hazard[ORACLE_HAZARDS];
     unsigned hazards;
+    oracle_cache_t cache[ORACLE_CACHES];
+    unsigned most_caches;        /* at a time */
+    uint64_t size[ORACLE_SIZES]; /* that requests through caches ask for again */
+    oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* what the program holds */
+    bool crowded, unsure;   /* since the last reset of peaks: several caches; something else */
+    unsigned failed_before; /* device.failed then */
     bool was_reset, lock_held;
     bool broken;    /* a device call answered AC_FAILED: more requests may fail than need */
     bool uncounted; /* work is submitted that the allocator is not told of */
@@ -88,6 +107,7 @@ void oracle_trim(void);
 void oracle_taint(void);
 void oracle_drop(void);    /* a context ends, another one takes its place */
 void oracle_capture(void); /* begins or ends one */
+void oracle_cache(void);   /* opens or closes one */
 void oracle_configure(void);
 void oracle_reset(void); /* of statistics */
 /* One of the next three device calls fails; `broken` has to be set where AC_FAILED may be. */
@@ -107,5 +127,18 @@ void oracle_request(int slot, int stream, bool cached_only);
 /* Takes a live block from the program, with the work that may touch it. */
 oracle_live_t oracle_give_up(oracle_hazard_t *hazard);
 void oracle_ordered(fake_context_t *context, uint64_t from, uint64_t to);
+
+/* A cache that may serve the context in `slot`, or free anything (-1); NULL: go without. */
+ac_cache_t *oracle_cache_for(int slot);
+uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh);
+/* The context of the slot ends; all caches close. */
+void oracle_caches_gone(int slot);
+void oracle_caches_end(void);
+/* Whether figures may be read now: that publishes what caches did. */
+bool oracle_caches_rest(void);
+/* The program got the block (sign 1) or has it no more (-1). */
+void oracle_count(const oracle_live_t *live, int sign);
+void oracle_peaks_reset(void);
+void oracle_peaks_check(const ac_device_stats_t *stats);
 
 #endif

@@ -1,5 +1,5 @@
-/* Expandable segments under a program: what memory in pages looks like, who may reach it, and that
- * it goes.
+/* Expandable segments under a program: what memory in pages looks like, who may reach it, and
+ * that it goes.
  *
  * usage: pages CASE (a name of the table at the end).  Exit status 0: as it should be. */
 #include <stdio.h>
@@ -216,16 +216,11 @@ static void missing(void) {
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"identity", identity},
-             {"counts_what_is_free", counts_what_is_free},
-             {"contents", contents},
-             {"pinned", pinned},
-             {"peers", peers},
-             {"cards", cards},
-             {"no_cards", no_cards},
-             {"reset", reset},
-             {"destroyed", destroyed},
-             {"missing", missing}};
+} cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
+             {"contents", contents},   {"pinned", pinned},
+             {"peers", peers},         {"cards", cards},
+             {"no_cards", no_cards},   {"reset", reset},
+             {"destroyed", destroyed}, {"missing", missing}};
 
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)

@@ -35,7 +35,7 @@ void plants_event_on_wrong_stream(plants_t *t) {
 void plants_record_during_capture(plants_t *t) {
     CUgraph graph = NULL;
     CUgraphExec exec;
-    plants_take(t, 16 * MIB);
+    plants_take(t, 64 * MIB);
     plants_old(t, t->stream[0]);
     plants_give(t);
     MUST(cuStreamBeginCapture_v2(t->stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));

@@ -19,6 +19,8 @@ START_TEST(reuse_without_device_calls) {
 END_TEST
 
 START_TEST(work_keeps_memory_from_reuse) {
+    raise_high_water(400 * MIB);
+    alloc(100 * MIB); /* from here on memory is worth a fence */
     uint64_t a = alloc(3 * MIB);
     alloc(17 * MIB); /* the rest of the segment */
     submit(0);
@@ -29,8 +31,40 @@ START_TEST(work_keeps_memory_from_reuse) {
     alloc(17 * MIB);
     fake_complete(&context[0], 1);
     ck_assert_uint_eq(alloc(3 * MIB), a); /* asked on the way to the device */
-    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 2);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 4);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+/* Small blocks by turns with work: they share a fence, and memory stays within the least budget.
+ */
+START_TEST(a_small_program_takes_few_fences) {
+    for (int i = 0; i < 6400; i++) {
+        uint64_t a = alloc(MIB);
+        if (ac_fence_full(ac_arena_line(arena)))
+            ac_fence_close(ac_arena_line(arena), false);
+        submit(0);
+        give(a);
+        if (i % 10 == 9) /* the device is a little behind */
+            fake_complete(&context[0], atomic_load(&context[0].submitted) - 5);
+    }
+    ck_assert_uint_gt(counters.fenced_frees, 6000);
+    ck_assert_uint_le(device.calls[FAKE_RECORD], 6400 / 64 + AC_FENCE_FIRST);
+    ck_assert_uint_le(reserved(), 120 * MIB);
+    ck_assert_uint_eq(counters.fence_waits, 0);
+}
+END_TEST
+
+/* The same with blocks that are worth one each. */
+START_TEST(large_blocks_are_waited_for_within_the_budget) {
+    for (int i = 0; i < 100; i++) {
+        uint64_t a = alloc(100 * MIB);
+        if (ac_fence_full(ac_arena_line(arena)))
+            ac_fence_close(ac_arena_line(arena), false);
+        submit(0);
+        give(a);
+    }
+    ck_assert_uint_le(reserved(), 125 * MIB);
 }
 END_TEST
 
@@ -465,6 +499,8 @@ int main(void) {
     tcase_add_checked_fixture(tight, begin_tight, end);
     tcase_add_test(large, reuse_without_device_calls);
     tcase_add_test(large, work_keeps_memory_from_reuse);
+    tcase_add_test(large, a_small_program_takes_few_fences);
+    tcase_add_test(large, large_blocks_are_waited_for_within_the_budget);
     tcase_add_test(large, a_block_born_after_the_work_is_ready);
     tcase_add_test(large, growth_waits_beyond_the_budget);
     tcase_add_test(large, growth_does_not_wait_for_ever);

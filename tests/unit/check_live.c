@@ -105,6 +105,27 @@ START_TEST(counts_before_and_after_opening) {
 }
 END_TEST
 
+START_TEST(arguments_where_the_kernel_put_them) {
+    static char text[AC_LIVE_CONF] = "app\0-x\0\0end";
+    char *moved[] = {text, text + 8, text + 4, text + 7},
+         *as_they_lie[] = {text, text + 4, text + 7};
+    char *both[] = {text, text + 4, text + 7, text + 8};
+    ac_live_arguments(4, moved);
+    ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
+    ck_assert_ptr_nonnull(strstr(ac_live->argv, program_invocation_short_name));
+    ac_live_close();
+    ac_live_arguments(3, as_they_lie);
+    ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
+    ck_assert_mem_eq(ac_live->argv, "app\0-x\0\0\0\0\0", 12);
+    ac_live_close();
+    memset(text + 8, 'l', sizeof text - 9);
+    ac_live_arguments(4, both);
+    ck_assert_int_eq(ac_live_open("", hooks, sizeof hooks, HOOKS), 0);
+    ck_assert_uint_eq(strlen(ac_live->argv + 8), sizeof ac_live->argv - 2 - 8);
+    ac_live_close();
+}
+END_TEST
+
 START_TEST(long_texts_are_cut) {
     static char text[AC_LIVE_CONF + 100], names[AC_LIVE_NAMES + 10];
     memset(text, 'c', sizeof text - 1);
@@ -302,6 +323,18 @@ static bool mount_small(const char *size) {
     fprintf(stderr, "%s: may not mount, not tested\n", size);
     return false;
 }
+
+START_TEST(folder_with_few_files) {
+    ck_assert(!ac_live_few(-1)); /* wherever it is */
+    if (!mount_small("size=1m"))
+        return;
+    for (int pid = 1; pid <= 5; pid++)
+        fclose(fopen(page_name(pid), "w"));
+    ck_assert(ac_live_few(5));
+    ck_assert(!ac_live_few(4));
+    ck_assert_int_eq(umount2(dir, MNT_DETACH), 0);
+}
+END_TEST
 
 START_TEST(full_file_system) {
     if (!mount_small("size=16k"))
@@ -567,6 +600,7 @@ int main(void) {
     TCase *cases = tcase_create("live");
     tcase_add_checked_fixture(cases, enter_dir, leave_dir);
     tcase_add_test(cases, counts_before_and_after_opening);
+    tcase_add_test(cases, arguments_where_the_kernel_put_them);
     tcase_add_test(cases, long_texts_are_cut);
     tcase_add_test(cases, survives_sigkill);
     tcase_add_test(cases, fork_child_is_apart);
@@ -576,6 +610,7 @@ int main(void) {
     tcase_add_test(cases, link_in_the_way);
     tcase_add_test(cases, missing_folder);
     tcase_add_test(cases, file_size_limit_sends_no_signal);
+    tcase_add_test(cases, folder_with_few_files);
     tcase_add_test(cases, full_file_system);
     tcase_add_test(cases, file_system_that_fills_later);
     tcase_add_test(cases, each_visits_this_users_pages);

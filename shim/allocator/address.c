@@ -1,4 +1,4 @@
-/* What others ask of a block, or say of it, by its address. */
+/* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
@@ -11,6 +11,23 @@ static ac_arena_t *lock_owner(uint64_t address) {
         return arena;
     pthread_mutex_unlock(&arena->allocator->lock);
     return NULL;
+}
+
+ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
+                                    ac_allocator_t **locked) {
+    ac_arena_t *arena = ac_page_map_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    pthread_mutex_lock(&arena->allocator->lock);
+    ac_block_t *block = ac_page_map_look(address, arena);
+    if (block && block->state == AC_BLOCK_ALLOCATED) {
+        *found = block;
+        *locked = arena->allocator;
+        return AC_OK;
+    }
+    bool gone = ac_page_map_owner(address) != arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
 }
 
 ac_status_t ac_block_mark_used(uint64_t address) {

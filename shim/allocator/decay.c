@@ -1,0 +1,45 @@
+/* Memory that was not used for a while goes back to the device.  Called by one thread at a time,
+ * whenever an epoch has passed; how long one is, is the caller's business.
+ *
+ * A segment notes the epoch in which it became idle, and every use takes it off the idle list:
+ * one that is still there and was for so many whole epochs was not used in them.  What stays is
+ * the high-water mark of recent use, by segments.  No time is read where memory is handed out. */
+#include "allocator/trim.h"
+
+/* Freed memory that work may still reach is neither in use nor idle: see whether that work is
+ * done. No request may come that would ask for a fence, so this does.  False: the arena is dead.
+ */
+static bool gather(ac_arena_t *arena) {
+    pthread_mutex_t *lock = &arena->allocator->lock;
+    uint64_t oldest, newest;
+    bool pending[2];
+    pthread_mutex_lock(lock);
+    bool dead = arena->dead;
+    for (int all = 0; all < 2; all++)
+        pending[all] = !dead && ac_pending_targets(arena, all, &oldest, &newest);
+    pthread_mutex_unlock(lock);
+    for (int all = 0; all < 2; all++) {
+        if (!pending[all])
+            continue;
+        ac_fence_close(&arena->line, all);
+        ac_fence_poll(&arena->line, all);
+    }
+    pthread_mutex_lock(lock);
+    ac_allocator_drain(arena->allocator);
+    pthread_mutex_unlock(lock);
+    return !dead;
+}
+
+uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
+    uint64_t freed = 0;
+    pthread_mutex_lock(&allocator->lock);
+    allocator->epoch++;
+    pthread_mutex_unlock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        if (!gather(arena))
+            continue;
+        freed += ac_trim_tainted(arena);
+        freed += ac_trim_aged(arena, epochs);
+    }
+    return freed;
+}

@@ -1,0 +1,63 @@
+/* See decay.h. */
+#include "intercept/decay.h"
+
+#include "allocator/allocator_int.h"
+#include "device/driver.h"
+#include "intercept/context.h"
+#include "intercept/process.h"
+
+/* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
+enum { STEPS = 4, LOOK_NS = 250000000 };
+
+/* 0 only where neither key is set. */
+static int64_t interval_of(const ac_config_t *config) {
+    int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
+    return config->keep_free && (!idle || idle > LOOK_NS) ? LOOK_NS : idle;
+}
+
+int64_t ac_decay_interval(const ac_config_t *config) {
+    return config->enabled ? interval_of(config) : 0;
+}
+
+/* Whole intervals that memory has to be idle for. */
+static uint32_t epochs_of(const ac_config_t *config) {
+    int64_t interval = interval_of(config), idle = (int64_t)config->idle_trim_ms * 1000000;
+    return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
+}
+
+/* Free memory of the device that the arena lies on, as the driver has it. */
+static bool device_free(ac_arena_t *arena, uint64_t *available) {
+    ac_cuda_scope_t scope;
+    size_t free_bytes, total;
+    if (!ac_cuda_enter(ac_arena_context(arena), &scope))
+        return false;
+    CUresult result = ac_driver.cuMemGetInfo_v2(&free_bytes, &total);
+    ac_cuda_leave(&scope);
+    *available = free_bytes;
+    return result == CUDA_SUCCESS;
+}
+
+static bool is_short(ac_allocator_t *allocator, uint64_t least) {
+    uint64_t available;
+    if (!least || !ac_allocator_idle_bytes(allocator))
+        return false;
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (device_free(arena, &available))
+            return available < least;
+    return false;
+}
+
+static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    const ac_config_t *config = arg;
+    (void)device;
+    if (config->idle_trim_ms) /* also what is left of a cache that was switched off */
+        ac_allocator_decay(allocator, epochs_of(config));
+    if (is_short(allocator, config->keep_free))
+        ac_allocator_trim(allocator, false);
+}
+
+void ac_decay_step(void) {
+    ac_config_t config = *ac_process_config();
+    if (!ac_cuda_is_capturing())
+        ac_device_each(step_device, &config);
+}
