@@ -11,6 +11,7 @@
  * seen before may have changed. */
 #include "allocator/allocator_int.h"
 
+#include "allocator/expand.h"
 #include "allocator/trim.h"
 
 enum { LAST_ROUNDS = 8 };
@@ -72,6 +73,7 @@ typedef struct {
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
+    bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
@@ -342,6 +344,40 @@ static bool must_not_trim(const ac_request_t *request) {
     return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
+static bool is_expandable(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable;
+    pthread_mutex_unlock(&allocator->lock);
+    return expandable;
+}
+
+static void serve_expanded(void *arg, ac_block_t *block) {
+    announce(arg);
+    serve(arg, block);
+    conclude(arg, true);
+}
+
+/* By pages.  AC_UNSUPPORTED: this arena has none. */
+static ac_status_t grow_expandable(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const ac_growth_ask_t ask = {.arena = request->arena,
+                                 .pool = request->pool,
+                                 .size = request->size,
+                                 .aside = request->stream != NULL,
+                                 .shrink = request->shrink,
+                                 .serve = serve_expanded,
+                                 .arg = request};
+    bool changed;
+    if (!must_not_trim(request))
+        ac_trim_garbage(allocator, request->size);
+    ac_status_t status = ac_expand(&ask, &changed);
+    pthread_mutex_lock(&allocator->lock);
+    request->changes += changed;
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
  * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
@@ -351,6 +387,11 @@ static ac_status_t grow_within(ac_request_t *request) {
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
     bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
+    if (is_expandable(request)) {
+        ac_status_t status = grow_expandable(request);
+        if (status != AC_UNSUPPORTED)
+            return status;
+    }
     pthread_mutex_lock(&allocator->lock);
     if (shares && share_growth(request)) {
         pthread_mutex_unlock(&allocator->lock);
@@ -433,6 +474,10 @@ static ac_status_t last_resort(ac_request_t *request) {
         ac_status_t status = retry(request, false, &seen);
         if (status == AC_OOM)
             status = retry(request, true, &seen);
+        if (status == AC_OOM && is_expandable(request)) {
+            request->shrink = true;
+            status = grow_within(request);
+        }
         if (status != AC_OOM)
             return status;
         if (!others_changed(request, seen))

@@ -99,7 +99,9 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->allocated == 0 && s->held == 0)
+            if (s->range)
+                idle += ac_range_idle_bytes(s->range);
+            else if (s->allocated == 0 && s->held == 0)
                 idle += s->size;
     pthread_mutex_unlock(&allocator->lock);
     return idle;
@@ -149,6 +151,7 @@ void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg)
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             for (ac_block_t *block = s->first; block; block = block->next)
-                visit(s, block, arg);
+                if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
+                    visit(s, block, arg);
     pthread_mutex_unlock(&allocator->lock);
 }

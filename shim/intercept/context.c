@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
@@ -37,6 +38,13 @@ static ac_settings_t settings_for(uint64_t total_memory) {
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
                               .cache = config->thread_cache};
+    if (config->expandable_segments) {
+        settings.expandable = true;
+        settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
+        settings.small_page = AC_SEGMENT_ALIGN;
+        settings.page_budget = config->page_budget > 0 ? 1 + config->page_budget : 0;
+        settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
+    }
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
     if (config->memory_limit && config->memory_limit < settings.limit)
@@ -199,6 +207,11 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     pthread_mutex_unlock(&lock);
     if (shared)
         ac_fence_cross(); /* another thread made the first one meanwhile */
+    if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
+        ac_log_once(AC_LOG_WARNING,
+                    "expandable_segments:true has no effect: device %d has no virtual memory "
+                    "management; native segments serve",
+                    (int)device);
     return context;
 }
 
@@ -263,8 +276,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; i < ending->count; i++)
+    for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
+        ac_expand_bury(ending->context[i]->arena);
+    }
     ac_graphs_prune();
 }
 
