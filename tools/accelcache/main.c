@@ -11,7 +11,9 @@ static const struct {
     {"stat", "show statistics dumps, running processes and killed ones", cmd_stat},
     {"config", "show the keys of ACCEL_ALLOC_CONF, check a configuration string", cmd_config},
     {"doctor", "say whether the library can work here, and with this program", cmd_doctor},
-    {"replay", "run a trace through the allocator without a GPU: memory and driver time", cmd_replay},
+    {"gen", "write an allocation trace of a kind of program", cmd_gen},
+    {"replay", "run a trace through the allocator without a GPU: memory and driver time",
+     cmd_replay},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
 };
 enum { COUNT = sizeof subcommands / sizeof subcommands[0] };

@@ -13,9 +13,9 @@ typedef struct {
 } range_t;
 
 typedef struct {
-    uint64_t submitted;          /* kernels */
-    double end;                  /* of the last one */
-    double ends[CMD_RUN_AHEAD];  /* of the last ones */
+    uint64_t submitted;         /* kernels */
+    double end;                 /* of the last one */
+    double ends[CMD_RUN_AHEAD]; /* of the last ones */
 } stream_t;
 
 /* A fence is a number: with CMD_WORK_DELAY of the last operation that it covers, with
@@ -156,8 +156,7 @@ static ac_status_t segment_free(void *context, uint64_t address) {
 
 static stream_t *stream_at(cmd_model_t *model, unsigned stream) {
     while (model->streams <= stream) {
-        model->stream =
-            cmd_resize(model->stream, (model->streams + 1) * sizeof *model->stream);
+        model->stream = cmd_resize(model->stream, (model->streams + 1) * sizeof *model->stream);
         model->stream[model->streams++] = cmd_alloc(sizeof(stream_t));
     }
     return model->stream[stream];
@@ -183,8 +182,8 @@ void cmd_model_kernel(cmd_model_t *model, unsigned stream, uint64_t bytes) {
     if (*slot > model->now)
         model->now = *slot;
     double begin = s->end > model->now ? s->end : model->now;
-    s->end = *slot = begin + model->costs.kernel.fixed +
-                     model->costs.kernel.per_mib * (double)bytes / 1048576;
+    s->end = *slot =
+        begin + model->costs.kernel.fixed + model->costs.kernel.per_mib * (double)bytes / 1048576;
 }
 
 void cmd_model_synchronise(cmd_model_t *model) {

@@ -38,7 +38,7 @@ typedef struct {
 
 typedef struct {
 #define CALL(name, text, fixed, mib, page, source) cmd_cost_t name;
-#define WORK(name, text, fixed, mib, source) cmd_cost_t name;
+#define WORK(name, text, fixed, mib, source)       cmd_cost_t name;
 #include "model_calls.def"
 #undef CALL
 #undef WORK

@@ -16,7 +16,8 @@ static const char help[] =
     "RMM's log, or PyTorch's memory snapshot as JSON; - is the standard input.\n\n"
     "  --conf STRING     ACCEL_ALLOC_CONF for the replay, instead of the environment's; several\n"
     "                    are compared in a table\n"
-    "  --capacity SIZE   memory of the device: bytes with K, M, G or T behind them, or 1.05x for\n"
+    "  --capacity SIZE   memory of the device: bytes with K, M, G or T behind them, or 1.05x "
+    "for\n"
     "                    that multiple of the trace's peak; without it there is always enough\n"
     "  --min-capacity    also find the least capacity that completes, by bisection\n"
     "  --repeat N        replays in a row by one allocator (2): the first finds it empty\n"
@@ -44,7 +45,7 @@ static const char help[] =
 
 typedef struct {
     const char *path;
-    cmd_trace_t *trace;
+    cmd_ops_t *trace;
     cmd_costs_t costs;
     unsigned count; /* of configurations */
     const char **conf;
@@ -54,7 +55,7 @@ typedef struct {
     bool search, json;
 } replays_t;
 
-static double ratio(uint64_t bytes, const cmd_trace_t *trace) {
+static double ratio(uint64_t bytes, const cmd_ops_t *trace) {
     return trace->peak_live ? (double)bytes / (double)trace->peak_live : 0;
 }
 
@@ -71,7 +72,7 @@ static char *decimal(char text[CMD_FIGURE], double value, int digits) {
 
 static void print_head(const replays_t *r) {
     char ops[CMD_FIGURE], live[CMD_FIGURE], bound[CMD_FIGURE];
-    const cmd_trace_t *trace = r->trace;
+    const cmd_ops_t *trace = r->trace;
     printf("%s%s%s: %s, %s operations, %u stream%s, peak live %s, bound %s\n", cmd_bold(),
            r->path, cmd_plain(), trace->format, cmd_text_count(ops, (int64_t)trace->count),
            trace->streams, trace->streams == 1 ? "" : "s",
@@ -99,22 +100,24 @@ static void print_table(const replays_t *r) {
         const cmd_replay_figures_t *f = &r->job[i].figures;
         char *note = NULL;
         if (f->end == CMD_REPLAY_OOM)
-            note = cmd_format("out of memory at operation %llu",
-                              (unsigned long long)f->failed_at);
+            note =
+                cmd_format("out of memory at operation %llu", (unsigned long long)f->failed_at);
         else if (f->end == CMD_REPLAY_FAILED)
             note = cmd_format("failed: %s", f->why);
-        cmd_table_row(
-            table, conf_name(r->conf[i]), cmd_text_bytes(t[0], (int64_t)f->peak[0]),
-            decimal(t[1], ratio(f->peak[0], r->trace), 3),
-            repeated ? decimal(t[2], ratio(f->peak[1], r->trace), 3) : "",
-            !r->search ? "" : !r->least[i] ? "-" : cmd_text_bytes(t[3], (int64_t)r->least[i]),
-            !r->search      ? ""
-            : !r->least[i] ? "-"
-                            : decimal(t[4], ratio(r->least[i], r->trace), 3),
-            cmd_text_count(t[5], (int64_t)calls_of(f, 0)), decimal(t[6], f->driver_ms[0], 2),
-            repeated ? decimal(t[7], f->driver_ms[1], 2) : "",
-            cmd_text_count(t[8], (int64_t)f->waits[0]), decimal(t[9], f->ns, 0),
-            note ? note : NULL);
+        cmd_table_row(table, conf_name(r->conf[i]), cmd_text_bytes(t[0], (int64_t)f->peak[0]),
+                      decimal(t[1], ratio(f->peak[0], r->trace), 3),
+                      repeated ? decimal(t[2], ratio(f->peak[1], r->trace), 3) : "",
+                      !r->search     ? ""
+                      : !r->least[i] ? "-"
+                                     : cmd_text_bytes(t[3], (int64_t)r->least[i]),
+                      !r->search     ? ""
+                      : !r->least[i] ? "-"
+                                     : decimal(t[4], ratio(r->least[i], r->trace), 3),
+                      cmd_text_count(t[5], (int64_t)calls_of(f, 0)),
+                      decimal(t[6], f->driver_ms[0], 2),
+                      repeated ? decimal(t[7], f->driver_ms[1], 2) : "",
+                      cmd_text_count(t[8], (int64_t)f->waits[0]), decimal(t[9], f->ns, 0),
+                      note ? note : NULL);
         free(note);
     }
     cmd_table_print(table, 0);
@@ -242,7 +245,7 @@ static int replay_all(replays_t *r, const options_t *o) {
         free(error);
         return CMD_FAILED;
     }
-    r->trace = cmd_trace_read(r->path, o->ordinal, &error);
+    r->trace = cmd_ops_read(r->path, o->ordinal, &error);
     if (!r->trace) {
         cmd_say("%s", error);
         free(error);
@@ -265,7 +268,7 @@ static int replay_all(replays_t *r, const options_t *o) {
     }
     if (status == CMD_OK)
         status = run_all(r);
-    cmd_trace_free(r->trace);
+    cmd_ops_free(r->trace);
     free(r->plan);
     free(r->job);
     free(r->least);
@@ -282,18 +285,17 @@ static bool whole_number(const char *text, uint64_t low, uint64_t high, uint64_t
 
 enum { CONF = 256, CAPACITY, LEAST, REPEAT, PENDING, STREAMS, COSTS, ORDINAL, JSON };
 
-static const struct option options[] = {
-    {"conf", required_argument, NULL, CONF},
-    {"capacity", required_argument, NULL, CAPACITY},
-    {"min-capacity", no_argument, NULL, LEAST},
-    {"repeat", required_argument, NULL, REPEAT},
-    {"pending", required_argument, NULL, PENDING},
-    {"streams", required_argument, NULL, STREAMS},
-    {"costs", required_argument, NULL, COSTS},
-    {"ordinal", required_argument, NULL, ORDINAL},
-    {"json", no_argument, NULL, JSON},
-    {"help", no_argument, NULL, 'h'},
-    {NULL, 0, NULL, 0}};
+static const struct option options[] = {{"conf", required_argument, NULL, CONF},
+                                        {"capacity", required_argument, NULL, CAPACITY},
+                                        {"min-capacity", no_argument, NULL, LEAST},
+                                        {"repeat", required_argument, NULL, REPEAT},
+                                        {"pending", required_argument, NULL, PENDING},
+                                        {"streams", required_argument, NULL, STREAMS},
+                                        {"costs", required_argument, NULL, COSTS},
+                                        {"ordinal", required_argument, NULL, ORDINAL},
+                                        {"json", no_argument, NULL, JSON},
+                                        {"help", no_argument, NULL, 'h'},
+                                        {NULL, 0, NULL, 0}};
 
 /* One option; CMD_OK, or the status to end with after a message. */
 static int take_option(int option, replays_t *r, options_t *o) {
@@ -331,9 +333,8 @@ static int take_option(int option, replays_t *r, options_t *o) {
         o->costs = optarg;
         return CMD_OK;
     case ORDINAL:
-        if (!whole_number(optarg, 0, CMD_TRACE_DEVICES - 1, &number))
-            return cmd_usage("--ordinal %s: a device from 0 to %d", optarg,
-                             CMD_TRACE_DEVICES - 1);
+        if (!whole_number(optarg, 0, CMD_OPS_DEVICES - 1, &number))
+            return cmd_usage("--ordinal %s: a device from 0 to %d", optarg, CMD_OPS_DEVICES - 1);
         o->ordinal = (int)number;
         return CMD_OK;
     case JSON:

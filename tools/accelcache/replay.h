@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 #include "model.h"
-#include "trace.h"
+#include "ops.h"
 
 /* Without a capacity the modelled device has this much. */
 #define CMD_REPLAY_ROOM ((uint64_t)1 << 40)
@@ -29,8 +29,8 @@ typedef enum {
 typedef struct {
     cmd_replay_end_t end;
     uint64_t failed_at, failed_bytes;
-    uint64_t ops;    /* of one replay */
-    double ns;       /* CPU time per operation, of the fastest replay */
+    uint64_t ops;     /* of one replay */
+    double ns;        /* CPU time per operation, of the fastest replay */
     uint64_t peak[2]; /* bytes taken from the device at most */
     uint64_t call[2][CMD_CALLS];
     double driver_ms[2];      /* per 1000 operations */
@@ -40,12 +40,12 @@ typedef struct {
 } cmd_replay_figures_t;
 
 /* Run the plan.  Once in a process: the allocator's clocks are the process's. */
-void cmd_replay_run(const cmd_trace_t *trace, const cmd_replay_plan_t *plan,
+void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                     cmd_replay_figures_t *figures);
 
 /* One replay to be made: in a process of its own. */
 typedef struct {
-    const cmd_trace_t *trace;
+    const cmd_ops_t *trace;
     const cmd_replay_plan_t *plan;
     cmd_replay_figures_t figures;
 } cmd_replay_job_t;
@@ -58,9 +58,9 @@ void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
 /* The least capacity, in whole pages, with which the plan completes; 0: it does not even with
  * CMD_REPLAY_ROOM.  Between the bound and what it takes without one, by bisection: a capacity
  * below the result may happen to suffice as well, since placement is not monotonic. */
-uint64_t cmd_replay_least(const cmd_trace_t *trace, const cmd_replay_plan_t *plan);
+uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan);
 
 /* The least that any allocator could reserve: the peak of live bytes, in whole pages. */
-uint64_t cmd_replay_bound(const cmd_trace_t *trace);
+uint64_t cmd_replay_bound(const cmd_ops_t *trace);
 
 #endif

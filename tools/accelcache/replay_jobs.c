@@ -139,11 +139,11 @@ void cmd_replay_jobs(cmd_replay_job_t *job, size_t count, bool alone,
 
 /* ------------------------------------------------------------------ least capacity */
 
-uint64_t cmd_replay_bound(const cmd_trace_t *trace) {
+uint64_t cmd_replay_bound(const cmd_ops_t *trace) {
     return (trace->peak_live + PAGE - 1) / PAGE * PAGE;
 }
 
-static cmd_replay_end_t try_capacity(const cmd_trace_t *trace, const cmd_replay_plan_t *plan,
+static cmd_replay_end_t try_capacity(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                                      uint64_t capacity, uint64_t *peak) {
     cmd_replay_plan_t limited = *plan;
     limited.capacity = capacity;
@@ -154,7 +154,7 @@ static cmd_replay_end_t try_capacity(const cmd_trace_t *trace, const cmd_replay_
     return job.figures.end;
 }
 
-uint64_t cmd_replay_least(const cmd_trace_t *trace, const cmd_replay_plan_t *plan) {
+uint64_t cmd_replay_least(const cmd_ops_t *trace, const cmd_replay_plan_t *plan) {
     uint64_t peak, peak_without, low = cmd_replay_bound(trace);
     if (try_capacity(trace, plan, CMD_REPLAY_ROOM, &peak_without) != CMD_REPLAY_DONE)
         return 0;

@@ -1,4 +1,5 @@
-/* One replay: the loop over a trace's operations, and the device below the allocator (replay.h). */
+/* One replay: the loop over a trace's operations, and the device below the allocator (replay.h).
+ */
 #include "allocator/allocator_int.h"
 #include "allocator/streams.h"
 #include "command.h"
@@ -9,7 +10,7 @@
 #include <time.h>
 
 typedef struct {
-    const cmd_trace_t *trace;
+    const cmd_ops_t *trace;
     const cmd_replay_plan_t *plan;
     cmd_model_t *model;
     ac_arena_t *arena;
@@ -92,8 +93,7 @@ static inline __attribute__((always_inline)) ac_status_t loop(replay_t *r, cmd_w
             if (work == CMD_WORK_STREAMS)
                 status = request(r, op);
             else
-                status =
-                    ac_arena_alloc(r->arena, op->bytes, false, &r->address[op->block]);
+                status = ac_arena_alloc(r->arena, op->bytes, false, &r->address[op->block]);
             if (work == CMD_WORK_STREAMS && status == AC_OK)
                 stream_work(r, op);
         } else if (op->kind == CMD_OP_FREE) {
@@ -171,7 +171,7 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
     }
 }
 
-void cmd_replay_run(const cmd_trace_t *trace, const cmd_replay_plan_t *plan,
+void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                     cmd_replay_figures_t *figures) {
     static ac_device_stats_t stats;
     static ac_device_counters_t counters;

@@ -1,6 +1,6 @@
-/* Text traces: `a ID BYTES STREAM`, `f ID`, `s`, and # for comments (trace.h). */
+/* Text traces: `a ID BYTES STREAM`, `f ID`, `s`, and # for comments (ops.h). */
 #include "command.h"
-#include "trace.h"
+#include "ops.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,7 @@ typedef struct {
 } line_t;
 
 static void skip_blanks(line_t *line) {
-    while (line->at < line->end &&
-           (*line->at == ' ' || *line->at == '\t' || *line->at == '\r'))
+    while (line->at < line->end && (*line->at == ' ' || *line->at == '\t' || *line->at == '\r'))
         line->at++;
 }
 
@@ -39,7 +38,7 @@ static bool number(line_t *line, uint64_t *value) {
 }
 
 /* What is wrong with the line, NULL: nothing. */
-static const char *read_line(cmd_trace_reading_t *reading, line_t line, uint64_t *block) {
+static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *block) {
     uint64_t bytes, stream;
     if (at_end(&line))
         return NULL;
@@ -53,28 +52,27 @@ static const char *read_line(cmd_trace_reading_t *reading, line_t line, uint64_t
             return "an allocation is written `a ID BYTES STREAM`, three whole numbers";
         if (bytes == 0 || bytes > MOST_BYTES)
             return "the size has to be from 1 byte to 128 TiB";
-        return cmd_trace_add(reading, 0, *block, bytes, stream)
+        return cmd_ops_add(reading, 0, *block, bytes, stream)
                    ? NULL
                    : "the block is allocated a second time; free it first, or give it another "
                      "number";
     case 'f':
         if (!number(&line, block) || !at_end(&line))
             return "a free is written `f ID`, a whole number";
-        return cmd_trace_remove(reading, 0, *block, CMD_FREE_STREAM)
+        return cmd_ops_remove(reading, 0, *block, CMD_FREE_STREAM)
                    ? NULL
                    : "the block is freed without being allocated";
     case 's':
         if (!at_end(&line))
             return "a synchronisation is written `s` alone";
-        cmd_trace_sync(reading, 0);
+        cmd_ops_sync(reading, 0);
         return NULL;
     default:
         return "no operation is called so";
     }
 }
 
-bool cmd_trace_read_text(cmd_trace_reading_t *reading, const char *data, size_t length,
-                         char **error) {
+bool cmd_ops_read_text(cmd_reading_t *reading, const char *data, size_t length, char **error) {
     const char *end = data + length;
     if (memchr(data, '\0', length)) {
         *error = cmd_format("this is neither text nor a binary trace that this command knows; "

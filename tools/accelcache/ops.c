@@ -1,5 +1,5 @@
-/* Traces in memory: dense numbers, peaks, and which reader a file needs (trace.h). */
-#include "trace.h"
+/* Traces in memory: dense numbers, peaks, and which reader a file needs (ops.h). */
+#include "ops.h"
 #include "command.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ typedef struct {
     size_t count, room;
 } ops_t;
 
-struct cmd_trace_builder {
+struct cmd_ops_builder {
     map_t blocks, streams;
     ops_t before, ops;
     uint32_t *spare; /* numbers of freed blocks */
@@ -94,13 +94,13 @@ static void push(ops_t *ops, cmd_op_t op) {
     ops->op[ops->count++] = op;
 }
 
-static cmd_trace_builder_t *builder_of(cmd_trace_reading_t *reading, unsigned device) {
+static cmd_ops_builder_t *builder_of(cmd_reading_t *reading, unsigned device) {
     if (!reading->device[device])
-        reading->device[device] = cmd_alloc(sizeof(cmd_trace_builder_t));
+        reading->device[device] = cmd_alloc(sizeof(cmd_ops_builder_t));
     return reading->device[device];
 }
 
-static uint16_t stream_number(cmd_trace_builder_t *builder, uint64_t stream) {
+static uint16_t stream_number(cmd_ops_builder_t *builder, uint64_t stream) {
     if (stream == CMD_PLAIN_STREAM)
         return CMD_NO_STREAM;
     entry_t *entry = map_find(&builder->streams, stream);
@@ -113,9 +113,9 @@ static uint16_t stream_number(cmd_trace_builder_t *builder, uint64_t stream) {
     return (uint16_t)entry->number;
 }
 
-bool cmd_trace_add(cmd_trace_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
-                   uint64_t stream) {
-    cmd_trace_builder_t *builder = builder_of(reading, device);
+bool cmd_ops_add(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
+                 uint64_t stream) {
+    cmd_ops_builder_t *builder = builder_of(reading, device);
     if (map_find(&builder->blocks, block))
         return false;
     entry_t *entry = map_insert(&builder->blocks, block);
@@ -126,9 +126,9 @@ bool cmd_trace_add(cmd_trace_reading_t *reading, unsigned device, uint64_t block
     return true;
 }
 
-void cmd_trace_before(cmd_trace_reading_t *reading, unsigned device, uint64_t block,
-                      uint64_t bytes, uint64_t stream) {
-    cmd_trace_builder_t *builder = builder_of(reading, device);
+void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
+                    uint64_t stream) {
+    cmd_ops_builder_t *builder = builder_of(reading, device);
     if (map_find(&builder->blocks, block))
         return;
     entry_t *entry = map_insert(&builder->blocks, block);
@@ -138,30 +138,27 @@ void cmd_trace_before(cmd_trace_reading_t *reading, unsigned device, uint64_t bl
     push(&builder->before, (cmd_op_t){bytes, entry->number, entry->stream, CMD_OP_ALLOC});
 }
 
-bool cmd_trace_remove(cmd_trace_reading_t *reading, unsigned device, uint64_t block,
-                      uint64_t stream) {
-    cmd_trace_builder_t *builder = builder_of(reading, device);
+bool cmd_ops_remove(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t stream) {
+    cmd_ops_builder_t *builder = builder_of(reading, device);
     entry_t *entry = map_find(&builder->blocks, block);
     if (!entry)
         return false;
-    uint16_t number =
-        stream == CMD_FREE_STREAM ? entry->stream : stream_number(builder, stream);
+    uint16_t number = stream == CMD_FREE_STREAM ? entry->stream : stream_number(builder, stream);
     push(&builder->ops, (cmd_op_t){entry->bytes, entry->number, number, CMD_OP_FREE});
     if (builder->spares == builder->spare_room) {
         builder->spare_room = builder->spare_room ? builder->spare_room * 2 : 1024;
-        builder->spare =
-            cmd_resize(builder->spare, builder->spare_room * sizeof *builder->spare);
+        builder->spare = cmd_resize(builder->spare, builder->spare_room * sizeof *builder->spare);
     }
     builder->spare[builder->spares++] = entry->number;
     map_remove(&builder->blocks, entry);
     return true;
 }
 
-void cmd_trace_sync(cmd_trace_reading_t *reading, unsigned device) {
+void cmd_ops_sync(cmd_reading_t *reading, unsigned device) {
     push(&builder_of(reading, device)->ops, (cmd_op_t){0, 0, CMD_NO_STREAM, CMD_OP_SYNC});
 }
 
-static void builder_free(cmd_trace_builder_t *builder) {
+static void builder_free(cmd_ops_builder_t *builder) {
     if (!builder)
         return;
     free(builder->blocks.entry);
@@ -174,7 +171,7 @@ static void builder_free(cmd_trace_builder_t *builder) {
 
 /* ------------------------------------------------------------------ finishing */
 
-static void measure(cmd_trace_t *trace) {
+static void measure(cmd_ops_t *trace) {
     uint64_t live = 0;
     for (size_t i = 0; i < trace->count; i++) {
         if (trace->op[i].kind == CMD_OP_ALLOC)
@@ -187,31 +184,31 @@ static void measure(cmd_trace_t *trace) {
     trace->live_at_end = live;
 }
 
-static cmd_trace_t *finish(cmd_trace_reading_t *reading, int device) {
-    cmd_trace_builder_t *builder = reading->device[device];
-    cmd_trace_t *trace = cmd_alloc(sizeof *trace);
+static cmd_ops_t *finish(cmd_reading_t *reading, int device) {
+    cmd_ops_builder_t *builder = reading->device[device];
+    cmd_ops_t *trace = cmd_alloc(sizeof *trace);
     size_t before = builder->before.count;
-    *trace = (cmd_trace_t){.count = before + builder->ops.count,
-                           .blocks = builder->high,
-                           .streams = (unsigned)builder->streams.used,
-                           .device = device,
-                           .format = reading->format,
-                           .note = reading->note};
+    *trace = (cmd_ops_t){.count = before + builder->ops.count,
+                         .blocks = builder->high,
+                         .streams = (unsigned)builder->streams.used,
+                         .device = device,
+                         .format = reading->format,
+                         .note = reading->note};
     trace->op = cmd_alloc(trace->count * sizeof *trace->op);
     if (before)
         memcpy(trace->op, builder->before.op, before * sizeof *trace->op);
     memcpy(trace->op + before, builder->ops.op, builder->ops.count * sizeof *trace->op);
-    for (int i = 0; i < CMD_TRACE_DEVICES; i++)
+    for (int i = 0; i < CMD_OPS_DEVICES; i++)
         trace->devices += reading->device[i] != NULL;
     measure(trace);
     return trace;
 }
 
 /* The device with the most operations; -1: there are none. */
-static int busiest(const cmd_trace_reading_t *reading) {
+static int busiest(const cmd_reading_t *reading) {
     int best = -1;
-    for (int i = 0; i < CMD_TRACE_DEVICES; i++) {
-        const cmd_trace_builder_t *builder = reading->device[i];
+    for (int i = 0; i < CMD_OPS_DEVICES; i++) {
+        const cmd_ops_builder_t *builder = reading->device[i];
         if (builder && builder->ops.count &&
             (best < 0 || builder->ops.count > reading->device[best]->ops.count))
             best = i;
@@ -225,7 +222,7 @@ static const char *skip_blanks(const char *data) {
     return data + strspn(data, " \t\r\n");
 }
 
-static cmd_trace_reader_fn *reader_of(const char *data, const char **format, char **error) {
+static cmd_ops_reader_fn *reader_of(const char *data, const char **format, char **error) {
     *format = "text";
     if ((unsigned char)data[0] == 0x80) {
         *error = cmd_format("this is a Python pickle; make JSON of it first: python3 -c 'import "
@@ -235,20 +232,19 @@ static cmd_trace_reader_fn *reader_of(const char *data, const char **format, cha
     }
     if (*skip_blanks(data) == '{') {
         *format = "PyTorch snapshot";
-        return cmd_trace_read_torch;
+        return cmd_ops_read_torch;
     }
     if (!strncmp(skip_blanks(data), "Thread,", 7)) {
         *format = "RMM log";
-        return cmd_trace_read_rmm;
+        return cmd_ops_read_rmm;
     }
-    return cmd_trace_read_text;
+    return cmd_ops_read_text;
 }
 
-static cmd_trace_t *read_data(const char *data, size_t length, int device, char **error) {
-    cmd_trace_reading_t reading = {0};
-    cmd_trace_t *trace = NULL;
-    cmd_trace_reader_fn *reader =
-        length ? reader_of(data, &reading.format, error) : NULL;
+static cmd_ops_t *read_data(const char *data, size_t length, int device, char **error) {
+    cmd_reading_t reading = {0};
+    cmd_ops_t *trace = NULL;
+    cmd_ops_reader_fn *reader = length ? reader_of(data, &reading.format, error) : NULL;
     if (!length)
         *error = cmd_format("the file is empty: there is nothing to replay");
     if (reader && reader(&reading, data, length, error)) {
@@ -256,19 +252,19 @@ static cmd_trace_t *read_data(const char *data, size_t length, int device, char 
         if (chosen < 0)
             *error = cmd_format("it holds no operation: the program allocated no memory, or the "
                                 "recording was off");
-        else if (chosen >= CMD_TRACE_DEVICES || !reading.device[chosen])
+        else if (chosen >= CMD_OPS_DEVICES || !reading.device[chosen])
             *error = cmd_format("it holds no operation of device %d", chosen);
         else
             trace = finish(&reading, chosen);
     }
-    for (int i = 0; i < CMD_TRACE_DEVICES; i++)
+    for (int i = 0; i < CMD_OPS_DEVICES; i++)
         builder_free(reading.device[i]);
     if (!trace)
         free(reading.note);
     return trace;
 }
 
-cmd_trace_t *cmd_trace_read(const char *path, int device, char **error) {
+cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
     size_t length;
     bool standard = !strcmp(path, "-");
     char *why = NULL, *data = cmd_file_read(standard ? "/dev/stdin" : path, &length);
@@ -277,7 +273,7 @@ cmd_trace_t *cmd_trace_read(const char *path, int device, char **error) {
         *error = cmd_format("%s: %s", name, strerror(errno));
         return NULL;
     }
-    cmd_trace_t *trace = read_data(data, length, device, &why);
+    cmd_ops_t *trace = read_data(data, length, device, &why);
     free(data);
     if (!trace) {
         *error = cmd_format("%s: %s", name, why);
@@ -286,7 +282,7 @@ cmd_trace_t *cmd_trace_read(const char *path, int device, char **error) {
     return trace;
 }
 
-void cmd_trace_free(cmd_trace_t *trace) {
+void cmd_ops_free(cmd_ops_t *trace) {
     if (!trace)
         return;
     free(trace->op);
@@ -294,15 +290,15 @@ void cmd_trace_free(cmd_trace_t *trace) {
     free(trace);
 }
 
-cmd_trace_t *cmd_trace_part(const cmd_trace_t *trace, size_t from, size_t to) {
-    cmd_trace_t *part = cmd_alloc(sizeof *part);
+cmd_ops_t *cmd_ops_part(const cmd_ops_t *trace, size_t from, size_t to) {
+    cmd_ops_t *part = cmd_alloc(sizeof *part);
     const cmd_op_t **live = cmd_alloc(trace->blocks * sizeof *live);
     size_t before = 0;
-    *part = (cmd_trace_t){.blocks = trace->blocks,
-                          .streams = trace->streams,
-                          .device = trace->device,
-                          .devices = trace->devices,
-                          .format = trace->format};
+    *part = (cmd_ops_t){.blocks = trace->blocks,
+                        .streams = trace->streams,
+                        .device = trace->device,
+                        .devices = trace->devices,
+                        .format = trace->format};
     for (size_t i = 0; i < from; i++) {
         if (trace->op[i].kind == CMD_OP_ALLOC)
             live[trace->op[i].block] = &trace->op[i];

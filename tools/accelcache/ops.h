@@ -7,8 +7,8 @@
  *   binary   what the key `trace` of ACCEL_ALLOC_CONF writes
  *   RMM      the CSV of its logging adaptor
  *   PyTorch  `device_traces` of a memory snapshot, as JSON */
-#ifndef CMD_TRACE_H
-#define CMD_TRACE_H
+#ifndef CMD_OPS_H
+#define CMD_OPS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,44 +37,43 @@ typedef struct {
     unsigned devices;     /* how many the file speaks of */
     const char *format;
     char *note; /* what the user must know of the file (cut short, ...), or NULL */
-} cmd_trace_t;
+} cmd_ops_t;
 
 /* Read `path`, "-" for stdin.  `device` -1 takes the one with the most operations.  NULL, and
  * *error is one line with place, cause and remedy, malloc'd. */
-cmd_trace_t *cmd_trace_read(const char *path, int device, char **error);
-void cmd_trace_free(cmd_trace_t *trace);
+cmd_ops_t *cmd_ops_read(const char *path, int device, char **error);
+void cmd_ops_free(cmd_ops_t *trace);
 
 /* The operations [from, to) as a trace of their own; what lives at `from` is allocated first. */
-cmd_trace_t *cmd_trace_part(const cmd_trace_t *trace, size_t from, size_t to);
+cmd_ops_t *cmd_ops_part(const cmd_ops_t *trace, size_t from, size_t to);
 
 /* ------------------------------------------------------------------ for the readers */
 
 /* What a reader fills, one for each device of the file. */
-typedef struct cmd_trace_builder cmd_trace_builder_t;
-enum { CMD_TRACE_DEVICES = 64 };
+typedef struct cmd_ops_builder cmd_ops_builder_t;
+enum { CMD_OPS_DEVICES = 64 };
 typedef struct {
-    cmd_trace_builder_t *device[CMD_TRACE_DEVICES]; /* NULL: nothing of that one */
+    cmd_ops_builder_t *device[CMD_OPS_DEVICES]; /* NULL: nothing of that one */
     const char *format;
     char *note;
-} cmd_trace_reading_t;
+} cmd_reading_t;
 
 /* `block` and `stream` are the file's own names for them.  Adding one that lives, or freeing one
  * that does not, changes nothing and returns false.  A free with CMD_FREE_STREAM happens on the
  * stream of the request. */
 #define CMD_FREE_STREAM  (UINT64_MAX - 1)
 #define CMD_PLAIN_STREAM UINT64_MAX /* the request named none */
-bool cmd_trace_add(cmd_trace_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
-                   uint64_t stream);
-bool cmd_trace_remove(cmd_trace_reading_t *reading, unsigned device, uint64_t block,
-                      uint64_t stream);
-void cmd_trace_sync(cmd_trace_reading_t *reading, unsigned device);
+bool cmd_ops_add(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
+                 uint64_t stream);
+bool cmd_ops_remove(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t stream);
+void cmd_ops_sync(cmd_reading_t *reading, unsigned device);
 /* A block that lived before the first operation. */
-void cmd_trace_before(cmd_trace_reading_t *reading, unsigned device, uint64_t block,
-                      uint64_t bytes, uint64_t stream);
+void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uint64_t bytes,
+                    uint64_t stream);
 
 /* Each reads the whole of a file; false, and *error without the file's name. */
-typedef bool cmd_trace_reader_fn(cmd_trace_reading_t *reading, const char *data, size_t length,
-                                 char **error);
-cmd_trace_reader_fn cmd_trace_read_text, cmd_trace_read_rmm, cmd_trace_read_torch;
+typedef bool cmd_ops_reader_fn(cmd_reading_t *reading, const char *data, size_t length,
+                               char **error);
+cmd_ops_reader_fn cmd_ops_read_text, cmd_ops_read_rmm, cmd_ops_read_torch;
 
 #endif
