@@ -1,6 +1,7 @@
 /* `accelcache gen`: traces of programs as they are known to allocate, from a seed. */
 #include "gen.h"
 #include "command.h"
+#include "replay_options.h"
 #include "sizes.h"
 
 #include <errno.h>
@@ -131,15 +132,6 @@ static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
     return lost ? CMD_FAILED : CMD_OK;
 }
 
-static bool whole_number(const char *text, uint64_t high, uint64_t *value) {
-    char *end;
-    errno = 0;
-    if (*text < '0' || *text > '9')
-        return false;
-    *value = strtoull(text, &end, 10);
-    return !errno && !*end && *value <= high;
-}
-
 int cmd_gen(int argc, char **argv) {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
                                             {"ops", required_argument, NULL, 'n'},
@@ -159,11 +151,11 @@ int cmd_gen(int argc, char **argv) {
             path = optarg;
             break;
         case 's':
-            if (!whole_number(optarg, UINT64_MAX, &seed))
+            if (!cmd_whole_number(optarg, 0, UINT64_MAX, &seed))
                 return cmd_usage("--seed %s: a whole number", optarg);
             break;
         case 'n':
-            if (!whole_number(optarg, 1000000000, &gen.wanted) || gen.wanted == 0)
+            if (!cmd_whole_number(optarg, 1, 1000000000, &gen.wanted))
                 return cmd_usage("--ops %s: a number from 1 to 1000000000", optarg);
             break;
         case 'm':

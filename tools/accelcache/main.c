@@ -14,6 +14,7 @@ static const struct {
     {"gen", "write an allocation trace of a kind of program", cmd_gen},
     {"replay", "run a trace through the allocator without a GPU: memory and driver time",
      cmd_replay},
+    {"tune", "search for the configuration that a program's traces ask for", cmd_tune},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
 };
 enum { COUNT = sizeof subcommands / sizeof subcommands[0] };

@@ -276,6 +276,9 @@ cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
     cmd_ops_t *trace = read_data(data, length, device, &why);
     free(data);
     if (!trace) {
+        for (char *c = why; *c; c++) /* what the file holds must not command the terminal */
+            if ((unsigned char)*c < 0x20 || *c == 0x7f)
+                *c = '?';
         *error = cmd_format("%s: %s", name, why);
         free(why);
     }

@@ -1,7 +1,7 @@
 /* `accelcache replay`: a trace through the allocator, and what it would take. */
 #include "replay.h"
 #include "command.h"
-#include "sizes.h"
+#include "replay_options.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -211,60 +211,29 @@ static int run_all(replays_t *r) {
     return status;
 }
 
-/* The configuration string into a plan; false after a message. */
-static bool parse_conf(const char *conf, bool given, ac_config_t *config) {
-    ac_config_error_t error;
-    ac_config_warnings_t warnings = {0};
-    const char *source = given ? "--conf" : "ACCEL_ALLOC_CONF";
-    if (ac_config_parse(conf, config, &error, &warnings)) {
-        cmd_say("%s: %s", source, error.text);
-        fprintf(stderr, "  %s\n  %*s^\n", conf, (int)error.position, "");
-        return false;
-    }
-    for (unsigned i = 0; i < warnings.count; i++)
-        cmd_say("%s: %s", source, warnings.text[i]);
-    if (!config->enabled) {
-        cmd_say("%s: with enabled:false there is no allocator to replay the trace; leave it out",
-                source);
-        return false;
-    }
-    return true;
-}
-
 typedef struct {
     cmd_replay_plan_t plan;
     const char *capacity, *costs;
     int ordinal;
+    bool given; /* a --conf */
 } options_t;
 
 static int replay_all(replays_t *r, const options_t *o) {
-    char *error = NULL;
-    cmd_costs_default(&r->costs);
-    if (o->costs && !cmd_costs_read(&r->costs, o->costs, &error)) {
-        cmd_say("--costs %s", error);
-        free(error);
+    if (!cmd_replay_costs(&r->costs, o->costs))
         return CMD_FAILED;
-    }
-    r->trace = cmd_ops_read(r->path, o->ordinal, &error);
-    if (!r->trace) {
-        cmd_say("%s", error);
-        free(error);
+    r->trace = cmd_replay_trace(r->path, o->ordinal);
+    if (!r->trace)
         return CMD_FAILED;
-    }
-    if (r->trace->note)
-        cmd_say("%s: %s", r->path, r->trace->note);
     r->plan = cmd_alloc(r->count * sizeof *r->plan);
     int status = CMD_OK;
     for (unsigned i = 0; i < r->count && status == CMD_OK; i++) {
-        r->plan[i] = o->plan;
-        r->plan[i].costs = &r->costs;
-        if (o->capacity &&
-            !cmd_size_parse(o->capacity, r->trace->peak_live, &r->plan[i].capacity))
-            status = cmd_usage("--capacity %s: a size like 40G, or 1.05x the trace's peak",
-                               o->capacity);
-        else if (!parse_conf(r->conf[i], r->conf[i] != getenv("ACCEL_ALLOC_CONF"),
-                             &r->plan[i].config))
+        cmd_replay_plan_t *plan = &r->plan[i];
+        *plan = o->plan;
+        plan->costs = &r->costs;
+        if (!cmd_replay_conf(r->conf[i], o->given ? "--conf" : "ACCEL_ALLOC_CONF", &plan->config))
             status = CMD_FAILED;
+        else if (o->capacity)
+            status = cmd_replay_capacity(o->capacity, r->trace, &plan->capacity);
     }
     if (status == CMD_OK)
         status = run_all(r);
@@ -273,14 +242,6 @@ static int replay_all(replays_t *r, const options_t *o) {
     free(r->job);
     free(r->least);
     return status;
-}
-
-static bool whole_number(const char *text, uint64_t low, uint64_t high, uint64_t *value) {
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    *value = strtoull(text, &end, 10);
-    return !*end && *value >= low && *value <= high;
 }
 
 enum { CONF = 256, CAPACITY, LEAST, REPEAT, PENDING, STREAMS, COSTS, ORDINAL, JSON };
@@ -303,6 +264,7 @@ static int take_option(int option, replays_t *r, options_t *o) {
     switch (option) {
     case CONF:
         r->conf[r->count++] = optarg;
+        o->given = true;
         return CMD_OK;
     case CAPACITY:
         o->capacity = optarg;
@@ -311,29 +273,19 @@ static int take_option(int option, replays_t *r, options_t *o) {
         r->search = true;
         return CMD_OK;
     case REPEAT:
-        if (!whole_number(optarg, 1, 1000, &number))
+        if (!cmd_whole_number(optarg, 1, 1000, &number))
             return cmd_usage("--repeat %s: a whole number from 1 to 1000", optarg);
         o->plan.repeat = (unsigned)number;
         return CMD_OK;
     case PENDING:
-        if (o->plan.work == CMD_WORK_STREAMS)
-            return cmd_usage("--pending and --streams real exclude each other");
-        if (!whole_number(optarg, 0, 1000000000, &o->plan.delay))
-            return cmd_usage("--pending %s: a number of operations", optarg);
-        o->plan.work = CMD_WORK_DELAY;
-        return CMD_OK;
+        return cmd_replay_pending(&o->plan, optarg);
     case STREAMS:
-        if (strcmp(optarg, "real") != 0)
-            return cmd_usage("--streams %s: only \"real\" is known", optarg);
-        if (o->plan.work == CMD_WORK_DELAY)
-            return cmd_usage("--pending and --streams real exclude each other");
-        o->plan.work = CMD_WORK_STREAMS;
-        return CMD_OK;
+        return cmd_replay_streams(&o->plan, optarg);
     case COSTS:
         o->costs = optarg;
         return CMD_OK;
     case ORDINAL:
-        if (!whole_number(optarg, 0, CMD_OPS_DEVICES - 1, &number))
+        if (!cmd_whole_number(optarg, 0, CMD_OPS_DEVICES - 1, &number))
             return cmd_usage("--ordinal %s: a device from 0 to %d", optarg, CMD_OPS_DEVICES - 1);
         o->ordinal = (int)number;
         return CMD_OK;
