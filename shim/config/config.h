@@ -27,10 +27,11 @@ typedef struct {
     ac_fence_mode_t fence;
     bool single_stream; /* a stream's order may stand for a fence */
     ac_deepbind_t deepbind;
-    char dump[AC_CONFIG_PATH]; /* pattern, "none" for off */
-    int dump_signal;           /* signal number, 0: none */
-    double dump_interval;      /* seconds, 0: off */
-    int log_level;             /* ac_log_level_t */
+    char dump[AC_CONFIG_PATH];  /* pattern, "none" for off */
+    int dump_signal;            /* signal number, 0: none */
+    double dump_interval;       /* seconds, 0: off */
+    char trace[AC_CONFIG_PATH]; /* pattern, "none" for off */
+    int log_level;              /* ac_log_level_t */
 } ac_config_t;
 
 typedef struct {

@@ -5,6 +5,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/tracing.h"
 
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
 static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
@@ -79,8 +80,10 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
         ac_status_t status = serve(thread, a, b, c, per_thread);                                 \
+        result = status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                      \
         if (status == AC_OK || status == AC_OOM)                                                 \
-            return status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                    \
+            return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                              \
+                                      ac_stream_resolved(c, per_thread));                        \
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
@@ -89,7 +92,8 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         else                                                                                     \
             AC_RETRY(result, real(a, b, c));                                                     \
         passed(thread, c, per_thread, result);                                                   \
-        return result;                                                                           \
+        return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
+                                  ac_stream_resolved(c, per_thread));                            \
     }
 ALLOC_ASYNC(cuMemAllocAsync, false)
 ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
@@ -103,7 +107,8 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
         ac_count(thread, AC_COUNT_passed_async);                                                 \
         AC_RETRY(result, real(a, b, c, d));                                                      \
         passed(thread, d, per_thread, result);                                                   \
-        return result;                                                                           \
+        return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
+                                  ac_stream_resolved(d, per_thread));                            \
     }
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, false)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
@@ -189,10 +194,15 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 #define FREE_ASYNC(symbol, per_thread)                                                           \
     CUresult symbol(CUdeviceptr a, CUstream b) {                                                 \
         AC_BODY(symbol);                                                                         \
-        if (ac_owned(a))                                                                         \
-            return free_on_stream(thread, real, a, b, per_thread);                               \
-        CUresult result = real(a, b);                                                            \
-        passed(thread, b, per_thread, result);                                                   \
+        CUresult result;                                                                         \
+        ac_trace_freeing_on(a, ac_stream_resolved(b, per_thread));                               \
+        if (ac_owned(a)) {                                                                       \
+            result = free_on_stream(thread, real, a, b, per_thread);                             \
+        } else {                                                                                 \
+            result = real(a, b);                                                                 \
+            passed(thread, b, per_thread, result);                                               \
+        }                                                                                        \
+        ac_trace_freed(a, result != CUDA_SUCCESS);                                               \
         return result;                                                                           \
     }
 FREE_ASYNC(cuMemFreeAsync, false)

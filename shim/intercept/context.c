@@ -10,6 +10,7 @@
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
+#include "intercept/tracing.h"
 #include "observe/log.h"
 #include "plant.h"
 
@@ -237,6 +238,8 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
             ac_cuda_context_spare(&ending->context[i]->cuda);
         return;
     }
+    for (unsigned i = 0; i < ending->count; i++)
+        ac_trace_context_gone(ending->context[i]);
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);

@@ -3,6 +3,7 @@
  * that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
+#include "intercept/tracing.h"
 #include "plant.h"
 
 static bool follows(const ac_thread_t *thread) {
@@ -116,7 +117,7 @@ WAIT(cuStreamWaitEvent_ptsz, true)
 
 /* --- waits of the host: what they saw complete is ready for everybody --- */
 
-#define EVENT_DONE(symbol)                                                                       \
+#define EVENT_DONE(symbol, waits)                                                                \
     CUresult symbol(CUevent a) {                                                                 \
         AC_BODY(symbol);                                                                         \
         ac_edge_t edge;                                                                          \
@@ -127,17 +128,19 @@ WAIT(cuStreamWaitEvent_ptsz, true)
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
         ac_context_note_current(thread, result); /* an event does not tell whose it is */        \
+        if (waits)                                                                               \
+            ac_trace_event_synced(a, result);                                                    \
         return result;                                                                           \
     }
-EVENT_DONE(cuEventSynchronize)
-EVENT_DONE(cuEventQuery)
+EVENT_DONE(cuEventSynchronize, true)
+EVENT_DONE(cuEventQuery, false)
 
 static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool per_thread) {
     return ac_single_alone(context->line,
                            ac_cuda_stream_key(ac_stream_resolved(stream, per_thread)));
 }
 
-#define STREAM_DONE(symbol, per_thread)                                                          \
+#define STREAM_DONE(symbol, per_thread, waits)                                                   \
     CUresult symbol(CUstream a) {                                                                \
         AC_BODY(symbol);                                                                         \
         ac_edge_t edge;                                                                          \
@@ -151,13 +154,15 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
             ac_edge_completed(&edge);                                                            \
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->line, alone);                                               \
+        if (waits)                                                                               \
+            ac_trace_stream_synced(context, ac_stream_resolved(a, per_thread), result);          \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
-STREAM_DONE(cuStreamSynchronize, false)
-STREAM_DONE(cuStreamSynchronize_ptsz, true)
-STREAM_DONE(cuStreamQuery, false)
-STREAM_DONE(cuStreamQuery_ptsz, true)
+STREAM_DONE(cuStreamSynchronize, false, true)
+STREAM_DONE(cuStreamSynchronize_ptsz, true, true)
+STREAM_DONE(cuStreamQuery, false, false)
+STREAM_DONE(cuStreamQuery_ptsz, true, false)
 
 /* --- the end of events and streams --- */
 

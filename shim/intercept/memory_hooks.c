@@ -1,5 +1,6 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/tracing.h"
 
 #include "device/driver.h"
 #include "observe/log.h"
@@ -65,8 +66,7 @@ static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t b
     return result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
-    AC_BODY(cuMemAlloc_v2);
+static CUresult alloc(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr *a, size_t b) {
     CUresult result;
     if (!thread)
         return real(a, b);
@@ -83,6 +83,11 @@ CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
     }
 }
 
+CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
+    AC_BODY(cuMemAlloc_v2);
+    return ac_trace_allocated(AC_TRACE_ALLOC, alloc(thread, real, a, b), a, b, NULL);
+}
+
 /* Rows are padded to 512 bytes, as NVIDIA's devices do. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsigned e) {
     AC_BODY(cuMemAllocPitch_v2);
@@ -93,14 +98,24 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
         ac_status_t status = serve(thread, pitch * d, a);
         if (status == AC_OK)
             *b = pitch;
+        result = status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         if (status == AC_OK || status == AC_OOM)
-            return status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+            return ac_trace_allocated(AC_TRACE_ALLOC, result, a, pitch * d, NULL);
     }
     AC_RETRY(result, real(a, b, c, d, e));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
     ac_context_note_current(thread, result);
-    return result;
+    return ac_trace_allocated(AC_TRACE_ALLOC, result, a,
+                              (b && result == CUDA_SUCCESS ? *b : pitch) * d, NULL);
+}
+
+/* Left to the driver: it moves between host and device. */
+CUresult cuMemAllocManaged(CUdeviceptr *a, size_t b, unsigned c) {
+    AC_BODY(cuMemAllocManaged);
+    CUresult result;
+    AC_RETRY(result, real(a, b, c));
+    return ac_trace_allocated(AC_TRACE_MANAGED, result, a, b, NULL);
 }
 
 /* All work of the current context, for free_sync:true. */
@@ -141,16 +156,19 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
 
 CUresult cuMemFree_v2(CUdeviceptr a) {
     AC_BODY(cuMemFree_v2);
+    ac_trace_freeing(a);
     if (ac_owned(a)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         CUresult result = free_ours(thread, a);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+        ac_trace_freed(a, result != CUDA_SUCCESS);
         return result;
     }
-    if (!thread)
-        return real(a);
-    uint64_t begin = ac_cuda_ops.now_ns();
+    uint64_t begin = thread ? ac_cuda_ops.now_ns() : 0;
     CUresult result = real(a);
+    ac_trace_freed(a, result != CUDA_SUCCESS);
+    if (!thread)
+        return result;
     ac_count(thread, AC_COUNT_passed_frees);
     ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
     ac_context_note_current(thread, result);

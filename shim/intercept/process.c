@@ -23,6 +23,7 @@
 #include "observe/dump.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
+#include "observe/trace.h"
 
 _Atomic int ac_state = AC_STATE_ASLEEP;
 _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
@@ -177,6 +178,11 @@ static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_er
             return false;
         }
     }
+    if (strcmp(wanted->trace, "none") != 0 && strcmp(wanted->trace, now->trace) != 0) {
+        snprintf(error->text, sizeof error->text, "trace cannot change once the cache is active");
+        return false;
+    }
+    strcpy(wanted->trace, now->trace);
     wanted->fence = now->fence;
     wanted->deepbind = now->deepbind;
     wanted->dump_signal = now->dump_signal;
@@ -221,6 +227,7 @@ static void forked_child(void) {
     ac_live_fork_child();
     ac_thread_fork_child();
     ac_writer_fork_child();
+    ac_trace_fork_child();
 }
 
 /* From here on: no CUDA of our own.  Later exit handlers may still free memory. */
@@ -268,6 +275,7 @@ static void process_over(void *unused) {
     (void)unused;
     exit_began();
     last_dump();
+    ac_trace_close();
     tell_missing_driver();
 }
 
@@ -384,6 +392,21 @@ static int open_page(void) {
     return error;
 }
 
+static void open_trace(void) {
+    char path[AC_CONFIG_PATH + 512] = "";
+    int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
+    if (error)
+        ac_log(AC_LOG_WARNING, "cannot record allocations to %s: %s; %s", path, strerror(error),
+               remedy(error, "free space there, or name another file with "
+                             "ACCEL_ALLOC_CONF=trace:PATH"));
+    else if (other)
+        ac_log(
+            AC_LOG_WARNING,
+            "process %d records to the file that trace names: this one records to %s; with %%p "
+            "in the name each process has its own",
+            other, path);
+}
+
 static void set_up(void) {
     int version = 0;
     report_configuration();
@@ -402,6 +425,7 @@ static void set_up(void) {
         collect_pages();
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
+    open_trace();
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_dump_figures, ac_device_figures);

@@ -3,6 +3,7 @@
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
 #include "intercept/body.h"
 #include "intercept/runtimes.h"
+#include "intercept/tracing.h"
 
 typedef int cudaError_type;
 typedef cudaError_type cuda_malloc_fn(void **, size_t);
@@ -65,6 +66,7 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
         ac_status_t status = ac_arena_alloc(context->arena, bytes, true, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
+            ac_trace_hit(thread, context, NULL, address, bytes);
             *pointer = (void *)(uintptr_t)address;
             ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
@@ -83,7 +85,9 @@ cudaError_type cudaFree(void *pointer) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
     if (context && pointer && !ac_frees_synchronize()) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        ac_trace_freeing((uint64_t)(uintptr_t)pointer);
         ac_status_t status = ac_block_free((uint64_t)(uintptr_t)pointer);
+        ac_trace_freed((uint64_t)(uintptr_t)pointer, status != AC_OK);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             ac_count(thread, AC_COUNT_fast_hits);
@@ -116,6 +120,7 @@ static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, 
         bool hit = ac_async_hit(thread, context, bytes, stream, per_thread, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
+            ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes);
             *pointer = (void *)(uintptr_t)address;
             ac_count(thread, AC_COUNT_fast_hits);
             return CUDA_SUCCESS;
@@ -134,8 +139,10 @@ static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, vo
     ac_count(thread, AC_COUNT_HOOKS + hook);
     if (context && pointer) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+        ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread));
         bool done =
             ac_async_free(thread, context, (uint64_t)(uintptr_t)pointer, stream, per_thread);
+        ac_trace_freed((uint64_t)(uintptr_t)pointer, !done);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (done) {
             ac_count(thread, AC_COUNT_fast_hits);

@@ -3,6 +3,7 @@
 
 #include "device/driver.h"
 #include "intercept/captures.h"
+#include "intercept/tracing.h"
 #include "plant.h"
 
 /* --- life of streams --- */
@@ -84,15 +85,20 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
 
 CUresult cuCtxSynchronize(void) {
     AC_BODY(cuCtxSynchronize);
-    ac_sync_t sync = sync_begin(thread ? ac_context_current(thread) : NULL);
-    return sync_end(thread, sync, real());
+    ac_context_t *context = thread ? ac_context_current(thread) : NULL;
+    ac_sync_t sync = sync_begin(context);
+    CUresult result = sync_end(thread, sync, real());
+    ac_trace_synced(context, result);
+    return result;
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext a) {
     AC_BODY(cuCtxSynchronize_v2);
     ac_context_t *context = thread ? (a ? ac_context_of(a) : ac_context_current(thread)) : NULL;
     ac_sync_t sync = sync_begin(context);
-    return sync_end(thread, sync, real(a));
+    CUresult result = sync_end(thread, sync, real(a));
+    ac_trace_synced(context, result);
+    return result;
 }
 
 /* --- capture --- */

@@ -8,6 +8,7 @@
 #include "allocator/allocator_int.h"
 #include "intercept/captures.h"
 #include "intercept/writer.h"
+#include "observe/trace.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 _Atomic uint64_t ac_generation = 1;
@@ -38,6 +39,7 @@ ac_thread_t *ac_thread_get(void) {
         return NULL;
     *thread = (ac_thread_t){.number = atomic_fetch_add(&numbers, 1) + 1};
     thread->row = ac_live_row_take(&thread->shared);
+    thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
     if (atomic_load(&key_made))
         pthread_setspecific(key, thread);
@@ -61,6 +63,7 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
+        ac_trace_lane_return(thread->trace);
         pthread_mutex_lock(&lock);
         thread->next = spare;
         spare = thread;

@@ -11,6 +11,7 @@
 #include "observe/live.h"
 
 struct ac_context;
+struct ac_trace_lane;
 
 typedef struct ac_thread {
     uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
@@ -21,8 +22,9 @@ typedef struct ac_thread {
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;
     struct ac_context *stream_context;
-    ac_joins_t joins;   /* streams that wait for the turn (single.h) */
-    ac_live_row_t *row; /* counters; shared: additions must be atomic */
+    ac_joins_t joins;            /* streams that wait for the turn (single.h) */
+    struct ac_trace_lane *trace; /* where allocations are recorded; NULL: nothing is */
+    ac_live_row_t *row;          /* counters; shared: additions must be atomic */
     bool shared;
     uint64_t number;        /* unique for the life of the process */
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */

@@ -19,7 +19,8 @@ enum {
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
-cmd_subcommand_fn cmd_run, cmd_stat, cmd_config, cmd_doctor, cmd_bench, cmd_gen, cmd_replay, cmd_tune;
+cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
+    cmd_doctor, cmd_bench;
 
 /* One line on stderr, with "accelcache <subcommand>: " in front. */
 void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

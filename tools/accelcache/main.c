@@ -11,6 +11,7 @@ static const struct {
     {"stat", "show statistics dumps, running processes and killed ones", cmd_stat},
     {"config", "show the keys of ACCEL_ALLOC_CONF, check a configuration string", cmd_config},
     {"doctor", "say whether the library can work here, and with this program", cmd_doctor},
+    {"trace", "show what run --trace recorded: every allocation and free", cmd_trace},
     {"gen", "write an allocation trace of a kind of program", cmd_gen},
     {"replay", "run a trace through the allocator without a GPU: memory and driver time",
      cmd_replay},

@@ -16,6 +16,8 @@ static const char help[] =
     "Runs PROGRAM with libaccelcache.so preloaded.\n\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the program, instead of the environment's\n"
     "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json\n"
+    "  --trace FILE    record its allocations (key `trace`), e.g. run-%p.trace; see accelcache "
+    "trace\n"
     "  --lib FILE      the library to preload, instead of the one beside this command\n"
     "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G)\n"
     "  --compare       run it with caching off, then on, and print what caching changes\n"
@@ -31,10 +33,21 @@ static const char help[] =
     "cannot run under the library (static, setuid, another architecture, not executable),\n"
     "127 there is no such program.\n";
 
-enum { OPT_CONF = 256, OPT_DUMP, OPT_LIB, OPT_SIM, OPT_COMPARE, OPT_REPEAT, OPT_KEEP, OPT_STDIN };
+enum {
+    OPT_CONF = 256,
+    OPT_DUMP,
+    OPT_TRACE,
+    OPT_LIB,
+    OPT_SIM,
+    OPT_COMPARE,
+    OPT_REPEAT,
+    OPT_KEEP,
+    OPT_STDIN
+};
 
 static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
                                         {"dump", required_argument, NULL, OPT_DUMP},
+                                        {"trace", required_argument, NULL, OPT_TRACE},
                                         {"lib", required_argument, NULL, OPT_LIB},
                                         {"sim", optional_argument, NULL, OPT_SIM},
                                         {"compare", no_argument, NULL, OPT_COMPARE},
@@ -56,6 +69,9 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
             break;
         case OPT_DUMP:
             run->dump = optarg;
+            break;
+        case OPT_TRACE:
+            run->trace = optarg;
             break;
         case OPT_LIB:
             run->library = optarg;
@@ -96,7 +112,22 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
         return cmd_usage("--json, --repeat, --keep and --stdin belong to --compare");
     if (run->compare && run->dump)
         return cmd_usage("--dump does not go with --compare: use --keep DIR");
+    if (run->compare && run->trace)
+        return cmd_usage("--trace does not go with --compare");
     return 0;
+}
+
+/* The string with one key set; both are malloc'd, and `conf` is freed. NULL after a message. */
+static char *set_key(char *conf, const char *key, const char *value) {
+    ac_config_t config;
+    ac_config_error_t error;
+    char *changed = cmd_place_conf(conf, key, value);
+    free(conf);
+    if (!ac_config_parse(changed, &config, &error, NULL))
+        return changed;
+    cmd_say("--%s: %s", key, error.text);
+    free(changed);
+    return NULL;
 }
 
 /* ACCEL_ALLOC_CONF of the program, malloc'd, or NULL after a message.  A string from the
@@ -110,18 +141,15 @@ static char *build_conf(const cmd_run_t *run) {
         cmd_say("--conf: %s", error.text);
         return NULL;
     }
-    if (!valid && (run->dump || run->compare)) {
+    if (!valid && (run->dump || run->trace || run->compare)) {
         cmd_say("ACCEL_ALLOC_CONF: %s", error.text);
         return NULL;
     }
-    if (!run->dump)
-        return cmd_format("%s", given ? given : "");
-    char *conf = cmd_place_conf(given, "dump", run->dump);
-    if (ac_config_parse(conf, &config, &error, NULL)) {
-        cmd_say("--dump: %s", error.text);
-        free(conf);
-        return NULL;
-    }
+    char *conf = cmd_format("%s", given ? given : "");
+    if (conf && run->dump)
+        conf = set_key(conf, "dump", run->dump);
+    if (conf && run->trace)
+        conf = set_key(conf, "trace", run->trace);
     return conf;
 }
 

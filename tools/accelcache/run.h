@@ -5,8 +5,8 @@
 #include <stdbool.h>
 
 typedef struct {
-    const char *conf, *dump, *library; /* as given, NULL: not */
-    const char *keep, *input;          /* --compare: folder for its files, the program's stdin */
+    const char *conf, *dump, *trace, *library; /* as given, NULL: not */
+    const char *keep, *input; /* --compare: folder for its files, the program's stdin */
     bool compare, json, simulated;
     const char *sim; /* ACCEL_SIM, NULL: as in the environment */
     int repeat;

@@ -1,0 +1,174 @@
+/* The file that `trace:FILE` writes: every allocation and free of one process, in the byte order
+ * of its machine.  Written by trace.c, read by `accelcache trace` and `accelcache replay`.
+ *
+ * A file is units of AC_TRACE_UNIT bytes.  The first is the header, each other one a chunk of a
+ * lane: a row of chunks that one thread at a time writes to, numbered from 0.  What a lane
+ * writes goes into its front, a chunk that is mapped into the process; when that is full, a copy
+ * of it becomes a chunk for good, and the front begins the next one.  Whether the process ended
+ * orderly or was killed, the front holds the lane's end: nothing has to be done for that.  Once
+ * the copy is there, a front of the same ordinal is of no interest.  Units that are none of the
+ * three may lie in between, and be cut short at the file's end.
+ *
+ * Behind its header a chunk is a row of events of two or three 64-bit words.  The first word is
+ * never 0, and written last: the first 0 word ends the chunk, and whatever a killed process left
+ * behind is whole events.
+ *
+ *   word 0   kind in the highest 8 bits; what it is about in the other 56
+ *   word 1   stamp: the time in the high half, the sequence number in the low half, both as
+ *            differences to the lane's base, which each chunk's header and later a BASE sets
+ *   word 2   ALLOC..: the place in the highest 16 bits, bytes in the other 48
+ *
+ * Sequence numbers are unique in the file.  A free has one from before it took effect, an
+ * allocation from after: in their order no address is handed out before it was freed, whatever
+ * threads did it.  (Where one is all the same, its earlier block went unseen: by a call that no
+ * hook sees, or a free whose event a kill cut off.)  They rise within a lane; numbers may be
+ * missing.  Time is for people: ticks of the clock named in the header, and of different threads
+ * it may run backwards a little.
+ *
+ * A place is where an allocation or synchronisation belongs: context, device and stream. Events
+ * name it by a number below AC_TRACE_PLACES that an earlier PLACE of the same lane defines; a
+ * later one may define it anew. */
+#ifndef AC_TRACE_FORMAT_H
+#define AC_TRACE_FORMAT_H
+
+#include <stdint.h>
+
+#define AC_TRACE_MAGIC      0x0a45434152544341ull /* "ACTRACE\n" where the low byte is first */
+#define AC_TRACE_BYTE_ORDER 0x01020304u
+
+enum {
+    AC_TRACE_VERSION = 1,
+    AC_TRACE_UNIT = 65536, /* at least a page, on any machine */
+    AC_TRACE_DEVICES = 64,
+    AC_TRACE_PLACES = 1024,
+    AC_TRACE_MOST_WORDS = 3 /* of an event */
+};
+
+/*   KIND(name, value, words, doc)   value: stays what it is, old files have it */
+#define AC_TRACE_KINDS(KIND)                                                                     \
+    KIND(ALLOC, 1, 3, "an allocation at the address in word 0")                                  \
+    KIND(MANAGED, 2, 3, "the same of managed memory")                                            \
+    KIND(FAILED, 3, 3, "an allocation that failed; word 0: the driver's error")                  \
+    KIND(FREE, 4, 2, "a free of the address in word 0 is about to be made")                      \
+    KIND(FREE_ON, 5, 3, "the same in the order of a stream, that of the place in word 2")        \
+    KIND(UNFREE, 6, 2, "the lane's event before this one, a free, was refused")                  \
+    KIND(SYNC, 7, 2, "the program waited for a whole context; word 0: a place in it")            \
+    KIND(SYNC_STREAM, 8, 2, "the program waited for a stream; word 0: its place")                \
+    KIND(SYNC_EVENT, 9, 2, "the program waited for an event; word 0: its handle")                \
+    KIND(GONE, 10, 2, "a context and all its memory are gone; word 0: a place in it")            \
+    KIND(PLACE, 11, 2, "defines a place: see ac_trace_place_word; word 1: its stream")           \
+    KIND(THREAD, 12, 2, "from here on another thread's events; word 0: tid, word 1: number")     \
+    KIND(BASE, 13, 3, "a new base; word 1: sequence number, word 2: ticks")
+
+enum {
+#define KIND(name, value, words, doc) AC_TRACE_##name = value,
+    AC_TRACE_KINDS(KIND)
+#undef KIND
+        AC_TRACE_KIND_COUNT
+};
+
+/* Streams as a place has them: what the call named; 0 where a call names none, as cudaMalloc.
+ * 1 is the legacy default stream; keys whose low AC_TRACE_STREAM_SHIFT bits are 2 are the
+ * per-thread default streams, one per thread; others are handles, which the driver may give to
+ * another stream after one was destroyed. */
+enum { AC_TRACE_STREAM_SHIFT = 2 };
+
+static inline uint64_t ac_trace_word(unsigned kind, uint64_t about) {
+    return (uint64_t)kind << 56 | (about & 0xffffffffffffffull);
+}
+static inline unsigned ac_trace_kind(uint64_t word) {
+    return (unsigned)(word >> 56);
+}
+static inline uint64_t ac_trace_about(uint64_t word) {
+    return word & 0xffffffffffffffull;
+}
+
+/* Word 2 of an allocation.  Bytes beyond 2^48 - 1 are cut to that. */
+static inline uint64_t ac_trace_size_word(unsigned place, uint64_t bytes) {
+    const uint64_t most = 0xffffffffffffull;
+    return (uint64_t)place << 48 | (bytes < most ? bytes : most);
+}
+static inline unsigned ac_trace_size_place(uint64_t word) {
+    return (unsigned)(word >> 48);
+}
+static inline uint64_t ac_trace_size_bytes(uint64_t word) {
+    return word & 0xffffffffffffull;
+}
+
+/* Word 0 of a PLACE.  `context` tells the living contexts of the process apart; a number comes
+ * back after GONE.  AC_TRACE_NOWHERE for device and context: not known. */
+enum { AC_TRACE_NOWHERE = 0xffff };
+static inline uint64_t ac_trace_place_word(unsigned number, unsigned device, unsigned context) {
+    return ac_trace_word(AC_TRACE_PLACE,
+                         (uint64_t)number << 32 | (uint64_t)device << 16 | context);
+}
+
+typedef enum {
+    AC_TRACE_CLOCK_NS = 1, /* ticks are nanoseconds of CLOCK_MONOTONIC, in coarse steps */
+    AC_TRACE_CLOCK_TICKS   /* of the processor's counter; two of ac_trace_time_t tell the rate */
+} ac_trace_clock_t;
+
+typedef enum {
+    AC_TRACE_OPEN = 1, /* being written, or its process was killed */
+    AC_TRACE_COMPLETE, /* the process ended orderly */
+    AC_TRACE_STOPPED   /* writing ended early: `stop_error` */
+} ac_trace_state_t;
+
+typedef struct {
+    uint64_t ticks;
+    uint64_t monotonic_ns; /* of the same moment */
+} ac_trace_time_t;
+
+typedef struct {
+    uint32_t used; /* 0: no such device seen */
+    int32_t ordinal;
+    char name[96];
+    unsigned char uuid[16];
+    uint64_t total_memory; /* bytes */
+} ac_trace_device_t;
+
+typedef struct {
+    uint64_t magic; /* written last */
+    uint32_t version;
+    uint32_t byte_order;  /* AC_TRACE_BYTE_ORDER, as the machine has it */
+    uint32_t header_size; /* of this structure */
+    uint32_t unit;        /* AC_TRACE_UNIT */
+    uint32_t state;       /* ac_trace_state_t */
+    int32_t stop_error;   /* errno value */
+    int32_t pid, ppid;
+    uint64_t start_ticks;      /* field 22 of /proc/<pid>/stat: tells a reused pid apart */
+    int64_t start_time_ns;     /* CLOCK_REALTIME at `start` */
+    uint32_t clock;            /* ac_trace_clock_t */
+    uint32_t time_shift;       /* a stamp's time counts 1 << time_shift ticks */
+    ac_trace_time_t start;     /* a base at or after this */
+    ac_trace_time_t latest[2]; /* [latest_turn & 1]: a later moment, for the rate of the clock */
+    uint32_t latest_turn;
+    uint32_t driver_version;
+    char host[256];
+    char exe[1024];
+    char argv[2048]; /* NUL-separated, ends with two NULs */
+    char rank[32];
+    char conf[4096];                            /* ACCEL_ALLOC_CONF as given */
+    ac_trace_device_t device[AC_TRACE_DEVICES]; /* by ordinal; higher ones share the last */
+} ac_trace_header_t;
+
+_Static_assert(sizeof(ac_trace_header_t) <= AC_TRACE_UNIT, "the header is the first unit");
+
+/* What a chunk is. */
+#define AC_TRACE_FRONT 0x544e5246u /* where its lane writes */
+#define AC_TRACE_CHUNK 0x4b4e4843u /* a whole copy of what one was: its header is written last   \
+                                    */
+
+typedef struct {
+    uint32_t magic;
+    uint32_t lane;            /* from 0 */
+    uint64_t ordinal;         /* of this chunk in its lane, from 0 */
+    uint64_t sequence, ticks; /* the base */
+    uint64_t thread;          /* number of the thread that began the chunk, from 1 */
+    uint32_t tid;             /* its kernel thread id */
+    uint32_t zero[5];
+} ac_trace_chunk_t;
+
+_Static_assert(sizeof(ac_trace_chunk_t) == 64, "events follow on a cache line");
+
+#endif
