@@ -10,6 +10,7 @@
  * seen before may have changed. */
 #include "allocator/allocator_int.h"
 
+#include "allocator/expand.h"
 #include "allocator/trim.h"
 
 enum { LAST_ROUNDS = 8 };
@@ -64,6 +65,7 @@ typedef struct {
     uint64_t address;          /* of the block that was taken */
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
+    bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
@@ -261,12 +263,49 @@ static bool must_not_trim(const ac_request_t *request) {
            (request->stream && !ac_fence_untouched(line, atomic_load(&line->done)));
 }
 
+static bool is_expandable(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable;
+    pthread_mutex_unlock(&allocator->lock);
+    return expandable;
+}
+
+static void serve_expanded(void *arg, ac_block_t *block) {
+    serve(arg, block);
+}
+
+/* By pages.  AC_UNSUPPORTED: this arena has none. */
+static ac_status_t grow_expandable(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const ac_growth_ask_t ask = {.arena = request->arena,
+                                 .pool = request->pool,
+                                 .size = request->size,
+                                 .aside = request->stream != NULL,
+                                 .shrink = request->shrink,
+                                 .serve = serve_expanded,
+                                 .arg = request};
+    bool changed;
+    if (!must_not_trim(request))
+        ac_trim_garbage(allocator, request->size);
+    ac_status_t status = ac_expand(&ask, &changed);
+    pthread_mutex_lock(&allocator->lock);
+    request->changes += changed;
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
 /* Grow within the limit.  Beyond 1.1 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
+    if (is_expandable(request)) {
+        ac_status_t status = grow_expandable(request);
+        if (status != AC_UNSUPPORTED)
+            return status;
+    }
     pthread_mutex_lock(&allocator->lock);
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
     uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
@@ -341,6 +380,10 @@ static ac_status_t last_resort(ac_request_t *request) {
         ac_status_t status = retry(request, false, &seen);
         if (status == AC_OOM)
             status = retry(request, true, &seen);
+        if (status == AC_OOM && is_expandable(request)) {
+            request->shrink = true;
+            status = grow_within(request);
+        }
         if (status != AC_OOM)
             return status;
         if (!others_changed(request, seen))
@@ -603,9 +646,25 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
-    *fresh = !block->segment->tainted;
-    if (*fresh)
+    *fresh = false;
+    if (block->segment->range) {
+        ac_range_pin(block);
+    } else if (!block->segment->tainted) {
+        *fresh = true;
         ac_segment_taint(block->segment);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+    return AC_OK;
+}
+
+ac_status_t ac_block_pin(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    if (block->segment->range)
+        ac_range_pin(block);
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
 }
@@ -626,7 +685,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
+                              .async = block->state == AC_BLOCK_ALLOCATED && block->async,
+                              .paged = block->segment->range != NULL};
     pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }

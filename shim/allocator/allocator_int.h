@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "allocator/range.h"
 #include "allocator/streams.h"
 
 typedef struct {
@@ -13,6 +14,14 @@ typedef struct {
 
 typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
+
+/* Of an allocator whose arenas grow by pages (expand.h). */
+typedef struct {
+    enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
+    ac_range_support_t support;
+    uint64_t remap_ns; /* that moving pages is taken to have cost so far */
+    uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
+} ac_expand_t;
 
 struct ac_arena {
     ac_allocator_t *allocator;
@@ -33,6 +42,9 @@ struct ac_arena {
     ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
     ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
     unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
+    ac_block_t *holes;        /* of its ranges: free blocks with whole pages, by age_next */
+    uint64_t hole_age;        /* of the newest */
+    ac_range_t *lost_ranges;  /* the context has gone; their pages have not yet */
 };
 
 struct ac_allocator {
@@ -46,6 +58,7 @@ struct ac_allocator {
     unsigned calls;         /* device calls under way that add or give back segments */
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended */
+    ac_expand_t expand;
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
     ac_block_t *spare_blocks;
     ac_segment_t *spare_segments;
@@ -85,6 +98,10 @@ void ac_segment_absorb_next(ac_block_t *block);
  * recent. */
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block);
+
+/* Take a free block out of the index, put it back. */
+void ac_segment_unlist(ac_block_t *block);
+void ac_segment_enlist(ac_block_t *block);
 
 /* Hand out a recent block as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);

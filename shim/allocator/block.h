@@ -11,6 +11,7 @@
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+struct ac_range;
 
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
@@ -19,19 +20,23 @@ typedef enum {
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
     AC_BLOCK_RECENT,    /* free, kept whole for a request of its very size: recent.c */
-    AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
+    AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
 } ac_block_state_t;
 
 /* Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
     uint64_t address, size;  /* bytes, multiples of AC_GRANULE */
-    uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks */
+    uint64_t requested;      /* bytes the program asked for; allocated, pending, held blocks.
+                                Free ones of a range: the age (ac_range_hole_age) */
     uint64_t clock;          /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next; /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
-    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
+    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
+                                          free ones of a range: those with whole pages */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
@@ -57,6 +62,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
+    struct ac_range *range; /* reserved addresses with pages (range.h), NULL: the driver's memory */
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of

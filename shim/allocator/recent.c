@@ -7,7 +7,7 @@ bool ac_recent_keep(ac_block_t *block) {
     ac_arena_t *arena = segment->arena;
     int pool = segment->pool;
     unsigned most = arena->allocator->settings.recent;
-    if (most == 0 || segment->tainted)
+    if (most == 0 || segment->tainted || (segment->range && block->size > AC_RANGE_KEEP))
         return false;
     unsigned turn = arena->recent_turn[pool] < most ? arena->recent_turn[pool] : 0;
     ac_block_t *oldest = arena->recent[pool][turn];

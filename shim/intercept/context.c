@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
@@ -180,6 +181,11 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     pthread_mutex_unlock(&lock);
     if (shared)
         ac_fence_cross(); /* another thread made the first one meanwhile */
+    if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
+        ac_log_once(AC_LOG_WARNING,
+                    "expandable_segments:true has no effect: device %d has no virtual memory "
+                    "management; native segments serve",
+                    (int)device);
     return context;
 }
 
@@ -244,8 +250,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; i < ending->count; i++)
+    for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
+        ac_expand_bury(ending->context[i]->arena);
+    }
     ac_graphs_prune();
 }
 

@@ -100,7 +100,10 @@ void oracle_begin(bool bump) {
     oracle.device.bump = bump;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
-    oracle.settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, AC_RECENT};
+    oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                                      .large_segment_size = 20 * MIB,
+                                      .limit = AC_UNLIMITED,
+                                      .recent = AC_RECENT};
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)

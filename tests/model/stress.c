@@ -164,7 +164,10 @@ static void *meddler(void *arg) {
 }
 
 int main(int argc, char **argv) {
-    const ac_settings_t settings = {AC_UNLIMITED, 4 * MIB, AC_UNLIMITED, 0, {0}, AC_RECENT};
+    const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                    .large_segment_size = 4 * MIB,
+                                    .limit = AC_UNLIMITED,
+                                    .recent = AC_RECENT};
     pthread_t thread[THREADS], other[2];
     const char *why = NULL;
     if (argc > 1)

@@ -256,7 +256,7 @@ START_TEST(foreign_keys_warn_and_never_fail) {
     warn("backend:cudaMallocAsync", "backend:cudaMallocAsync has no effect");
     warn("backend:what", "backend:what has no effect");
     warn("expandable_segments:False", NULL);
-    warn("expandable_segments:True", "native segments");
+    warn("expandable_segments:True", NULL);
     warn("expandable_segments_reserve:40G", "no effect");
     warn("expandable_segments_reserve_by_class:[a:1,b:2G]", "no effect");
     warn("pinned_use_cuda_host_register:True", "no effect");
