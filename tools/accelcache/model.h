@@ -80,7 +80,8 @@ uint64_t cmd_model_stream_key(unsigned stream);
 /* The program waits for the device. */
 void cmd_model_synchronise(cmd_model_t *model);
 
-uint64_t cmd_model_used(const cmd_model_t *model);
+/* What the allocator did that the contract of device.h forbids, NULL: nothing. */
+const char *cmd_model_misuse(const cmd_model_t *model);
 void cmd_model_figures(const cmd_model_t *model, cmd_model_figures_t *figures);
 void cmd_model_reset(cmd_model_t *model); /* the peak becomes what is in use */
 

@@ -1,6 +1,7 @@
 /* Traces in memory: dense numbers, peaks, and which reader a file needs (ops.h). */
 #include "ops.h"
 #include "command.h"
+#include "trace_read.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -241,45 +242,51 @@ static cmd_ops_reader_fn *reader_of(const char *data, const char **format, char 
     return cmd_ops_read_text;
 }
 
-static cmd_ops_t *read_data(const char *data, size_t length, int device, char **error) {
-    cmd_reading_t reading = {0};
-    cmd_ops_t *trace = NULL;
-    cmd_ops_reader_fn *reader = length ? reader_of(data, &reading.format, error) : NULL;
+static bool read_data(cmd_reading_t *reading, const char *path, char **error) {
+    size_t length;
+    char *data = cmd_file_read(path, &length);
+    if (!data) {
+        *error = cmd_format("%s", strerror(errno));
+        return false;
+    }
+    cmd_ops_reader_fn *reader = length ? reader_of(data, &reading->format, error) : NULL;
     if (!length)
         *error = cmd_format("the file is empty: there is nothing to replay");
-    if (reader && reader(&reading, data, length, error)) {
-        int chosen = device < 0 ? busiest(&reading) : device;
-        if (chosen < 0)
-            *error = cmd_format("it holds no operation: the program allocated no memory, or the "
-                                "recording was off");
-        else if (chosen >= CMD_OPS_DEVICES || !reading.device[chosen])
-            *error = cmd_format("it holds no operation of device %d", chosen);
-        else
-            trace = finish(&reading, chosen);
-    }
-    for (int i = 0; i < CMD_OPS_DEVICES; i++)
-        builder_free(reading.device[i]);
-    if (!trace)
-        free(reading.note);
-    return trace;
+    bool good = reader && reader(reading, data, length, error);
+    free(data);
+    return good;
+}
+
+static cmd_ops_t *choose_device(cmd_reading_t *reading, int device, char **error) {
+    int chosen = device < 0 ? busiest(reading) : device;
+    if (chosen < 0)
+        *error = cmd_format("it holds no operation: the program allocated no memory, or the "
+                            "recording was off");
+    else if (!reading->device[chosen] || !reading->device[chosen]->ops.count)
+        *error = cmd_format("it holds no operation of device %d", chosen);
+    else
+        return finish(reading, chosen);
+    return NULL;
 }
 
 cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
-    size_t length;
+    cmd_reading_t reading = {.format = "binary"};
+    cmd_ops_t *trace = NULL;
+    char *why = NULL;
     bool standard = !strcmp(path, "-");
-    char *why = NULL, *data = cmd_file_read(standard ? "/dev/stdin" : path, &length);
-    const char *name = standard ? "standard input" : path;
-    if (!data) {
-        *error = cmd_format("%s: %s", name, strerror(errno));
-        return NULL;
-    }
-    cmd_ops_t *trace = read_data(data, length, device, &why);
-    free(data);
+    bool good = !standard && cmd_trace_is(path)
+                    ? cmd_ops_read_binary(&reading, path, &why)
+                    : read_data(&reading, standard ? "/dev/stdin" : path, &why);
+    if (good)
+        trace = choose_device(&reading, device, &why);
+    for (int i = 0; i < CMD_OPS_DEVICES; i++)
+        builder_free(reading.device[i]);
     if (!trace) {
+        free(reading.note);
         for (char *c = why; *c; c++) /* what the file holds must not command the terminal */
             if ((unsigned char)*c < 0x20 || *c == 0x7f)
                 *c = '?';
-        *error = cmd_format("%s: %s", name, why);
+        *error = cmd_format("%s: %s", standard ? "standard input" : path, why);
         free(why);
     }
     return trace;

@@ -75,5 +75,7 @@ void cmd_ops_before(cmd_reading_t *reading, unsigned device, uint64_t block, uin
 typedef bool cmd_ops_reader_fn(cmd_reading_t *reading, const char *data, size_t length,
                                char **error);
 cmd_ops_reader_fn cmd_ops_read_text, cmd_ops_read_rmm, cmd_ops_read_torch;
+/* This one maps its file. */
+bool cmd_ops_read_binary(cmd_reading_t *reading, const char *path, char **error);
 
 #endif

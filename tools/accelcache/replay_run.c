@@ -168,6 +168,12 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
             return;
         }
         free_rest(r);
+        if (cmd_model_misuse(r->model)) {
+            figures->end = CMD_REPLAY_FAILED;
+            snprintf(figures->why, sizeof figures->why, "the allocator %s",
+                     cmd_model_misuse(r->model));
+            return;
+        }
     }
 }
 
