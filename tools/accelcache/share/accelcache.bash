@@ -5,14 +5,15 @@ _accelcache() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor bench --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor trace bench --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
-    run) options="--conf --dump --lib --sim --compare --repeat --keep --stdin --json --help" ;;
+    run) options="--conf --dump --trace --lib --sim --compare --repeat --keep --stdin --json --help" ;;
     stat) options="--json --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
+    trace) options="--long --summary --json --help" ;;
     bench)
         options="--quick --only --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
         ;;
@@ -30,7 +31,7 @@ _accelcache() {
                 fi
                 return
                 ;;
-            --conf | --dump | --lib | --repeat | --keep | --stdin) ((at++)) ;;
+            --conf | --dump | --trace | --lib | --repeat | --keep | --stdin) ((at++)) ;;
             -*) ;;
             *)
                 mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -41,12 +42,12 @@ _accelcache() {
     fi
     case $previous in
     --conf | --repeat | --rounds | --pass-us | --pairs) return ;;
-    --dump | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+    --dump | --trace | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-    elif [[ ${COMP_WORDS[1]} == stat ]]; then
+    elif [[ ${COMP_WORDS[1]} == stat || ${COMP_WORDS[1]} == trace ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
