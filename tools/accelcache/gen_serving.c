@@ -42,7 +42,7 @@ static void pass(gen_t *gen, const net_t *net, shape_t shape) {
 static void begin_request(gen_t *gen, const net_t *net, request_t *request) {
     request->length = gen_length(gen);
     request->ends = request->length + gen_length(gen) / 4 + 8;
-    request->room = request->length + 128;
+    request->room = request->length + 32;
     for (unsigned i = 0; i < net->layers; i++)
         request->cache[i] = gen_alloc(gen, cache_bytes(net, request->room), ON_COMPUTE);
     pass(gen, net, (shape_t){1, request->length});
