@@ -96,10 +96,10 @@ class Replay(frame.TraceTest):
         self.assertEqual((growing["peak_reserved"], growing["waits"]), (16 * MIB, 0))
 
     def test_pending_ends(self):
-        """64 frees record a fence; it is over when as many operations have followed."""
+        """A fence that was recorded in time is over when the block is asked for again."""
         def waits(delay):
             small = [line for i in range(64) for line in (f"a {100 + i} 512 0", f"f {100 + i}")]
-            path = self.trace(*small, a(1, 8), "f 1", *small, a(2, 8))
+            path = self.trace(a(1, 8), "f 1", *small, a(2, 8))
             return self.replay(path, "--conf", SMALL, "--pending", str(delay),
                                "--repeat", "1")["waits"]
         self.assertEqual(waits(0), 0)

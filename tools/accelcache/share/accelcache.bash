@@ -58,7 +58,9 @@ _accelcache() {
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-    elif [[ ${COMP_WORDS[1]} == stat || ${COMP_WORDS[1]} == trace ]]; then
+    elif [[ ${COMP_WORDS[1]} == gen ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "fixed varlen lora serving amr graph rmm" -- "$word")
+    elif [[ " stat trace replay tune " == *" ${COMP_WORDS[1]} "* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
