@@ -147,6 +147,34 @@ class Replay(frame.TraceTest):
                               "--min-capacity")
         self.assertEqual(figures["min_capacity"], 16 * MIB)
 
+    # ------------------------------------------------------------ the driver's device
+
+    @base.unittest.skipUnless(base.SIM_DIR, "the simulated device is not built")
+    def test_device(self):
+        """The driver sees what the model counts, be it memory or calls."""
+        path = self.generate("amr", "--ops", "6000")
+        for conf in ("", "expandable_segments:true"):
+            model = self.replay(path, "--conf", conf)
+            driver = frame.json.loads(self.expect(
+                0, "replay", "--json", "--device", "--conf", conf, path,
+                LD_LIBRARY_PATH=base.SIM_DIR).stdout)
+            self.assertTrue(driver["simulated"])
+            for key in ("peak_reserved", "ratio_second", "ops", "bound"):
+                self.assertEqual(driver[key], model[key], (conf, key))
+            if not conf:  # pages are moved or created by what that costs: calls may differ
+                self.assertEqual(driver["driver_calls"], model["driver_calls"])
+        limited = self.expect(1, "replay", "--device", "--capacity", "0.9x", path,
+                              LD_LIBRARY_PATH=base.SIM_DIR)
+        self.assertIn("out of memory at operation", limited.stdout)
+        self.expect(2, "replay", "--device", "--pending", "1", path)
+        self.expect(2, "replay", "--device", "--min-capacity", path)
+
+    def test_no_driver(self):
+        result = self.expect(1, "replay", "--device", self.trace(a(1, 1)),
+                             LD_LIBRARY_PATH=self.folder)
+        if not base.os.path.exists("/dev/nvidiactl"):
+            self.assertIn("no CUDA driver", result.stdout)
+
     # ------------------------------------------------------------ the command
 
     def test_costs(self):

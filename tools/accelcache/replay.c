@@ -25,6 +25,9 @@ static const char help[] =
     "  --streams real    requests and frees name the trace's streams, kernels run on them\n"
     "  --costs FILE      other costs of driver calls, as CSV: call,ns_fixed,ns_per_mib,\n"
     "                    ns_per_page,source\n"
+    "  --device          the driver's first device instead of a modelled one: calls are made "
+    "and\n"
+    "                    timed, no kernel runs; --capacity is a limit then\n"
     "  --ordinal N       the operations of this device of the trace, instead of the busiest one\n"
     "  --json            JSON instead of a table; an array of objects for several --conf\n\n"
     "Without --pending and --streams a freed block can be had again at once.\n\n"
@@ -73,11 +76,12 @@ static char *decimal(char text[CMD_FIGURE], double value, int digits) {
 static void print_head(const replays_t *r) {
     char ops[CMD_FIGURE], live[CMD_FIGURE], bound[CMD_FIGURE];
     const cmd_ops_t *trace = r->trace;
-    printf("%s%s%s: %s, %s operations, %u stream%s, peak live %s, bound %s\n", cmd_bold(),
+    printf("%s%s%s: %s, %s operations, %u stream%s, peak live %s, bound %s%s\n", cmd_bold(),
            r->path, cmd_plain(), trace->format, cmd_text_count(ops, (int64_t)trace->count),
            trace->streams, trace->streams == 1 ? "" : "s",
            cmd_text_bytes(live, (int64_t)trace->peak_live),
-           cmd_text_bytes(bound, (int64_t)cmd_replay_bound(trace)));
+           cmd_text_bytes(bound, (int64_t)cmd_replay_bound(trace)),
+           r->job[0].figures.simulated ? " (simulated)" : "");
     if (trace->devices > 1)
         printf("  the operations of device %d, one of %u\n", trace->device, trace->devices);
 }
@@ -150,7 +154,7 @@ static json_t *replay_json(const replays_t *r, unsigned i) {
     json_object_set_new(json, "trace", path ? path : json_string("(not UTF-8)"));
     json_object_set_new(json, "format", json_string(r->trace->format));
     json_object_set_new(json, "conf", json_string(r->conf[i] ? r->conf[i] : ""));
-    json_object_set_new(json, "simulated", json_boolean(!r->plan[i].real));
+    json_object_set_new(json, "simulated", json_boolean(f->simulated));
     json_object_set_new(json, "completed", json_boolean(f->end == CMD_REPLAY_DONE));
     json_object_set_new(json, "failed_at",
                         integer_or_null(f->end != CMD_REPLAY_DONE, f->failed_at));
@@ -244,7 +248,7 @@ static int replay_all(replays_t *r, const options_t *o) {
     return status;
 }
 
-enum { CONF = 256, CAPACITY, LEAST, REPEAT, PENDING, STREAMS, COSTS, ORDINAL, JSON };
+enum { CONF = 256, CAPACITY, LEAST, REPEAT, PENDING, STREAMS, COSTS, ORDINAL, DEVICE, JSON };
 
 static const struct option options[] = {{"conf", required_argument, NULL, CONF},
                                         {"capacity", required_argument, NULL, CAPACITY},
@@ -254,6 +258,7 @@ static const struct option options[] = {{"conf", required_argument, NULL, CONF},
                                         {"streams", required_argument, NULL, STREAMS},
                                         {"costs", required_argument, NULL, COSTS},
                                         {"ordinal", required_argument, NULL, ORDINAL},
+                                        {"device", no_argument, NULL, DEVICE},
                                         {"json", no_argument, NULL, JSON},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -289,6 +294,9 @@ static int take_option(int option, replays_t *r, options_t *o) {
             return cmd_usage("--ordinal %s: a device from 0 to %d", optarg, CMD_OPS_DEVICES - 1);
         o->ordinal = (int)number;
         return CMD_OK;
+    case DEVICE:
+        o->plan.real = true;
+        return CMD_OK;
     case JSON:
         r->json = true;
         return CMD_OK;
@@ -310,6 +318,9 @@ int cmd_replay(int argc, char **argv) {
         }
         status = take_option(option, &r, &o);
     }
+    if (status == CMD_OK && o.plan.real && (o.plan.work != CMD_WORK_NONE || r.search || o.costs))
+        status = cmd_usage("--device goes without --pending, --streams, --min-capacity and "
+                           "--costs: no work is submitted, and time is measured");
     if (status == CMD_OK && argc - optind != 1)
         status = cmd_usage(optind == argc ? "which TRACE?" : "one TRACE at a time");
     if (status == CMD_OK) {

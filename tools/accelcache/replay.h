@@ -36,6 +36,7 @@ typedef struct {
     double driver_ms[2];      /* per 1000 operations */
     uint64_t waits[2];        /* times the host waited for work */
     uint64_t stream_waits[2]; /* times a stream was made to wait for another */
+    bool simulated;           /* no GPU had a part in it */
     char why[160];
 } cmd_replay_figures_t;
 

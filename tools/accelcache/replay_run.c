@@ -3,6 +3,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/streams.h"
 #include "command.h"
+#include "real_device.h"
 #include "replay.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 typedef struct {
     const cmd_ops_t *trace;
     const cmd_replay_plan_t *plan;
-    cmd_model_t *model;
+    cmd_model_t *model; /* NULL: the driver's device */
     ac_arena_t *arena;
     ac_fence_line_t *line;
     ac_joins_t joins;
@@ -136,11 +137,21 @@ static void free_rest(replay_t *r) {
 
 /* ------------------------------------------------------------------ a whole plan */
 
+/* Of the device since the last time. */
+static void take_figures(replay_t *r, cmd_model_figures_t *figures) {
+    if (!r->model) {
+        cmd_real_figures(figures);
+        return;
+    }
+    cmd_model_figures(r->model, figures);
+    cmd_model_reset(r->model);
+}
+
 static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned round) {
     unsigned later = round > 0;
     unsigned rounds = later ? r->plan->repeat - 1 : 1;
     cmd_model_figures_t m;
-    cmd_model_figures(r->model, &m);
+    take_figures(r, &m);
     if (m.peak > figures->peak[later])
         figures->peak[later] = m.peak;
     for (unsigned i = 0; i < CMD_CALLS; i++)
@@ -152,7 +163,8 @@ static void add_figures(replay_t *r, cmd_replay_figures_t *figures, unsigned rou
 
 static void replay(replay_t *r, cmd_replay_figures_t *figures) {
     for (unsigned round = 0; round < r->plan->repeat; round++) {
-        cmd_model_reset(r->model);
+        cmd_model_figures_t before;
+        take_figures(r, &before); /* what freeing the rest took belongs to no replay */
         double begin = cpu_ns();
         ac_status_t status = loop_once(r);
         double ns = (cpu_ns() - begin) / (double)r->trace->count;
@@ -168,7 +180,7 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
             return;
         }
         free_rest(r);
-        if (cmd_model_misuse(r->model)) {
+        if (r->model && cmd_model_misuse(r->model)) {
             figures->end = CMD_REPLAY_FAILED;
             snprintf(figures->why, sizeof figures->why, "the allocator %s",
                      cmd_model_misuse(r->model));
@@ -177,30 +189,55 @@ static void replay(replay_t *r, cmd_replay_figures_t *figures) {
     }
 }
 
+/* The device and its memory; the context for its operations, or NULL after a reason. */
+static void *open_device(replay_t *r, uint64_t *memory, cmd_replay_figures_t *figures) {
+    const cmd_replay_plan_t *plan = r->plan;
+    *memory = plan->capacity ? plan->capacity : CMD_REPLAY_ROOM;
+    if (plan->real)
+        return cmd_real_open(figures->why, sizeof figures->why, memory);
+    r->model = cmd_model_new(plan->costs, *memory, plan->work, plan->delay,
+                             plan->config.fence == AC_FENCE_SYNC);
+    return r->model;
+}
+
+static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures,
+                              ac_device_counters_t *counters) {
+    static ac_device_stats_t stats;
+    uint64_t memory;
+    void *context = open_device(r, &memory, figures);
+    if (!context)
+        return NULL;
+    ac_settings_t settings = ac_settings_from(&r->plan->config, memory);
+    /* Less than the real device has can be had as a limit. */
+    if (r->plan->real && r->plan->capacity && r->plan->capacity < settings.limit)
+        settings.limit = r->plan->capacity;
+    ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, counters);
+    ac_arena_t *arena =
+        allocator ? ac_arena_create(allocator, r->model ? &cmd_model_ops : &cmd_real_ops, context)
+                  : NULL;
+    if (!arena)
+        snprintf(figures->why, sizeof figures->why, "the allocator could not be made");
+    return arena;
+}
+
 void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                     cmd_replay_figures_t *figures) {
-    static ac_device_stats_t stats;
     static ac_device_counters_t counters;
-    uint64_t capacity = plan->capacity ? plan->capacity : CMD_REPLAY_ROOM;
     replay_t r = {.trace = trace, .plan = plan};
-    *figures = (cmd_replay_figures_t){.ops = trace->count};
-    r.model = cmd_model_new(plan->costs, capacity, plan->work, plan->delay,
-                            plan->config.fence == AC_FENCE_SYNC);
+    *figures = (cmd_replay_figures_t){.ops = trace->count, .end = CMD_REPLAY_FAILED};
     r.address = cmd_alloc((trace->blocks + 1) * sizeof *r.address);
     atomic_store(&ac_single_wanted, plan->config.single_stream);
-    ac_settings_t settings = ac_settings_from(&plan->config, capacity);
-    ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);
-    r.arena = allocator ? ac_arena_create(allocator, &cmd_model_ops, r.model) : NULL;
+    r.arena = make_arena(&r, figures, &counters);
+    figures->simulated = !plan->real || cmd_real_simulated();
     if (r.arena) {
+        figures->end = CMD_REPLAY_DONE;
         r.line = ac_arena_line(r.arena);
         for (unsigned i = 0; plan->work == CMD_WORK_STREAMS && i <= trace->streams; i++)
             ac_arena_stream_is(r.arena, cmd_model_stream_key(i), true);
         replay(&r, figures);
         figures->stream_waits[0] += counters.async_waits;
-    } else {
-        figures->end = CMD_REPLAY_FAILED;
-        snprintf(figures->why, sizeof figures->why, "the allocator could not be made");
     }
     free(r.address);
-    cmd_model_free(r.model);
+    if (r.model)
+        cmd_model_free(r.model);
 }
