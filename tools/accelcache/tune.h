@@ -34,7 +34,8 @@ typedef struct {
 /* Fill `point`, malloc'd. */
 void tune_search(tune_t *tune);
 
-/* What figures are worth: memory by the peak of live bytes, driver time per 1000 operations;
+/* What figures are worth: memory by the peak of live bytes, driver time per 1000 operations, as
+ * if the program ran ten times as long as its trace: the second replay counts for the other nine;
  * more than TUNE_FAILED where memory did not suffice, the less the later that was. */
 #define TUNE_FAILED 1e9
 double tune_value(tune_objective_t objective, const cmd_replay_figures_t *figures,

@@ -92,7 +92,7 @@ double tune_memory(const cmd_replay_figures_t *f, const cmd_ops_t *trace) {
 }
 
 double tune_driver_ms(const cmd_replay_figures_t *f) {
-    return (f->driver_ms[0] + f->driver_ms[1]) / 2;
+    return (f->driver_ms[0] + 9 * f->driver_ms[1]) / 10;
 }
 
 double tune_value(tune_objective_t objective, const cmd_replay_figures_t *f,
