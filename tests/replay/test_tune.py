@@ -50,15 +50,31 @@ class Tune(frame.TraceTest):
 
     def test_checks_decide(self):
         """What helps the first trace and harms another is not recommended."""
-        small = self.trace(*(line for i in range(50) for line in (f"a {i} {5 * MIB} 0", f"f {i}")),
-                           name="small")
-        starting = self.trace(*(f"a {i} {MIB} 0" for i in range(400)), name="starting")
-        alone = self.tune(small, "--objective", "memory")
-        self.assertTrue(alone["changes"])
-        both = self.tune(small, starting, "--objective", "time")
-        for check in both["checks"]:
-            self.assertLessEqual(check["value"], check["default_value"])
-        self.assertEqual([check["trace"] for check in both["checks"]], [small, small, starting])
+        first = self.trace(*(line for i in range(100)
+                             for line in (f"a {i} {5 * MIB} 0", f"f {i}")), name="first")
+        # Six blocks fill a default segment: anything else takes more calls, for few operations.
+        second = self.trace(*(f"a {i} {3 * MIB} 0" for i in range(6)),
+                            *(f"f {i}" for i in range(6)), name="second")
+        self.assertTrue(self.tune(first)["changes"])
+        both = self.tune(first, second)
+        self.assertFalse(both["changes"], both["conf"])
+        self.assertEqual([(check["trace"], check["part"]) for check in both["checks"]],
+                         [(first, "whole"), (first, "second half"), (second, "whole")])
+
+    def test_two_keys_together(self):
+        """Holes of 5.25 MiB: only pages of 2 MiB can move out of them."""
+        lines, block = [], 0
+        for _ in range(4):
+            small = range(block, block + 64)
+            block += 65
+            lines += [f"a {i} {MIB * 3 // 4} 0" for i in small]
+            lines += [f"f {i}" for i in small if i % 8 != small[0] % 8]
+            lines += [f"a {block - 1} {42 * MIB} 0", f"f {block - 1}"]
+            lines += [f"f {i}" for i in small if i % 8 == small[0] % 8]
+        found = self.tune(self.trace(*lines), "--objective", "memory")
+        self.assertIn("expandable_segments:true", found["conf"])
+        self.assertRegex(found["conf"], r"page_size_mb:2\b|low_memory:true")
+        self.assertLess(found["recommended"]["peak_reserved"], 80 * MIB)
 
     def test_capacity(self):
         """Finds what completes where the default runs out of memory; a replay agrees."""

@@ -27,7 +27,7 @@ static const char help[] =
     "                   with K, M, G or T, or 1.05x for that multiple of the first trace's peak\n"
     "  --pending K, --streams real, --costs FILE, --ordinal N\n"
     "                   as accelcache replay has them\n"
-    "  --seconds N      begin no more replays of the search after N seconds (40)\n"
+    "  --seconds N      begin no more replays of the search after N seconds (30)\n"
     "  --json           JSON instead of text\n\n"
     "Keys that are searched:";
 
@@ -49,7 +49,7 @@ typedef struct {
     cmd_ops_t *trace;
 } check_t;
 
-enum { FINALISTS = 8 };
+enum { FINALISTS = 5 };
 
 /* By less than this a setting does not outlive the next version of the program. */
 #define WORTH_A_SETTING 0.97
@@ -476,7 +476,7 @@ static int read_all(tuning_t *t, const options_t *o) {
 }
 
 int cmd_tune(int argc, char **argv) {
-    tuning_t t = {.tune = {.plan = {.repeat = 2}, .objective = TUNE_BALANCED, .seconds = 40}};
+    tuning_t t = {.tune = {.plan = {.repeat = 2}, .objective = TUNE_BALANCED, .seconds = 30}};
     options_t o = {.ordinal = -1};
     int option, status = CMD_OK;
     while (status == CMD_OK && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {

@@ -1,6 +1,7 @@
-/* The search (tune.h): from the default, one key after the other takes the candidate that does
- * best beside the others as they are, in two rounds; then keys that bring next to nothing go back
- * to their defaults.
+/* The search (tune.h): one key after the other takes the candidate that does best beside the
+ * others as they are, in two rounds; then keys that bring next to nothing go back to their
+ * defaults.  That begins at the default, and again at each switch thrown: a switch that gains
+ * nothing by itself may be what lets another key work.
  *
  * Keys are the rows of config.def that decide how memory is laid out: new ones join by
  * themselves, with candidates by their type.  What the parser refuses is no candidate. */
@@ -213,18 +214,15 @@ static void simplify(tune_t *tune, const unsigned *key, unsigned keys) {
     }
 }
 
-void tune_search(tune_t *tune) {
-    unsigned key[TUNE_KEYS], keys = find_keys(key);
-    double begin = seconds_now();
-    add_point(tune, key, keys, 0, 0);
-    measure(tune, 0);
-    for (unsigned round = 0; round < ROUNDS && !tune->cut_short; round++) {
+/* From the best point on, until no key brings more. */
+static void descend(tune_t *tune, const unsigned *key, unsigned keys, double end) {
+    for (unsigned round = 0; round < ROUNDS; round++) {
         size_t before = tune->best;
         for (unsigned i = 0; i < keys; i++) {
             size_t from = tune->count;
-            tune->cut_short = seconds_now() - begin > tune->seconds;
+            tune->cut_short |= seconds_now() > end;
             if (tune->cut_short)
-                break;
+                return;
             for (unsigned c = 0; c <= candidate_count(key[i]); c++)
                 add_point(tune, key, keys, i, c);
             measure(tune, from);
@@ -232,8 +230,37 @@ void tune_search(tune_t *tune) {
                 tune->progress(rows[key[i]].key, tune->count, &tune->point[tune->best]);
         }
         if (tune->best == before)
-            break;
+            return;
     }
+}
+
+/* Whether the point does anything at all that the default does not. */
+static bool has_effect(const tune_point_t *usual, const tune_point_t *point) {
+    return memcmp(usual->figures.peak, point->figures.peak, sizeof usual->figures.peak) != 0 ||
+           memcmp(usual->figures.call, point->figures.call, sizeof usual->figures.call) != 0;
+}
+
+void tune_search(tune_t *tune) {
+    unsigned key[TUNE_KEYS], keys = find_keys(key);
+    double end = seconds_now() + tune->seconds;
+    add_point(tune, key, keys, 0, 0);
+    measure(tune, 0);
+    for (unsigned i = 0; i < keys; i++) /* switches, beside the default */
+        if (rows[key[i]].candidate == candidates_BOOL)
+            for (unsigned c = 1; c <= candidate_count(key[i]); c++)
+                add_point(tune, key, keys, i, c);
+    size_t starts = tune->count;
+    measure(tune, 1);
+    size_t best = 0;
+    for (size_t start = 0; start < starts; start++) {
+        if (start && !has_effect(&tune->point[0], &tune->point[start]))
+            continue;
+        tune->best = start;
+        descend(tune, key, keys, end);
+        if (tune->point[tune->best].value < tune->point[best].value * WORTH_IT)
+            best = tune->best;
+    }
+    tune->best = best;
     if (!tune->cut_short)
         simplify(tune, key, keys);
 }
