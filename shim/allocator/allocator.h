@@ -37,10 +37,10 @@ typedef struct {
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
-    unsigned recent; /* freed blocks kept whole per arena and pool, at most AC_RECENT */
-    bool expandable;             /* arenas grow by pages where the device has them (expand.h) */
-    uint64_t page, small_page;   /* bytes of a page, by pool */
-    double page_budget;          /* times the high-water mark; 0: as moving costs */
+    unsigned recent;           /* freed blocks kept whole per arena and pool, at most AC_RECENT */
+    bool expandable;           /* arenas grow by pages where the device has them (expand.h) */
+    uint64_t page, small_page; /* bytes of a page, by pool */
+    double page_budget;        /* times the high-water mark; 0: as moving costs */
 } ac_settings_t;
 
 typedef struct ac_allocator ac_allocator_t;

@@ -42,9 +42,9 @@ struct ac_arena {
     ac_block_t *held[AC_HELD_LISTS];      /* by episode (held.h) */
     ac_block_t *recent[AC_POOL_KINDS][AC_RECENT]; /* by pool, as the index; NULL: empty */
     unsigned recent_turn[AC_POOL_KINDS];          /* the entry to be replaced next */
-    ac_block_t *holes;        /* of its ranges: free blocks with whole pages, by age_next */
-    uint64_t hole_age;        /* of the newest */
-    ac_range_t *lost_ranges;  /* the context has gone; their pages have not yet */
+    ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
+    uint64_t hole_age;       /* of the newest */
+    ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
 struct ac_allocator {

@@ -62,7 +62,8 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
-    struct ac_range *range; /* reserved addresses with pages (range.h), NULL: the driver's memory */
+    struct ac_range
+        *range; /* reserved addresses with pages (range.h), NULL: the driver's memory */
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of

@@ -3,7 +3,7 @@
 
 #include "plant.h"
 
-enum { RUNS = 64, ROUNDS = 4 };
+enum { RUNS = 64, ROUNDS = 4, FLOOR_PAGES = 4 };
 
 /* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
  * (see the simulated device's table). */
@@ -29,16 +29,16 @@ typedef struct {
 typedef struct {
     const ac_growth_ask_t *ask;
     ac_range_t *range;
-    ac_block_t *block;     /* MOVING: where the request goes */
-    uint64_t first, end;   /* units that the block touches */
-    uint64_t page;         /* bytes */
-    uint64_t create;       /* bytes that the device may be asked for */
+    ac_block_t *block;                 /* MOVING: where the request goes */
+    uint64_t first, end;               /* units that the block touches */
+    uint64_t page;                     /* bytes */
+    uint64_t create;                   /* bytes that the device may be asked for */
     uint64_t created, released, moved; /* bytes, as the device did */
     uint64_t pages_created, pages_moved, pages_released;
-    bool force;      /* the device has no more: moving comes first */
-    bool starved;    /* holes were passed over that are not complete */
-    bool partial;    /* more runs are needed than one step takes */
-    bool patient;    /* all that could be waited for was */
+    bool force;   /* the device has no more: moving comes first */
+    bool starved; /* holes were passed over that are not complete */
+    bool partial; /* more runs are needed than one step takes */
+    bool patient; /* all that could be waited for was */
     unsigned runs, at_run;
     uint64_t at_unit; /* of that run: the next page to be used */
     run_t run[RUNS];
@@ -56,8 +56,7 @@ static uint64_t reserved_bytes(const ac_allocator_t *allocator) {
 /* The high-water mark, the request included. */
 static uint64_t high_water(const ac_growth_ask_t *ask) {
     const ac_allocator_t *allocator = ask->arena->allocator;
-    uint64_t live =
-        (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + ask->size;
+    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + ask->size;
     return live > allocator->high_water ? live : allocator->high_water;
 }
 
@@ -73,6 +72,9 @@ static uint64_t budget(const growth_t *growth) {
         uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
         most = earned < most ? earned : most;
     }
+    /* A program that has hardly begun moves nothing. */
+    uint64_t floor = FLOOR_PAGES * allocator->settings.page;
+    most = most > floor ? most : floor;
     if (allocator->expand.ceiling && allocator->expand.ceiling < most)
         most = allocator->expand.ceiling;
     return allocator->settings.limit < most ? allocator->settings.limit : most;
@@ -91,8 +93,8 @@ bool ac_expand_able(ac_arena_t *arena) {
     if (known)
         return able;
     able = arena->ops->range_support &&
-           arena->ops->range_support(arena->context, &support) == AC_OK &&
-           support.granularity && support.granularity % AC_SEGMENT_ALIGN == 0;
+           arena->ops->range_support(arena->context, &support) == AC_OK && support.granularity &&
+           support.granularity % AC_SEGMENT_ALIGN == 0;
     pthread_mutex_lock(&allocator->lock);
     if (expand->able == AC_EXPAND_UNKNOWN) {
         expand->able = able ? AC_EXPAND_ABLE : AC_EXPAND_UNABLE;
@@ -111,20 +113,27 @@ static uint64_t page_size(const growth_t *growth) {
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
-/* One more range, of as many addresses as there are: small blocks never need more than the device
- * has memory, large ones want room to find a place in one piece. */
+/* One more range: small blocks never need more addresses than the device has memory, large ones
+ * want room to find a place in one piece.  Where addresses are short, at most half of what is to
+ * be had: others need some, the driver's own allocations among them. */
 static ac_status_t reserve_range(growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t least = round_up(growth->ask->size, growth->page);
     uint64_t bytes = round_up(allocator->expand.support.memory, growth->page);
     uint64_t address = 0;
-    ac_status_t status = AC_OOM;
+    ac_status_t status;
+    bool scarce = false;
     if (growth->ask->pool == AC_POOL_LARGE)
         bytes *= 4;
     bytes = bytes < least ? least : bytes;
-    while ((status = arena->ops->range_reserve(arena->context, bytes, &address)) == AC_OOM &&
-           bytes > least) {
+    for (;;) {
+        status = arena->ops->range_reserve(arena->context, bytes, &address);
+        if (bytes == least || (status != AC_OOM && !(status == AC_OK && scarce)))
+            break;
+        if (status == AC_OK)
+            arena->ops->range_release(arena->context, address, bytes);
+        scarce = status == AC_OOM;
         bytes = round_up(bytes / 2, growth->page);
         bytes = bytes < least ? least : bytes;
     }
@@ -161,6 +170,8 @@ static ac_block_t *oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool 
                                uint64_t reached, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
+    if (atomic_load(&arena->line.broken))
+        return NULL; /* nobody tells any more what its work does: its end will */
     for (ac_block_t *hole = arena->holes; hole; hole = hole->age_next) {
         if ((pool != AC_POOL_ALL && hole->segment->pool != pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
@@ -200,8 +211,7 @@ static uint64_t collect(growth_t *growth, uint64_t pages) {
         return 0;
     while (found < pages && growth->runs < RUNS &&
            ac_spares_fill(arena->allocator, &growth->spares, 8)) {
-        ac_block_t *hole =
-            oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
+        ac_block_t *hole = oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
         if (!hole)
             break;
         run_t *run = &growth->run[growth->runs++];
@@ -273,7 +283,8 @@ static ac_status_t plan(growth_t *growth) {
         return AC_OK;
     uint64_t live = high_water(ask), limit = allocator->settings.limit;
     bool full = growth->create > limit || reserved > limit - growth->create;
-    if (may_wait(growth) && (full || growth->force || reserved + growth->create > live + live / 4))
+    if (may_wait(growth) &&
+        (full || growth->force || reserved + growth->create > live + live / 4))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
 }
@@ -294,9 +305,9 @@ static void take_away(growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     for (unsigned i = 0; i < growth->runs; i++) {
         run_t *run = &growth->run[i];
-        run->taken = arena->ops->pages_unmap(arena->context,
-                                             ac_range_address(run->range, run->first),
-                                             run->count << AC_PAGE_BITS) == AC_OK;
+        run->taken =
+            arena->ops->pages_unmap(arena->context, ac_range_address(run->range, run->first),
+                                    run->count << AC_PAGE_BITS) == AC_OK;
         if (run->taken)
             mark(run->range, run->first, run->count, 0);
     }
@@ -512,7 +523,8 @@ static ac_status_t step(growth_t *growth) {
 static void be_patient(growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
     bool all = atomic_load(&ac_fence_crossed);
-    ac_expand_complete(arena, wait && !growth->ask->aside && !ac_fence_holding(&arena->line, all));
+    ac_expand_complete(arena,
+                       wait && !growth->ask->aside && !ac_fence_holding(&arena->line, all));
     growth->patient = wait;
 }
 
@@ -616,6 +628,8 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
     const ac_growth_ask_t ask = {.arena = arena, .pool = pool};
     growth_t batch = {.ask = &ask};
     uint64_t total = 0, done = 1;
+    if (arena->ops->capturing(arena->context))
+        return 0;
     pthread_mutex_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {
@@ -691,8 +705,8 @@ void ac_expand_bury(ac_arena_t *arena) {
 
 /* --- peers --- */
 
-/* The first page at or above `from` in any range; the lock may be dropped to wait for threads that
- * work on it.  False: there is none. */
+/* The first page at or above `from` in any range; the lock may be dropped to wait for threads
+ * that work on it.  False: there is none. */
 static bool next_page(ac_arena_t *arena, uint64_t from, uint64_t *address, uint64_t *bytes) {
     bool found = false;
     for (ac_segment_t *s = arena->segments; s; s = s->next) {

@@ -5,8 +5,8 @@
  *   1. from the device, as long as what is reserved stays within the budget: least(1.10 H,
  *      H + w / 4), with H the high-water mark of allocated bytes and w the bytes that the device
  *      would have created in the time that moving pages has cost so far; or a fixed share of H;
- *   2. out of holes, the one freed first before the others: whole pages side by side from its high
- *      end, with one unmapping.  Only where all work that was submitted before the last free in
+ *   2. out of holes, the one freed first before the others: whole pages side by side from its
+ * high end, with one unmapping.  Only where all work that was submitted before the last free in
  *      the hole has completed: taking a page away is no work of a stream, so no stream's order
  *      protects it.  Never pages that are pinned;
  *   3. from the device beyond the budget; beyond 1.25 H only after waiting for holes that are not

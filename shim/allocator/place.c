@@ -1,9 +1,10 @@
 /* Where in a range a request goes that no free memory fits (range.h).
  *
  * A run without unmapped blocks is one free block, which was looked at before: so only unmapped
- * blocks and what lies around them are visited, and those are few.  Candidates are the places that
- * begin where a free block begins or end where one ends, and those at both ends of the run: any
- * other could be shifted to one of them without lacking more. */
+ * blocks and what lies around them are visited, and those are few.  Candidates are the places
+ * that begin where a free block begins or end where one ends, those at both ends of the run, and
+ * those that begin or end with the first or last whole page where pages are cut: any other could
+ * be shifted to one of them without lacking more. */
 #include "allocator/range.h"
 
 static bool is_open(const ac_block_t *block) {
@@ -50,8 +51,8 @@ static void consider(search_t *search, ac_block_t *first, uint64_t address) {
     place.block = first;
     for (const ac_block_t *block = first; block->address < end; block = block->next) {
         if (block->state == AC_BLOCK_UNMAPPED) {
-            uint64_t from = block->address < address ? page_floor(search, block, address)
-                                                     : block->address;
+            uint64_t from =
+                block->address < address ? page_floor(search, block, address) : block->address;
             uint64_t to = end_of(block) > end ? page_ceil(search, block, end) : end_of(block);
             place.missing += to - from;
             place.from = from < place.from ? from : place.from;
@@ -75,12 +76,17 @@ static void visit_run(search_t *search, ac_block_t *first) {
         return;
     consider(search, first, begin);
     for (ac_block_t *block = first; is_open(block); block = block->next) {
-        if (block->state != AC_BLOCK_FREE)
-            continue;
-        if (end - block->address >= search->size)
-            consider(search, block, block->address);
-        if (end_of(block) - begin >= search->size)
-            consider(search, first, end_of(block) - search->size);
+        uint64_t from = block->address, to = end_of(block);
+        if (block->state == AC_BLOCK_UNMAPPED) {
+            from = page_ceil(search, block, from);
+            to = page_floor(search, block, to);
+            if (from == block->address && to == end_of(block))
+                continue;
+        }
+        if (end - from >= search->size)
+            consider(search, block, from);
+        if (to - begin >= search->size)
+            consider(search, first, to - search->size);
     }
     consider(search, first, end - search->size);
 }

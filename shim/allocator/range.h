@@ -1,11 +1,11 @@
-/* Ranges: segments of reserved addresses to which pages of physical memory are mapped where blocks
- * need them (`expandable_segments`).
+/* Ranges: segments of reserved addresses to which pages of physical memory are mapped where
+ * blocks need them (`expandable_segments`).
  *
  * A range is one segment, 4 times the device's memory where that many addresses are to be had, so
- * that a request nearly always finds room for itself.  Its blocks tile it as those of any segment;
- * what no page is mapped to is a block too, AC_BLOCK_UNMAPPED, in no index.  Free memory thus
- * stays what it is elsewhere: mapped, and ready to be handed out.  Pages come, go and move only
- * when a request finds none that fits (expand.h).
+ * that a request nearly always finds room for itself.  Its blocks tile it as those of any
+ * segment; what no page is mapped to is a block too, AC_BLOCK_UNMAPPED, in no index.  Free memory
+ * thus stays what it is elsewhere: mapped, and ready to be handed out.  Pages come, go and move
+ * only when a request finds none that fits (expand.h).
  *
  * Pages are counted in units of AC_SEGMENT_ALIGN.  Invariants (ac_range_check):
  *   an UNMAPPED block starts and ends at units, none of them mapped; so do MOVING ones but for
@@ -23,8 +23,8 @@
 
 typedef struct ac_range ac_range_t;
 
-/* Larger blocks of a range are not kept whole for exact reuse: it was measured that the pages they
- * keep from moving cost up to 2 % of memory. */
+/* Larger blocks of a range are not kept whole for exact reuse: it was measured that the pages
+ * they keep from moving cost up to 2 % of memory. */
 #define AC_RANGE_KEEP ((uint64_t)1 << 20)
 
 enum {
@@ -59,7 +59,8 @@ static inline uint64_t ac_range_address(const ac_range_t *range, uint64_t unit) 
     return range->address + (unit << AC_PAGE_BITS);
 }
 
-/* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short. */
+/* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
+ */
 ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 
 /* The record of a range without segment; its pages have gone. */
@@ -106,8 +107,9 @@ void ac_range_uncover(const ac_block_t *moving, bool all);
  * has parts but one. */
 void ac_range_settle(ac_block_t *moving, ac_spares_t *spares);
 
-/* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units (0:
- * any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has none. */
+/* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
+ * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has
+ * none. */
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count);
 
@@ -124,11 +126,11 @@ uint64_t ac_range_check(const ac_range_t *range, const char **wrong);
 
 /* Where a request goes, and what it lacks there. */
 typedef struct {
-    ac_block_t *block;      /* the first that it takes a part of */
-    uint64_t address;       /* of the request's memory */
-    uint64_t from, to;      /* what has to be claimed: whole pages where none are mapped */
-    uint64_t missing;       /* bytes of pages that are not mapped */
-    uint64_t run;           /* bytes of free or unmapped addresses that it lies in */
+    ac_block_t *block; /* the first that it takes a part of */
+    uint64_t address;  /* of the request's memory */
+    uint64_t from, to; /* what has to be claimed: whole pages where none are mapped */
+    uint64_t missing;  /* bytes of pages that are not mapped */
+    uint64_t run;      /* bytes of free or unmapped addresses that it lies in */
 } ac_place_t;
 
 /* Over all maximal runs of free or unmapped addresses: the place for `size` bytes that lacks the

@@ -53,8 +53,9 @@ typedef struct {
      * context is broken.  The fence stays valid. */
     ac_status_t (*fence_query)(void *context, void *fence);
 
-    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK; AC_BUSY
-     * when that has passed, or while the context captures; AC_FAILED.  The fence stays valid. */
+    /* Block until the fence has completed, for `limit_ns` at the most (0: for ever): AC_OK;
+     * AC_BUSY when that has passed, or while the context captures; AC_FAILED.  The fence stays
+     * valid. */
     ac_status_t (*fence_wait)(void *context, void *fence, uint64_t limit_ns);
 
     /* Forget a fence that was recorded; done or not. */
@@ -100,8 +101,8 @@ typedef struct {
     /* Give a range back, which has no page any more. */
     ac_status_t (*range_release)(void *context, uint64_t address, uint64_t bytes);
 
-    /* A page of physical memory, a multiple of the granularity.  AC_OK sets *page, which is not 0;
-     * AC_OOM; AC_FAILED. */
+    /* A page of physical memory, a multiple of the granularity.  AC_OK sets *page, which is not
+     * 0; AC_OOM; AC_FAILED. */
     ac_status_t (*page_create)(void *context, uint64_t bytes, uint64_t *page);
 
     /* Its mappings, if any are left, keep the memory. */
@@ -115,7 +116,7 @@ typedef struct {
      * AC_OOM, AC_FAILED: nobody may. */
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
-    /* Take whole pages side by side away; all work on them has completed.  The pages stay.  AC_OK;
+    /* Take whole pages side by side away; all work on them has completed.  The pages stay. AC_OK;
      * AC_BUSY while anything captures, AC_FAILED: all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 

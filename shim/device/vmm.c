@@ -1,9 +1,9 @@
 /* The operations of device.h on pages, over virtual memory management (cuda_device.h).
  *
- * None of these calls looks at a context: pages belong to the device.  A call that takes something
- * down is made once more when it fails, since nobody else knows of what would be lost.  While a
- * context is alive they count as calls inside it, so that none meets the end of the process; a
- * stream's capture is let pass by the thread's mode. */
+ * None of these calls looks at a context: pages belong to the device.  A call that takes
+ * something down is made once more when it fails, since nobody else knows of what would be lost.
+ * While a context is alive they count as calls inside it, so that none meets the end of the
+ * process; a stream's capture is let pass by the thread's mode. */
 #include <string.h>
 
 #include "device/cuda_int.h"
@@ -162,7 +162,7 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     CUresult result = CUDA_ERROR_DEINITIALIZED;
     if (enter_late(context, &visit)) {
         result = ac_driver.cuMemUnmap(address, bytes);
-        if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+        if (result != CUDA_SUCCESS && (dead || !ac_driver_sticky(result)))
             result = ac_driver.cuMemUnmap(address, bytes);
         leave(&visit);
     }

@@ -33,6 +33,10 @@ typedef enum {
 enum { FAKE_RANGES = 4096 };
 #define FAKE_BASE ((uint64_t)0x200000000000)
 
+/* Range i is reserved at FAKE_RESERVED_BASE + i * 2^FAKE_RESERVED_BITS. */
+#define FAKE_RESERVED_BASE ((uint64_t)0x300000000000)
+enum { FAKE_RESERVED_BITS = 40 };
+
 typedef struct fake_context fake_context_t;
 
 typedef struct {
@@ -93,6 +97,9 @@ struct fake_context {
 extern const ac_device_ops_t fake_ops;
 
 void fake_device_init(fake_device_t *device, uint64_t capacity);
+
+/* Whether device.h lets a call of that kind fail so. */
+bool fake_may_answer(fake_kind_t kind, ac_status_t status);
 
 /* Free what the device holds of the host's memory. */
 void fake_device_close(fake_device_t *device);

@@ -5,8 +5,6 @@
 
 #include "fake_device_int.h"
 
-#define RESERVED_BASE ((uint64_t)0x300000000000)
-
 static uint64_t units_of(uint64_t bytes) {
     return bytes >> AC_PAGE_BITS;
 }
@@ -25,11 +23,31 @@ uint64_t fake_reserved_bytes(const fake_device_t *device) {
     return bytes;
 }
 
+bool fake_may_answer(fake_kind_t kind, ac_status_t status) {
+    switch (kind) {
+    case FAKE_RANGE_RELEASE:
+    case FAKE_PAGE_RELEASE:
+        return status == AC_OK; /* a device tries again by itself */
+    case FAKE_RANGE_RESERVE:
+    case FAKE_PAGE_CREATE:
+    case FAKE_PAGE_MAP:
+    case FAKE_PAGES_ALLOW:
+        return status == AC_OK || status == AC_OOM || status == AC_FAILED;
+    case FAKE_PAGES_UNMAP:
+        return status == AC_OK || status == AC_BUSY || status == AC_FAILED;
+    case FAKE_SEGMENT_ALLOC:
+        return status != AC_UNSUPPORTED;
+    case FAKE_RECORD:
+        return status != AC_OOM;
+    default:
+        return status != AC_OOM && status != AC_UNSUPPORTED;
+    }
+}
+
 /* A call that takes something down works in a dead context, and beside a capture. */
 static ac_status_t enter_late(fake_context_t *context, fake_kind_t kind) {
-    unsigned failed = context->device->failed;
-    ac_status_t status = fake_enter(context, kind);
-    return context->device->failed != failed ? status : AC_OK;
+    fake_enter(context, kind);
+    return AC_OK;
 }
 
 ac_status_t fake_range_reserve(void *arg, uint64_t bytes, uint64_t *address) {
@@ -45,13 +63,13 @@ ac_status_t fake_range_reserve(void *arg, uint64_t bytes, uint64_t *address) {
     int i = 0;
     while (i < FAKE_RESERVED && device->reserved[i].size)
         i++;
-    if (i == FAKE_RESERVED || (device->most_addresses && fake_reserved_bytes(device) + bytes >
-                                                             device->most_addresses))
+    if (i == FAKE_RESERVED ||
+        (device->most_addresses && fake_reserved_bytes(device) + bytes > device->most_addresses))
         return fake_leave(context, AC_OOM);
     fake_unit_t *unit = calloc(units_of(bytes), sizeof *unit);
     if (!unit)
         return fake_leave(context, AC_OOM);
-    *address = RESERVED_BASE + ((uint64_t)i << 42);
+    *address = FAKE_RESERVED_BASE + ((uint64_t)i << FAKE_RESERVED_BITS);
     device->reserved[i] = (fake_reserved_t){*address, bytes, unit};
     return fake_leave(context, AC_OK);
 }
@@ -199,7 +217,7 @@ ac_status_t fake_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
     ac_status_t status = fake_enter(context, FAKE_PAGES_UNMAP);
-    if (status != AC_OK)
+    if (status != AC_OK && !atomic_load(&context->dead))
         return fake_leave(context, status);
     fake_unit_t *unit = units_at(device, address, bytes);
     if (!whole(device, unit, units_of(bytes)))

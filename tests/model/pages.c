@@ -124,7 +124,8 @@ static double driver_ms(const unsigned from[FAKE_KINDS], uint64_t created_mib) {
     const unsigned *calls = device.calls;
     double us = 0;
     us += (calls[FAKE_PAGE_CREATE] - from[FAKE_PAGE_CREATE]) * 100.0 + (double)created_mib * 15.0;
-    us += (calls[FAKE_PAGE_MAP] - from[FAKE_PAGE_MAP]) * 4.5; /* with its part of access and unmap */
+    us += (calls[FAKE_PAGE_MAP] - from[FAKE_PAGE_MAP]) *
+          4.5; /* with its part of access and unmap */
     us += (calls[FAKE_PAGES_ALLOW] - from[FAKE_PAGES_ALLOW]) * 36.0;
     us += (calls[FAKE_PAGES_UNMAP] - from[FAKE_PAGES_UNMAP]) * 26.0;
     us += (calls[FAKE_SEGMENT_ALLOC] - from[FAKE_SEGMENT_ALLOC]) * 100.0;
@@ -215,7 +216,8 @@ int main(int argc, char **argv) {
         clock_gettime(CLOCK_MONOTONIC, &begin);
         good = check ? replay_checked(allocator, arena, address) : replay(arena, address);
         clock_gettime(CLOCK_MONOTONIC, &end);
-        double ns = (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
+        double ns =
+            (double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec);
         uint64_t mib = 0;
         for (uint64_t i = pages; i < device.pages; i++)
             mib += device.page[i].bytes / MIB;

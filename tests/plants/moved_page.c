@@ -2,9 +2,9 @@
  * pending.
  *
  * What the library could do wrong with expandable segments is done here by the program itself at
- * first, which needs no library for it: the page of a hole is mapped where memory is needed.  Either
- * way round: taking it away first happens to wait for the work, which CUDA does not promise in all
- * cases. */
+ * first, which needs no library for it: the page of a hole is mapped where memory is needed.
+ * Either way round: taking it away first happens to wait for the work, which CUDA does not
+ * promise in all cases. */
 #include "plants.h"
 
 enum { PAGE = 2 << 20 };
