@@ -200,9 +200,9 @@ static void *open_device(replay_t *r, uint64_t *memory, cmd_replay_figures_t *fi
     return r->model;
 }
 
-static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures,
-                              ac_device_counters_t *counters) {
+static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures) {
     static ac_device_stats_t stats;
+    static ac_device_counters_t counters;
     uint64_t memory;
     void *context = open_device(r, &memory, figures);
     if (!context)
@@ -211,7 +211,7 @@ static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures,
     /* Less than the real device has can be had as a limit. */
     if (r->plan->real && r->plan->capacity && r->plan->capacity < settings.limit)
         settings.limit = r->plan->capacity;
-    ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, counters);
+    ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);
     ac_arena_t *arena =
         allocator ? ac_arena_create(allocator, r->model ? &cmd_model_ops : &cmd_real_ops, context)
                   : NULL;
@@ -222,12 +222,11 @@ static ac_arena_t *make_arena(replay_t *r, cmd_replay_figures_t *figures,
 
 void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
                     cmd_replay_figures_t *figures) {
-    static ac_device_counters_t counters;
     replay_t r = {.trace = trace, .plan = plan};
     *figures = (cmd_replay_figures_t){.ops = trace->count, .end = CMD_REPLAY_FAILED};
     r.address = cmd_alloc((trace->blocks + 1) * sizeof *r.address);
     atomic_store(&ac_single_wanted, plan->config.single_stream);
-    r.arena = make_arena(&r, figures, &counters);
+    r.arena = make_arena(&r, figures);
     figures->simulated = !plan->real || cmd_real_simulated();
     if (r.arena) {
         figures->end = CMD_REPLAY_DONE;
@@ -235,7 +234,6 @@ void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
         for (unsigned i = 0; plan->work == CMD_WORK_STREAMS && i <= trace->streams; i++)
             ac_arena_stream_is(r.arena, cmd_model_stream_key(i), true);
         replay(&r, figures);
-        figures->stream_waits[0] += counters.async_waits;
     }
     free(r.address);
     if (r.model)
