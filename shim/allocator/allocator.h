@@ -19,6 +19,7 @@
 
 #include "allocator/block.h"
 #include "allocator/fence.h"
+#include "config/config.h"
 #include "device/device.h"
 #include "observe/stats.h"
 
@@ -44,6 +45,9 @@ typedef struct {
 
 typedef struct ac_allocator ac_allocator_t;
 struct timespec;
+
+/* What a configuration asks for on a device with `total_memory` bytes. */
+ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory);
 
 /* A new allocator that counts into *stats and *counters (borrowed, zero at first).  NULL when
  * host memory is short. */

@@ -1,5 +1,28 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
+#include <string.h>
+
 #include "allocator/allocator_int.h"
+
+ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
+    ac_settings_t settings = {.max_split_size = config->max_split_size,
+                              .large_segment_size = config->large_segment_size,
+                              .limit = AC_UNLIMITED,
+                              .gc_threshold = config->garbage_collection_threshold,
+                              .cache = config->thread_cache};
+    if (config->expandable_segments) {
+        settings.expandable = true;
+        settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
+        settings.small_page = AC_SEGMENT_ALIGN;
+        settings.page_budget = config->page_budget > 0 ? 1 + config->page_budget : 0;
+        settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
+    }
+    if (config->per_process_memory_fraction < 1)
+        settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
+    if (config->memory_limit && config->memory_limit < settings.limit)
+        settings.limit = config->memory_limit;
+    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
+    return settings;
+}
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
                                     ac_device_counters_t *counters) {

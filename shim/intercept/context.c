@@ -31,28 +31,6 @@ static uint64_t stream_word(CUstream stream, unsigned slot) {
     return (uint64_t)(uintptr_t)stream << 8 | slot;
 }
 
-static ac_settings_t settings_for(uint64_t total_memory) {
-    const ac_config_t *config = ac_process_config();
-    ac_settings_t settings = {.max_split_size = config->max_split_size,
-                              .large_segment_size = config->large_segment_size,
-                              .limit = AC_UNLIMITED,
-                              .gc_threshold = config->garbage_collection_threshold,
-                              .cache = config->thread_cache};
-    if (config->expandable_segments) {
-        settings.expandable = true;
-        settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
-        settings.small_page = AC_SEGMENT_ALIGN;
-        settings.page_budget = config->page_budget > 0 ? 1 + config->page_budget : 0;
-        settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
-    }
-    if (config->per_process_memory_fraction < 1)
-        settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
-    if (config->memory_limit && config->memory_limit < settings.limit)
-        settings.limit = config->memory_limit;
-    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
-    return settings;
-}
-
 static ac_allocator_t *make_allocator(CUdevice device) {
     bool private;
     ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
@@ -74,7 +52,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     pthread_mutex_lock(&lock);
     ac_allocator_t *allocator = allocators[device];
     if (!allocator) {
-        ac_settings_t settings = settings_for(total);
+        ac_settings_t settings = ac_settings_from(ac_process_config(), total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
         ac_live->total_memory[device] = total;
@@ -112,7 +90,7 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_for(ac_live->total_memory[device]);
+    ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 
