@@ -128,7 +128,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size);
 /* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 
-/* allocator.c: the size that a request is served with. */
+/* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 
