@@ -354,7 +354,7 @@ static ac_status_t grow_expandable(ac_request_t *request) {
 
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
- * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
+ * which must not wait.  Beyond 1.08 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
@@ -372,7 +372,7 @@ static ac_status_t grow_within(ac_request_t *request) {
         return AC_OK;
     }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
-    uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
+    uint64_t cap = at_least(live + live * 2 / 25, 2 * allocator->settings.large_segment_size);
     uint64_t size = segment_size(allocator, request, false);
     uint64_t exact = segment_size(allocator, request, true);
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
@@ -389,11 +389,9 @@ static ac_status_t grow_within(ac_request_t *request) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
     }
-    /* As much as the cap leaves: one segment for several requests, not one for each. */
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
-        size = at_least(snug_size(allocator, request),
-                        taken < cap ? (cap - taken) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN : 0);
+        size = snug_size(allocator, request);
     bool may = reserve(request, size);
     if (!may && size > exact)
         may = reserve(request, size = exact);
