@@ -11,6 +11,7 @@
 #include <check.h>
 
 #include "cuda_runtime_min.h"
+#include "simcuda.h"
 
 #define OK(call) ck_assert_int_eq((call), cudaSuccess)
 
@@ -18,6 +19,8 @@ enum { BYTES = 1 << 20, WARM = 100 };
 
 static unsigned long long (*calls)(const char *);
 static int (*configure)(const char *, char *, size_t);
+static int (*add_kernel)(const simcuda_kernel_t *);
+static void (*make_faulty)(unsigned long long);
 
 static void *symbol(void *library, const char *name) {
     void *found = dlsym(library, name);
@@ -27,8 +30,13 @@ static void *symbol(void *library, const char *name) {
 
 /* Before all else: opening a library ends the short way, too. */
 static void find_functions(void) {
-    void *found = symbol(dlopen("libcuda.so.1", RTLD_NOW), "simcuda_calls");
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *found = symbol(driver, "simcuda_calls");
     memcpy(&calls, &found, sizeof calls);
+    found = symbol(driver, "simcuda_register_kernel");
+    memcpy(&add_kernel, &found, sizeof add_kernel);
+    found = symbol(driver, "simcuda_sticky");
+    memcpy(&make_faulty, &found, sizeof make_faulty);
     found = symbol(RTLD_DEFAULT, "accel_set_allocator_settings");
     memcpy(&configure, &found, sizeof configure);
 }
@@ -118,6 +126,44 @@ START_TEST(a_reset_by_another_thread) {
 }
 END_TEST
 
+/* --- the context breaks --- */
+
+static const char module_text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                  ".visible .entry nothing()\n{\n    ret;\n}\n";
+static const struct simrt_fatbin_wrapper wrapper = {RT_FATBIN_MAGIC, 1, module_text, NULL};
+static char nothing_stub;
+
+static void nothing(const simcuda_launch_t *launch) {
+    (void)launch;
+}
+
+static void register_kernel(void) {
+    static const simcuda_kernel_t kernel = {.name = "nothing", .fn = nothing, .duration_ns = -1};
+    ck_assert_int_eq(add_kernel(&kernel), 0);
+    void **module = __cudaRegisterFatBinary((void *)(uintptr_t)&wrapper);
+    __cudaRegisterFunction(module, &nothing_stub, &nothing_stub, "nothing", -1, NULL, NULL, NULL,
+                           NULL, NULL);
+    __cudaRegisterFatBinaryEnd(module);
+}
+
+static void *launch_and_wait(void *unused) {
+    const dim3 one = {1, 1, 1};
+    OK(cudaSetDevice(0));
+    OK(cudaLaunchKernel(&nothing_stub, one, one, NULL, 0, NULL));
+    ck_assert_int_eq(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    return unused;
+}
+
+START_TEST(a_fault_seen_by_another_thread) {
+    void *p = NULL;
+    register_kernel();
+    warm();
+    make_faulty(1);
+    by_another_thread(launch_and_wait, NULL);
+    ck_assert_int_eq(cudaMalloc(&p, BYTES), cudaErrorIllegalAddress);
+}
+END_TEST
+
 /* --- settings --- */
 
 static void *switch_off(void *unused) {
@@ -143,6 +189,7 @@ int main(void) {
     tcase_set_timeout(all, 60);
     tcase_add_test(all, a_copy_by_another_device);
     tcase_add_test(all, a_reset_by_another_thread);
+    tcase_add_test(all, a_fault_seen_by_another_thread);
     tcase_add_test(all, switched_off_by_another_thread);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
