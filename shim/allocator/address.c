@@ -48,12 +48,28 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status != AC_OK)
         return status;
-    *fresh = !block->segment->tainted;
-    if (*fresh)
+    *fresh = false;
+    if (block->segment->range) {
+        ac_range_pin(block);
+    } else if (!block->segment->tainted) {
+        *fresh = true;
         ac_segment_taint(block->segment);
+    }
     pthread_mutex_unlock(&allocator->lock);
     if (*fresh)
         ac_caches_recall(allocator, NULL);
+    return AC_OK;
+}
+
+ac_status_t ac_block_pin(uint64_t address) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    if (block->segment->range)
+        ac_range_pin(block);
+    pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
 }
 
@@ -65,7 +81,12 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     ac_arena_t *arena = lock_owner(address);
     if (!arena)
         return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_find(address); /* a segment's blocks leave no gap */
+    /* A segment's blocks leave no gap, but for pages of a range that are under way. */
+    ac_block_t *block = ac_page_map_find(address);
+    if (!block) {
+        pthread_mutex_unlock(&arena->allocator->lock);
+        return AC_NOT_OURS;
+    }
     *info = (ac_block_info_t){.arena = arena,
                               .address = block->address,
                               .size = block->size,
@@ -73,7 +94,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
+                              .async = block->state == AC_BLOCK_ALLOCATED && block->async,
+                              .paged = block->segment->range != NULL};
     pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }

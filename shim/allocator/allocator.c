@@ -11,6 +11,7 @@
  * seen before may have changed. */
 #include "allocator/allocator_int.h"
 
+#include "allocator/expand.h"
 #include "allocator/trim.h"
 
 enum { LAST_ROUNDS = 8 };
@@ -44,21 +45,6 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/* roundup_power2_divisions: sizes between two powers of two go up to the next of N equal steps.
- * Slot i rules [2^i MiB, 2^(i+1) MiB); the first also everything below. */
-uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
-    uint64_t mib = bytes >> 20;
-    unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
-    if (slot >= AC_DIVISION_SLOTS)
-        slot = AC_DIVISION_SLOTS - 1;
-    uint32_t divisions = in[slot];
-    if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
-        uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
-        return round_up(round_up(bytes, floor / divisions), AC_GRANULE);
-    }
-    return round_up(bytes, AC_GRANULE);
-}
-
 static uint64_t at_least(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -72,18 +58,8 @@ typedef struct {
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
+    bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
-
-/* A request below max_split_size accepts no block that must stay whole, but for one no larger
- * than the segment it would get otherwise. */
-ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
-    if (size < settings->max_split_size)
-        return (ac_fit_t){
-            size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1), 0};
-    uint64_t slack = settings->large_segment_size;
-    return (ac_fit_t){size, settings->max_split_size,
-                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
-}
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
@@ -342,6 +318,40 @@ static bool must_not_trim(const ac_request_t *request) {
     return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
+static bool is_expandable(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable;
+    pthread_mutex_unlock(&allocator->lock);
+    return expandable;
+}
+
+static void serve_expanded(void *arg, ac_block_t *block) {
+    announce(arg);
+    serve(arg, block);
+    conclude(arg, true);
+}
+
+/* By pages.  AC_UNSUPPORTED: this arena has none. */
+static ac_status_t grow_expandable(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const ac_growth_ask_t ask = {.arena = request->arena,
+                                 .pool = request->pool,
+                                 .size = request->size,
+                                 .aside = request->stream != NULL,
+                                 .shrink = request->shrink,
+                                 .serve = serve_expanded,
+                                 .arg = request};
+    bool changed;
+    if (!must_not_trim(request))
+        ac_trim_garbage(allocator, request->size);
+    ac_status_t status = ac_expand(&ask, &changed);
+    pthread_mutex_lock(&allocator->lock);
+    request->changes += changed;
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
  * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
@@ -351,6 +361,11 @@ static ac_status_t grow_within(ac_request_t *request) {
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
     bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
+    if (is_expandable(request)) {
+        ac_status_t status = grow_expandable(request);
+        if (status != AC_UNSUPPORTED)
+            return status;
+    }
     pthread_mutex_lock(&allocator->lock);
     if (shares && share_growth(request)) {
         pthread_mutex_unlock(&allocator->lock);
@@ -433,6 +448,10 @@ static ac_status_t last_resort(ac_request_t *request) {
         ac_status_t status = retry(request, false, &seen);
         if (status == AC_OOM)
             status = retry(request, true, &seen);
+        if (status == AC_OOM && is_expandable(request)) {
+            request->shrink = true;
+            status = grow_within(request);
+        }
         if (status != AC_OOM)
             return status;
         if (!others_changed(request, seen))

@@ -13,6 +13,7 @@
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+struct ac_range;
 
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
@@ -21,7 +22,9 @@ typedef enum {
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
     AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
-    AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
+    AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
 } ac_block_state_t;
 
 /* `address` is first, and written whole: a thread's cache looks at it in records that may serve
@@ -33,12 +36,14 @@ typedef enum {
 struct ac_block {
     _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;              /* bytes, a multiple of AC_GRANULE */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks.
+                                   Free ones of a range: their age (ac_range_hole_age) */
     _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next;    /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
-    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
+    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
+                                          free ones of a range: those with whole pages */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
@@ -94,6 +99,7 @@ struct ac_segment {
     bool tainted;       /* shared outside: never serves again, goes back when idle */
     /* The allocator's epoch when it became idle (decay.c). */
     uint32_t idle_epoch;
+    struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of

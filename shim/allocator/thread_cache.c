@@ -396,8 +396,9 @@ bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
 
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    if (!ac_cache_usable(cache) || size > AC_CACHE_LARGEST ||
-        !cache->limit[ac_cache_flow(size)] || !returns(cache, size))
+    uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
+    if (!ac_cache_usable(cache) || size > largest || !cache->limit[ac_cache_flow(size)] ||
+        !returns(cache, size))
         return; /* only those who come again get more than they ask for */
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     if (magazine->size != size)
