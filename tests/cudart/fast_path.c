@@ -1,0 +1,214 @@
+/* The short way of cudaMalloc and cudaFree under the library, and what ends it for a thread that
+ * takes it: other threads' doings, of which its own calls tell nothing.  Each test has a process
+ * of its own. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <check.h>
+
+#include "cuda_runtime_min.h"
+#include "simcuda.h"
+
+#define OK(call) ck_assert_int_eq((call), cudaSuccess)
+
+enum { BYTES = 1 << 20, WARM = 100 };
+
+static unsigned long long (*calls)(const char *);
+static int (*configure)(const char *, char *, size_t);
+static int (*add_kernel)(const simcuda_kernel_t *);
+static void (*make_faulty)(unsigned long long);
+
+static void *symbol(void *library, const char *name) {
+    void *found = dlsym(library, name);
+    ck_assert_msg(found != NULL, "%s is missing", name);
+    return found;
+}
+
+/* Before all else: opening a library ends the short way, too. */
+static void find_functions(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    void *found = symbol(driver, "simcuda_calls");
+    memcpy(&calls, &found, sizeof calls);
+    found = symbol(driver, "simcuda_register_kernel");
+    memcpy(&add_kernel, &found, sizeof add_kernel);
+    found = symbol(driver, "simcuda_sticky");
+    memcpy(&make_faulty, &found, sizeof make_faulty);
+    found = symbol(RTLD_DEFAULT, "accel_set_allocator_settings");
+    memcpy(&configure, &found, sizeof configure);
+}
+
+/* How often the driver was asked for memory. */
+static unsigned long long driver_calls(void) {
+    return calls("cuMemAlloc_v2");
+}
+
+/* The library remembers callers by pages of code: all calls are made here, and return here. */
+static __attribute__((noinline)) cudaError_t get(void **p) {
+    volatile cudaError_t result = cudaMalloc(p, BYTES);
+    return result;
+}
+
+static __attribute__((noinline)) cudaError_t give(void *p) {
+    volatile cudaError_t result = cudaFree(p);
+    return result;
+}
+
+static void *pair(void) {
+    void *p = NULL;
+    OK(get(&p));
+    OK(give(p));
+    return p;
+}
+
+/* The calling thread takes the short way from now on. */
+static void *warm(void) {
+    void *p = NULL;
+    for (int i = 0; i < WARM; i++)
+        p = pair();
+    unsigned long long before = driver_calls();
+    ck_assert_ptr_eq(pair(), p);
+    ck_assert_uint_eq(driver_calls(), before);
+    return p;
+}
+
+static void by_another_thread(void *act(void *), void *arg) {
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, act, arg), 0);
+    pthread_join(thread, NULL);
+}
+
+/* --- another context gets at the memory --- */
+
+static _Atomic bool go_on;
+
+static void wait_for_it(void *unused) {
+    (void)unused;
+    while (!atomic_load(&go_on))
+        ;
+}
+
+static void *copy_to_the_other_device(void *from) {
+    void *to = NULL;
+    cudaStream_t stream = NULL;
+    OK(cudaSetDevice(1));
+    OK(cudaMalloc(&to, BYTES));
+    OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    OK(cudaLaunchHostFunc(stream, wait_for_it, NULL));
+    OK(cudaMemcpyPeerAsync(to, 1, from, 0, BYTES, stream));
+    return NULL;
+}
+
+START_TEST(a_copy_by_another_device) {
+    void *p = NULL, *next = NULL;
+    warm();
+    OK(get(&p));
+    by_another_thread(copy_to_the_other_device, p);
+    OK(give(p)); /* the copy has not begun */
+    OK(get(&next));
+    ck_assert_ptr_ne(next, p);
+    atomic_store(&go_on, true);
+    OK(give(next));
+}
+END_TEST
+
+/* --- the context goes --- */
+
+static void *reset(void *unused) {
+    OK(cudaSetDevice(0));
+    OK(cudaDeviceReset());
+    return unused;
+}
+
+START_TEST(a_reset_by_another_thread) {
+    void *p = NULL;
+    warm();
+    OK(get(&p));
+    unsigned long long before = driver_calls();
+    by_another_thread(reset, NULL);
+    void *next = NULL;
+    OK(get(&next));
+    ck_assert_uint_gt(driver_calls(), before); /* nothing of the old context serves */
+    OK(cudaMemset(next, 1, BYTES));
+    OK(give(next));
+}
+END_TEST
+
+/* --- the context breaks --- */
+
+static const char module_text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                  ".visible .entry nothing()\n{\n    ret;\n}\n";
+static const struct simrt_fatbin_wrapper wrapper = {RT_FATBIN_MAGIC, 1, module_text, NULL};
+static char nothing_stub;
+
+static void nothing(const simcuda_launch_t *launch) {
+    (void)launch;
+}
+
+static void register_kernel(void) {
+    static const simcuda_kernel_t kernel = {.name = "nothing", .fn = nothing, .duration_ns = -1};
+    ck_assert_int_eq(add_kernel(&kernel), 0);
+    void **module = __cudaRegisterFatBinary((void *)(uintptr_t)&wrapper);
+    __cudaRegisterFunction(module, &nothing_stub, &nothing_stub, "nothing", -1, NULL, NULL, NULL,
+                           NULL, NULL);
+    __cudaRegisterFatBinaryEnd(module);
+}
+
+static void *launch_and_wait(void *expected) {
+    const dim3 one = {1, 1, 1};
+    OK(cudaSetDevice(0));
+    OK(cudaLaunchKernel(&nothing_stub, one, one, NULL, 0, NULL));
+    ck_assert_int_eq(cudaDeviceSynchronize(), *(const cudaError_t *)expected);
+    return NULL;
+}
+
+START_TEST(a_fault_seen_by_another_thread) {
+    cudaError_t good = cudaSuccess, fault = cudaErrorIllegalAddress;
+    void *p = NULL;
+    register_kernel();
+    by_another_thread(launch_and_wait, &good); /* what the first one opens is open then */
+    warm();
+    make_faulty(1);
+    by_another_thread(launch_and_wait, &fault);
+    ck_assert_int_eq(get(&p), cudaErrorIllegalAddress);
+}
+END_TEST
+
+/* --- settings --- */
+
+static void *switch_off(void *unused) {
+    ck_assert_int_eq(configure("enabled:false", NULL, 0), 0);
+    return unused;
+}
+
+START_TEST(switched_off_by_another_thread) {
+    void *p = NULL;
+    warm();
+    unsigned long long before = driver_calls();
+    by_another_thread(switch_off, NULL);
+    OK(get(&p));
+    ck_assert_uint_eq(driver_calls(), before + 1);
+    OK(give(p));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("fast_path");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, find_functions, NULL);
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, a_copy_by_another_device);
+    tcase_add_test(all, a_reset_by_another_thread);
+    tcase_add_test(all, a_fault_seen_by_another_thread);
+    tcase_add_test(all, switched_off_by_another_thread);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
