@@ -36,3 +36,8 @@ void *ac_carve(size_t bytes) {
     pthread_mutex_unlock(&lock);
     return memory;
 }
+
+void ac_carve_fork_child(void) {
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    left = 0;
+}

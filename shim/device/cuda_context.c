@@ -5,9 +5,10 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "observe/start.h"
 
-void (*ac_cuda_count)(ac_cuda_event_t event);
-uint64_t (*ac_cuda_thread)(void);
+AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
+AC_START_DATA uint64_t (*ac_cuda_thread)(void);
 _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
