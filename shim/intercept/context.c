@@ -67,7 +67,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     ac_driver.cuDeviceTotalMem_v2(&total, device);
 
     pthread_mutex_lock(&lock);
-    ac_allocator_t *allocator = allocators[device];
+    ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
         ac_settings_t settings = settings_for(total);
         memcpy(live->name, name, sizeof live->name);
@@ -88,7 +88,8 @@ static ac_allocator_t *make_allocator(CUdevice device) {
 ac_allocator_t *ac_device_allocator(CUdevice device) {
     if (device < 0 || device >= AC_LIVE_DEVICES)
         return NULL;
-    ac_allocator_t *allocator = atomic_load(&allocators[device]);
+    ac_allocator_t *allocator =
+        atomic_load(&any_allocator) ? atomic_load(&allocators[device]) : NULL;
     return allocator ? allocator : make_allocator(device);
 }
 

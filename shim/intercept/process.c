@@ -37,7 +37,7 @@ AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
 AC_START_DATA static char short_text[160];
 static char long_text[AC_LIVE_CONF];
 AC_START_DATA static const char *conf_text;
-AC_START_DATA static bool conf_bad, profiled, sanitized;
+AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
 AC_START_DATA static ac_config_t from_environment;
 AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
@@ -62,7 +62,14 @@ AC_START static void read_environment(void) {
         return;
     }
     memcpy(length < sizeof short_text ? short_text : long_text, text, length + 1);
-    conf_bad = ac_config_parse(conf_text, &from_environment, &conf_error, &conf_warnings) != 0;
+    ac_config_error_t error;
+    ac_config_warnings_t warnings;
+    conf_bad = ac_config_parse(conf_text, &from_environment, &error, &warnings) != 0;
+    if (conf_bad)
+        conf_error = error;
+    else if (warnings.count)
+        conf_warnings = warnings;
+    conf_warned = !conf_bad && warnings.count;
     if (!conf_bad)
         atomic_store(&ac_log_level, from_environment.log_level);
 }
@@ -334,7 +341,7 @@ static void report_configuration(void) {
     if (conf_bad)
         ac_log(AC_LOG_ERROR, "ACCEL_ALLOC_CONF was not applied, the defaults hold: %s",
                conf_error.text);
-    for (unsigned i = 0; i < conf_warnings.count; i++)
+    for (unsigned i = 0; conf_warned && i < conf_warnings.count; i++)
         ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
     if (sanitized && config->enabled)
         ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");

@@ -78,6 +78,11 @@ bool ac_live_back(const void *at, size_t size) {
 
 /* Entries that the page has no memory for. */
 static _Atomic(ac_live_device_t *) device_beside[AC_LIVE_DEVICES];
+AC_START_DATA static _Atomic bool any_beside; /* stored after the first of them */
+
+static ac_live_device_t *find_beside(unsigned device) {
+    return atomic_load(&any_beside) ? atomic_load(&device_beside[device]) : NULL;
+}
 
 /* ---- the configuration ---- */
 
@@ -236,14 +241,16 @@ static ac_live_device_t *take_beside(unsigned device) {
         mmap(NULL, sizeof *entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (entry == MAP_FAILED)
         return NULL;
-    if (atomic_compare_exchange_strong(&device_beside[device], &nobody, entry))
+    if (atomic_compare_exchange_strong(&device_beside[device], &nobody, entry)) {
+        atomic_store(&any_beside, true);
         return entry;
+    }
     munmap(entry, sizeof *entry);
     return nobody;
 }
 
 ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p) {
-    ac_live_device_t *entry = atomic_load(&device_beside[device]);
+    ac_live_device_t *entry = find_beside(device);
     *private_p = entry;
     if (entry)
         return entry;
@@ -256,14 +263,14 @@ ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p) {
 }
 
 void ac_live_device_publish(unsigned device) {
-    if (!atomic_load(&device_beside[device]))
+    if (!find_beside(device))
         __atomic_fetch_or(&ac_live->devices, (uint64_t)1 << device, __ATOMIC_RELEASE);
 }
 
 const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device) {
     if (has_device(page, device))
         return ac_live_device_at((ac_live_t *)(uintptr_t)page, device);
-    return page == ac_live ? atomic_load(&device_beside[device]) : NULL;
+    return page == ac_live ? find_beside(device) : NULL;
 }
 
 /* ---- warnings ---- */
