@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/carve.h"
 
 ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
     ac_settings_t settings = {.max_split_size = config->max_split_size,
@@ -26,7 +27,7 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
                                     ac_device_counters_t *counters) {
-    ac_allocator_t *allocator = ac_record_memory(sizeof *allocator);
+    ac_allocator_t *allocator = ac_carve(sizeof *allocator);
     if (!allocator)
         return NULL;
     pthread_mutex_init(&allocator->lock, NULL);
@@ -53,7 +54,7 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
 
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
-    ac_arena_t *arena = ac_record_memory(sizeof *arena);
+    ac_arena_t *arena = ac_carve(sizeof *arena);
     if (!arena)
         return NULL;
     static _Atomic unsigned numbers;
@@ -62,10 +63,8 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->allocator = allocator;
     arena->ops = ops;
     arena->context = context;
-    if (!ac_fence_line_open(&arena->line, ops, context)) {
-        ac_record_memory_return(arena, sizeof *arena);
+    if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
-    }
     pthread_mutex_lock(&allocator->lock);
     arena->next = allocator->arenas;
     atomic_store(&allocator->arenas, arena); /* read without the lock: records never go away */

@@ -12,4 +12,7 @@ enum { AC_CARVE_ALIGN = 64 };
  * lock is held over nothing but the mapping of more memory, and may be taken inside any other. */
 void *ac_carve(size_t bytes);
 
+/* In a fork child: another thread may have held the lock, or be halfway through a cut. */
+void ac_carve_fork_child(void);
+
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/carve.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
 enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
@@ -669,7 +670,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         allocator->spare_caches = cache->next;
     pthread_mutex_unlock(&allocator->lock);
     if (may && !cache)
-        cache = ac_record_memory(sizeof *cache);
+        cache = ac_carve(sizeof *cache);
     if (cache) {
         *cache = (ac_cache_t){
             .home = arena->number, .arena = arena, .line = &arena->line, .books = books};

@@ -50,7 +50,7 @@ typedef uint16_t text_t;
 _Static_assert(sizeof texts <= UINT16_MAX, "offsets of texts are too short");
 #define TEXT_AT(member) offsetof(texts_t, member)
 
-static const char *text_of(text_t at) {
+AC_START static const char *text_of(text_t at) {
     return (const char *)&texts + at;
 }
 
@@ -190,7 +190,19 @@ static int fail_unknown(parser_t *p, ac_token_t key) {
 
 /* ---- grammar ---- */
 
-static const char *skip_space(const char *at) {
+/* As strcspn, whose vectors are another page to every process that has a configuration. */
+AC_START static size_t until(const char *at, const char *ends) {
+    size_t n = 0;
+    while (at[n]) {
+        for (const char *end = ends; *end; end++)
+            if (at[n] == *end)
+                return n;
+        n++;
+    }
+    return n;
+}
+
+AC_START static const char *skip_space(const char *at) {
     while (ac_is_space(*at))
         at++;
     return at;
@@ -205,13 +217,14 @@ static const char *found(const char *at, char text[16]) {
 }
 
 /* Take the value that starts at `at`; returns where it ends, NULL after fail. */
-static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_token_t *value) {
+AC_START static const char *take_value(parser_t *p, const row_t *row, const char *at,
+                                       ac_token_t *value) {
     char what[16];
     const char *end;
     if (!row->harmless && row->type == AC_VALUE_PATTERN) {
-        end = at + strcspn(at, ",");
+        end = at + until(at, ",");
     } else if (*at == '[') {
-        end = at + 1 + strcspn(at + 1, "[]");
+        end = at + 1 + until(at + 1, "[]");
         if (*end != ']') {
             fail(p, end, "key \"%s\": expected ] to close the list, found %s", text_of(row->key),
                  found(end, what));
@@ -219,7 +232,7 @@ static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_
         }
         end++;
     } else {
-        end = at + strcspn(at, ",:[]");
+        end = at + until(at, ",:[]");
     }
     *value = ac_token_trim((ac_token_t){at, (size_t)(end - at)});
     if (value->length == 0) {
@@ -231,9 +244,9 @@ static const char *take_value(parser_t *p, const row_t *row, const char *at, ac_
 }
 
 /* Whether `value` is one of the words in "a|b|c". */
-static bool is_one_of(ac_token_t value, const char *words) {
+AC_START static bool is_one_of(ac_token_t value, const char *words) {
     while (*words) {
-        size_t n = strcspn(words, "|");
+        size_t n = until(words, "|");
         if (n == value.length && memcmp(words, value.at, n) == 0)
             return true;
         words += n + (words[n] == '|');
@@ -241,7 +254,7 @@ static bool is_one_of(ac_token_t value, const char *words) {
     return false;
 }
 
-static int apply(parser_t *p, const row_t *row, ac_token_t value) {
+AC_START static int apply(parser_t *p, const row_t *row, ac_token_t value) {
     char shown[32];
     if (row->harmless) {
         if (!is_one_of(value, text_of(row->harmless)))
@@ -260,9 +273,9 @@ static int apply(parser_t *p, const row_t *row, ac_token_t value) {
 }
 
 /* Read one entry; returns where it ends, NULL after fail. */
-static const char *take_entry(parser_t *p, const char *at) {
+AC_START static const char *take_entry(parser_t *p, const char *at) {
     char what[16];
-    size_t length = strcspn(at, ",:[] \t\n\v\f\r");
+    size_t length = until(at, ",:[] \t\n\v\f\r");
     ac_token_t key = {at, length};
     if (length == 0) {
         fail(p, at, "expected a key, found %s", found(at, what));
@@ -315,7 +328,7 @@ static void warn_of_pages(parser_t *p) {
 }
 
 /* What only the whole string can tell. */
-static int check_combination(parser_t *p) {
+AC_START static int check_combination(parser_t *p) {
     const ac_config_t *c = &p->config;
     if (c->max_split_size < c->large_segment_size)
         return fail(
@@ -366,8 +379,8 @@ AC_START void ac_config_default(ac_config_t *config) {
     }
 }
 
-int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
-                    ac_config_warnings_t *warnings) {
+AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
+                             ac_config_warnings_t *warnings) {
     parser_t p = {.text = text ? text : "", .error = error};
     error->position = 0;
     error->text[0] = '\0';

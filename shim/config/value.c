@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "observe/start.h"
 
 enum {
     DIGITS = 15
@@ -17,15 +18,15 @@ enum {
 static const double power_of_ten[DIGITS + 1] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                                 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15};
 
-bool ac_token_is(ac_token_t token, const char *word) {
+AC_START bool ac_token_is(ac_token_t token, const char *word) {
     return strlen(word) == token.length && memcmp(token.at, word, token.length) == 0;
 }
 
-bool ac_is_space(char c) {
+AC_START bool ac_is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-ac_token_t ac_token_trim(ac_token_t token) {
+AC_START ac_token_t ac_token_trim(ac_token_t token) {
     while (token.length && ac_is_space(token.at[0])) {
         token.at++;
         token.length--;
@@ -35,7 +36,7 @@ ac_token_t ac_token_trim(ac_token_t token) {
     return token;
 }
 
-static bool is_digit(char c) {
+AC_START static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
@@ -45,7 +46,7 @@ static bool refuse(ac_refusal_t *refusal, const char *at, const char *hint) {
     return false;
 }
 
-static bool read_integer(ac_token_t token, uint64_t *value) {
+AC_START static bool read_integer(ac_token_t token, uint64_t *value) {
     *value = 0;
     for (size_t i = 0; i < token.length; i++) {
         if (!is_digit(token.at[i]) || *value > (UINT64_MAX - 9) / 10)
@@ -55,13 +56,14 @@ static bool read_integer(ac_token_t token, uint64_t *value) {
     return token.length > 0;
 }
 
-static bool is_power_of_two(uint64_t n) {
+AC_START static bool is_power_of_two(uint64_t n) {
     return n != 0 && (n & (n - 1)) == 0;
 }
 
 /* ---- bool ---- */
 
-static bool read_bool(ac_token_t token, ac_bounds_t bounds, void *field, ac_refusal_t *refusal) {
+AC_START static bool read_bool(ac_token_t token, ac_bounds_t bounds, void *field,
+                               ac_refusal_t *refusal) {
     (void)bounds;
     bool yes = ac_token_is(token, "true") || ac_token_is(token, "True");
     if (!yes && !ac_token_is(token, "false") && !ac_token_is(token, "False"))
@@ -76,8 +78,8 @@ static int write_bool(const void *field, char *text, size_t size) {
 
 /* ---- sizes ---- */
 
-static bool read_megabytes(ac_token_t token, ac_bounds_t bounds, void *field,
-                           ac_refusal_t *refusal) {
+AC_START static bool read_megabytes(ac_token_t token, ac_bounds_t bounds, void *field,
+                                    ac_refusal_t *refusal) {
     uint64_t n;
     if (!read_integer(token, &n) || (double)n < bounds.low || (double)n > bounds.high)
         return refuse(refusal, token.at, NULL);
@@ -89,8 +91,8 @@ static int write_megabytes(const void *field, char *text, size_t size) {
     return snprintf(text, size, "%" PRIu64, *(const uint64_t *)field >> 20);
 }
 
-static bool read_megabytes_or_none(ac_token_t token, ac_bounds_t bounds, void *field,
-                                   ac_refusal_t *refusal) {
+AC_START static bool read_megabytes_or_none(ac_token_t token, ac_bounds_t bounds, void *field,
+                                            ac_refusal_t *refusal) {
     if (!ac_token_is(token, "none"))
         return read_megabytes(token, bounds, field, refusal);
     *(uint64_t *)field = UINT64_MAX;
@@ -105,7 +107,8 @@ static int write_megabytes_or_none(const void *field, char *text, size_t size) {
 
 static const char byte_suffixes[] = "KMGT";
 
-static bool read_bytes(ac_token_t token, ac_bounds_t bounds, void *field, ac_refusal_t *refusal) {
+AC_START static bool read_bytes(ac_token_t token, ac_bounds_t bounds, void *field,
+                                ac_refusal_t *refusal) {
     ac_token_t digits = token;
     unsigned shift = 0;
     if (digits.length && !is_digit(digits.at[digits.length - 1])) {
@@ -135,8 +138,8 @@ static int write_bytes(const void *field, char *text, size_t size) {
     return snprintf(text, size, "%" PRIu64 "%s", n, suffix);
 }
 
-static bool read_number(ac_token_t token, ac_bounds_t bounds, void *field,
-                        ac_refusal_t *refusal) {
+AC_START static bool read_number(ac_token_t token, ac_bounds_t bounds, void *field,
+                                 ac_refusal_t *refusal) {
     uint64_t n;
     if (!read_integer(token, &n) ||
         (n != 0 && ((double)n < bounds.low || (double)n > bounds.high)))
@@ -253,7 +256,7 @@ static int write_divisions(const void *field, char *text, size_t size) {
 
 /* ---- decimal numbers ---- */
 
-static bool read_decimal(ac_token_t token, double *value) {
+AC_START static bool read_decimal(ac_token_t token, double *value) {
     uint64_t n = 0; /* without the point */
     size_t decimals = 0;
     bool point = false;
@@ -272,8 +275,8 @@ static bool read_decimal(ac_token_t token, double *value) {
     return token.length > 0;
 }
 
-static bool read_fraction(ac_token_t token, ac_bounds_t bounds, void *field,
-                          ac_refusal_t *refusal) {
+AC_START static bool read_fraction(ac_token_t token, ac_bounds_t bounds, void *field,
+                                   ac_refusal_t *refusal) {
     double value;
     if (!read_decimal(token, &value) || value < bounds.low || value > bounds.high)
         return refuse(refusal, token.at, NULL);
@@ -281,8 +284,8 @@ static bool read_fraction(ac_token_t token, ac_bounds_t bounds, void *field,
     return true;
 }
 
-static bool read_seconds(ac_token_t token, ac_bounds_t bounds, void *field,
-                         ac_refusal_t *refusal) {
+AC_START static bool read_seconds(ac_token_t token, ac_bounds_t bounds, void *field,
+                                  ac_refusal_t *refusal) {
     double value;
     if (!read_decimal(token, &value) ||
         (value != 0 && (value < bounds.low || value > bounds.high)))
@@ -333,7 +336,7 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int),
                "words are stored through an int");
 
-static bool read_word(const word_t *words, ac_token_t token, void *field) {
+AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
     for (; words->word[0]; words++) {
         if (ac_token_is(token, words->word)) {
             memcpy(field, &words->value, sizeof words->value);
@@ -381,8 +384,8 @@ static bool signal_is_usable(uint64_t number) {
     return true;
 }
 
-static bool read_signal(ac_token_t token, ac_bounds_t bounds, void *field,
-                        ac_refusal_t *refusal) {
+AC_START static bool read_signal(ac_token_t token, ac_bounds_t bounds, void *field,
+                                 ac_refusal_t *refusal) {
     (void)bounds;
     uint64_t number;
     if (read_word(signal_words, token, field))
@@ -399,8 +402,8 @@ static int write_signal(const void *field, char *text, size_t size) {
 
 /* ---- file name patterns ---- */
 
-static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
-                         ac_refusal_t *refusal) {
+AC_START static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
+                                  ac_refusal_t *refusal) {
     (void)bounds;
     if (token.length >= AC_CONFIG_PATH)
         return refuse(refusal, token.at, "a path of at most 1023 bytes");

@@ -5,14 +5,15 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "observe/start.h"
 
-void (*ac_cuda_count)(ac_cuda_event_t event);
-uint64_t (*ac_cuda_thread)(void);
-_Atomic bool ac_cuda_quiet;
+AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
+AC_START_DATA uint64_t (*ac_cuda_thread)(void);
+AC_START_DATA _Atomic bool ac_cuda_quiet;
 
 pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
-static _Atomic int captures; /* in the whole process */
-static _Atomic int at_gate;  /* captures that begin */
+AC_START_DATA static _Atomic int captures; /* in the whole process */
+static _Atomic int at_gate;                /* captures that begin */
 static _Atomic uint64_t beginnings;
 
 /* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/carve.h"
 #include "allocator/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
@@ -13,15 +14,17 @@
 #include "intercept/process.h"
 #include "intercept/tracing.h"
 #include "observe/log.h"
+#include "observe/start.h"
 #include "plant.h"
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
-static _Atomic unsigned context_high;
-_Atomic unsigned ac_context_live;
+AC_START_DATA static _Atomic unsigned context_high;
+AC_START_DATA _Atomic unsigned ac_context_live;
 static ac_allocator_t *_Atomic allocators[AC_LIVE_DEVICES];
+AC_START_DATA static _Atomic bool any_allocator; /* set with the first, under the lock */
 
 /* Handle -> context of streams, so that a submission costs no driver call: the handle and the
  * index of its context in one word, which cannot be read torn. */
@@ -50,7 +53,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     ac_driver.cuDeviceTotalMem_v2(&total, device);
 
     pthread_mutex_lock(&lock);
-    ac_allocator_t *allocator = allocators[device];
+    ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
         ac_settings_t settings = ac_settings_from(ac_process_config(), total);
         memcpy(live->name, name, sizeof live->name);
@@ -61,6 +64,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         if (allocator) {
             ac_live_device_publish((unsigned)device);
             atomic_store(&allocators[device], allocator);
+            atomic_store(&any_allocator, true);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -70,7 +74,8 @@ static ac_allocator_t *make_allocator(CUdevice device) {
 ac_allocator_t *ac_device_allocator(CUdevice device) {
     if (device < 0 || device >= AC_LIVE_DEVICES)
         return NULL;
-    ac_allocator_t *allocator = atomic_load(&allocators[device]);
+    ac_allocator_t *allocator =
+        atomic_load(&any_allocator) ? atomic_load(&allocators[device]) : NULL;
     return allocator ? allocator : make_allocator(device);
 }
 
@@ -97,7 +102,8 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 void ac_context_configure(void) {
     atomic_store(&ac_single_wanted, ac_process_config()->single_stream);
     pthread_mutex_lock(&lock); /* an allocator that is being made may have seen older settings */
-    ac_device_each(configure, NULL);
+    if (atomic_load(&any_allocator))
+        ac_device_each(configure, NULL);
     pthread_mutex_unlock(&lock);
 }
 
@@ -164,7 +170,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         slot++;
     if (other) {
         context = other; /* another thread was faster */
-    } else if (slot < CONTEXTS && (context = ac_record_memory(sizeof *context))) {
+    } else if (slot < CONTEXTS && (context = ac_carve(sizeof *context))) {
         ac_cuda_context_init(&context->cuda, handle, id, device, record_mode());
         context->arena = ac_arena_create(allocator, &ac_cuda_ops, &context->cuda);
         context->slot = slot;
@@ -268,7 +274,7 @@ static struct {
     _Atomic(CUcontext) view;
     ac_context_t *_Atomic primary;
 } greens[GREENS];
-static _Atomic bool any_green;
+AC_START_DATA static _Atomic bool any_green;
 
 static ac_context_t *find_green(CUcontext view) {
     for (int i = 0; atomic_load(&any_green) && i < GREENS; i++) {

@@ -16,6 +16,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/barrier.h"
+#include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
@@ -32,8 +33,11 @@ AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
 
 /* --- the environment --- */
 
-static char conf_text[AC_LIVE_CONF];
-AC_START_DATA static bool conf_set, conf_bad, profiled, sanitized;
+/* Most are short, and stay off the pages that only long ones need. */
+AC_START_DATA static char short_text[160];
+static char long_text[AC_LIVE_CONF];
+AC_START_DATA static const char *conf_text;
+AC_START_DATA static bool conf_bad, conf_warned, profiled, sanitized;
 AC_START_DATA static ac_config_t from_environment;
 AC_START_DATA static const ac_config_t *_Atomic in_force = &from_environment;
 static ac_config_error_t conf_error;
@@ -50,14 +54,22 @@ AC_START static void read_environment(void) {
     ac_config_default(&from_environment);
     if (!text || !*text)
         return;
-    conf_set = true;
-    conf_bad = strlen(text) >= sizeof conf_text;
+    size_t length = strlen(text);
+    conf_text = length < sizeof short_text ? short_text : long_text;
+    conf_bad = length >= sizeof long_text;
     if (conf_bad) {
         strcpy(conf_error.text, "the string is too long (4095 bytes at most)");
         return;
     }
-    strcpy(conf_text, text);
-    conf_bad = ac_config_parse(conf_text, &from_environment, &conf_error, &conf_warnings) != 0;
+    memcpy(length < sizeof short_text ? short_text : long_text, text, length + 1);
+    ac_config_error_t error;
+    ac_config_warnings_t warnings;
+    conf_bad = ac_config_parse(conf_text, &from_environment, &error, &warnings) != 0;
+    if (conf_bad)
+        conf_error = error;
+    else if (warnings.count)
+        conf_warnings = warnings;
+    conf_warned = !conf_bad && warnings.count;
     if (!conf_bad)
         atomic_store(&ac_log_level, from_environment.log_level);
 }
@@ -126,7 +138,7 @@ bool ac_process_dump_configured(const char *reason) {
 /* --- changes while running --- */
 
 /* Guards changes of the configuration, and what is derived from it. */
-static pthread_mutex_t config_lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static pthread_mutex_t config_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Copies of the configurations that were in force: readers keep pointers to them for as long as
  * they like.  A program that goes back and forth between a few settings makes a few copies. */
@@ -230,6 +242,7 @@ static void forked_child(void) {
     ac_generation_grow();
     config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     ac_live_fork_child();
+    ac_carve_fork_child();
     ac_thread_fork_child();
     ac_writer_fork_child();
     ac_trace_fork_child();
@@ -328,7 +341,7 @@ static void report_configuration(void) {
     if (conf_bad)
         ac_log(AC_LOG_ERROR, "ACCEL_ALLOC_CONF was not applied, the defaults hold: %s",
                conf_error.text);
-    for (unsigned i = 0; i < conf_warnings.count; i++)
+    for (unsigned i = 0; conf_warned && i < conf_warnings.count; i++)
         ac_log(AC_LOG_WARNING, "ACCEL_ALLOC_CONF: %s", conf_warnings.text[i]);
     if (sanitized && config->enabled)
         ac_log(AC_LOG_WARNING, "compute-sanitizer is attached: the cache is off");
@@ -394,10 +407,7 @@ static int open_page(void) {
         ac_live_conf(ac_live, conf);
     size_t bytes;
     const char *names = ac_hook_names(&bytes);
-    int error = ac_live_open(changed    ? conf
-                             : conf_set ? conf_text
-                                        : NULL,
-                             names, bytes, AC_HOOK_COUNT);
+    int error = ac_live_open(changed ? conf : conf_text, names, bytes, AC_HOOK_COUNT);
     pthread_mutex_unlock(&config_lock);
     return error;
 }

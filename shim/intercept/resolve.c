@@ -119,6 +119,7 @@ _Atomic bool ac_graph_unseen;
 AC_EARLY void ac_count_early(unsigned counter) {
     ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);
     __atomic_fetch_add(&common->counter[counter], 1, __ATOMIC_RELAXED);
+    atomic_store_explicit(&ac_live_added, true, memory_order_relaxed);
 }
 
 /* ---------------------------------------------------------------- tables

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/carve.h"
 #include "intercept/captures.h"
 #include "intercept/context.h"
 #include "intercept/process.h"
@@ -17,25 +18,11 @@
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static ac_thread_t *spare;
+AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static ac_thread_t *spare;
 AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
-static _Atomic uint64_t numbers;
-
-/* Records that nobody had yet: untouched, so that a program of few threads pays for few.  Under
- * the lock. */
-static ac_thread_t *fresh;
-static unsigned fresh_left;
-
-static ac_thread_t *take_fresh(void) {
-    enum { BATCH = 64 };
-    if (!fresh_left) {
-        fresh = ac_record_memory(BATCH * sizeof *fresh);
-        fresh_left = fresh ? BATCH : 0;
-    }
-    return fresh_left ? &fresh[--fresh_left] : NULL;
-}
+AC_START_DATA static _Atomic uint64_t numbers;
 
 /* In the key of a main thread that has no record yet, and of a thread that is ending. */
 static char main_mark, late_mark;
@@ -47,9 +34,9 @@ ac_thread_t *ac_thread_get(void) {
     ac_thread_t *thread = spare;
     if (thread)
         spare = thread->next;
-    else
-        thread = take_fresh();
     pthread_mutex_unlock(&lock);
+    if (!thread)
+        thread = ac_carve(sizeof *thread);
     if (!thread)
         return NULL;
     memset(thread, 0, offsetof(ac_thread_t, submitter));
@@ -164,5 +151,4 @@ void ac_thread_setup(void) {
 void ac_thread_fork_child(void) {
     pthread_mutex_init(&lock, NULL);
     spare = NULL; /* the list may be half changed */
-    fresh_left = 0;
 }

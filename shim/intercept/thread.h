@@ -101,6 +101,7 @@ static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t 
     } else {
         ac_live_row_t *common = atomic_load_explicit(&ac_live_common, memory_order_acquire);
         __atomic_fetch_add(&common->counter[counter], n, __ATOMIC_RELAXED);
+        ac_live_note_added();
     }
 }
 

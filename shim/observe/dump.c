@@ -12,10 +12,11 @@
 
 #include "config/config.h"
 #include "observe/json.h"
+#include "observe/start.h"
 
 enum { DUMP_VERSION = 1 };
 
-_Atomic(ac_dump_figures_fn *) ac_dump_figures;
+AC_START_DATA _Atomic(ac_dump_figures_fn *) ac_dump_figures;
 
 /* "2026-01-31T12:00:00.000Z".  By hand: gmtime_r may read time zone files and takes a lock. */
 static void format_time(int64_t ns, char text[32]) {
@@ -50,12 +51,13 @@ static json_t *rank_json(const char *rank) {
 }
 
 static void put_process(json_t *root, const ac_live_t *page, bool *failed) {
-    char time_text[32];
+    char time_text[32], exe[AC_LIVE_EXE];
     json_t *process = ac_json_put_object(root, "process", failed);
     ac_json_put_integer(process, "pid", page->pid, failed);
     ac_json_put_integer(process, "ppid", page->ppid, failed);
     ac_json_put_text(process, "host", page->host, failed);
-    ac_json_put_text(process, "exe", page->exe, failed);
+    ac_live_exe(page, exe);
+    ac_json_put_text(process, "exe", exe, failed);
     json_t *argv = json_array();
     ac_json_put(process, "argv", argv, failed);
     for (size_t i = 0; i < sizeof page->argv - 1 && !*failed;) {

@@ -14,18 +14,19 @@
 #include "observe/write.h"
 
 /* A rank nobody told is 0: a program without a launcher is the only one of its kind. */
-static const char *expansion(char letter, const ac_live_t *page, char number[16]) {
+static const char *expansion(char letter, const ac_live_t *page, char text[AC_LIVE_EXE]) {
     switch (letter) {
     case 'p':
-        snprintf(number, 16, "%d", (int)page->pid);
-        return number;
+        snprintf(text, AC_LIVE_EXE, "%d", (int)page->pid);
+        return text;
     case 'h':
         return *page->host ? page->host : "localhost";
     case 'r':
         return *page->rank ? page->rank : "0";
     case 'e': {
-        const char *slash = strrchr(page->exe, '/');
-        const char *name = slash ? slash + 1 : page->exe;
+        ac_live_exe(page, text);
+        const char *slash = strrchr(text, '/');
+        const char *name = slash ? slash + 1 : text;
         return *name ? name : "unknown";
     }
     default:
@@ -38,11 +39,11 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
     if (size == 0)
         return ENAMETOOLONG;
     for (; *pattern; pattern++) {
-        char number[16], letter[2] = {*pattern, '\0'};
+        char room[AC_LIVE_EXE], letter[2] = {*pattern, '\0'};
         const char *text = letter;
         if (*pattern == '%' && pattern[1]) {
             pattern++;
-            text = expansion(*pattern, page, number);
+            text = expansion(*pattern, page, room);
         }
         size_t n = strlen(text);
         if (n >= size - used) {

@@ -20,16 +20,22 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/start.h"
 #include "observe/write.h"
 
 ac_live_t *ac_live = (ac_live_t *)(void *)ac_live_storage;
 ac_live_file_t ac_live_file;
-_Atomic(char *) ac_live_whole;
+AC_START_DATA _Atomic(char *) ac_live_whole;
+AC_START_DATA _Atomic bool ac_live_used;
 
 static ac_live_row_t beside;
 _Atomic(ac_live_row_t *) ac_live_common = &beside;
 
+AC_START_DATA _Atomic bool ac_live_added;
+
 void ac_live_gather(void) {
+    if (!atomic_load(&ac_live_added))
+        return;
     for (unsigned i = 0; i < AC_LIVE_COUNTERS; i++) {
         uint64_t n = __atomic_load_n(&beside.counter[i], __ATOMIC_RELAXED);
         if (n && (n = __atomic_exchange_n(&beside.counter[i], 0, __ATOMIC_RELAXED)))
@@ -72,6 +78,11 @@ bool ac_live_back(const void *at, size_t size) {
 
 /* Entries that the page has no memory for. */
 static _Atomic(ac_live_device_t *) device_beside[AC_LIVE_DEVICES];
+AC_START_DATA static _Atomic bool any_beside; /* stored after the first of them */
+
+static ac_live_device_t *find_beside(unsigned device) {
+    return atomic_load(&any_beside) ? atomic_load(&device_beside[device]) : NULL;
+}
 
 /* ---- the configuration ---- */
 
@@ -151,6 +162,7 @@ static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
 
 ac_live_row_t *ac_live_row_take(bool *shared) {
     ac_live_t *page = ac_live;
+    atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
     for (int i = 1; i < AC_LIVE_ROWS; i++) {
         uint32_t owner = __atomic_load_n(&page->row_owner[i], __ATOMIC_RELAXED);
         if (owner == AC_LIVE_TAKEN || !row_is_there(page, i, owner))
@@ -229,33 +241,36 @@ static ac_live_device_t *take_beside(unsigned device) {
         mmap(NULL, sizeof *entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (entry == MAP_FAILED)
         return NULL;
-    if (atomic_compare_exchange_strong(&device_beside[device], &nobody, entry))
+    if (atomic_compare_exchange_strong(&device_beside[device], &nobody, entry)) {
+        atomic_store(&any_beside, true);
         return entry;
+    }
     munmap(entry, sizeof *entry);
     return nobody;
 }
 
 ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p) {
-    ac_live_device_t *entry = atomic_load(&device_beside[device]);
+    ac_live_device_t *entry = find_beside(device);
     *private_p = entry;
     if (entry)
         return entry;
-    entry = &ac_live->device[device];
-    if (has_device(ac_live, device) || ac_live_back(entry, sizeof *entry))
+    atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
+    entry = ac_live_device_at(ac_live, device);
+    if (device == 0 || has_device(ac_live, device) || ac_live_back(entry, sizeof *entry))
         return entry;
     *private_p = true;
     return take_beside(device);
 }
 
 void ac_live_device_publish(unsigned device) {
-    if (!atomic_load(&device_beside[device]))
+    if (!find_beside(device))
         __atomic_fetch_or(&ac_live->devices, (uint64_t)1 << device, __ATOMIC_RELEASE);
 }
 
 const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device) {
     if (has_device(page, device))
-        return &page->device[device];
-    return page == ac_live ? atomic_load(&device_beside[device]) : NULL;
+        return ac_live_device_at((ac_live_t *)(uintptr_t)page, device);
+    return page == ac_live ? find_beside(device) : NULL;
 }
 
 /* ---- warnings ---- */
@@ -265,6 +280,7 @@ void ac_live_warn(const char *text) {
     size_t n = strnlen(text, AC_LIVE_TEXT - 1);
     if (n == 0)
         return;
+    atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
     uint32_t count = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED);
     for (uint32_t i = 0; i < count && i < AC_LIVE_WARNINGS; i++) {
         /* The first byte is written last: until then the rest is another thread's. */

@@ -29,7 +29,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 2
+#define AC_LIVE_VERSION 3
 #define AC_LIVE_DIR     "/dev/shm"
 
 enum {
@@ -38,7 +38,7 @@ enum {
     AC_LIVE_HOOKS = 400,   /* upper bound of hook table rows */
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
-    AC_LIVE_NAMES = 10240, /* bytes of all hook names, NULs included */
+    AC_LIVE_NAMES = 8192,  /* bytes of all hook names, NULs included */
     AC_LIVE_CONF = 4096    /* bytes of the configuration string kept */
 };
 
@@ -73,7 +73,8 @@ typedef struct {
     ac_cache_books_t cache[AC_LIVE_CACHES];
 } ac_live_row_t;
 
-/* What is needed at once comes first, then what has holes. */
+/* What is needed at once comes first, then what has holes: a program of one thread on one device
+ * uses nothing of it. */
 typedef struct {
     uint64_t magic;
     uint32_t version;
@@ -91,13 +92,14 @@ typedef struct {
     uint32_t row_owner[AC_LIVE_ROWS]; /* ac_live_owner_t; row 0, which all may use, stays FRESH */
     char rank[32];                    /* from the launcher's environment, empty when unknown */
     char host[256];
-    char exe[1024];
+    char exe[1024]; /* as it was started; see ac_live_exe */
     char argv[2048]; /* NUL-separated, as in /proc/<pid>/cmdline, ends with two NULs */
     char hook_names[AC_LIVE_NAMES]; /* one after the other, each with its NUL */
     char conf[AC_LIVE_CONF];        /* ACCEL_ALLOC_CONF as given, zeros behind it */
     char warning[AC_LIVE_WARNINGS][AC_LIVE_TEXT];
+    ac_live_device_t first_device;
     ac_live_row_t row[AC_LIVE_ROWS];
-    ac_live_device_t device[AC_LIVE_DEVICES];
+    ac_live_device_t device[AC_LIVE_DEVICES]; /* number 0 is `first_device` */
 } ac_live_t;
 
 /* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
@@ -108,6 +110,13 @@ extern ac_live_t *ac_live;
 /* Where those count (atomically) that have no row of their own: a row beside the page until it is
  * shared, because what is added to the page while it is copied would be lost; then row 0. */
 extern _Atomic(ac_live_row_t *) ac_live_common;
+
+/* Whether anybody did so: who adds to ac_live_common sets it. */
+extern _Atomic bool ac_live_added;
+static inline void ac_live_note_added(void) {
+    if (!atomic_load_explicit(&ac_live_added, memory_order_relaxed))
+        atomic_store_explicit(&ac_live_added, true, memory_order_relaxed);
+}
 
 /* Add what came into the row beside the page after all; before a dump. */
 void ac_live_gather(void);
@@ -143,6 +152,11 @@ static inline bool ac_live_has_row(const ac_live_t *page, int i) {
     return i == 0 || __atomic_load_n(&page->row_owner[i], __ATOMIC_ACQUIRE) != AC_LIVE_FRESH;
 }
 
+/* Where the entry of a device lies. */
+static inline ac_live_device_t *ac_live_device_at(ac_live_t *page, unsigned device) {
+    return device ? &page->device[device] : &page->first_device;
+}
+
 /* The entry of a device, to be filled and then published.  Where the file system is full it is
  * one beside the page, which this process's dumps show and other readers do not see (*private_p
  * is set); NULL where there is no memory either. */
@@ -160,6 +174,12 @@ void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum)
 
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
+
+/* The program's file.  Asking the kernel costs more than most of the page, so it waits until
+ * somebody wants to know: until then, and of a process that was killed, there is the name by
+ * which the program was started. */
+enum { AC_LIVE_EXE = sizeof((ac_live_t *)NULL)->exe };
+void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]);
 
 /* Add a warning (truncated) to the page; equal texts once.  Thread-safe. */
 void ac_live_warn(const char *text);

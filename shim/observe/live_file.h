@@ -3,6 +3,7 @@
 #ifndef AC_LIVE_FILE_H
 #define AC_LIVE_FILE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,10 @@ extern ac_live_file_t ac_live_file;
 
 /* All of a file that has holes, mapped once more; NULL where the page has memory everywhere. */
 extern _Atomic(char *) ac_live_whole;
+
+/* Whether anything was counted or said that the shared page must take over: asked without a look
+ * at the private one, whose pages mostly nobody touches. */
+extern _Atomic bool ac_live_used;
 
 /* Give memory to all of [at, at + size) of the page, and map the file there if that has holes.
  * False: there is none.  errno is kept. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -97,8 +98,11 @@ static void fill_process(ac_live_t *page) {
     page->start_time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
     if (gethostname(page->host, sizeof page->host - 1) != 0)
         page->host[0] = '\0';
-    ssize_t n = readlink("/proc/self/exe", page->exe, sizeof page->exe - 1);
-    page->exe[n > 0 ? n : 0] = '\0';
+    const char *exe = (const char *)getauxval(AT_EXECFN);
+    size_t n = exe ? strnlen(exe, sizeof page->exe - 1) : 0;
+    if (n)
+        memcpy(page->exe, exe, n);
+    page->exe[n] = '\0';
     if (arguments)
         memcpy(page->argv, arguments, argument_bytes);
     else
@@ -175,15 +179,6 @@ static size_t whole_pages(size_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-/* Whether nobody has counted or said anything yet: then the file is mapped in place at once. */
-static bool is_unused(const ac_live_t *page) {
-    bool used = __atomic_load_n(&page->warning_count, __ATOMIC_RELAXED) ||
-                __atomic_load_n(&page->devices, __ATOMIC_RELAXED) || page->magic;
-    for (int i = 1; i < AC_LIVE_ROWS && !used; i++)
-        used = __atomic_load_n(&page->row_owner[i], __ATOMIC_RELAXED) != AC_LIVE_FRESH;
-    return !used;
-}
-
 /* Nothing is to be kept: what is used at once is mapped in place, and given memory there. */
 static int share_fresh(int fd) {
     size_t ready = whole_pages(offsetof(ac_live_t, row[AC_LIVE_ROWS_READY]));
@@ -219,7 +214,7 @@ static void carry_over(ac_live_t *to, const ac_live_t *from) {
     to->devices = __atomic_load_n(&from->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_LIVE_DEVICES; i++)
         if (to->devices >> i & 1)
-            to->device[i] = from->device[i];
+            *ac_live_device_at(to, i) = *ac_live_device_at((ac_live_t *)(uintptr_t)from, i);
 }
 
 /* A file without holes takes over what there is and is then moved to its place. */
@@ -246,7 +241,7 @@ static int share_used(int fd) {
 static int share(int fd) {
     if (ftruncate(fd, AC_LIVE_BYTES) != 0)
         return errno;
-    return is_unused(ac_live) ? share_fresh(fd) : share_used(fd);
+    return atomic_load(&ac_live_used) ? share_used(fd) : share_fresh(fd);
 }
 
 static int open_page(void) {
@@ -281,6 +276,7 @@ int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigne
     int failure = open_page();
     ac_signals_release(&hold);
     fill(ac_live, hook_names, bytes, hook_count);
+    atomic_store(&ac_live_used, true);
     ac_live_set_conf(conf);
     atomic_store(&ac_live_common, &ac_live->row[0]);
     ac_live_gather();

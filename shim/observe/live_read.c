@@ -1,5 +1,5 @@
 /* Readers of live pages: the command maps pages of running and of dead processes; see live.h.
- * Nothing in the preload library calls these. */
+ * The preload library asks for the program's name (ac_live_exe) and for the number of pages. */
 #include "observe/live.h"
 
 #include <dirent.h>
@@ -50,6 +50,25 @@ bool ac_process_runs(int pid, uint64_t opened_ns) {
 
 static bool writer_runs(const ac_live_t *page) {
     return ac_process_runs(page->pid, page->opened_ns);
+}
+
+void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
+    static const char deleted[] = " (deleted)"; /* the kernel's word for it */
+    char link[32];
+    ssize_t n = -1;
+    snprintf(link, sizeof link, "/proc/%d/exe", (int)page->pid);
+    if (page->pid == (int32_t)getpid())
+        n = readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
+    else if (page->state == AC_LIVE_RUNNING && writer_runs(page))
+        n = readlink(link, exe, AC_LIVE_EXE - 1);
+    if (n <= 0) {
+        n = (ssize_t)strnlen(page->exe, AC_LIVE_EXE - 1);
+        memcpy(exe, page->exe, (size_t)n);
+    }
+    exe[n] = '\0';
+    ssize_t name = n - (ssize_t)sizeof deleted + 1;
+    if (name > 0 && strcmp(exe + name, deleted) == 0 && access(exe, F_OK) != 0)
+        exe[name] = '\0';
 }
 
 const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size) {

@@ -135,7 +135,7 @@ static void stop(int failure) {
 static void note_devices(void) {
     uint64_t devices = __atomic_load_n(&ac_live->devices, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < AC_TRACE_DEVICES && i < AC_LIVE_DEVICES; i++) {
-        const ac_live_device_t *from = &ac_live->device[i];
+        const ac_live_device_t *from = ac_live_device_at(ac_live, i);
         ac_trace_device_t *to = &ac_trace_header->device[i];
         if (to->used || !(devices >> i & 1))
             continue;

@@ -132,7 +132,7 @@ static void describe_process(ac_trace_header_t *header) {
             sizeof header->rank == sizeof page->rank && sizeof header->conf == sizeof page->conf,
         "texts are copied whole");
     memcpy(header->host, page->host, sizeof header->host);
-    memcpy(header->exe, page->exe, sizeof header->exe);
+    ac_live_exe(page, header->exe);
     memcpy(header->argv, page->argv, sizeof header->argv);
     memcpy(header->rank, page->rank, sizeof header->rank);
     ac_live_conf(page, header->conf);

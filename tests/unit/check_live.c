@@ -83,6 +83,10 @@ START_TEST(counts_before_and_after_opening) {
     ck_assert_int_eq(page->ppid, getppid());
     ck_assert_uint_ne(page->opened_ns, 0);
     ck_assert_ptr_nonnull(strstr(page->exe, program_invocation_short_name));
+    char exe[AC_LIVE_EXE], link[AC_LIVE_EXE] = "";
+    ck_assert_int_gt(readlink("/proc/self/exe", link, sizeof link - 1), 0);
+    ac_live_exe(page, exe);
+    ck_assert_str_eq(exe, link);
     ck_assert_ptr_nonnull(strstr(page->argv, program_invocation_short_name));
     ck_assert_int_gt(page->start_time_ns, 1700000000000000000);
     ck_assert_uint_eq(page->state, AC_LIVE_RUNNING);
@@ -153,6 +157,7 @@ START_TEST(survives_sigkill) {
         ac_live_device_take(60, &shared)->stats.num_ooms = 5;
         ac_live_device_publish(60);
         count(ac_live_row_take(&shared), AC_COUNT_submissions, 1);
+        strcpy(ac_live->exe, "./started");
         if (write(ready[1], "x", 1) != 1)
             _exit(1);
         pause();
@@ -160,11 +165,20 @@ START_TEST(survives_sigkill) {
     }
     ck_assert_int_eq(read(ready[0], &byte, 1), 1);
     ck_assert_int_eq(ac_live_collect(child), EBUSY);
+    const ac_live_t *page = ac_live_map(child, &alive, error, sizeof error);
+    ck_assert_msg(page != NULL, "%s", error);
+    char exe[AC_LIVE_EXE], link[AC_LIVE_EXE] = "";
+    ck_assert_int_gt(readlink("/proc/self/exe", link, sizeof link - 1), 0);
+    ac_live_exe(page, exe);
+    ck_assert_str_eq(exe, link);
+    ac_live_unmap(page);
     kill(child, SIGKILL);
     siginfo_t info;
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
-    const ac_live_t *page = ac_live_map(child, &alive, error, sizeof error);
+    page = ac_live_map(child, &alive, error, sizeof error);
     ck_assert_msg(page != NULL, "%s", error);
+    ac_live_exe(page, exe); /* all that is left of it */
+    ck_assert_str_eq(exe, "./started");
     ck_assert_msg(!alive, "a zombie is dead");
     ck_assert_uint_eq(ac_live_sum(page, AC_COUNT_submissions), 42);
     ck_assert(ac_live_device(page, 60) && !ac_live_device(page, 0));
