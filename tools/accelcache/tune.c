@@ -140,13 +140,25 @@ static void run_checks(tuning_t *t) {
     free(job);
 }
 
+/* Whether the finalist completes everything, and the default does not. */
+static bool rescues(const tuning_t *t, size_t finalist) {
+    bool needed = false;
+    for (unsigned i = 0; i < t->checks; i++) {
+        if (figures_of(t, finalist, i)->end != CMD_REPLAY_DONE)
+            return false;
+        needed |= figures_of(t, 0, i)->end != CMD_REPLAY_DONE;
+    }
+    return needed;
+}
+
 /* How a finalist compares with the default over all checks; less than 1 is better, and anything
- * worse in a single check counts as no solution. */
+ * worse in a single check counts as no solution, unless the default is none. */
 static double compare(const tuning_t *t, size_t finalist) {
     double sum = 0;
+    bool only = rescues(t, finalist);
     for (unsigned i = 0; i < t->checks; i++) {
         double value = value_of(t, finalist, i), usual = value_of(t, 0, i);
-        if (value > usual)
+        if (value > usual && !only)
             return 2;
         sum += value / usual;
     }
