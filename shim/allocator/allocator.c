@@ -9,10 +9,9 @@
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
-#include <time.h>
-
 #include "allocator/allocator_int.h"
 
+#include "allocator/expand.h"
 #include "allocator/trim.h"
 
 enum { LAST_ROUNDS = 8 };
@@ -46,21 +45,6 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/* roundup_power2_divisions: sizes between two powers of two go up to the next of N equal steps.
- * Slot i rules [2^i MiB, 2^(i+1) MiB); the first also everything below. */
-uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
-    uint64_t mib = bytes >> 20;
-    unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
-    if (slot >= AC_DIVISION_SLOTS)
-        slot = AC_DIVISION_SLOTS - 1;
-    uint32_t divisions = in[slot];
-    if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
-        uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
-        return round_up(round_up(bytes, floor / divisions), AC_GRANULE);
-    }
-    return round_up(bytes, AC_GRANULE);
-}
-
 static uint64_t at_least(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -74,18 +58,8 @@ typedef struct {
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
+    bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
-
-/* A request below max_split_size accepts no block that must stay whole, but for one no larger
- * than the segment it would get otherwise. */
-ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
-    if (size < settings->max_split_size)
-        return (ac_fit_t){
-            size, 0, at_least(settings->max_split_size, round_up(size, AC_SEGMENT_ALIGN) + 1), 0};
-    uint64_t slack = settings->large_segment_size;
-    return (ac_fit_t){size, settings->max_split_size,
-                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
-}
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
@@ -115,7 +89,7 @@ static bool drain(ac_arena_t *arena) {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    block->clock = ac_fence_handout(&request->arena->line);
+    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -273,16 +247,13 @@ static bool share_growth(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t *coming = &arena->coming[request->pool];
-    struct timespec until;
     bool found = false;
     int late = 0, state;
     if (*coming < request->size)
         return false;
     *coming -= request->size;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += PATIENCE_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     /* The lock would be taken along by a thread that is cancelled here. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {
@@ -347,22 +318,61 @@ static bool must_not_trim(const ac_request_t *request) {
     return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
 }
 
+static bool is_expandable(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable;
+    pthread_mutex_unlock(&allocator->lock);
+    return expandable;
+}
+
+static void serve_expanded(void *arg, ac_block_t *block) {
+    announce(arg);
+    serve(arg, block);
+    conclude(arg, true);
+}
+
+/* By pages.  AC_UNSUPPORTED: this arena has none. */
+static ac_status_t grow_expandable(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const ac_growth_ask_t ask = {.arena = request->arena,
+                                 .pool = request->pool,
+                                 .size = request->size,
+                                 .aside = request->stream != NULL,
+                                 .shrink = request->shrink,
+                                 .serve = serve_expanded,
+                                 .arg = request};
+    bool changed;
+    if (!must_not_trim(request))
+        ac_trim_garbage(allocator, request->size);
+    ac_status_t status = ac_expand(&ask, &changed);
+    pthread_mutex_lock(&allocator->lock);
+    request->changes += changed;
+    pthread_mutex_unlock(&allocator->lock);
+    return status;
+}
+
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
- * which must not wait.  Beyond 1.1 times the high-water mark, idle segments that are too small
+ * which must not wait.  Beyond 1.08 times the high-water mark, idle segments that are too small
  * are given back first, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
     const ac_stat_t *allocated = &allocator->stats->allocated_bytes[AC_POOL_ALL];
     bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
+    if (is_expandable(request)) {
+        ac_status_t status = grow_expandable(request);
+        if (status != AC_UNSUPPORTED)
+            return status;
+    }
     pthread_mutex_lock(&allocator->lock);
     if (shares && share_growth(request)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
     }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
-    uint64_t cap = at_least(live + live / 10, 2 * allocator->settings.large_segment_size);
+    uint64_t cap = at_least(live + live * 2 / 25, 2 * allocator->settings.large_segment_size);
     uint64_t size = segment_size(allocator, request, false);
     uint64_t exact = segment_size(allocator, request, true);
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
@@ -379,11 +389,9 @@ static ac_status_t grow_within(ac_request_t *request) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
     }
-    /* As much as the cap leaves: one segment for several requests, not one for each. */
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
-        size = at_least(snug_size(allocator, request),
-                        taken < cap ? (cap - taken) / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN : 0);
+        size = snug_size(allocator, request);
     bool may = reserve(request, size);
     if (!may && size > exact)
         may = reserve(request, size = exact);
@@ -438,6 +446,10 @@ static ac_status_t last_resort(ac_request_t *request) {
         ac_status_t status = retry(request, false, &seen);
         if (status == AC_OOM)
             status = retry(request, true, &seen);
+        if (status == AC_OOM && is_expandable(request)) {
+            request->shrink = true;
+            status = grow_within(request);
+        }
         if (status != AC_OOM)
             return status;
         if (!others_changed(request, seen))
@@ -640,40 +652,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-/* Lock the allocator that owns `address`; NULL: nobody does. */
-static ac_arena_t *lock_owner(uint64_t address) {
-    ac_arena_t *arena = ac_page_map_owner(address);
-    if (!arena)
-        return NULL;
-    pthread_mutex_lock(&arena->allocator->lock);
-    if (ac_page_map_owner(address) == arena)
-        return arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return NULL;
-}
-
-ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
-                                    ac_allocator_t **locked) {
-    ac_arena_t *arena = ac_page_map_owner(address);
-    if (!arena)
-        return AC_NOT_OURS;
-    pthread_mutex_lock(&arena->allocator->lock);
-    ac_block_t *block = ac_page_map_look(address, arena);
-    if (block && block->state == AC_BLOCK_ALLOCATED) {
-        ac_block_touch_neighbours(block);
-        *found = block;
-        *locked = arena->allocator;
-        return AC_OK;
-    }
-    bool gone = ac_page_map_owner(address) != arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
-}
-
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_t *queue = &arena->pending[all];
-    block->clock = target;
+    AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;
@@ -684,12 +666,31 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
+        block->home == cache->home)
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
+}
+
+/* `block`: see lock_found; NULL: it is still to be looked for. */
+static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
+    if (!block || !lock_found(cache, block, address)) {
+        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+        if (status != AC_OK)
+            return status;
+    }
+    ac_block_touch_neighbours(block);
+    if (ac_cache_take_back(cache, block)) {
+        pthread_mutex_unlock(&allocator->lock);
+        return AC_OK;
+    }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
     ac_caches_before_free(allocator);
@@ -728,23 +729,14 @@ static ac_status_t free_block(ac_cache_t *cache, uint64_t address) {
 }
 
 ac_status_t ac_block_free(uint64_t address) {
-    return free_block(NULL, address);
+    return free_block(NULL, NULL, address);
 }
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
-    if (ac_cache_give_long(cache, address))
-        return AC_OK;
-    bool ordered, kept = false;
     ac_block_t *block = ac_cache_block(cache, address);
-    if (!block || !ac_cache_ready(cache, block, &ordered))
-        return free_block(cache, address);
-    if (ac_cache_enter(cache)) {
-        kept = ac_cache_push(cache, block, ordered);
-        ac_cache_leave(cache);
-    }
-    if (kept || ac_cache_pass_free(cache, block, address, ordered))
+    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
         return AC_OK;
-    return free_block(cache, address);
+    return free_block(cache, block, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
@@ -780,54 +772,6 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         }
     }
     pthread_mutex_unlock(&allocator->lock);
-    return AC_OK;
-}
-
-ac_status_t ac_block_mark_used(uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
-    ac_fence_line_t *line = &block->segment->arena->line;
-    pthread_mutex_unlock(&allocator->lock);
-    ac_fence_submitted(line);
-    return AC_OK;
-}
-
-ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
-    if (status != AC_OK)
-        return status;
-    *fresh = !block->segment->tainted;
-    if (*fresh)
-        ac_segment_taint(block->segment);
-    pthread_mutex_unlock(&allocator->lock);
-    if (*fresh)
-        ac_caches_recall(allocator, NULL);
-    return AC_OK;
-}
-
-ac_arena_t *ac_block_arena(uint64_t address) {
-    return ac_page_map_owner(address);
-}
-
-ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
-    ac_arena_t *arena = lock_owner(address);
-    if (!arena)
-        return AC_NOT_OURS;
-    ac_block_t *block = ac_page_map_find(address); /* a segment's blocks leave no gap */
-    *info = (ac_block_info_t){.arena = arena,
-                              .address = block->address,
-                              .size = block->size,
-                              .requested = block->requested,
-                              .segment_address = block->segment->address,
-                              .segment_size = block->segment->size,
-                              .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async};
-    pthread_mutex_unlock(&arena->allocator->lock);
     return AC_OK;
 }
 

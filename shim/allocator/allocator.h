@@ -19,6 +19,7 @@
 
 #include "allocator/block.h"
 #include "allocator/fence.h"
+#include "config/config.h"
 #include "device/device.h"
 #include "observe/stats.h"
 
@@ -36,11 +37,17 @@ typedef struct {
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
-    uint64_t cache; /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */
+    uint64_t cache;  /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */
+    bool expandable; /* arenas grow by pages where the device has them (expand.h) */
+    uint64_t page, small_page; /* bytes of a page, by pool */
+    double page_budget;        /* times the high-water mark; 0: as moving costs */
 } ac_settings_t;
 
 typedef struct ac_allocator ac_allocator_t;
 struct timespec;
+
+/* What a configuration asks for on a device with `total_memory` bytes. */
+ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory);
 
 /* A new allocator that counts into *stats and *counters (borrowed, zero at first).  NULL when
  * host memory is short. */
@@ -81,6 +88,7 @@ typedef struct {
     uint64_t segment_address, segment_size;
     bool allocated; /* false: freed or never handed out */
     bool async;     /* by a request that named a stream */
+    bool paged;     /* on pages of an expandable segment */
 } ac_block_info_t;
 
 /* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */
@@ -93,6 +101,10 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * from now on and goes back to the driver when its last block is freed.  AC_OK (also when it
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
+
+/* What others know of the block's memory has to stay true: its pages, if it has any, never move.
+ * Answers as ac_block_taint. */
+ac_status_t ac_block_pin(uint64_t address);
 
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);

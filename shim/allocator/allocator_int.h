@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "allocator/range.h"
 #include "allocator/streams.h"
 #include "allocator/thread_cache.h"
 
@@ -14,6 +15,14 @@ typedef struct {
 
 typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
+
+/* Of an allocator whose arenas grow by pages (expand.h). */
+typedef struct {
+    enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
+    ac_range_support_t support;
+    uint64_t remap_ns; /* that moving pages is taken to have cost so far */
+    uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
+} ac_expand_t;
 
 struct ac_arena {
     ac_allocator_t *allocator;
@@ -35,6 +44,9 @@ struct ac_arena {
     unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
+    ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
+    uint64_t hole_age;       /* of the newest */
+    ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
 struct ac_allocator {
@@ -49,6 +61,7 @@ struct ac_allocator {
     unsigned calls;         /* device calls under way that add or give back segments */
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended */
+    ac_expand_t expand;
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
     ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
     _Atomic unsigned cache_count;
@@ -97,6 +110,10 @@ void ac_segment_absorb_next(ac_block_t *block);
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block);
 
+/* Take a free block out of the index, put it back. */
+void ac_segment_unlist(ac_block_t *block);
+void ac_segment_enlist(ac_block_t *block);
+
 /* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
 static inline bool ac_block_is_plain(const ac_block_t *block) {
     const ac_segment_t *segment = block->segment;
@@ -111,7 +128,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size);
 /* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 
-/* allocator.c: the size that a request is served with. */
+/* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 
@@ -148,9 +165,9 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
  * one, which is nobody's so far. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
-/* Free the block at `address`, which was the cache's to take and is ready, as a hit would where
- * only the lock can.  Takes the lock.  False: it is so no more. */
-bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered);
+/* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
+ * the cache's to take, or not ready. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
@@ -227,7 +244,7 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
  * wait for; false: there are none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* allocator.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);

@@ -1,8 +1,29 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
-#include <time.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
+
+ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
+    ac_settings_t settings = {.max_split_size = config->max_split_size,
+                              .large_segment_size = config->large_segment_size,
+                              .limit = AC_UNLIMITED,
+                              .gc_threshold = config->garbage_collection_threshold,
+                              .cache = config->thread_cache};
+    if (config->expandable_segments) {
+        settings.expandable = true;
+        settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
+        settings.small_page = AC_SEGMENT_ALIGN;
+        settings.page_budget = config->page_budget > 0 ? 1 + config->page_budget : 0;
+        settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
+    }
+    if (config->per_process_memory_fraction < 1)
+        settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
+    if (config->memory_limit && config->memory_limit < settings.limit)
+        settings.limit = config->memory_limit;
+    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
+    return settings;
+}
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
                                     ac_device_counters_t *counters) {
@@ -100,7 +121,9 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->allocated == 0 && s->held == 0)
+            if (s->range)
+                idle += ac_range_idle_bytes(s->range);
+            else if (s->allocated == 0 && s->held == 0)
                 idle += s->size;
     pthread_mutex_unlock(&allocator->lock);
     return idle;
@@ -150,6 +173,7 @@ void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg)
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             for (ac_block_t *block = s->first; block; block = block->next)
-                visit(s, block, arg);
+                if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
+                    visit(s, block, arg);
     pthread_mutex_unlock(&allocator->lock);
 }

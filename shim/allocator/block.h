@@ -7,13 +7,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "allocator/page_map.h"
 
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+struct ac_range;
 
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
@@ -22,7 +22,9 @@ typedef enum {
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
     AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
-    AC_BLOCK_ORDERED    /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
+    AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
 } ac_block_state_t;
 
 /* `address` is first, and written whole: a thread's cache looks at it in records that may serve
@@ -34,12 +36,14 @@ typedef enum {
 struct ac_block {
     _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;              /* bytes, a multiple of AC_GRANULE */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks.
+                                   Free ones of a range: their age (ac_range_hole_age) */
     _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
     ac_block_t *prev, *next;    /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
-    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first */
+    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
+                                          free ones of a range: those with whole pages */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
@@ -52,22 +56,31 @@ struct ac_block {
     bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
 };
 
-/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
-static inline void ac_block_touch_neighbours(const ac_block_t *block) {
-    __builtin_prefetch(block->next);
-    __builtin_prefetch(block->prev);
-}
+/* What threads look at without the lock is written whole; what orders it are the locks. */
+#define AC_BLOCK_SET(block, field, value)                                                        \
+    atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
 
 static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
-/* Write the whole record. */
-static inline void ac_block_write(ac_block_t *block, const ac_block_t *content) {
-    enum { REST = sizeof block->address };
-    _Static_assert(offsetof(ac_block_t, address) == 0, "the address is not first");
-    atomic_store_explicit(&block->address, ac_block_address(content), memory_order_relaxed);
-    memcpy((char *)block + REST, (const char *)content + REST, sizeof *block - REST);
+/* A record becomes that of a free block, in no list and beside nobody yet. */
+static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
+                                 ac_segment_t *segment) {
+    AC_BLOCK_SET(block, address, address);
+    block->size = size;
+    block->segment = segment;
+    block->prev = block->next = NULL;
+    block->position = 0;
+    block->all = block->early = block->async = block->oversize = false;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    AC_BLOCK_SET(block, home, 0);
+}
+
+/* They are about to be looked at, and among many blocks lie in no cache of the processor. */
+static inline void ac_block_touch_neighbours(const ac_block_t *block) {
+    __builtin_prefetch(block->next);
+    __builtin_prefetch(block->prev);
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
@@ -86,6 +99,7 @@ struct ac_segment {
     bool tainted;       /* shared outside: never serves again, goes back when idle */
     /* The allocator's epoch when it became idle (decay.c). */
     uint32_t idle_epoch;
+    struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 
 /* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of

@@ -24,11 +24,15 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
     int pool = segment->pool;
     expect(check, block->segment == segment, "block in a foreign segment");
     expect(check, block->size && block->size % AC_GRANULE == 0, "block size");
+    if (block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING) {
+        expect(check, segment->range != NULL, "no memory below a block");
+        return;
+    }
     expect(check, ac_page_map_get(block->address) == block, "page map slot");
     expect(check, ac_page_map_find(block->address + block->size - 1) == block, "page map search");
     if (block->state == AC_BLOCK_FREE) {
         expect(check, !block->next || block->next->state != AC_BLOCK_FREE, "free neighbours");
-        if (block->prev || block->next) {
+        if ((block->prev || block->next) && !segment->range) {
             add(check->sum.inactive_split, pool, 1);
             add(check->sum.inactive_split_bytes, pool, (int64_t)block->size);
         }
@@ -59,15 +63,22 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         expect(check, block->prev == prev, "block links");
         expect(check, block->address == address, "blocks do not tile the segment");
         check_block(check, segment, block);
-        busy += block->state != AC_BLOCK_FREE;
+        busy += block->state != AC_BLOCK_FREE && block->state != AC_BLOCK_UNMAPPED;
         allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
         held += block->state == AC_BLOCK_HELD;
         address += block->size;
     }
     expect(check, address == segment->address + segment->size, "segment end");
-    expect(check, busy == segment->busy, "busy count");
+    expect(check, busy + (segment->range != NULL) == segment->busy, "busy count");
     expect(check, allocated == segment->allocated, "allocated count");
     expect(check, held == segment->held, "held count");
+    if (segment->range) {
+        const char *wrong;
+        uint64_t mapped = ac_range_check(segment->range, &wrong);
+        add(check->sum.reserved_bytes, segment->pool, (int64_t)mapped);
+        expect(check, !wrong, wrong);
+        return;
+    }
     add(check->sum.segment, segment->pool, 1);
     add(check->sum.reserved_bytes, segment->pool, (int64_t)segment->size);
     if (segment->oversize)
@@ -123,7 +134,7 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
                 expect(check, b->segment->arena == arena, "cached block of another arena");
                 bytes += b->size;
             }
-            expect(check, count == magazine->most - magazine->left, "magazine count");
+            expect(check, count + magazine->left == magazine->most, "magazine count");
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }

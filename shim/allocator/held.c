@@ -38,8 +38,8 @@ bool ac_held_keep(ac_block_t *block) {
     if (ac_fence_untouched(&arena->line, block->clock > since ? block->clock : since))
         return false;
     ac_block_t **list = list_of(arena, episode);
-    block->state = AC_BLOCK_HELD;
-    block->clock = episode;
+    AC_BLOCK_SET(block, state, AC_BLOCK_HELD);
+    AC_BLOCK_SET(block, clock, episode);
     block->list_prev = NULL;
     block->list_next = *list;
     if (*list)
@@ -83,7 +83,7 @@ static void let_go(ac_block_t *block) {
     bool all;
     uint64_t target = ac_fence_target(&arena->line, &all);
     ac_held_forget(block);
-    block->state = AC_BLOCK_PENDING;
+    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     if (target <= ac_fence_reached(&arena->line, all)) {
         ac_segment_finish(block);
         return;

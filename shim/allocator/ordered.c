@@ -101,10 +101,10 @@ static void join_next(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     const ac_block_t *gone = block->next;
     if (gone->clock > block->clock)
-        block->clock = gone->clock;
+        AC_BLOCK_SET(block, clock, gone->clock);
     if (gone->position > block->position)
         block->position = gone->position;
-    block->requested += gone->requested;
+    AC_BLOCK_SET(block, requested, block->requested + gone->requested);
     segment->busy--;
     ac_stat_pools_down(segment->arena->allocator->stats->active, segment->pool, 1);
     ac_segment_absorb_next(block);
@@ -112,7 +112,7 @@ static void join_next(ac_block_t *block) {
 
 /* The block, whose stream, position and target are set, waits in its list. */
 static void bind(ac_ordered_t *ordered, ac_block_t *block) {
-    block->state = AC_BLOCK_ORDERED;
+    AC_BLOCK_SET(block, state, AC_BLOCK_ORDERED);
     block->early = false;
     if (alike(block, block->next)) {
         list_remove(ordered, block->next);
@@ -216,7 +216,7 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
         return false;
     block->stream = (uint8_t)slot;
     block->position = ac_order_advance(&ordered->order, slot);
-    block->clock = target;
+    AC_BLOCK_SET(block, clock, target);
     block->all = all;
     bind(ordered, block);
     return true;
@@ -227,7 +227,8 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
 void ac_ordered_handed_out(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     block->async = true;
-    block->home = 0; /* it is counted, and freed in an order that the cache knows not */
+    /* It is counted, and freed in an order that the cache knows not. */
+    AC_BLOCK_SET(block, home, 0);
     allocator->counters->async_allocs++;
     allocator->async_bytes += block->size;
     for (int mark = 0; mark < AC_MARKS; mark++)
@@ -246,12 +247,15 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     list_remove(ordered, block);
     ac_segment_count_finished(block);
     if (rest) {
-        ac_block_t content = *block;
-        content.address += size;
-        content.size -= size;
-        ac_block_write(rest, &content);
-        rest->requested = block->requested > size ? block->requested - size : 0;
+        ac_block_init(rest, block->address + size, block->size - size, segment);
+        rest->position = block->position;
+        rest->stream = block->stream;
+        rest->all = block->all;
+        AC_BLOCK_SET(rest, state, AC_BLOCK_ORDERED);
+        AC_BLOCK_SET(rest, clock, block->clock);
+        AC_BLOCK_SET(rest, requested, block->requested > size ? block->requested - size : 0);
         rest->prev = block;
+        rest->next = block->next;
         if (rest->next)
             rest->next->prev = rest;
         block->next = rest;
@@ -267,7 +271,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     /* Work of the owner before may be older than this: no later free may take the block for one
      * that nothing was submitted to. */
     block->early = true;
-    block->clock = 0;
+    AC_BLOCK_SET(block, clock, 0);
     ordered->handed_on = true;
 }
 
@@ -412,7 +416,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     } else {
         /* As it was; a stream that has gone meanwhile took its place in the lists along. */
         ac_segment_release(block);
-        block->clock = was.clock;
+        AC_BLOCK_SET(block, clock, was.clock);
         block->all = was.all;
         block->position = was.position;
         block->stream = was.position > ordered->order.base[from] ? (uint8_t)from : AC_ORDER_NONE;

@@ -41,8 +41,8 @@ ac_block_t *ac_record_block(ac_allocator_t *allocator) {
 }
 
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block) {
-    block->state = AC_BLOCK_UNUSED;
-    atomic_store_explicit(&block->address, ac_block_address(block) | 1, memory_order_relaxed);
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
     block->list_next = allocator->spare_blocks;
     allocator->spare_blocks = block;
 }

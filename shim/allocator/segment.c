@@ -9,6 +9,8 @@ static bool beside_others(const ac_block_t *block) {
 /* One change of the free blocks beside others; PyTorch applies the net of a merge once, so that
  * the peak never shows a state that did not exist. */
 static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
+    if (segment->range)
+        return; /* as PyTorch does: any part of a range can serve others */
     ac_device_stats_t *s = segment->arena->allocator->stats;
     if (blocks > 0)
         ac_stat_pools_up(s->inactive_split, segment->pool, blocks);
@@ -20,18 +22,30 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
         ac_stat_pools_down(s->inactive_split_bytes, segment->pool, -bytes);
 }
 
-static void index_insert(ac_block_t *block) {
+static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
-    block->state = AC_BLOCK_FREE;
+    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
     block->position = 0;
     if (!segment->tainted)
         ac_free_index_insert(&segment->arena->index[segment->pool], block);
+    if (segment->range)
+        ac_range_hole_enter(block, fresh);
 }
 
 static void index_remove(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
+    if (segment->range)
+        ac_range_hole_leave(block);
     if (!segment->tainted)
         ac_free_index_remove(&segment->arena->index[segment->pool], block);
+}
+
+void ac_segment_unlist(ac_block_t *block) {
+    index_remove(block);
+}
+
+void ac_segment_enlist(ac_block_t *block) {
+    index_insert(block, false);
 }
 
 static void idle_enter(ac_segment_t *segment) {
@@ -100,8 +114,8 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
-    ac_block_write(block, &(ac_block_t){.address = address, .size = size, .segment = segment});
-    index_insert(block);
+    ac_block_init(block, address, size, segment);
+    index_insert(block, true);
     idle_enter(segment);
 
     ac_device_stats_t *s = allocator->stats;
@@ -138,7 +152,8 @@ static void forget_pending(ac_segment_t *segment) {
 static void count_lost_block(ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
-    if (block->state == AC_BLOCK_CACHED)
+    if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_UNMAPPED ||
+        block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
         if (beside_others(block))
@@ -170,16 +185,20 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     }
     if (segment->busy == 0)
         idle_leave(segment);
+    if (segment->range)
+        ac_range_lose(segment);
     for (ac_block_t *block = segment->first, *next; block; block = next) {
         next = block->next;
         if (lost)
             count_lost_block(block);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
-        ac_page_map_clear(block->address);
+        if (!segment->range)
+            ac_page_map_clear(block->address);
         ac_record_block_return(allocator, block);
     }
-    ac_page_map_uncover(segment->address, segment->size);
+    if (!segment->range)
+        ac_page_map_uncover(segment->address, segment->size);
     if (segment->prev)
         segment->prev->next = segment->next;
     else
@@ -188,8 +207,10 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
         segment->next->prev = segment->prev;
     if (!lost)
         s->num_device_free++;
-    ac_stat_pools_down(s->segment, segment->pool, 1);
-    ac_stat_pools_down(s->reserved_bytes, segment->pool, (int64_t)segment->size);
+    if (!segment->range) {
+        ac_stat_pools_down(s->segment, segment->pool, 1);
+        ac_stat_pools_down(s->reserved_bytes, segment->pool, (int64_t)segment->size);
+    }
     if (segment->oversize)
         ac_stat_down(&s->oversize_segments, 1);
     ac_record_segment_return(allocator, segment);
@@ -200,16 +221,17 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    ac_block_write(rest, &(ac_block_t){.address = block->address + size,
-                                       .size = block->size - size,
-                                       .prev = block,
-                                       .next = block->next,
-                                       .segment = block->segment});
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    /* In a range it is as old as the whole was. */
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
+    rest->prev = block;
+    rest->next = block->next;
     if (rest->next)
         rest->next->prev = rest;
     block->next = rest;
     block->size = size;
-    index_insert(rest);
+    index_insert(rest, false);
     return true;
 }
 
@@ -220,10 +242,10 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_device_stats_t *s = allocator->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
-    block->state = AC_BLOCK_ALLOCATED;
-    block->requested = requested;
+    AC_BLOCK_SET(block, state, AC_BLOCK_ALLOCATED);
+    AC_BLOCK_SET(block, requested, requested);
     block->early = block->async = false;
-    block->home = ac_block_is_plain(block) ? segment->arena->number : 0;
+    AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->arena->number : 0);
     block->oversize = block->size >= allocator->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -255,7 +277,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    block->state = AC_BLOCK_CACHED;
+    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
     block->early = block->async = block->oversize = false; /* of its life before */
 }
 
@@ -272,7 +294,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
     int pool = block->segment->pool;
-    block->state = AC_BLOCK_PENDING;
+    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     block->segment->allocated--;
     if (block->async)
         allocator->async_bytes -= block->size;
@@ -326,14 +348,14 @@ void ac_segment_coalesce(ac_block_t *block) {
         bytes += (int64_t)block->size;
     }
     count_inactive(segment, blocks, bytes);
-    index_insert(block);
+    index_insert(block, true);
     if (--segment->busy == 0)
         idle_enter(segment);
 }
 
 void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
-        block->home = 0;
+        AC_BLOCK_SET(block, home, 0);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
     }

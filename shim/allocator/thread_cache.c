@@ -8,13 +8,13 @@
 #include "allocator/carve.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
-enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4, FETCH = 8 };
+enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
 #define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
 
 enum { RECALL_TRIES = 10000 };
 
-/* In place of a block: no address is its own. */
+/* In place of a block. */
 static ac_block_t nobodys = {.address = 1};
 
 static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
@@ -166,13 +166,13 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
     }
     /* The only one counts on being alone in what it adds to the figures. */
     if (!cache && !allocator->caches->next)
-        atomic_fetch_or(&allocator->caches->gate, AC_GATE_DUE);
+        atomic_fetch_or(&allocator->caches->gate, AC_GATE_STALE);
 }
 
 void ac_caches_before_free(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
     const ac_cache_t *only = allocator->caches;
-    if (only && !only->next && atomic_load(&only->gate) & AC_GATE_DUE)
+    if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
         ac_caches_absorb(allocator, &sum);
 }
 
@@ -194,12 +194,13 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
 static void publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
-    if (has_rooms(cache, 0, 0, 0, 0) && has_rooms(cache, 1, 0, 0, 0)) {
+    if (!(atomic_load(&cache->gate) & AC_GATE_STALE) && has_rooms(cache, 0, 0, 0, 0) &&
+        has_rooms(cache, 1, 0, 0, 0)) {
         atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
         return; /* it was not: the other side had room to spare */
     }
     pthread_mutex_lock(&allocator->lock);
-    atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+    atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
     ac_caches_absorb(allocator, &sum);
     if (ac_cache_usable(cache))
         set_room(cache);
@@ -247,12 +248,13 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
     return any;
 }
 
-static uint64_t *bits_of(ac_cache_t *cache, const ac_magazine_t *magazine) {
-    return &cache->in_use[ac_cache_flow(magazine->size)][(magazine - cache->magazine) / 64];
+static uint64_t *used_word(ac_cache_t *cache, const ac_magazine_t *magazine) {
+    size_t i = (size_t)(magazine - cache->magazine);
+    return &cache->used[ac_cache_flow(magazine->size)][i / 64];
 }
 
-static uint64_t bit_of(const ac_cache_t *cache, const ac_magazine_t *magazine) {
-    return (uint64_t)1 << (magazine - cache->magazine) % 64;
+static uint64_t used_bit(const ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return (uint64_t)1 << (size_t)(magazine - cache->magazine) % 64;
 }
 
 /* No magazine for this size any more. */
@@ -261,17 +263,21 @@ static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
         return false;
     bool any = shrink(cache, magazine, 0);
     cache->promised[ac_cache_flow(magazine->size)] -= magazine->most * magazine->size;
-    *bits_of(cache, magazine) &= ~bit_of(cache, magazine);
+    *used_word(cache, magazine) &= ~used_bit(cache, magazine);
     *magazine = (ac_magazine_t){0};
     return any;
 }
 
-/* The same for all of small or of large blocks. */
-static bool dismiss_all(ac_cache_t *cache, int flow) {
+static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
+    return shrink(cache, magazine, 0);
+}
+
+/* Do the same to all that are used for small or for large blocks; true if it said so of any. */
+static bool for_used(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_magazine_t *)) {
     bool any = false;
-    for (unsigned word = 0; word < AC_CACHE_MAGAZINES / 64; word++)
-        for (uint64_t left = cache->in_use[flow][word]; left; left &= left - 1)
-            any |= dismiss(cache, &cache->magazine[word * 64 + (unsigned)__builtin_ctzll(left)]);
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->used[flow][word]; left; left &= left - 1)
+            any |= act(cache, &cache->magazine[word * 64 + __builtin_ctzll(left)]);
     return any;
 }
 
@@ -281,7 +287,7 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
     uint64_t bits;
     do {
         at = (at + 1) % AC_CACHE_MAGAZINES;
-        bits = cache->in_use[flow][at / 64] >> (at % 64);
+        bits = cache->used[flow][at / 64] >> (at % 64);
         at = bits ? at + (unsigned)__builtin_ctzll(bits) : at | 63;
     } while (!bits);
     dismiss(cache, &cache->magazine[at]);
@@ -289,18 +295,16 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
 }
 
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = ac_cache_books_held(cache->books, 1) && dismiss_all(cache, 1);
+    bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
     if (all && ac_cache_books_held(cache->books, 0))
-        any |= dismiss_all(cache, 0);
+        any |= for_used(cache, 0, empty);
     return any;
 }
 
 /* The magazine for blocks of the size; it takes the place of others, where it must. */
-static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
+static void assign(ac_cache_t *cache, uint64_t size) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     int flow = ac_cache_flow(size);
-    if (magazine->size == size)
-        return magazine;
     dismiss(cache, magazine);
     uint32_t most = most_of(cache, size);
     while (cache->promised[flow] && cache->promised[flow] + most * size > cache->limit[flow])
@@ -308,11 +312,9 @@ static ac_magazine_t *magazine_for(ac_cache_t *cache, uint64_t size) {
     cache->promised[flow] += most * size;
     *magazine = (ac_magazine_t){.size = size,
                                 .side = &cache->books->side[flow],
-                                .left = most,
-                                .most = (uint16_t)most,
-                                .fetch = 1};
-    *bits_of(cache, magazine) |= bit_of(cache, magazine);
-    return magazine;
+                                .left = (uint16_t)most,
+                                .most = (uint16_t)most};
+    *used_word(cache, magazine) |= used_bit(cache, magazine);
 }
 
 static uint32_t *seen_of(ac_cache_t *cache, uint64_t size) {
@@ -332,17 +334,24 @@ static bool returns(ac_cache_t *cache, uint64_t size) {
     return again;
 }
 
-bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
-    if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
-        block->size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(block->size)])
+/* A magazine with room for a block of the size, which was freed.  False: it is not kept.  Only of
+ * sizes that were asked for lately: others are more use in one piece. */
+static bool makes_room(ac_cache_t *cache, uint64_t size) {
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] || !was_asked(cache, size))
         return false;
-    /* Only of sizes that were asked for lately: others are more use in one piece. */
-    if (!was_asked(cache, block->size))
-        return false;
-    ac_magazine_t *magazine = magazine_for(cache, block->size);
+    if (magazine->size != size)
+        assign(cache, size);
     if (magazine->left == 0)
         shrink(cache, magazine, magazine->most / 2);
-    push(cache, magazine, block);
+    return true;
+}
+
+bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
+    if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
+        !makes_room(cache, block->size))
+        return false;
+    push(cache, ac_cache_magazine(cache, block->size), block);
     return true;
 }
 
@@ -360,7 +369,7 @@ static bool enter_long(ac_cache_t *cache) {
 /* Whether a hit may be tried that the short way had no chance of. */
 static bool takes_longer(ac_cache_t *cache) {
     uint32_t gate = atomic_load(&cache->gate);
-    if (gate & AC_GATE_DUE)
+    if (gate & (AC_GATE_DUE | AC_GATE_STALE))
         publish(cache);
     return gate;
 }
@@ -376,28 +385,32 @@ bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return block;
 }
 
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address) {
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
     bool ordered;
-    ac_block_t *block = takes_longer(cache) ? ac_cache_block(cache, address) : NULL;
-    if (!block || !ac_cache_ready(cache, block, &ordered) || !enter_long(cache))
+    if (!takes_longer(cache) || !enter_long(cache))
         return false;
-    bool kept = ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
 
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    if (!ac_cache_usable(cache) || size > AC_CACHE_LARGEST ||
-        !cache->limit[ac_cache_flow(size)] || !returns(cache, size))
+    uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
+    if (!ac_cache_usable(cache) || size > largest || !cache->limit[ac_cache_flow(size)] ||
+        !returns(cache, size))
         return; /* only those who come again get more than they ask for */
-    ac_magazine_t *magazine = magazine_for(cache, size);
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    if (magazine->size != size)
+        assign(cache, size);
     if (pool != AC_POOL_SMALL || size > AC_SMALL_LIMIT)
         return;
-    uint32_t wanted = clamp(magazine->most / 2, 1, magazine->fetch);
-    magazine->fetch = (uint16_t)clamp(2 * (uint64_t)magazine->fetch, 1, FETCH);
+    /* As many as were used up since the last time, and once more as many. */
+    uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
+    magazine->fetched = (uint16_t)wanted;
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
-    while (magazine->most - magazine->left < wanted) {
+    while (magazine->most < wanted + magazine->left) {
         ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
         if (!block)
             return;
@@ -406,7 +419,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
             ac_segment_coalesce(block);
             return;
         }
-        block->home = arena->number;
+        AC_BLOCK_SET(block, home, arena->number);
         push(cache, magazine, block);
     }
 }
@@ -414,14 +427,16 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
 /* --- the owner's requests and frees that take the lock --- */
 
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
-    return ac_cache_usable(cache) && has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
+    return ac_cache_usable(cache) &&
+           !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
+           has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
     ac_cache_side_t *side = &cache->books->side[block->segment->pool - AC_POOL_SMALL];
     if (block->size != size || !cache->home || !ac_block_is_plain(block))
         return false;
-    block->home = cache->home;
+    AC_BLOCK_SET(block, home, cache->home);
     block->segment->allocated++;
     moved(cache, 1, size);
     ac_cache_hand_out(cache, side, block, bytes, ac_fence_handout);
@@ -431,33 +446,22 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     return true;
 }
 
-/* The block leaves the program: into a magazine, or through the cache to the free memory. */
-static void take_back(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    if (size <= AC_CACHE_LARGEST && cache->limit[flow] && was_asked(cache, size)) {
-        ac_magazine_t *magazine = magazine_for(cache, size);
-        if (magazine->left == 0)
-            shrink(cache, magazine, magazine->most / 2);
+    bool ordered;
+    if (!ac_cache_usable(cache) || !cache->home || block->home != cache->home ||
+        !ac_cache_ready(cache, block, &ordered))
+        return false;
+    if (makes_room(cache, size)) {
         ac_cache_push(cache, block, ordered);
-        return;
+        return true;
     }
     ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_segment_coalesce(block);
-}
-
-bool ac_cache_pass_free(ac_cache_t *cache, ac_block_t *block, uint64_t address, bool ordered) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
-    /* Its context may have gone since, or its segment been tainted: then it is not what it was.
-     */
-    bool passed = ac_cache_usable(cache) && ac_cache_owns(cache, block, address);
-    if (passed)
-        take_back(cache, block, ordered);
-    pthread_mutex_unlock(&allocator->lock);
-    return passed;
+    return true;
 }
 
 /* While its owner keeps out, and with nothing in it. */
@@ -471,8 +475,13 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    cache->limit[0] = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
-    cache->limit[1] = settings->cache;
+    const uint64_t limit[AC_FLOWS] = {
+        settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT, settings->cache};
+    for (int i = 0; i < AC_FLOWS; i++) {
+        if (cache->limit[i] != limit[i])
+            for_used(cache, i, dismiss);
+        cache->limit[i] = limit[i];
+    }
 }
 
 /* Under the lock. */
@@ -624,7 +633,7 @@ static bool lose(ac_cache_t *cache) {
     ac_caches_absorb(cache->arena->allocator, &sum);
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
         cache->magazine[i] = (ac_magazine_t){0};
-    memset(cache->in_use, 0, sizeof cache->in_use);
+    memset(cache->used, 0, sizeof cache->used);
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;

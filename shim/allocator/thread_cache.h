@@ -30,7 +30,12 @@
 #include "allocator/barrier.h"
 #include "allocator/held.h"
 
-enum { AC_CACHE_BITS = 7, AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS, AC_CACHE_HANDED = 64 };
+enum {
+    AC_CACHE_BITS = 7,
+    AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
+    AC_CACHE_HANDED = 64,
+    AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
+};
 
 /* Bytes that a thread's hits may have added without a peak showing them, by pool. */
 #define AC_CACHE_UNPUBLISHED ((int64_t)512 << 10)
@@ -42,21 +47,22 @@ typedef struct {
     uint64_t size;         /* bytes of each of its blocks; 0: not in use */
     ac_block_t *top;       /* by list_next */
     ac_cache_side_t *side; /* in the books */
-    uint32_t left;         /* room for so many more... */
-    uint16_t most;         /* ...of so many */
-    uint16_t fetch;        /* how many to fetch when it is empty: more each time */
+    uint16_t left, most;   /* room for so many more, of so many */
+    uint16_t fetched;      /* how many came at the last miss */
 } ac_magazine_t;
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
  * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
- * absorbed before anything else happens; and by others where they made a peak nearer. */
+ * absorbed before anything else happens.  AC_GATE_STALE, set by others: they made a peak nearer.
+ */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
     AC_GATE_STEPPED = 4,
     AC_GATE_FENCED = 8,
-    AC_GATE_DUE = 16
+    AC_GATE_DUE = 16,
+    AC_GATE_STALE = 32
 };
 
 typedef struct ac_cache ac_cache_t;
@@ -74,12 +80,12 @@ struct ac_cache {
     ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
     uint64_t promised[AC_FLOWS];     /* bytes: what the magazines may hold when they are full */
     uint64_t limit[AC_FLOWS];        /* of that */
-    uint32_t divisions[AC_DIVISION_SLOTS]; /* of the settings */
-    ac_cache_t *next;                      /* the allocator's list, under its lock */
-    ac_cache_t *sibling;                   /* for whoever owns the cache */
+    uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
+    uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
+    ac_cache_t *next;                        /* the allocator's list, under its lock */
+    ac_cache_t *sibling;                     /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
-    uint64_t in_use[AC_FLOWS][AC_CACHE_MAGAZINES / 64]; /* a bit for each magazine with a size */
-    unsigned hand[AC_FLOWS];                            /* the magazine that was replaced last */
+    unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
     uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record; one that says another address by
@@ -94,16 +100,19 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
+/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not; _missed: not a hit that
+ * takes the short way. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
+ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                                  uint64_t *address);
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* --- hits --- */
 
 /* What the two below do not, but for what only the lock can. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-bool ac_cache_give_long(ac_cache_t *cache, uint64_t address);
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -214,7 +223,7 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
 /* Whether the record is that of a block that is allocated at `address` and the cache may have. */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
-    return block->address == address &&
+    return ac_block_address(block) == address &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
            atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
 }
@@ -238,9 +247,26 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
                           ac_single_protects(cache->line)));
 }
 
-/* Keep a block that the cache's owner was handed and nothing was submitted beside, while
- * nothing captures, contexts do not reach each other's memory, and all work is seen: whoever
- * calls this knows (ac_fence_simple). */
+/* Whether the cache keeps blocks of this size, and has room for one.  Inside. */
+static inline bool ac_cache_has_room(ac_cache_t *cache, uint64_t size) {
+    const ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    return magazine->size == size && magazine->left;
+}
+
+/* Keep the block, which is allocated.  False: it is not ready, or there is no room. */
+static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
+    bool ordered;
+    if (!ac_cache_enter(cache))
+        return false;
+    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
+                ac_cache_push(cache, block, ordered);
+    ac_cache_leave(cache);
+    return kept;
+}
+
+/* The same for the block at `address` if the cache's owner was handed it and nothing was
+ * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
+ * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(

@@ -1,5 +1,7 @@
 /* Giving idle segments back: taken out of the books under the lock, freed without it. */
 #include "allocator/trim.h"
+
+#include "allocator/expand.h"
 #include "plant.h"
 
 enum { BATCH = 32 };
@@ -127,6 +129,8 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
         ac_caches_recall(allocator, NULL);
     for (ac_arena_t *arena = allocator->arenas; arena && excess; arena = arena->next) {
         uint64_t freed = trim(arena, &large, excess);
+        if (freed < excess)
+            freed += ac_expand_trim(arena, AC_POOL_ALL, excess - freed);
         excess -= freed < excess ? freed : excess;
     }
 }
@@ -158,6 +162,8 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         pthread_mutex_unlock(&allocator->lock);
         freed += ac_trim_tainted(arena);
         freed += ac_trim_arena(arena, AC_UNLIMITED);
+        ac_expand_complete(arena, wait);
+        freed += ac_expand_trim(arena, AC_POOL_ALL, AC_UNLIMITED);
     }
     if (wait) {
         pthread_mutex_lock(&allocator->lock);

@@ -313,6 +313,20 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
     return end;
 }
 
+/* Keys of one kind of segments. */
+static void warn_of_pages(parser_t *p) {
+    static const unsigned of_pages[] = {ROW_page_size_mb, ROW_page_budget, ROW_low_memory};
+    bool pages = p->config.expandable_segments;
+    for (unsigned i = 0; !pages && i < sizeof of_pages / sizeof *of_pages; i++)
+        if (p->value_at[of_pages[i]])
+            warn(p, "%s has no effect without expandable_segments:true",
+                 text_of(rows[of_pages[i]].key));
+    if (pages && p->value_at[ROW_max_split_size_mb] && p->config.max_split_size != UINT64_MAX)
+        warn(p, "max_split_size_mb has no effect with expandable_segments:true");
+    if (p->config.low_memory && p->value_at[ROW_page_size_mb])
+        warn(p, "page_size_mb has no effect with low_memory:true");
+}
+
 /* What only the whole string can tell. */
 AC_START static int check_combination(parser_t *p) {
     const ac_config_t *c = &p->config;
@@ -334,6 +348,7 @@ AC_START static int check_combination(parser_t *p) {
                     "per_process_memory_fraction below 1");
         if (c->free_sync && p->value_at[ROW_fence])
             warn(p, "fence has no effect with free_sync:true");
+        warn_of_pages(p);
     }
     if (strcmp(c->dump, "none") == 0) {
         if (p->value_at[ROW_dump_signal] && c->dump_signal != 0)

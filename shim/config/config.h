@@ -16,6 +16,10 @@ typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
 
 typedef struct {
     bool enabled;                /* false: count and pass through */
+    bool expandable_segments;    /* memory in pages */
+    uint64_t page_size;          /* bytes of a page */
+    double page_budget;          /* 0: as moving costs */
+    bool low_memory;             /* the smallest pages */
     uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
     uint64_t large_segment_size; /* bytes: least size of a new large segment */
     uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */

@@ -6,7 +6,7 @@
 #include "device/driver.h"
 #include "plant.h"
 
-static ac_status_t status_of(CUresult result) {
+ac_status_t ac_cuda_status_of(CUresult result) {
     switch (result) {
     case CUDA_SUCCESS:
         return AC_OK;
@@ -36,7 +36,7 @@ static ac_status_t allocate(ac_cuda_context_t *context, uint64_t bytes, bool own
     /* Refused, and the captures spoilt that would have been without us: asked again for what the
      * program wanted, the driver says so in its own words. */
     bool refused = own_mode && result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    ac_status_t status = refused ? AC_BUSY : status_of(result);
+    ac_status_t status = refused ? AC_BUSY : ac_cuda_status_of(result);
     if (status == AC_OK && pointer % AC_SEGMENT_ALIGN) {
         /* Blocks are found by pages of this size; a driver that aligns less is left alone. */
         ac_driver.cuMemFree_v2(pointer);
@@ -70,7 +70,7 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
         result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
-    return status_of(result);
+    return ac_cuda_status_of(result);
 }
 
 /* A fence is an event; which context it belongs to has to be known when that died meanwhile and
@@ -141,7 +141,7 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
         fence_return(fence);
         if (busy)
             return AC_BUSY;
-        return ac_driver_sticky(result) ? status_of(result) : AC_UNSUPPORTED;
+        return ac_driver_sticky(result) ? ac_cuda_status_of(result) : AC_UNSUPPORTED;
     }
     fence->context = context;
     fence->event = event;
@@ -204,7 +204,7 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
     ac_cuda_leave(&scope);
     if (result == CUDA_ERROR_CAPTURED_EVENT || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
         return AC_BUSY;
-    ac_status_t status = status_of(result);
+    ac_status_t status = ac_cuda_status_of(result);
     return status == AC_FAILED && !ac_driver_sticky(result) ? AC_UNSUPPORTED : status;
 }
 
@@ -260,7 +260,7 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
     if (!stream) {
         CUresult result = ac_driver.cuEventSynchronize(asked->event);
         ac_cuda_leave(&scope);
-        return status_of(result);
+        return ac_cuda_status_of(result);
     }
     pthread_rwlock_rdlock(&ac_cuda_gate);
     CUresult result = CUDA_SUCCESS;
@@ -273,7 +273,7 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
         result = ac_driver.cuStreamWaitEvent(handle, asked->event, 0);
     pthread_rwlock_unlock(&ac_cuda_gate);
     ac_cuda_leave(&scope);
-    return busy ? AC_BUSY : status_of(result);
+    return busy ? AC_BUSY : ac_cuda_status_of(result);
 }
 
 static bool capturing(void *arg) {
@@ -308,7 +308,7 @@ static ac_status_t synchronize(void *arg) {
         ac_cuda_synced(context, lost);
     ac_cuda_leave(&scope);
     ac_cuda_sync_end();
-    return status_of(result);
+    return ac_cuda_status_of(result);
 }
 
 const ac_device_ops_t ac_cuda_ops = {
@@ -325,5 +325,13 @@ const ac_device_ops_t ac_cuda_ops = {
     .synchronize = synchronize,
     .stream_order = ac_cuda_stream_order,
     .stream_item = ac_cuda_stream_item,
+    .range_support = ac_cuda_range_support,
+    .range_reserve = ac_cuda_range_reserve,
+    .range_release = ac_cuda_range_release,
+    .page_create = ac_cuda_page_create,
+    .page_release = ac_cuda_page_release,
+    .page_map = ac_cuda_page_map,
+    .pages_allow = ac_cuda_pages_allow,
+    .pages_unmap = ac_cuda_pages_unmap,
     .now_ns = now_ns,
 };

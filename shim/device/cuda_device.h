@@ -124,6 +124,10 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
 /* Streams are about to go, and nobody says which: the same for every one that had work. */
 void ac_cuda_streams_retire(ac_cuda_context_t *context);
 
+/* `peer` may reach the memory of `device` from now on: pages that are mapped afterwards allow it.
+ * True: that is new, and what is mapped already has to be told (pages_allow). */
+bool ac_cuda_peer_add(CUdevice device, CUdevice peer);
+
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
  * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
  * segments are asked for as the program would ask. */

@@ -27,4 +27,17 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context);
 ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to);
 ac_status_t ac_cuda_stream_item(void *context, uint64_t stream);
 
+/* What the driver's answer means to the allocator; a sticky one is counted (cuda_device.c). */
+ac_status_t ac_cuda_status_of(CUresult result);
+
+/* Operations on pages of device.h (vmm.c). */
+ac_status_t ac_cuda_range_support(void *context, ac_range_support_t *support);
+ac_status_t ac_cuda_range_reserve(void *context, uint64_t bytes, uint64_t *address);
+ac_status_t ac_cuda_range_release(void *context, uint64_t address, uint64_t bytes);
+ac_status_t ac_cuda_page_create(void *context, uint64_t bytes, uint64_t *page);
+ac_status_t ac_cuda_page_release(void *context, uint64_t page);
+ac_status_t ac_cuda_page_map(void *context, uint64_t address, uint64_t bytes, uint64_t page);
+ac_status_t ac_cuda_pages_allow(void *context, uint64_t address, uint64_t bytes);
+ac_status_t ac_cuda_pages_unmap(void *context, uint64_t address, uint64_t bytes);
+
 #endif

@@ -27,6 +27,12 @@ typedef enum {
     AC_BAD_ADDRESS  /* an address inside our segments where no block is allocated */
 } ac_status_t;
 
+/* What a device can do with pages. */
+typedef struct {
+    uint64_t granularity; /* bytes: pages are multiples of it */
+    uint64_t memory;      /* bytes of the device */
+} ac_range_support_t;
+
 typedef struct {
     /* Get `bytes` (a multiple of AC_SEGMENT_ALIGN).  AC_OK sets *address, which is a multiple
      * of AC_SEGMENT_ALIGN.  AC_OOM, AC_BUSY (a capture forbids it) or AC_FAILED leave it unset.
@@ -83,7 +89,41 @@ typedef struct {
      * as above. */
     ac_status_t (*stream_item)(void *context, uint64_t stream);
 
-    /* Monotonic time in nanoseconds. */
+    /* --- memory in pages: address ranges to which physical memory is mapped ---
+     *
+     * Ranges and pages belong to the device: they outlive the context, and what takes them down
+     * (pages_unmap, page_release, range_release) also works when that has gone.  NULL, all of
+     * them, where a device has none. */
+
+    /* AC_OK sets *support; AC_UNSUPPORTED. */
+    ac_status_t (*range_support)(void *context, ac_range_support_t *support);
+
+    /* Reserve addresses, multiples of AC_SEGMENT_ALIGN.  AC_OK; AC_OOM: not that many. */
+    ac_status_t (*range_reserve)(void *context, uint64_t bytes, uint64_t *address);
+
+    /* Give a range back, which has no page any more. */
+    ac_status_t (*range_release)(void *context, uint64_t address, uint64_t bytes);
+
+    /* A page of physical memory, a multiple of the granularity.  AC_OK sets *page, which is not
+     * 0; AC_OOM; AC_FAILED. */
+    ac_status_t (*page_create)(void *context, uint64_t bytes, uint64_t *page);
+
+    /* Its mappings, if any are left, keep the memory. */
+    ac_status_t (*page_release)(void *context, uint64_t page);
+
+    /* Lay the page over `bytes` at `address`, where nothing is mapped. It cannot be used before
+     * pages_allow.  AC_OK, AC_OOM, AC_FAILED: it is not mapped. */
+    ac_status_t (*page_map)(void *context, uint64_t address, uint64_t bytes, uint64_t page);
+
+    /* Let the device, and all that may reach its memory, use whole pages side by side.  AC_OK;
+     * AC_OOM, AC_FAILED: nobody may. */
+    ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
+
+    /* Take whole pages side by side away; all work on them has completed.  The pages stay. AC_OK;
+     * AC_BUSY while anything captures, AC_FAILED: all are still there. */
+    ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
+
+    /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */
     uint64_t (*now_ns)(void);
 } ac_device_ops_t;
 

@@ -6,6 +6,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
+#include "allocator/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
@@ -33,21 +34,6 @@ static uint64_t stream_word(CUstream stream, unsigned slot) {
     return (uint64_t)(uintptr_t)stream << 8 | slot;
 }
 
-static ac_settings_t settings_for(uint64_t total_memory) {
-    const ac_config_t *config = ac_process_config();
-    ac_settings_t settings = {.max_split_size = config->max_split_size,
-                              .large_segment_size = config->large_segment_size,
-                              .limit = AC_UNLIMITED,
-                              .gc_threshold = config->garbage_collection_threshold,
-                              .cache = config->thread_cache};
-    if (config->per_process_memory_fraction < 1)
-        settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
-    if (config->memory_limit && config->memory_limit < settings.limit)
-        settings.limit = config->memory_limit;
-    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
-    return settings;
-}
-
 static ac_allocator_t *make_allocator(CUdevice device) {
     bool private;
     ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
@@ -69,7 +55,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     pthread_mutex_lock(&lock);
     ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
-        ac_settings_t settings = settings_for(total);
+        ac_settings_t settings = ac_settings_from(ac_process_config(), total);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
         ac_live->total_memory[device] = total;
@@ -109,7 +95,7 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = settings_for(ac_live->total_memory[device]);
+    ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
     ac_allocator_configure(allocator, &settings);
 }
 
@@ -205,6 +191,11 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     pthread_mutex_unlock(&lock);
     if (shared)
         ac_fence_cross(); /* another thread made the first one meanwhile */
+    if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
+        ac_log_once(AC_LOG_WARNING,
+                    "expandable_segments:true has no effect: device %d has no virtual memory "
+                    "management; native segments serve",
+                    (int)device);
     return context;
 }
 
@@ -269,8 +260,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
     pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; i < ending->count; i++)
+    for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
+        ac_expand_bury(ending->context[i]->arena);
+    }
     ac_graphs_prune();
 }
 

@@ -1,6 +1,7 @@
 /* Contexts come and go; which one is current changes. */
 #include "intercept/body.h"
 
+#include "allocator/expand.h"
 #include "device/driver.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
@@ -146,11 +147,22 @@ RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* --- peers: from now on memory may be touched from other contexts --- */
 
+/* Pages have to be told whom they may be reached from, those that are there already too.  What
+ * was allowed stays so when peer access ends: nobody is harmed by that. */
+static void allow_peer(ac_thread_t *thread, CUcontext owner) {
+    const ac_context_t *from = ac_context_current(thread), *to = ac_context_of(owner);
+    if (from && to && ac_cuda_peer_add(to->cuda.device, from->cuda.device))
+        ac_expand_allow(ac_arena_allocator(to->arena));
+}
+
 CUresult cuCtxEnablePeerAccess(CUcontext a, unsigned b) {
     AC_BODY(cuCtxEnablePeerAccess);
     if (thread)
         ac_fence_cross(); /* before the first access can be submitted */
-    return real(a, b);
+    CUresult result = real(a, b);
+    if (thread && result == CUDA_SUCCESS)
+        allow_peer(thread, a);
+    return result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext a) {

@@ -26,6 +26,8 @@ static void refuse(ac_thread_t *thread, const char *what) {
  * back from memory that earlier work is still busy with. */
 static void expose(const ac_block_info_t *info) {
     ac_single_settle(ac_arena_line(info->arena), true);
+    if (info->paged)
+        ac_block_pin(info->address);
 }
 
 /* What the driver now knows about the segment stays true for as long as it lives: take it out of
@@ -70,6 +72,16 @@ static void patch_pooled(CUpointer_attribute attribute, const ac_block_info_t *i
         *(unsigned *)data = 0;
 }
 
+/* Pages have no context, and are what is mapped: neither is so with memory of cuMemAlloc. */
+static void patch_paged(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR)
+        *(CUdeviceptr *)data = info->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
+        *(size_t *)data = info->requested;
+    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && !info->async)
+        *(CUcontext *)data = ((ac_cuda_context_t *)ac_arena_context(info->arena))->handle;
+}
+
 /* Put the block's own figures in place of the segment's. */
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
     if (info->async)
@@ -77,6 +89,8 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
     if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
         attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
         expose(info);
+    if (info->paged)
+        patch_paged(attribute, info, data);
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         *(CUdeviceptr *)data = info->address;
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
@@ -134,7 +148,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *a, CUdeviceptr b) {
         return real(a, b);
     if (!inside(&info, b) || info.async) /* memory of a pool has no such handle */
         return real(a, NOBODYS);
-    if (info.address != info.segment_address) {
+    if (info.paged || info.address != info.segment_address) {
         refuse(thread, "an IPC handle");
         return real(a, NOBODYS);
     }
@@ -161,4 +175,11 @@ CUresult cuMemGetHandleForAddressRange(void *a, CUdeviceptr b, size_t c, CUmemRa
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
     return result;
+}
+
+/* The program did not map this memory: it has no handle of its own, whatever lies below. */
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *a, void *b) {
+    AC_BODY(cuMemRetainAllocationHandle);
+    (void)thread;
+    return real(a, ac_owned((CUdeviceptr)(uintptr_t)b) ? (void *)(uintptr_t)NOBODYS : b);
 }

@@ -22,11 +22,13 @@ static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
     int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
     ac_log_once(AC_LOG_WARNING,
                 "out of memory on device %d: %llu bytes asked for, %lld allocated, %lld in free "
-                "parts of segments in use. If that last figure is large, "
-                "expandable_segments:true would help (not yet available here; a smaller "
-                "large_segment_size_mb may)",
+                "parts of segments in use.%s",
                 (int)context->cuda.device, (unsigned long long)bytes, (long long)allocated,
-                (long long)(reserved - allocated));
+                (long long)(reserved - allocated),
+                ac_process_config()->expandable_segments
+                    ? ""
+                    : " If that last figure is large, run with "
+                      "ACCEL_ALLOC_CONF=expandable_segments:true");
 }
 
 static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, uint64_t bytes,

@@ -22,7 +22,8 @@ static void check(void) {
 }
 
 static void set_up(void) {
-    static const ac_settings_t settings = {AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, 0};
+    static const ac_settings_t settings = {
+        .max_split_size = AC_UNLIMITED, .large_segment_size = 20 * MIB, .limit = AC_UNLIMITED};
     fake_device_init(&device, 64 * MIB);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < 2; i++) {

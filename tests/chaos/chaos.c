@@ -154,13 +154,13 @@ static void run(void) {
     for (round_number = 1; round_number <= rounds; round_number++)
         one_round();
     /* The library keeps events of its own: some more where calls fail, not one more for each. */
-    if (fault.code != STICKY && fault.nth && result->handles > usual_handles + 2)
+    if (fault.code != STICKY && fault.nth && result->handles >= usual_handles + ROUNDS)
         wrong("%llu events and streams are left, %llu without a failure", result->handles,
               usual_handles);
     world_end();
-    static const char *const kinds[] = {"streams",     "events",   "graphs",
-                                        "graph_execs", "captures", "modules",
-                                        "arrays",      "physical", "mappings"};
+    static const char *const kinds[] = {"streams",  "events",  "graphs",      "graph_execs",
+                                        "captures", "modules", "arrays",      "physical",
+                                        "mappings", "handles", "reservations"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (simcuda_live(kinds[i]))
             wrong("%llu %s outlived their contexts", simcuda_live(kinds[i]), kinds[i]);

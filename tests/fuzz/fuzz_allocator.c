@@ -116,7 +116,7 @@ static void (*const operation[])(void) = {
 
 static void run(void) {
     uint8_t switches = next < end ? *next++ : 0;
-    oracle_begin(switches & 1);
+    oracle_begin(switches & 1, switches & 128);
     oracle.uncounted = switches & 2;
     oracle.device.no_fences = switches & 4;
     failures = switches & 8;

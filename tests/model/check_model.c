@@ -25,9 +25,19 @@ void oracle_wrong(const char *format, ...) {
     ck_abort_msg("%s", text);
 }
 
+static bool pages; /* arenas grow by them */
+
 static void begin(uint64_t seed, bool bump) {
     state = seed * 0x9e3779b97f4a7c15u + 1;
-    oracle_begin(bump);
+    oracle_begin(bump, pages);
+}
+
+static void with_pages(void) {
+    pages = true;
+}
+
+static void without_pages(void) {
+    pages = false;
 }
 
 typedef enum { PLAIN, CROSSED, UNCOUNTED, BOTH, MODES } scope_t;
@@ -129,9 +139,10 @@ END_TEST
 
 static void short_program(uint64_t seed) {
     state = seed;
-    for (oracle.step = 0; oracle.step < 250; oracle.step++) {
+    unsigned steps = pages ? 80 : 250; /* each makes more calls */
+    for (oracle.step = 0; oracle.step < steps; oracle.step++) {
         one_step(false);
-        if (oracle.step % 50 == 49)
+        if (oracle.step % 40 == 39)
             oracle_trim();
         oracle_check();
     }
@@ -148,8 +159,7 @@ START_TEST(every_call_fails_once) {
         oracle.device.fail_at = n;
         oracle.broken = ways[_i] == AC_FAILED;
         for (int k = 0; k < FAKE_KINDS; k++)
-            if ((ways[_i] != AC_OOM || k == FAKE_SEGMENT_ALLOC) &&
-                (ways[_i] != AC_UNSUPPORTED || k == FAKE_RECORD)) /* what device.h allows */
+            if (fake_may_answer((fake_kind_t)k, ways[_i]))
                 oracle.device.fail_with[k] = ways[_i];
         short_program(0x1234567);
         bool over = oracle.device.total_calls < n;
@@ -164,13 +174,17 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("model");
-    TCase *tests = tcase_create("model");
-    tcase_add_loop_test(tests, random_plain, 0, 8);
-    tcase_add_loop_test(tests, random_everything, 0, 12);
-    tcase_add_loop_test(tests, random_faults, 0, 8);
-    tcase_add_loop_test(tests, random_without_fences, 0, 2);
-    tcase_add_loop_test(tests, every_call_fails_once, 0, 4);
-    suite_add_tcase(suite, tests);
+    for (int i = 0; i < 2; i++) {
+        TCase *tests = tcase_create(i ? "pages" : "model");
+        tcase_add_checked_fixture(tests, i ? with_pages : without_pages, NULL);
+        tcase_set_timeout(tests, 60);
+        tcase_add_loop_test(tests, random_plain, 0, 8);
+        tcase_add_loop_test(tests, random_everything, 0, 12);
+        tcase_add_loop_test(tests, random_faults, 0, 8);
+        tcase_add_loop_test(tests, random_without_fences, 0, 2);
+        tcase_add_loop_test(tests, every_call_fails_once, 0, 4);
+        suite_add_tcase(suite, tests);
+    }
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

@@ -1,8 +1,9 @@
 /* The device of fake_device.h. */
-#include "fake_device.h"
+#include "fake_device_int.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {
     fake_context_t *context;
@@ -12,13 +13,12 @@ typedef struct {
 
 enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead };
 
-static void misuse(fake_device_t *device, const char *what) {
+void fake_misuse(fake_device_t *device, const char *what) {
     if (!device->wrong)
         device->wrong = what;
 }
 
-/* Begin a call: count it and look at the plan.  Returns with the lock held. */
-static ac_status_t enter(fake_context_t *context, fake_kind_t kind) {
+ac_status_t fake_enter(fake_context_t *context, fake_kind_t kind) {
     fake_device_t *device = context->device;
     if (device->before)
         device->before(device->arg, kind);
@@ -33,9 +33,15 @@ static ac_status_t enter(fake_context_t *context, fake_kind_t kind) {
     return atomic_load(&context->capturing) ? AC_BUSY : AC_OK;
 }
 
-static ac_status_t leave(fake_context_t *context, ac_status_t status) {
+ac_status_t fake_leave(fake_context_t *context, ac_status_t status) {
     pthread_mutex_unlock(&context->device->lock);
     return status;
+}
+
+void fake_charge(fake_device_t *device, uint64_t bytes) {
+    device->used += bytes;
+    if (device->used > device->most_used)
+        device->most_used = device->used;
 }
 
 void fake_device_init(fake_device_t *device, uint64_t capacity) {
@@ -81,13 +87,13 @@ void fake_complete(fake_context_t *context, uint64_t until) {
 static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
-    ac_status_t status = enter(context, FAKE_SEGMENT_ALLOC);
+    ac_status_t status = fake_enter(context, FAKE_SEGMENT_ALLOC);
     if (status != AC_OK)
-        return leave(context, status);
+        return fake_leave(context, status);
     if (bytes == 0 || bytes % AC_SEGMENT_ALIGN)
-        misuse(device, "odd segment size");
+        fake_misuse(device, "odd segment size");
     if (bytes > device->capacity - device->used || device->count == FAKE_RANGES)
-        return leave(context, AC_OOM);
+        return fake_leave(context, AC_OOM);
     uint64_t start = device->bump ? device->next : FAKE_BASE;
     unsigned at = 0;
     while (at < device->count && device->range[at].address < start + bytes) {
@@ -99,75 +105,75 @@ static ac_status_t segment_alloc(void *arg, uint64_t bytes, uint64_t *address) {
             (device->count - at) * sizeof device->range[0]);
     device->range[at] = (fake_range_t){start, bytes, context};
     device->count++;
-    device->used += bytes;
+    fake_charge(device, bytes);
     device->next = start + bytes;
     *address = start;
-    return leave(context, AC_OK);
+    return fake_leave(context, AC_OK);
 }
 
 static ac_status_t segment_free(void *arg, uint64_t address) {
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
-    ac_status_t status = enter(context, FAKE_SEGMENT_FREE);
+    ac_status_t status = fake_enter(context, FAKE_SEGMENT_FREE);
     if (status != AC_OK || atomic_load(&context->dead))
-        return leave(context, status);
+        return fake_leave(context, status);
     unsigned at = 0;
     while (at < device->count && device->range[at].address != address)
         at++;
     if (at == device->count || device->range[at].owner != context) {
-        misuse(device, "freed what was not handed out");
-        return leave(context, AC_FAILED);
+        fake_misuse(device, "freed what was not handed out");
+        return fake_leave(context, AC_FAILED);
     }
     if (device->freeing)
         device->freeing(device->arg, address, device->range[at].size);
     remove_range(device, at);
-    return leave(context, AC_OK);
+    return fake_leave(context, AC_OK);
 }
 
 static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     (void)unseen; /* its fences cover all work, whoever saw it */
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
-    ac_status_t status = enter(context, FAKE_RECORD);
+    ac_status_t status = fake_enter(context, FAKE_RECORD);
     if (status != AC_OK)
-        return leave(context, status);
+        return fake_leave(context, status);
     if (device->no_fences)
-        return leave(context, AC_UNSUPPORTED);
+        return fake_leave(context, AC_UNSUPPORTED);
     fake_fence_t *fence = malloc(sizeof *fence);
     if (!fence)
-        return leave(context, AC_UNSUPPORTED);
+        return fake_leave(context, AC_UNSUPPORTED);
     *fence = (fake_fence_t){context, atomic_load(&context->submitted), FENCE_LIVE};
     device->live_fences++;
     *out = fence;
-    return leave(context, AC_OK);
+    return fake_leave(context, AC_OK);
 }
 
 /* Under the lock. */
 static bool is_live(fake_context_t *context, const fake_fence_t *fence) {
     bool good = fence->magic == FENCE_LIVE && fence->context == context;
     if (!good)
-        misuse(context->device, "a fence that is not one");
+        fake_misuse(context->device, "a fence that is not one");
     return good;
 }
 
 static ac_status_t fence_query(void *arg, void *what) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
-    ac_status_t status = enter(context, FAKE_QUERY);
+    ac_status_t status = fake_enter(context, FAKE_QUERY);
     if (is_live(context, fence) && status == AC_OK)
         status = atomic_load(&context->completed) >= fence->number ? AC_OK : AC_BUSY;
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 static ac_status_t fence_wait(void *arg, void *what, uint64_t limit_ns) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
-    ac_status_t status = enter(context, FAKE_WAIT);
+    ac_status_t status = fake_enter(context, FAKE_WAIT);
     if (status == AC_OK && limit_ns && context->device->endless)
-        return leave(context, AC_BUSY);
+        return fake_leave(context, AC_BUSY);
     if (is_live(context, fence) && status == AC_OK)
         fake_complete(context, fence->number);
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 static void fence_release(void *arg, void *what) {
@@ -193,10 +199,10 @@ static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
     fake_fence_t *fence = what;
     if (stream == 0)
         return fence_wait(arg, what, 0);
-    ac_status_t status = enter(context, FAKE_TURN);
+    ac_status_t status = fake_enter(context, FAKE_TURN);
     if (is_live(context, fence) && status == AC_OK)
         context->turns++;
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 static bool capturing(void *arg) {
@@ -206,31 +212,32 @@ static bool capturing(void *arg) {
 
 static ac_status_t synchronize(void *arg) {
     fake_context_t *context = arg;
-    ac_status_t status = enter(context, FAKE_SYNCHRONIZE);
+    ac_status_t status = fake_enter(context, FAKE_SYNCHRONIZE);
     if (status == AC_OK)
         fake_complete(context, atomic_load(&context->submitted));
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 /* The test's own bookkeeping knows streams; the device only whether the call succeeds. */
 static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
     fake_context_t *context = arg;
-    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    ac_status_t status = fake_enter(context, FAKE_STREAM_ORDER);
     if (status == AC_OK && context->device->ordered)
         context->device->ordered(context, from, to);
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 static ac_status_t stream_item(void *arg, uint64_t stream) {
     fake_context_t *context = arg;
-    ac_status_t status = enter(context, FAKE_STREAM_ORDER);
+    ac_status_t status = fake_enter(context, FAKE_STREAM_ORDER);
     (void)stream;
-    return leave(context, status);
+    return fake_leave(context, status);
 }
 
 static uint64_t now_ns(void) {
-    static _Atomic uint64_t ticks;
-    return atomic_fetch_add(&ticks, 1);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 const ac_device_ops_t fake_ops = {
@@ -247,5 +254,13 @@ const ac_device_ops_t fake_ops = {
     .synchronize = synchronize,
     .stream_order = stream_order,
     .stream_item = stream_item,
+    .range_support = fake_range_support,
+    .range_reserve = fake_range_reserve,
+    .range_release = fake_range_release,
+    .page_create = fake_page_create,
+    .page_release = fake_page_release,
+    .page_map = fake_page_map,
+    .pages_allow = fake_pages_allow,
+    .pages_unmap = fake_pages_unmap,
     .now_ns = now_ns,
 };

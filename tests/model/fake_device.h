@@ -20,11 +20,22 @@ typedef enum {
     FAKE_TURN,
     FAKE_SYNCHRONIZE,
     FAKE_STREAM_ORDER,
+    FAKE_RANGE_RESERVE, /* fake_pages.c, from here on */
+    FAKE_RANGE_RELEASE,
+    FAKE_PAGE_CREATE,
+    FAKE_PAGE_RELEASE,
+    FAKE_PAGE_MAP,
+    FAKE_PAGES_ALLOW,
+    FAKE_PAGES_UNMAP,
     FAKE_KINDS
 } fake_kind_t;
 
 enum { FAKE_RANGES = 4096 };
 #define FAKE_BASE ((uint64_t)0x200000000000)
+
+/* Range i is reserved at FAKE_RESERVED_BASE + i * 2^FAKE_RESERVED_BITS. */
+#define FAKE_RESERVED_BASE ((uint64_t)0x300000000000)
+enum { FAKE_RESERVED_BITS = 40 };
 
 typedef struct fake_context fake_context_t;
 
@@ -32,6 +43,22 @@ typedef struct {
     uint64_t address, size;
     fake_context_t *owner;
 } fake_range_t;
+
+/* Reserved addresses; a page is its number plus one. */
+enum { FAKE_RESERVED = 16 };
+typedef struct {
+    uint32_t page; /* that is mapped here, by all its units; 0: none */
+    bool first, allowed;
+} fake_unit_t;
+typedef struct {
+    uint64_t address, size;
+    fake_unit_t *unit;
+} fake_reserved_t;
+typedef struct {
+    uint64_t bytes;
+    bool held;       /* not released */
+    uint32_t mapped; /* how often */
+} fake_page_t;
 
 typedef struct {
     pthread_mutex_t lock;    /* guards all but the plan, which is set before a call */
@@ -53,6 +80,11 @@ typedef struct {
     void (*ordered)(fake_context_t *context, uint64_t from, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
+    uint64_t most_addresses; /* bytes that can be reserved at a time; 0: any number */
+    uint64_t most_used;      /* bytes: the peak of `used` */
+    fake_reserved_t reserved[FAKE_RESERVED];
+    fake_page_t *page;
+    uint32_t pages, page_room, live_pages, live_mappings;
 } fake_device_t;
 
 struct fake_context {
@@ -65,6 +97,18 @@ struct fake_context {
 extern const ac_device_ops_t fake_ops;
 
 void fake_device_init(fake_device_t *device, uint64_t capacity);
+
+/* Whether device.h lets a call of that kind fail so. */
+bool fake_may_answer(fake_kind_t kind, ac_status_t status);
+
+/* Free what the device holds of the host's memory. */
+void fake_device_close(fake_device_t *device);
+
+/* Addresses that are reserved, bytes. */
+uint64_t fake_reserved_bytes(const fake_device_t *device);
+
+/* Whether all of [address, address + size) is memory that may be used. */
+bool fake_usable(const fake_device_t *device, uint64_t address, uint64_t size);
 void fake_context_init(fake_context_t *context, fake_device_t *device);
 
 /* The context ends: its memory goes back, its work is done. */

@@ -1,6 +1,8 @@
 /* The oracle of oracle.h. */
 #include "oracle.h"
 
+#include "allocator/expand.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +94,7 @@ static void open_context(int slot) {
     oracle.device.before = before_call;
 }
 
-void oracle_begin(bool bump) {
+void oracle_begin(bool bump, bool pages) {
     memset(&oracle, 0, sizeof oracle);
     atomic_store(&ac_fence_crossed, false);
     atomic_store(&ac_fence_uncounted, false);
@@ -101,7 +103,13 @@ void oracle_begin(bool bump) {
     oracle.most_caches = ORACLE_CACHES;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
-    oracle.settings = (ac_settings_t){AC_UNLIMITED, 20 * MIB, AC_UNLIMITED, 0, {0}, 128 * MIB};
+    oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                                      .large_segment_size = 20 * MIB,
+                                      .limit = AC_UNLIMITED,
+                                      .cache = 128 * MIB,
+                                      .expandable = pages,
+                                      .page = (pages && oracle_draw(2) ? 2 : 8) * MIB,
+                                      .small_page = 2 * MIB};
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
@@ -115,10 +123,14 @@ void oracle_end(void) {
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
         fake_context_kill(oracle.context[c]);
         ac_arena_drop(oracle.arena[c]);
+        ac_expand_bury(oracle.arena[c]);
     }
     if (!before)
         oracle_caches_end();
     expect(oracle.device.live_fences == 0, "fences are left", oracle.step);
+    expect(oracle.device.live_pages == 0, "pages are left", oracle.step);
+    expect(oracle.device.live_mappings == 0, "mappings are left", oracle.step);
+    expect(fake_reserved_bytes(&oracle.device) == 0, "ranges are left", oracle.step);
     expect(oracle.stats.reserved_bytes[AC_POOL_ALL].current == 0, "segments are left",
            oracle.step);
     expect(oracle.stats.active[AC_POOL_ALL].current == 0, "blocks are left", oracle.step);
@@ -127,6 +139,7 @@ void oracle_end(void) {
         free(oracle.opened);
         oracle.opened = next;
     }
+    fake_device_close(&oracle.device);
     pthread_mutex_destroy(&oracle.device.lock);
 }
 
@@ -187,6 +200,14 @@ static void judge_out_of_memory(int slot, uint64_t bytes) {
     uint64_t size = rounded(bytes);
     uint64_t need = size <= 64 << 10 ? 2 * MIB : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     uint64_t most = oracle.settings.limit < CAPACITY ? oracle.settings.limit : CAPACITY;
+    if (oracle.settings.expandable) {
+        uint64_t kept = oracle.device.used - ac_allocator_idle_bytes(oracle.allocator);
+        need = (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+        expect(kept + need > most, "false out of memory: %llu needed, %llu of %llu kept",
+               oracle.step, (unsigned long long)need, (unsigned long long)kept,
+               (unsigned long long)most);
+        return;
+    }
     expect(room.longest < size, "false out of memory: a block of %llu serves %llu", oracle.step,
            (unsigned long long)room.longest, (unsigned long long)size);
     expect(room.live_segments + need > most,
@@ -236,12 +257,8 @@ void oracle_request(int slot, int stream, bool cached_only) {
     for (unsigned i = 0; i < oracle.lives; i++)
         expect(!overlap(address, live.size, oracle.live[i].address, oracle.live[i].size),
                "two owners", oracle.step);
-    bool held = false;
-    for (unsigned i = 0; i < oracle.device.count; i++)
-        held |=
-            address >= oracle.device.range[i].address &&
-            address + live.size <= oracle.device.range[i].address + oracle.device.range[i].size;
-    expect(held, "memory that the device has not given", oracle.step);
+    expect(fake_usable(&oracle.device, address, live.size),
+           "memory that the device has not given", oracle.step);
     expect(!in_danger(address, live.size, slot, stream), "memory in use by work was handed out",
            oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
@@ -376,6 +393,7 @@ void oracle_drop(void) {
                    oracle.step);
     }
     ac_arena_drop(arena);
+    ac_expand_bury(arena);
 }
 
 void oracle_capture(void) {
@@ -406,7 +424,9 @@ void oracle_plan_failure(bool failed_too) {
         oracle.broken = true;
     }
     for (int k = 0; k < FAKE_KINDS; k++)
-        oracle.device.fail_with[k] = other;
+        oracle.device.fail_with[k] = fake_may_answer((fake_kind_t)k, other) ? other : AC_OK;
+    for (int k = FAKE_RANGE_RESERVE; k < FAKE_PAGES_UNMAP; k++)
+        oracle.device.fail_with[k] = fake_may_answer((fake_kind_t)k, alloc) ? alloc : AC_OK;
     oracle.device.fail_with[FAKE_SEGMENT_ALLOC] = alloc;
     oracle.device.fail_with[FAKE_RECORD] = record;
 }

@@ -79,8 +79,9 @@ _Noreturn void oracle_wrong(const char *format, ...) __attribute__((format(print
 
 /* --- a run --- */
 
-/* Fresh contexts on a fresh device; with `bump` it never hands out an address twice. */
-void oracle_begin(bool bump);
+/* Fresh contexts on a fresh device; with `bump` it never hands out an address twice; with `pages`
+ * arenas grow by them. */
+void oracle_begin(bool bump, bool pages);
 /* All contexts end; nothing may be left. */
 void oracle_end(void);
 /* After each operation. */

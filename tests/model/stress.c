@@ -2,20 +2,27 @@
  * work and synchronise, while one thread lets work complete and another trims, looks and changes
  * settings.  A shadow of the device's memory tells whether a
  * granule has two owners, or an owner while work of the one before may still touch it.  Meant
- * for the sanitizers as much as for itself; the first argument is the number of rounds, with a
- * second one there is a single context, where the order of its only stream protects memory as
- * well. */
+ * for the sanitizers as much as for itself.
+ *
+ *   stress [ROUNDS [WAYS]]
+ *
+ * Where WAYS has `alone` in it there is a single context, where the order of its only stream
+ * protects memory as well; with `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/expand.h"
 #include "fake_device.h"
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
-#define GRANULES (CAPACITY / AC_GRANULE)
+/* Of each reserved range, the part that is looked at: all that is used of it. */
+#define WINDOW   (64 * MIB)
+#define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
 enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
 static unsigned contexts = CONTEXTS;
@@ -26,7 +33,12 @@ static ac_arena_t *arena[CONTEXTS];
 static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
-static ac_settings_t settings = {AC_UNLIMITED, 4 * MIB, AC_UNLIMITED, 0, {0}, 2 * MIB};
+static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .large_segment_size = 4 * MIB,
+                                 .limit = AC_UNLIMITED,
+                                 .cache = 2 * MIB,
+                                 .page = AC_SEGMENT_ALIGN,
+                                 .small_page = AC_SEGMENT_ALIGN};
 static unsigned long rounds = 20000;
 static _Atomic bool over;
 static _Atomic unsigned long errors, served, refused;
@@ -54,8 +66,35 @@ static void wrong(const char *what) {
         fprintf(stderr, "stress: %s\n", what);
 }
 
+static uint64_t granule_of(uint64_t address) {
+    if (address < FAKE_RESERVED_BASE)
+        return (address - FAKE_BASE) / AC_GRANULE;
+    uint64_t range = (address - FAKE_RESERVED_BASE) >> FAKE_RESERVED_BITS;
+    uint64_t offset = (address - FAKE_RESERVED_BASE) & (((uint64_t)1 << FAKE_RESERVED_BITS) - 1);
+    if (offset + 4 * MIB > WINDOW) {
+        fprintf(stderr, "stress: the window is too small\n");
+        abort();
+    }
+    return (CAPACITY + range * WINDOW + offset) / AC_GRANULE;
+}
+
+/* Pages leave: nothing may touch them any more.  (With a segment the device waits for that.) */
+static void leaving(void *arg, uint64_t address, uint64_t size) {
+    (void)arg;
+    if (address < FAKE_RESERVED_BASE)
+        return;
+    uint64_t first = granule_of(address);
+    for (uint64_t g = first; g < first + size / AC_GRANULE; g++) {
+        if (atomic_load(&owned[g]))
+            wrong("given back while it has an owner");
+        for (int c = 0; c < CONTEXTS; c++)
+            if (atomic_load(&busy_until[c][g]) > atomic_load(&context[c].completed))
+                wrong("given back while work may touch it");
+    }
+}
+
 static void take_granules(const held_t *held) {
-    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    uint64_t first = granule_of(held->address);
     uint64_t done[CONTEXTS];
     for (int c = 0; c < CONTEXTS; c++)
         done[c] = atomic_load(&context[c].completed);
@@ -75,7 +114,7 @@ typedef struct {
 } caches_t;
 
 static void free_held(ac_cache_t *cache, held_t *held) {
-    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    uint64_t first = granule_of(held->address);
     for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
         atomic_store(&owned[g], 0);
     if ((cache ? ac_cache_free(cache, held->address) : ac_block_free(held->address)) != AC_OK)
@@ -90,7 +129,7 @@ static void submit(const held_t *held, int c) {
         ac_fence_close(line, atomic_load(&ac_fence_crossed));
     uint64_t number = fake_submit(&context[c]);
     ac_fence_submitted(line);
-    uint64_t first = (held->address - FAKE_BASE) / AC_GRANULE;
+    uint64_t first = granule_of(held->address);
     for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
         atomic_store(&busy_until[c][g], number);
 }
@@ -223,9 +262,11 @@ int main(int argc, char **argv) {
     const char *why = NULL;
     if (argc > 1)
         rounds = strtoul(argv[1], NULL, 10);
-    if (argc > 2)
+    if (argc > 2 && strstr(argv[2], "alone"))
         contexts = 1;
+    settings.expandable = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
+    device.freeing = leaving;
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_init(&context[c], &device);
@@ -256,7 +297,10 @@ int main(int argc, char **argv) {
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_kill(&context[c]);
         ac_arena_drop(arena[c]);
+        ac_expand_bury(arena[c]);
     }
+    if (device.live_pages || device.live_mappings || fake_reserved_bytes(&device))
+        wrong("pages are left over");
     if (device.live_fences)
         wrong("fences are left over");
     printf("stress: %lu served, %lu refused, %lu errors\n", atomic_load(&served),

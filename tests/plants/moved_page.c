@@ -1,10 +1,10 @@
 /* A page of mapped memory gets another place, and another owner, while work for the old one is
  * pending.
  *
- * What the library could do wrong with expandable segments is done here by the program itself,
- * which needs no library for it: the page of a hole is mapped where memory is needed.  Either way
- * round: taking it away first happens to wait for the work, which CUDA does not promise in all
- * cases. */
+ * What the library could do wrong with expandable segments is done here by the program itself at
+ * first, which needs no library for it: the page of a hole is mapped where memory is needed.
+ * Either way round: taking it away first happens to wait for the work, which CUDA does not
+ * promise in all cases. */
 #include "plants.h"
 
 enum { PAGE = 2 << 20 };
@@ -57,4 +57,22 @@ void plants_page_taken(plants_t *t) {
 
 void plants_page_taken_waited(plants_t *t) {
     move(t, true, true);
+}
+
+/* The same by the library: memory is short, so the pages of what was freed go where a larger
+ * request is served.  The only stream's order lets others have that memory at once, but does not
+ * keep its pages in place. */
+void plants_page_moved_pending(plants_t *t) {
+    enum { MIB = 1 << 20, OLD_AT = 16 * MIB, NEW_AT = 15 * MIB };
+    CUdeviceptr behind, freed;
+    plants_take(t, 32 * MIB);
+    MUST(cuMemAlloc_v2(&behind, MIB)); /* or the larger one would begin where this one did */
+    freed = t->memory;
+    t->memory += OLD_AT;
+    plants_old(t, t->stream[0]);
+    t->memory = freed;
+    plants_give(t);
+    MUST(cuMemAlloc_v2(&t->memory, 48 * MIB));
+    t->memory += NEW_AT; /* the page that the old owner wrote to */
+    plants_new(t, t->stream[0]);
 }

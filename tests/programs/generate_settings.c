@@ -15,6 +15,15 @@ __attribute__((format(printf, 2, 3))) static void add(char *text, const char *fo
     va_end(list);
 }
 
+/* By the seed alone: all else is as it would be without pages. */
+static void add_pages(const gen_t *g) {
+    unsigned long seed = g->program->seed;
+    if (seed % 3 == 2)
+        add(g->program->conf, "expandable_segments:true,page_size_mb:%u", seed % 2 ? 2 : 8);
+    if (seed % 12 == 2)
+        add(g->program->conf, "page_budget:0.02");
+}
+
 static bool draw_settings(gen_t *g) {
     static const char *const fences[] = {"ctx", "streams", "sync"};
     static const char *const divisions[] = {"2", "8", "[1:8,4:2,>:1]"};
@@ -48,6 +57,7 @@ static bool draw_settings(gen_t *g) {
         add(sim, "driver:%u", drivers[gen_below(g, 4)]);
     if (gen_chance(g, 20))
         add(sim, "costs:published");
+    add_pages(g);
     return limit || small;
 }
 

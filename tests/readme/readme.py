@@ -30,6 +30,20 @@ def sim_keys(root):
     return "\n".join(lines) + "\n"
 
 
+def model_costs(root):
+    """CALL and WORK rows of the modelled device as a table."""
+    with open(os.path.join(root, "tools/accelcache/model_calls.def"), encoding="utf-8") as file:
+        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+    lines = ["| call | us | us per MiB | us per page | source |", "|---|---|---|---|---|"]
+    row = re.compile(r'(?:CALL|WORK)\(\w+, "([^"]*)", (\d+), (\d+), (?:(\d+), )?"([^"]*)"\)')
+    for call, fixed, per_mib, per_page, source in row.findall(text):
+        figures = (f"{int(ns or 0) / 1000:g}" for ns in (fixed, per_mib, per_page))
+        lines.append(f"| {call} | {' | '.join(figures)} | {source} |")
+    if len(lines) != 2 + text.count("CALL(") + text.count("WORK("):
+        sys.exit("readme.py: a row of model_calls.def has a form that it does not know")
+    return "\n".join(lines) + "\n"
+
+
 def main():
     update = sys.argv[1] == "--update"
     root, command = sys.argv[-2:]
@@ -37,6 +51,7 @@ def main():
         "config": from_command(command, "config", "--markdown"),
         "stats": from_command(command, "config", "--markdown", "--stats"),
         "sim": sim_keys(root),
+        "costs": model_costs(root),
     }
     path = os.path.join(root, "README.md")
     with open(path, encoding="utf-8") as file:

@@ -16,7 +16,10 @@ static ac_allocator_t *allocator;
 static ac_arena_t *arena;
 
 static void begin(uint64_t limit) {
-    const ac_settings_t settings = {AC_UNLIMITED, 20 * MIB, limit, 0, {0}, 128 * MIB};
+    const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                    .large_segment_size = 20 * MIB,
+                                    .limit = limit,
+                                    .cache = 128 * MIB};
     fake_device_init(&device, 64 * MIB);
     fake_context_init(&context, &device);
     allocator = ac_allocator_create(&settings, &stats, &counters);

@@ -19,7 +19,9 @@ static ac_settings_t settings;
 
 static void begin(void) {
     fake_device_init(&device, 400 * (uint64_t)MIB);
-    settings = (ac_settings_t){AC_UNLIMITED, 20 * (uint64_t)MIB, AC_UNLIMITED, 0, {0}, 0};
+    settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                               .large_segment_size = 20 * (uint64_t)MIB,
+                               .limit = AC_UNLIMITED};
     allocator = ac_allocator_create(&settings, &stats, &counters);
     fake_context_init(&context, &device);
     arena = ac_arena_create(allocator, &fake_ops, &context);

@@ -19,7 +19,8 @@ enum {
 
 /* argv[0] is the subcommand's name; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
-cmd_subcommand_fn cmd_run, cmd_stat, cmd_config, cmd_doctor, cmd_bench, cmd_trace;
+cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
+    cmd_doctor, cmd_bench;
 
 /* One line on stderr, with "accelcache <subcommand>: " in front. */
 void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -47,6 +48,9 @@ char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value);
 /* Text of unknown origin to stdout: control characters, which could command the terminal,
  * appear as question marks. */
 void cmd_print_safe(const char *text);
+
+/* `text` broken into lines of at most 80 columns, behind `indent` blanks, to stdout. */
+void cmd_print_paragraph(const char *text, int indent);
 
 /* Headings: an escape sequence where stdout is a terminal, else nothing. */
 const char *cmd_bold(void);

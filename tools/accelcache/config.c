@@ -19,26 +19,6 @@ static const char help[] =
 
 /* ------------------------------------------------------------------ human */
 
-/* `text` broken into lines of at most 76 columns, behind `indent` blanks. */
-static void print_paragraph(const char *text, int indent) {
-    const int most = 80;
-    int column = 0;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        if (column && column + 1 + length > most) {
-            putchar('\n');
-            column = 0;
-        }
-        if (!column)
-            column = printf("%*s%.*s", indent, "", length, text);
-        else
-            column += printf(" %.*s", length, text);
-        text += length;
-        text += strspn(text, " ");
-    }
-    putchar('\n');
-}
-
 static void print_keys(const ac_config_t *config) {
     ac_config_t defaults;
     ac_config_default(&defaults);
@@ -54,8 +34,8 @@ static void print_keys(const ac_config_t *config) {
                changed ? "   (default " : "", changed ? row->default_text : "",
                changed ? ")" : "");
         char *accepts = cmd_format("%s: %s", row->type, row->range);
-        print_paragraph(accepts, 4);
-        print_paragraph(row->doc, 4);
+        cmd_print_paragraph(accepts, 4);
+        cmd_print_paragraph(row->doc, 4);
         free(accepts);
     }
     printf("\n%sKeys of PyTorch's without effect here%s (warned about, never an error)\n",

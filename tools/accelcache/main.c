@@ -12,6 +12,10 @@ static const struct {
     {"config", "show the keys of ACCEL_ALLOC_CONF, check a configuration string", cmd_config},
     {"doctor", "say whether the library can work here, and with this program", cmd_doctor},
     {"trace", "show what run --trace recorded: every allocation and free", cmd_trace},
+    {"gen", "write an allocation trace of a kind of program", cmd_gen},
+    {"replay", "run a trace through the allocator without a GPU: memory and driver time",
+     cmd_replay},
+    {"tune", "search for the configuration that a program's traces ask for", cmd_tune},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
 };
 enum { COUNT = sizeof subcommands / sizeof subcommands[0] };

@@ -142,6 +142,25 @@ void cmd_print_safe(const char *text) {
         putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
 }
 
+void cmd_print_paragraph(const char *text, int indent) {
+    const int most = 80;
+    int column = 0;
+    while (*text) {
+        int length = (int)strcspn(text, " ");
+        if (column && column + 1 + length > most) {
+            putchar('\n');
+            column = 0;
+        }
+        if (!column)
+            column = printf("%*s%.*s", indent, "", length, text);
+        else
+            column += printf(" %.*s", length, text);
+        text += length;
+        text += strspn(text, " ");
+    }
+    putchar('\n');
+}
+
 static bool on_terminal(void) {
     static int known = -1;
     if (known < 0)

@@ -87,7 +87,8 @@ static uint64_t *read_front(const cmd_trace_t *trace, uint64_t offset, uint64_t 
     for (int i = 0; i < TRIES; i++) {
         ac_trace_chunk_t before, after;
         if (!read_at(trace->fd, &before, sizeof before, offset) ||
-            !read_at(trace->fd, front, AC_TRACE_UNIT, offset) ||
+            /* Of a file that was cut short, what is there. */
+            pread(trace->fd, front, AC_TRACE_UNIT, (off_t)offset) < (ssize_t)sizeof before ||
             !read_at(trace->fd, &after, sizeof after, offset))
             break;
         if (before.ordinal == after.ordinal) {
@@ -125,7 +126,8 @@ static void find_chunks(cmd_trace_t *trace) {
     ac_trace_chunk_t chunk;
     struct stat st;
     for (int i = 0; i < 2; i++) {
-        uint64_t units = fstat(trace->fd, &st) == 0 ? (uint64_t)st.st_size / AC_TRACE_UNIT : 0;
+        uint64_t size = fstat(trace->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+        uint64_t units = (size + AC_TRACE_UNIT - 1) / AC_TRACE_UNIT;
         for (uint64_t unit = 1; unit < units; unit++)
             if (is_chunk(trace, unit * AC_TRACE_UNIT, units, &chunk) && chunk.magic == kinds[i])
                 take_chunk(trace, unit * AC_TRACE_UNIT, &chunk);

@@ -57,6 +57,15 @@ SIM_API(cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice
         *value = device + 1;
         return CUDA_SUCCESS;
     }
+    if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) {
+        *value = sim_config.vmm;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED ||
+        attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) {
+        *value = sim_config.rdma;
+        return CUDA_SUCCESS;
+    }
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         if (attributes[i].attribute == attribute) {
             *value = attributes[i].value;

@@ -55,7 +55,8 @@ static CUresult attribute(void *out, CUpointer_attribute which, uint64_t address
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         return store_wide(out, record->handle_types);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        return store_unsigned(out, record->kind == SIM_MEM_DEVICE);
+        return store_unsigned(out, record->kind == SIM_MEM_DEVICE ||
+                                       (record->kind == SIM_MEM_VMM && sim_vmm_rdma(record)));
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return store_unsigned(out, record->no_access   ? CU_MEM_ACCESS_FLAGS_PROT_NONE
                                    : record->read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ

@@ -201,6 +201,7 @@ void sim_device_free(sim_alloc_t *record);
 extern size_t sim_vmm_mapped;
 uint64_t sim_vmm_place(const sim_alloc_t *record);
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
+bool sim_vmm_rdma(const sim_alloc_t *record); /* network cards may use it */
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);

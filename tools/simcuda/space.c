@@ -241,7 +241,7 @@ static void *map_mirror(uint64_t size) {
 bool sim_space_start(void) {
     if (space_base)
         return true;
-    uint64_t wanted = 4 * sim_config.devices * sim_config.memory;
+    uint64_t wanted = 32 * sim_config.devices * sim_config.memory; /* programs reserve some */
     uint64_t size = 256ull << 30;
     while (size < wanted && size < 16ull << 40)
         size *= 2;

@@ -19,6 +19,7 @@
  *   cuMemGetAccess of memory that is not mapped here  INVALID_VALUE
  *   physical memory imported from another process     not charged to this one's device
  *   dma-buf of pool memory                            INVALID_VALUE
+ *   gpuDirectRDMACapable where the device is not      NOT_SUPPORTED
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -164,6 +165,8 @@ static void physical_settle(sim_physical_t *physical) {
 }
 
 static CUresult check_prop(const CUmemAllocationProp *prop) {
+    if (!sim_config.vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
     if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST ||
@@ -177,6 +180,8 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
         sim_log("handle types other than file descriptors are not simulated");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    if (prop->allocFlags.gpuDirectRDMACapable && !sim_config.rdma)
+        return CUDA_ERROR_NOT_SUPPORTED;
     return sim_device_check(prop->location.id);
 }
 
@@ -265,6 +270,8 @@ SIM_API(cuMemAddressReserve)
 (CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint, unsigned long long flags) {
     if (!out || flags || !size || size % PAGE || hint % PAGE || alignment & (alignment - 1))
         return CUDA_ERROR_INVALID_VALUE;
+    if (!sim_config.vmm)
+        return CUDA_ERROR_NOT_SUPPORTED;
     uint64_t align = alignment > GRAIN ? alignment : GRAIN;
     if (size > UINT64_MAX - align)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -330,6 +337,11 @@ static void unmap_one(sim_alloc_t *record) {
     free(mapping);
     sim_vmm_mapped--;
     physical_settle(physical);
+}
+
+bool sim_vmm_rdma(const sim_alloc_t *record) {
+    const mapping_t *mapping = record->owner;
+    return mapping->physical->prop.allocFlags.gpuDirectRDMACapable;
 }
 
 uint64_t sim_vmm_place(const sim_alloc_t *record) {

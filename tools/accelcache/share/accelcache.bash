@@ -5,7 +5,7 @@ _accelcache() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor trace bench --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor trace gen replay tune bench --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
@@ -14,6 +14,14 @@ _accelcache() {
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
     trace) options="--long --summary --json --help" ;;
+    gen) options="--seed --ops --max --help" ;;
+    replay)
+        options="--conf --capacity --min-capacity --repeat --pending --streams --costs --ordinal"
+        options+=" --device --json --help"
+        ;;
+    tune)
+        options="--objective --capacity --pending --streams --costs --ordinal --seconds --json --help"
+        ;;
     bench)
         options="--quick --only --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
         ;;
@@ -41,13 +49,18 @@ _accelcache() {
         done
     fi
     case $previous in
-    --conf | --repeat | --rounds | --pass-us | --pairs) return ;;
-    --dump | --trace | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+    --conf | --repeat | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
+        --pending | --ordinal | --seconds) return ;;
+    --streams) mapfile -t COMPREPLY < <(compgen -W "real" -- "$word") && return ;;
+    --objective) mapfile -t COMPREPLY < <(compgen -W "memory time balanced" -- "$word") && return ;;
+    --costs | -o | --dump | --trace | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-    elif [[ ${COMP_WORDS[1]} == stat || ${COMP_WORDS[1]} == trace ]]; then
+    elif [[ ${COMP_WORDS[1]} == gen ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "fixed varlen lora serving amr graph rmm" -- "$word")
+    elif [[ " stat trace replay tune " == *" ${COMP_WORDS[1]} "* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")

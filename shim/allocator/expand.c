@@ -1,0 +1,557 @@
+/* Growing by pages (expand.h). */
+#include "allocator/expand_int.h"
+
+#include "plant.h"
+
+enum { ROUNDS = 4, FLOOR_PAGES = 4 };
+
+/* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
+ * (see the simulated device's table). */
+enum {
+    UNMAP_NS = 26000,
+    UNMAP_PAGE_NS = 1000,
+    MAP_PAGE_NS = 1500,
+    ALLOW_NS = 36000,
+    ALLOW_PAGE_NS = 2000,
+    CREATE_LEAST_NS = 193000,
+    CREATE_NS = 100000,
+    CREATE_MIB_NS = 15000
+};
+
+static uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+static uint64_t reserved_bytes(const ac_allocator_t *allocator) {
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
+}
+
+/* The high-water mark, the request included. */
+static uint64_t high_water(const ac_growth_ask_t *ask) {
+    const ac_allocator_t *allocator = ask->arena->allocator;
+    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + ask->size;
+    return live > allocator->high_water ? live : allocator->high_water;
+}
+
+static uint64_t budget(const ac_growth_t *growth) {
+    const ac_allocator_t *allocator = growth->ask->arena->allocator;
+    uint64_t live = high_water(growth->ask);
+    uint64_t most = live + live / 10;
+    if (allocator->settings.page_budget > 0) {
+        most = (uint64_t)((double)live * allocator->settings.page_budget);
+    } else {
+        uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
+        create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
+        uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
+        most = earned < most ? earned : most;
+    }
+    /* A program that has hardly begun moves nothing. */
+    uint64_t floor = FLOOR_PAGES * allocator->settings.page;
+    most = most > floor ? most : floor;
+    if (allocator->expand.ceiling && allocator->expand.ceiling < most)
+        most = allocator->expand.ceiling;
+    return allocator->settings.limit < most ? allocator->settings.limit : most;
+}
+
+/* --- ranges --- */
+
+/* Whether the device has pages; it is asked once. */
+bool ac_expand_able(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_expand_t *expand = &allocator->expand;
+    ac_range_support_t support = {0};
+    pthread_mutex_lock(&allocator->lock);
+    bool known = expand->able != AC_EXPAND_UNKNOWN, able = expand->able == AC_EXPAND_ABLE;
+    pthread_mutex_unlock(&allocator->lock);
+    if (known)
+        return able;
+    able = arena->ops->range_support &&
+           arena->ops->range_support(arena->context, &support) == AC_OK && support.granularity &&
+           support.granularity % AC_SEGMENT_ALIGN == 0;
+    pthread_mutex_lock(&allocator->lock);
+    if (expand->able == AC_EXPAND_UNKNOWN) {
+        expand->able = able ? AC_EXPAND_ABLE : AC_EXPAND_UNABLE;
+        expand->support = support;
+    }
+    able = expand->able == AC_EXPAND_ABLE;
+    pthread_mutex_unlock(&allocator->lock);
+    return able;
+}
+
+static uint64_t page_size(const ac_growth_t *growth) {
+    const ac_allocator_t *allocator = growth->ask->arena->allocator;
+    uint64_t least = allocator->expand.support.granularity;
+    uint64_t page = growth->ask->pool == AC_POOL_SMALL ? allocator->settings.small_page
+                                                       : allocator->settings.page;
+    return growth->ask->shrink || page < least ? least : round_up(page, least);
+}
+
+/* One more range: small blocks never need more addresses than the device has memory, large ones
+ * want room to find a place in one piece.  Where addresses are short, at most half of what is to
+ * be had: others need some, the driver's own allocations among them. */
+static ac_status_t reserve_range(ac_growth_t *growth) {
+    ac_arena_t *arena = growth->ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t least = round_up(growth->ask->size, growth->page);
+    uint64_t bytes = round_up(allocator->expand.support.memory, growth->page);
+    uint64_t address = 0;
+    ac_status_t status;
+    bool scarce = false;
+    if (growth->ask->pool == AC_POOL_LARGE)
+        bytes *= 4;
+    bytes = bytes < least ? least : bytes;
+    for (;;) {
+        status = arena->ops->range_reserve(arena->context, bytes, &address);
+        if (bytes == least || (status != AC_OOM && !(status == AC_OK && scarce)))
+            break;
+        if (status == AC_OK)
+            arena->ops->range_release(arena->context, address, bytes);
+        scarce = status == AC_OOM;
+        bytes = round_up(bytes / 2, growth->page);
+        bytes = bytes < least ? least : bytes;
+    }
+    if (status != AC_OK)
+        return AC_UNSUPPORTED;
+    pthread_mutex_lock(&allocator->lock);
+    ac_range_t *range =
+        arena->dead ? NULL : ac_range_add(arena, growth->ask->pool, address, bytes);
+    pthread_mutex_unlock(&allocator->lock);
+    if (range)
+        return AC_OK;
+    arena->ops->range_release(arena->context, address, bytes);
+    return AC_FAILED;
+}
+
+/* --- the plan, under the lock --- */
+
+static bool find_place(ac_growth_t *growth, ac_place_t *best) {
+    const ac_growth_ask_t *ask = growth->ask;
+    *best = (ac_place_t){0};
+    for (ac_segment_t *s = ask->arena->segments; s; s = s->next) {
+        ac_place_t place;
+        if (!s->range || s->pool != ask->pool ||
+            !ac_place_find(s->range, ask->size, growth->page, &place))
+            continue;
+        if (!best->block || place.missing < best->missing)
+            *best = place;
+    }
+    return best->block != NULL;
+}
+
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
+                                  uint64_t reached, bool *starved) {
+    ac_block_t *oldest = NULL;
+    uint64_t first, count;
+    if (atomic_load(&arena->line.broken))
+        return NULL; /* nobody tells any more what its work does: its end will */
+    for (ac_block_t *hole = arena->holes; hole; hole = hole->age_next) {
+        if ((pool != AC_POOL_ALL && hole->segment->pool != pool) ||
+            (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
+            !ac_range_tail(hole, span, pinned, 1, &first, &count))
+            continue;
+        if (hole->clock > reached)
+            *starved = true;
+        else
+            oldest = hole;
+    }
+    return oldest;
+}
+
+uint64_t ac_expand_reached(ac_arena_t *arena) {
+    if (AC_PLANTED(page_moved_pending))
+        return UINT64_MAX;
+    return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
+}
+
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+                         uint64_t most, ac_spares_t *spares) {
+    *run = (ac_run_t){.range = hole->segment->range};
+    ac_range_tail(hole, span, pinned, most, &run->first, &run->count);
+    uint64_t from = ac_range_address(run->range, run->first);
+    run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
+    run->range->calls += run->block != NULL;
+    return run->block;
+}
+
+/* Find up to `pages` in holes. */
+static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
+    ac_arena_t *arena = growth->ask->arena;
+    unsigned span = (unsigned)(growth->page >> AC_PAGE_BITS);
+    uint64_t reached = ac_expand_reached(arena), found = 0;
+    bool starved = false;
+    if (arena->ops->capturing(arena->context))
+        return 0;
+    while (found < pages && growth->runs < AC_EXPAND_RUNS &&
+           ac_spares_fill(arena->allocator, &growth->spares, 8)) {
+        ac_block_t *hole =
+            ac_expand_oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
+        if (!hole)
+            break;
+        ac_run_t *run = &growth->run[growth->runs];
+        if (!ac_expand_claim_run(run, hole, span, false, pages - found, &growth->spares))
+            break;
+        growth->runs++;
+        found += run->count / span;
+    }
+    growth->starved = starved && found < pages;
+    return found;
+}
+
+/* Put everything back that was claimed, by what the units say. */
+static void settle(ac_growth_t *growth) {
+    ac_range_settle(growth->block, &growth->spares);
+    for (unsigned i = 0; i < growth->runs; i++)
+        ac_range_settle(growth->run[i].block, &growth->spares);
+}
+
+static void end_calls(ac_growth_t *growth) {
+    growth->range->calls--;
+    for (unsigned i = 0; i < growth->runs; i++)
+        growth->run[i].range->calls--;
+    ac_spares_return(growth->ask->arena->allocator, &growth->spares);
+}
+
+static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
+    settle(growth);
+    end_calls(growth);
+    growth->runs = 0;
+    return status;
+}
+
+/* Waiting may make more holes complete, and nothing keeps it from ending. */
+static bool may_wait(const ac_growth_t *growth) {
+    return growth->starved && !growth->patient;
+}
+
+/* AC_OK: claimed.  AC_NOT_OURS: no range has room.  AC_BUSY: wait first.  AC_OOM: the limit. */
+static ac_status_t plan(ac_growth_t *growth) {
+    const ac_growth_ask_t *ask = growth->ask;
+    ac_allocator_t *allocator = ask->arena->allocator;
+    ac_place_t place;
+    if (ask->arena->dead)
+        return AC_FAILED;
+    growth->page = page_size(growth);
+    growth->runs = 0;
+    growth->starved = growth->partial = false;
+    if (!find_place(growth, &place))
+        return AC_NOT_OURS;
+    if (!ac_spares_fill(allocator, &growth->spares, 8)) {
+        ac_spares_return(allocator, &growth->spares);
+        return AC_FAILED;
+    }
+    growth->range = place.block->segment->range;
+    growth->block = ac_range_claim(place.block, place.from, place.to, &growth->spares);
+    if (!growth->block) {
+        ac_spares_return(allocator, &growth->spares);
+        return AC_FAILED;
+    }
+    growth->range->calls++;
+    growth->first = ac_range_unit(growth->range, place.from);
+    growth->end = ac_range_unit(growth->range, place.to + AC_SEGMENT_ALIGN - 1);
+    if (growth->range->high < growth->end)
+        growth->range->high = growth->end;
+    if (!ac_range_cover(growth->block))
+        return give_up(growth, AC_FAILED);
+
+    uint64_t moved = 0, reserved = reserved_bytes(allocator);
+    if (growth->force || reserved + place.missing > budget(growth))
+        moved = collect(growth, place.missing / growth->page) * growth->page;
+    growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
+    growth->create = growth->partial ? 0 : place.missing - moved;
+    if (growth->create == 0)
+        return AC_OK;
+    uint64_t live = high_water(ask), limit = allocator->settings.limit;
+    bool full = growth->create > limit || reserved > limit - growth->create;
+    if (may_wait(growth) &&
+        (full || growth->force || reserved + growth->create > live + live / 4))
+        return give_up(growth, AC_BUSY);
+    return full ? give_up(growth, AC_OOM) : AC_OK;
+}
+
+/* --- the device's part, without the lock --- */
+
+/* Units of a page that was mapped or is so no more. */
+static void mark(ac_range_t *range, uint64_t first, uint64_t count, unsigned flags) {
+    for (uint64_t at = first; at < first + count; at++)
+        ac_expand_unit(range, at)->flags = (uint16_t)flags;
+}
+
+void ac_expand_take_away(ac_growth_t *growth) {
+    ac_arena_t *arena = growth->ask->arena;
+    for (unsigned i = 0; i < growth->runs; i++) {
+        ac_run_t *run = &growth->run[i];
+        run->taken =
+            arena->ops->pages_unmap(arena->context, ac_range_address(run->range, run->first),
+                                    run->count << AC_PAGE_BITS) == AC_OK;
+        if (run->taken)
+            mark(run->range, run->first, run->count, 0);
+    }
+}
+
+/* The next page that was taken away; 0: there is none. */
+static uint64_t next_moved(ac_growth_t *growth) {
+    while (growth->at_run < growth->runs) {
+        ac_run_t *run = &growth->run[growth->at_run];
+        if (run->taken && growth->at_unit < run->count) {
+            ac_unit_t *unit = ac_expand_unit(run->range, run->first + growth->at_unit);
+            uint64_t page = unit->page;
+            growth->at_unit += unit->span;
+            unit->page = 0;
+            unit->span = 0;
+            return page;
+        }
+        growth->at_run++;
+        growth->at_unit = 0;
+    }
+    return 0;
+}
+
+void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes) {
+    ac_arena_t *arena = growth->ask->arena;
+    arena->ops->page_release(arena->context, page);
+    growth->released += bytes;
+    growth->pages_released++;
+}
+
+/* A page for `count` units: a moved one where the size is right, else a new one. */
+static ac_status_t get_page(ac_growth_t *growth, uint64_t count, uint64_t *page) {
+    ac_arena_t *arena = growth->ask->arena;
+    uint64_t bytes = count << AC_PAGE_BITS;
+    *page = bytes == growth->page ? next_moved(growth) : 0;
+    if (*page) {
+        growth->moved += bytes;
+        growth->pages_moved++;
+        return AC_OK;
+    }
+    if (growth->created + bytes > growth->create)
+        return AC_BUSY; /* pages that were counted on could not be taken away */
+    ac_status_t status = arena->ops->page_create(arena->context, bytes, page);
+    if (status == AC_OK) {
+        growth->created += bytes;
+        growth->pages_created++;
+    }
+    return status;
+}
+
+static void drop_pages(ac_growth_t *growth, uint64_t first, uint64_t end) {
+    ac_range_t *range = growth->range;
+    for (uint64_t at = first; at < end;) {
+        ac_unit_t *unit = ac_expand_unit(range, at);
+        uint64_t count = unit->span;
+        ac_expand_release(growth, unit->page, count << AC_PAGE_BITS);
+        unit->page = 0;
+        unit->span = 0;
+        mark(range, at, count, 0);
+        at += count;
+    }
+}
+
+/* Pages for the units [first, end), none of which has one. */
+static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
+    ac_arena_t *arena = growth->ask->arena;
+    ac_range_t *range = growth->range;
+    uint64_t span = growth->page >> AC_PAGE_BITS, at = first;
+    ac_status_t status = AC_OK;
+    while (at < end && status == AC_OK) {
+        uint64_t next = (at / span + 1) * span;
+        uint64_t count = (next < end ? next : end) - at;
+        uint64_t page;
+        status = get_page(growth, count, &page);
+        if (status != AC_OK)
+            break;
+        status = arena->ops->page_map(arena->context, ac_range_address(range, at),
+                                      count << AC_PAGE_BITS, page);
+        if (status != AC_OK) {
+            ac_expand_release(growth, page, count << AC_PAGE_BITS);
+            break;
+        }
+        mark(range, at, count, AC_UNIT_MAPPED | AC_UNIT_NEW);
+        ac_expand_unit(range, at)->page = page;
+        ac_expand_unit(range, at)->span = (uint16_t)count;
+        at += count;
+    }
+    if (at == first)
+        return status;
+    uint64_t address = ac_range_address(range, first), bytes = (at - first) << AC_PAGE_BITS;
+    ac_status_t allowed = arena->ops->pages_allow(arena->context, address, bytes);
+    if (allowed == AC_OK) {
+        mark(range, first, at - first, AC_UNIT_MAPPED);
+        return status;
+    }
+    arena->ops->pages_unmap(arena->context, address, bytes);
+    drop_pages(growth, first, at);
+    return allowed;
+}
+
+static ac_status_t carry_out(ac_growth_t *growth) {
+    const ac_range_t *range = growth->range;
+    ac_status_t status = AC_OK;
+    growth->at_run = 0;
+    growth->at_unit = 0;
+    ac_expand_take_away(growth);
+    for (uint64_t at = growth->first; at < growth->end && status == AC_OK;) {
+        uint64_t first = at;
+        while (at < growth->end && !(range->unit[at].flags & AC_UNIT_MAPPED))
+            at++;
+        if (at > first)
+            status = fill(growth, first, at);
+        else
+            at++;
+    }
+    uint64_t page;
+    while ((page = next_moved(growth)))
+        ac_expand_release(growth, page, growth->page);
+    return status;
+}
+
+/* --- a step --- */
+
+/* Bytes of pages that a range has now, by the units of the part that was moved. */
+static uint64_t mapped_units(const ac_range_t *range, uint64_t first, uint64_t end) {
+    uint64_t count = 0;
+    for (uint64_t at = first; at < end; at++)
+        count += range->unit[at].flags & AC_UNIT_MAPPED ? 1 : 0;
+    return count << AC_PAGE_BITS;
+}
+
+void ac_expand_account(ac_range_t *range, int64_t bytes) {
+    ac_device_stats_t *stats = range->arena->allocator->stats;
+    range->mapped += (uint64_t)bytes;
+    if (bytes > 0)
+        ac_stat_pools_up(stats->reserved_bytes, range->segment->pool, bytes);
+    else if (bytes < 0)
+        ac_stat_pools_down(stats->reserved_bytes, range->segment->pool, -bytes);
+}
+
+/* The books follow what the device did: first what went, so that no peak shows a page twice. */
+static void account_all(ac_growth_t *growth, uint64_t before) {
+    ac_allocator_t *allocator = growth->ask->arena->allocator;
+    ac_device_counters_t *counters = allocator->counters;
+    for (unsigned i = 0; i < growth->runs; i++)
+        if (growth->run[i].taken) {
+            ac_expand_account(growth->run[i].range,
+                              -(int64_t)(growth->run[i].count << AC_PAGE_BITS));
+            allocator->stats->num_device_free++;
+        }
+    uint64_t now = mapped_units(growth->range, growth->first, growth->end);
+    ac_expand_account(growth->range, (int64_t)(now - before));
+    allocator->stats->num_device_alloc += now > before;
+    counters->driver_allocs += growth->pages_created;
+    counters->driver_frees += growth->pages_released;
+    counters->pages_moved += growth->pages_moved;
+}
+
+static void charge_remap(ac_growth_t *growth) {
+    if (growth->pages_moved)
+        growth->ask->arena->allocator->expand.remap_ns +=
+            growth->runs * (uint64_t)UNMAP_NS + ALLOW_NS +
+            growth->pages_moved * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
+}
+
+/* What the device may be asked for was announced; it is now in the books or was not to be had. */
+static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
+    ac_allocator_t *allocator = growth->ask->arena->allocator;
+    charge_remap(growth);
+    if (status == AC_OOM)
+        allocator->expand.ceiling = reserved_bytes(allocator) - announced;
+    else if (growth->created)
+        allocator->expand.ceiling = 0;
+    allocator->growing -= announced;
+    ac_allocator_settle(allocator, true);
+}
+
+/* The free block around `address` is the request's, unless host memory was too short to have it
+ * in the books. */
+static ac_status_t serve(const ac_growth_ask_t *ask, ac_block_t *block, uint64_t address) {
+    if (!block || block->state != AC_BLOCK_FREE || block->size < ask->size ||
+        address - block->address >= block->size)
+        return AC_FAILED;
+    ask->serve(ask->arg, block);
+    return AC_OK;
+}
+
+/* Under the lock after plan; returns so. */
+static ac_status_t step(ac_growth_t *growth) {
+    const ac_growth_ask_t *ask = growth->ask;
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t announced = growth->create;
+    uint64_t before = mapped_units(growth->range, growth->first, growth->end);
+    growth->created = growth->released = growth->moved = 0;
+    growth->pages_created = growth->pages_moved = growth->pages_released = 0;
+    allocator->growing += announced;
+    allocator->calls++;
+    pthread_mutex_unlock(&allocator->lock);
+
+    uint64_t begin = arena->ops->now_ns();
+    ac_status_t status = carry_out(growth);
+    uint64_t spent = arena->ops->now_ns() - begin;
+
+    pthread_mutex_lock(&allocator->lock);
+    allocator->counters->driver_alloc_ns += spent;
+    if (arena->dead) {
+        end_calls(growth);
+        finish(growth, announced, status);
+        return AC_FAILED;
+    }
+    account_all(growth, before);
+    uint64_t address = growth->block->address;
+    settle(growth);
+    if (status == AC_OK)
+        status = serve(ask, ac_page_map_find(address), address);
+    end_calls(growth);
+    finish(growth, announced, status);
+    return status;
+}
+
+/* See that the holes' work is known to be over: once without waiting, once with it. */
+static void be_patient(ac_growth_t *growth, bool wait) {
+    ac_arena_t *arena = growth->ask->arena;
+    bool all = atomic_load(&ac_fence_crossed);
+    ac_expand_complete(arena,
+                       wait && !growth->ask->aside && !ac_fence_holding(&arena->line, all));
+    growth->patient = wait;
+}
+
+ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    ac_growth_t growth = {.ask = ask};
+    ac_status_t status;
+    bool polled = false, oom = false;
+    *changed = false;
+    if (!ac_expand_able(arena))
+        return AC_UNSUPPORTED;
+    /* A plain request fares beside a capture as the driver's own would. */
+    if (!ask->aside && arena->ops->capturing(arena->context))
+        return AC_BUSY;
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        pthread_mutex_lock(&allocator->lock);
+        status = plan(&growth);
+        bool claimed = status == AC_OK;
+        if (claimed && growth.starved && !polled)
+            status = give_up(&growth, AC_BUSY);
+        else if (claimed)
+            status = step(&growth);
+        *changed |= claimed;
+        bool dead = arena->dead;
+        pthread_mutex_unlock(&allocator->lock);
+        if (dead)
+            ac_expand_bury(arena);
+        if (status == AC_NOT_OURS) {
+            status = reserve_range(&growth);
+            if (status != AC_OK)
+                return status;
+        } else if (status == AC_BUSY && growth.starved && !growth.patient) {
+            be_patient(&growth, polled);
+            polled = true;
+        } else if (status == AC_BUSY && claimed && growth.partial && growth.pages_moved) {
+            round--; /* so many pages lack less: this ends */
+        } else if (status == AC_OOM && claimed && !oom) {
+            growth.force = oom = true; /* the rest out of holes, as far as they go */
+        } else {
+            return status;
+        }
+    }
+    return status;
+}

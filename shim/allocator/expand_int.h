@@ -1,0 +1,65 @@
+/* Between expand.c and expand_end.c. */
+#ifndef AC_EXPAND_INT_H
+#define AC_EXPAND_INT_H
+
+#include "allocator/expand.h"
+
+enum { AC_EXPAND_RUNS = 64 };
+
+/* Pages side by side that are taken from a hole. */
+typedef struct {
+    ac_block_t *block; /* MOVING; the lock is needed to look at it */
+    ac_range_t *range;
+    uint64_t first, count; /* units */
+    bool taken;            /* unmapped */
+} ac_run_t;
+
+typedef struct {
+    const ac_growth_ask_t *ask;
+    ac_range_t *range;
+    ac_block_t *block;                 /* MOVING: where the request goes */
+    uint64_t first, end;               /* units that the block touches */
+    uint64_t page;                     /* bytes */
+    uint64_t create;                   /* bytes that the device may be asked for */
+    uint64_t created, released, moved; /* bytes, as the device did */
+    uint64_t pages_created, pages_moved, pages_released;
+    bool force;   /* the device has no more: moving comes first */
+    bool starved; /* holes were passed over that are not complete */
+    bool partial; /* more runs are needed than one step takes */
+    bool patient; /* all that could be waited for was */
+    unsigned runs, at_run;
+    uint64_t at_unit; /* of that run: the next page to be used */
+    ac_run_t run[AC_EXPAND_RUNS];
+    ac_spares_t spares;
+} ac_growth_t;
+
+static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) {
+    return &range->unit[unit];
+}
+
+/* --- under the lock --- */
+
+/* The hole freed first, of a pool or AC_POOL_ALL, that has pages of `span` units (0: any) and
+ * whose work is over by `reached`.  *starved: one was passed over for its work. */
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
+                                  uint64_t reached, bool *starved);
+
+/* Up to which target work is over. */
+uint64_t ac_expand_reached(ac_arena_t *arena);
+
+/* Take up to `most` pages of the hole: a run.  False: host memory is short. */
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+                         uint64_t most, ac_spares_t *spares);
+
+/* The range has `bytes` more pages, or less. */
+void ac_expand_account(ac_range_t *range, int64_t bytes);
+
+/* --- without the lock, on what was claimed --- */
+
+/* Unmap the runs; those that the device would not let go are not `taken`. */
+void ac_expand_take_away(ac_growth_t *growth);
+
+/* Give one page back. */
+void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes);
+
+#endif

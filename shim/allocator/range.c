@@ -1,0 +1,465 @@
+/* Ranges and their blocks (range.h). */
+#include "allocator/range.h"
+
+#include "allocator/allocator_int.h"
+
+/* --- birth and death --- */
+
+static void unmapped_enter(ac_range_t *range, ac_block_t *block) {
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNMAPPED);
+    block->list_prev = NULL;
+    block->list_next = range->unmapped;
+    if (range->unmapped)
+        range->unmapped->list_prev = block;
+    range->unmapped = block;
+}
+
+static void unmapped_leave(ac_range_t *range, ac_block_t *block) {
+    if (block->list_prev)
+        block->list_prev->list_next = block->list_next;
+    else
+        range->unmapped = block->list_next;
+    if (block->list_next)
+        block->list_next->list_prev = block->list_prev;
+}
+
+static size_t units_bytes(uint64_t size) {
+    return (size_t)(size >> AC_PAGE_BITS) * sizeof(ac_unit_t);
+}
+
+ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_segment_t *segment = ac_record_segment(allocator);
+    ac_block_t *block = ac_record_block(allocator);
+    ac_range_t *range = ac_record_memory(sizeof *range);
+    ac_unit_t *unit = ac_record_memory(units_bytes(size));
+    if (!segment || !block || !range || !unit) {
+        if (segment)
+            ac_record_segment_return(allocator, segment);
+        if (block)
+            ac_record_block_return(allocator, block);
+        if (range)
+            ac_record_memory_return(range, sizeof *range);
+        if (unit)
+            ac_record_memory_return(unit, units_bytes(size));
+        return NULL;
+    }
+    *range = (ac_range_t){
+        .address = address, .size = size, .arena = arena, .segment = segment, .unit = unit};
+    *segment = (ac_segment_t){.address = address,
+                              .size = size,
+                              .arena = arena,
+                              .first = block,
+                              .next = arena->segments,
+                              .busy = 1, /* never idle: it stays as long as the context */
+                              .pool = (uint8_t)pool,
+                              .range = range};
+    if (segment->next)
+        segment->next->prev = segment;
+    arena->segments = segment;
+    ac_block_init(block, address, size, segment);
+    unmapped_enter(range, block);
+    return range;
+}
+
+void ac_range_forget(ac_range_t *range) {
+    ac_record_memory_return(range->unit, units_bytes(range->size));
+    ac_record_memory_return(range, sizeof *range);
+}
+
+static bool has_slot(const ac_block_t *block) {
+    return block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING;
+}
+
+void ac_range_lose(ac_segment_t *segment) {
+    ac_range_t *range = segment->range;
+    ac_arena_t *arena = range->arena;
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (has_slot(block))
+            ac_page_map_clear(block->address);
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state != AC_BLOCK_UNMAPPED)
+            ac_range_uncover(block, true);
+    ac_stat_pools_down(arena->allocator->stats->reserved_bytes, segment->pool,
+                       (int64_t)range->mapped);
+    range->segment = NULL;
+    range->unmapped = NULL;
+    range->next = arena->lost_ranges;
+    arena->lost_ranges = range;
+}
+
+/* --- holes --- */
+
+static uint64_t unit_floor(const ac_range_t *range, uint64_t address) {
+    return ac_range_unit(range, address);
+}
+
+static uint64_t unit_ceil(const ac_range_t *range, uint64_t address) {
+    return ac_range_unit(range, address + AC_SEGMENT_ALIGN - 1);
+}
+
+static bool is_hole(const ac_block_t *block) {
+    const ac_range_t *range = block->segment->range;
+    return block->size >= AC_SEGMENT_ALIGN &&
+           unit_ceil(range, block->address) < unit_floor(range, block->address + block->size);
+}
+
+void ac_range_hole_enter(ac_block_t *block, bool fresh) {
+    ac_arena_t *arena = block->segment->arena;
+    if (fresh) {
+        /* What is waited for before pages leave: all that was submitted before this free, on
+         * whatever stream; being handed out again may need less. */
+        bool all;
+        AC_BLOCK_SET(block, requested, ++arena->hole_age);
+        AC_BLOCK_SET(block, clock, ac_fence_target(&arena->line, &all));
+    }
+    if (!is_hole(block))
+        return;
+    block->age_prev = NULL;
+    block->age_next = arena->holes;
+    if (arena->holes)
+        arena->holes->age_prev = block;
+    arena->holes = block;
+}
+
+void ac_range_hole_leave(ac_block_t *block) {
+    ac_arena_t *arena = block->segment->arena;
+    if (!is_hole(block))
+        return;
+    if (block->age_prev)
+        block->age_prev->age_next = block->age_next;
+    else
+        arena->holes = block->age_next;
+    if (block->age_next)
+        block->age_next->age_prev = block->age_prev;
+}
+
+bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
+                   uint64_t *first, uint64_t *count) {
+    const ac_range_t *range = hole->segment->range;
+    uint64_t low = unit_ceil(range, hole->address);
+    uint64_t at = unit_floor(range, hole->address + hole->size);
+    uint64_t pages = 0;
+    *count = 0;
+    while (at > low && pages < most) {
+        uint64_t begin = at - 1;
+        while (begin > low && !range->unit[begin].span)
+            begin--;
+        const ac_unit_t *unit = &range->unit[begin];
+        bool whole = unit->span && begin + unit->span == at;
+        if (whole && (!span || unit->span == span) &&
+            (pinned || !(unit->flags & AC_UNIT_PINNED))) {
+            *first = begin;
+            *count += unit->span;
+            pages++;
+        } else if (pages) {
+            break;
+        }
+        at = begin; /* past a page that the hole has only a part of, as well */
+    }
+    return pages > 0;
+}
+
+/* --- moving --- */
+
+bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned count) {
+    while (spares->count < count) {
+        ac_block_t *block = ac_record_block(allocator);
+        if (!block)
+            return false;
+        block->list_next = spares->first;
+        spares->first = block;
+        spares->count++;
+    }
+    return true;
+}
+
+static ac_block_t *spare_take(ac_spares_t *spares) {
+    ac_block_t *block = spares->first;
+    spares->first = block->list_next;
+    spares->count--;
+    return block;
+}
+
+static void spare_give(ac_spares_t *spares, ac_block_t *block) {
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    AC_BLOCK_SET(block, address, ac_block_address(block) | 1); /* as ac_record_block_return */
+    block->list_next = spares->first;
+    spares->first = block;
+    spares->count++;
+}
+
+void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares) {
+    while (spares->count)
+        ac_record_block_return(allocator, spare_take(spares));
+}
+
+/* Cut the block, which is in no index or list, after `size` bytes; both parts stay so. */
+static ac_block_t *cut(ac_block_t *block, uint64_t size, ac_spares_t *spares) {
+    ac_block_t *rest = spare_take(spares);
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    AC_BLOCK_SET(rest, state, block->state);
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
+    rest->prev = block;
+    rest->next = block->next;
+    if (rest->next)
+        rest->next->prev = rest;
+    block->next = rest;
+    block->size = size;
+    return rest;
+}
+
+/* `block` swallows its right neighbour; neither is in an index, a list or the page map. */
+static void swallow(ac_block_t *block, ac_spares_t *spares) {
+    ac_block_t *gone = block->next;
+    block->size += gone->size;
+    block->next = gone->next;
+    if (block->next)
+        block->next->prev = block;
+    spare_give(spares, gone);
+}
+
+/* Take a free or unmapped block out of the lists; put it back. */
+static void open_leave(ac_block_t *block) {
+    if (block->state == AC_BLOCK_UNMAPPED)
+        unmapped_leave(block->segment->range, block);
+    else
+        ac_segment_unlist(block);
+}
+
+static void open_enter(ac_block_t *block) {
+    if (block->state == AC_BLOCK_UNMAPPED)
+        unmapped_enter(block->segment->range, block);
+    else
+        ac_segment_enlist(block);
+}
+
+/* The same for one that becomes part of a MOVING block: nobody finds it by its address. */
+static void open_take(ac_block_t *block) {
+    open_leave(block);
+    if (block->state == AC_BLOCK_FREE)
+        ac_page_map_clear(block->address);
+}
+
+/* Cut the open block in two, each in its lists.  False: host memory is short. */
+static bool divide(ac_block_t *block, uint64_t address, ac_spares_t *spares) {
+    if (block->state == AC_BLOCK_FREE && !ac_page_map_set(address, spares->first))
+        return false;
+    open_leave(block);
+    ac_block_t *rest = cut(block, address - block->address, spares);
+    open_enter(block);
+    open_enter(rest);
+    return true;
+}
+
+ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares) {
+    ac_block_t *last = block;
+    while (last->address + last->size < to)
+        last = last->next;
+    if (last->address + last->size > to && !divide(last, to, spares))
+        return NULL;
+    if (block->address < from) {
+        open_leave(block);
+        ac_block_t *rest = cut(block, from - block->address, spares);
+        open_enter(block);
+        block = rest;
+    } else {
+        open_take(block);
+    }
+    while (block->address + block->size < to) {
+        open_take(block->next);
+        swallow(block, spares);
+    }
+    AC_BLOCK_SET(block, state, AC_BLOCK_MOVING);
+    block->segment->busy++;
+    return block;
+}
+
+/* Whole units that the block touches. */
+static uint64_t first_unit(const ac_block_t *block) {
+    return unit_floor(block->segment->range, block->address);
+}
+
+static uint64_t last_unit(const ac_block_t *block) {
+    return unit_ceil(block->segment->range, block->address + block->size);
+}
+
+/* A block's part of units that it shares with others is theirs to cover. */
+static void own_units(const ac_block_t *block, uint64_t *first, uint64_t *end) {
+    const ac_range_t *range = block->segment->range;
+    *first = unit_ceil(range, block->address);
+    *end = unit_floor(range, block->address + block->size);
+}
+
+bool ac_range_cover(const ac_block_t *moving) {
+    const ac_range_t *range = moving->segment->range;
+    uint64_t first, end;
+    own_units(moving, &first, &end);
+    for (uint64_t at = first; at < end; at++)
+        if (!(range->unit[at].flags & AC_UNIT_MAPPED) &&
+            !ac_page_map_cover(ac_range_address(range, at), AC_SEGMENT_ALIGN, range->arena))
+            return false;
+    return true;
+}
+
+void ac_range_uncover(const ac_block_t *moving, bool all) {
+    const ac_range_t *range = moving->segment->range;
+    uint64_t end = last_unit(moving);
+    for (uint64_t at = first_unit(moving); at < end; at++) {
+        uint64_t address = ac_range_address(range, at);
+        if ((all || !(range->unit[at].flags & AC_UNIT_MAPPED)) && ac_page_map_owner(address))
+            ac_page_map_uncover(address, AC_SEGMENT_ALIGN);
+    }
+}
+
+/* Where the part of the block that begins at `address` ends: all of it mapped, or nothing. */
+static uint64_t part_end(const ac_block_t *block, uint64_t address, bool *mapped) {
+    const ac_range_t *range = block->segment->range;
+    uint64_t end = last_unit(block);
+    uint64_t at = unit_floor(range, address);
+    *mapped = range->unit[at].flags & AC_UNIT_MAPPED;
+    while (at < end && (bool)(range->unit[at].flags & AC_UNIT_MAPPED) == *mapped)
+        at++;
+    uint64_t address_end = ac_range_address(range, at);
+    uint64_t block_end = block->address + block->size;
+    return address_end < block_end ? address_end : block_end;
+}
+
+static bool is_unmapped(const ac_block_t *block) {
+    return block && block->state == AC_BLOCK_UNMAPPED;
+}
+
+static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
+    ac_range_t *range = block->segment->range;
+    block->segment->busy--;
+    if (is_unmapped(block->next)) {
+        unmapped_leave(range, block->next);
+        swallow(block, spares);
+    }
+    if (is_unmapped(block->prev)) {
+        block = block->prev;
+        unmapped_leave(range, block);
+        swallow(block, spares);
+    }
+    unmapped_enter(range, block);
+}
+
+void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
+    ac_segment_t *segment = moving->segment;
+    ac_range_uncover(moving, false);
+    for (;;) {
+        bool mapped;
+        uint64_t end = part_end(moving, moving->address, &mapped);
+        ac_block_t *rest = NULL;
+        if (end < moving->address + moving->size) {
+            rest = cut(moving, end - moving->address, spares);
+            segment->busy++;
+        }
+        if (!mapped)
+            settle_unmapped(moving, spares);
+        else if (ac_page_map_set(moving->address, moving))
+            ac_segment_coalesce(moving);
+        /* Else host memory is short, and nobody could free what is here: it stays as it is until
+         * the context goes. */
+        if (!rest)
+            return;
+        moving = rest;
+    }
+}
+
+/* --- what others see --- */
+
+void ac_range_pin(const ac_block_t *block) {
+    ac_range_t *range = block->segment->range;
+    uint64_t end = last_unit(block);
+    for (uint64_t at = first_unit(block); at < end; at++) {
+        uint64_t begin = at;
+        while (!range->unit[begin].span)
+            begin--; /* the page names its first unit */
+        range->unit[begin].flags |= AC_UNIT_PINNED;
+    }
+}
+
+uint64_t ac_range_idle_bytes(const ac_range_t *range) {
+    uint64_t bytes = 0;
+    for (const ac_block_t *block = range->segment->first; block;) {
+        const ac_block_t *first = block;
+        while (block && block->state != AC_BLOCK_ALLOCATED && block->state != AC_BLOCK_HELD &&
+               has_slot(block))
+            block = block->next;
+        if (block == first) {
+            block = block->next;
+            continue;
+        }
+        uint64_t end = block ? block->address : range->address + range->size;
+        uint64_t from = unit_ceil(range, first->address), to = unit_floor(range, end);
+        for (uint64_t at = from; at < to; at++)
+            if (range->unit[at].span && at + range->unit[at].span <= to)
+                bytes += (uint64_t)range->unit[at].span << AC_PAGE_BITS;
+    }
+    return bytes;
+}
+
+/* --- the checker --- */
+
+static const char *check_units(const ac_range_t *range, const ac_block_t *block) {
+    bool unmapped = block->state == AC_BLOCK_UNMAPPED;
+    if (unmapped && (block->address % AC_SEGMENT_ALIGN || block->size % AC_SEGMENT_ALIGN))
+        return "unmapped part of a unit";
+    uint64_t first = first_unit(block), end = last_unit(block);
+    if (unmapped && end > range->high)
+        end = range->high;
+    for (uint64_t at = first; at < end; at++) {
+        if ((bool)(range->unit[at].flags & AC_UNIT_MAPPED) == unmapped)
+            return "a block and the pages below it";
+        if ((ac_page_map_owner(ac_range_address(range, at)) != NULL) == unmapped)
+            return "pages in the page map";
+    }
+    return NULL;
+}
+
+static const char *check_lists(const ac_range_t *range) {
+    int64_t unmapped = 0, holes = 0;
+    for (const ac_block_t *block = range->segment->first; block; block = block->next) {
+        unmapped += block->state == AC_BLOCK_UNMAPPED;
+        holes += block->state == AC_BLOCK_FREE && is_hole(block);
+        if (is_unmapped(block) && is_unmapped(block->next))
+            return "unmapped neighbours";
+    }
+    for (const ac_block_t *block = range->unmapped; block; block = block->list_next)
+        unmapped -= block->state == AC_BLOCK_UNMAPPED && block->segment == range->segment;
+    for (const ac_block_t *block = range->arena->holes; block; block = block->age_next)
+        if (block->segment == range->segment)
+            holes -= block->state == AC_BLOCK_FREE && is_hole(block);
+    return unmapped ? "list of unmapped blocks" : holes ? "list of holes" : NULL;
+}
+
+uint64_t ac_range_check(const ac_range_t *range, const char **wrong) {
+    uint64_t mapped = 0;
+    *wrong = check_lists(range);
+    for (const ac_block_t *block = range->segment->first; block && !*wrong; block = block->next)
+        if (block->state != AC_BLOCK_MOVING)
+            *wrong = check_units(range, block);
+    if (range->calls)
+        return range->mapped; /* who knows of the pages is at work on them */
+    uint64_t units = range->size >> AC_PAGE_BITS, covered = 0;
+    for (const ac_block_t *block = range->segment->first; block && !*wrong; block = block->next) {
+        if (block->state == AC_BLOCK_UNMAPPED)
+            continue;
+        for (uint64_t at = first_unit(block); at < last_unit(block); at++) {
+            if (at < covered)
+                continue; /* a unit that two blocks share, or of a page that was counted */
+            const ac_unit_t *unit = &range->unit[at];
+            if (!unit->span || at + unit->span > units || unit->flags & AC_UNIT_NEW) {
+                *wrong = "pages overlap, or leave units out";
+                break;
+            }
+            covered = at + unit->span;
+            mapped += (uint64_t)unit->span << AC_PAGE_BITS;
+        }
+    }
+    if (!*wrong && mapped != range->mapped)
+        *wrong = "bytes of pages";
+    return mapped;
+}

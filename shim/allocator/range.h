@@ -1,0 +1,142 @@
+/* Ranges: segments of reserved addresses to which pages of physical memory are mapped where
+ * blocks need them (`expandable_segments`).
+ *
+ * A range is one segment, 4 times the device's memory where that many addresses are to be had, so
+ * that a request nearly always finds room for itself.  Its blocks tile it as those of any
+ * segment; what no page is mapped to is a block too, AC_BLOCK_UNMAPPED, in no index.  Free memory
+ * thus stays what it is elsewhere: mapped, and ready to be handed out.  Pages come, go and move
+ * only when a request finds none that fits (expand.h).
+ *
+ * Pages are counted in units of AC_SEGMENT_ALIGN.  Invariants (ac_range_check):
+ *   an UNMAPPED block starts and ends at units, none of them mapped; so do MOVING ones but for
+ *     their ends in mapped units; under all other blocks every unit is mapped;
+ *   two UNMAPPED blocks are never neighbours;
+ *   the page map covers exactly the mapped units, and those of MOVING blocks that get pages;
+ *   pages do not overlap: the unit where one begins names it and says how many it has.
+ *
+ * All under the allocator's lock, with one exception: the units of a MOVING block belong to the
+ * thread that moves its pages, which works on them without the lock. */
+#ifndef AC_RANGE_H
+#define AC_RANGE_H
+
+#include "allocator/allocator.h"
+
+typedef struct ac_range ac_range_t;
+
+/* Larger blocks of a range are not kept by threads: whole, they keep up to 2 % of the memory from
+ * being put together, as replays of training programs show. */
+#define AC_RANGE_KEEP ((uint64_t)1 << 20)
+
+enum {
+    AC_UNIT_MAPPED = 1, /* a page covers it */
+    AC_UNIT_PINNED = 2, /* what others know of the memory here must stay true: it never moves */
+    AC_UNIT_NEW = 4     /* of a page that is mapped but that nobody may use yet */
+};
+
+typedef struct {
+    uint64_t page; /* of the device, where `span` is not 0 */
+    uint16_t span; /* units of the page that begins here; 0: none does */
+    uint16_t flags;
+} ac_unit_t;
+
+struct ac_range {
+    uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
+    ac_arena_t *arena;
+    ac_segment_t *segment; /* NULL: the context has gone; the pages have not yet */
+    ac_range_t *next;      /* the arena's list of such */
+    ac_block_t *unmapped;  /* the UNMAPPED blocks, by list_next and list_prev */
+    unsigned calls;        /* threads that work on units of it without the lock */
+    uint64_t mapped;       /* bytes of pages, as the statistics know them */
+    uint64_t high;         /* no unit from here on ever had a page */
+    ac_unit_t *unit;       /* one per AC_SEGMENT_ALIGN */
+};
+
+static inline uint64_t ac_range_unit(const ac_range_t *range, uint64_t address) {
+    return (address - range->address) >> AC_PAGE_BITS;
+}
+
+static inline uint64_t ac_range_address(const ac_range_t *range, uint64_t unit) {
+    return range->address + (unit << AC_PAGE_BITS);
+}
+
+/* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
+ */
+ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+
+/* The record of a range without segment; its pages have gone. */
+void ac_range_forget(ac_range_t *range);
+
+/* The segment is being removed with its context: what the page map knows of it goes. */
+void ac_range_lose(ac_segment_t *segment);
+
+/* --- free memory with whole pages: the holes, which pages are moved out of --- */
+
+/* A free block enters or leaves the index.  `fresh`: it was freed just now; else it is what a
+ * request left of such a block, and is as old. */
+void ac_range_hole_enter(ac_block_t *block, bool fresh);
+void ac_range_hole_leave(ac_block_t *block);
+
+/* The age of a hole: grows with each free. */
+static inline uint64_t ac_range_hole_age(const ac_block_t *block) {
+    return block->requested;
+}
+
+/* --- moving: a part of a range in the hands of one thread --- */
+
+/* Records in reserve, so that giving a part back never fails. */
+typedef struct {
+    ac_block_t *first;
+    unsigned count;
+} ac_spares_t;
+
+/* Get at least `count`; false: host memory is short, and what there is stays.  Return all. */
+bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned count);
+void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
+
+/* Make [from, to), which lies in free and unmapped blocks from `block` on, one MOVING block.
+ * Takes up to two spares and adds those of the blocks that it swallows.  NULL: host memory is
+ * short, and nothing has changed. */
+ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares);
+
+/* The page map answers for all units of the block.  False: host memory is short; settle it. */
+bool ac_range_cover(const ac_block_t *moving);
+
+/* It does no more, for those without a page or for `all`. */
+void ac_range_uncover(const ac_block_t *moving, bool all);
+
+/* Turn the block into free and unmapped ones, by what its units say.  Takes as many spares as it
+ * has parts but one. */
+void ac_range_settle(ac_block_t *moving, ac_spares_t *spares);
+
+/* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
+ * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has
+ * none. */
+bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
+                   uint64_t *first, uint64_t *count);
+
+/* What others know of the block's memory must stay true. */
+void ac_range_pin(const ac_block_t *block);
+
+/* Bytes of whole pages without an allocated or held block. */
+uint64_t ac_range_idle_bytes(const ac_range_t *range);
+
+/* Mapped bytes, and what is wrong with the range (NULL: nothing). */
+uint64_t ac_range_check(const ac_range_t *range, const char **wrong);
+
+/* --- place.c --- */
+
+/* Where a request goes, and what it lacks there. */
+typedef struct {
+    ac_block_t *block; /* the first that it takes a part of */
+    uint64_t address;  /* of the request's memory */
+    uint64_t from, to; /* what has to be claimed: whole pages where none are mapped */
+    uint64_t missing;  /* bytes of pages that are not mapped */
+    uint64_t run;      /* bytes of free or unmapped addresses that it lies in */
+} ac_place_t;
+
+/* Over all maximal runs of free or unmapped addresses: the place for `size` bytes that lacks the
+ * fewest pages of `page` bytes; among equals that of the smallest run.  Free memory that fits is
+ * no place: it needs none.  False: no run is long enough. */
+bool ac_place_find(const ac_range_t *range, uint64_t size, uint64_t page, ac_place_t *place);
+
+#endif

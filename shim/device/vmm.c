@@ -1,0 +1,179 @@
+/* The operations of device.h on pages, over virtual memory management (cuda_device.h).
+ *
+ * None of these calls looks at a context: pages belong to the device.  A call that takes
+ * something down is made once more when it fails, since nobody else knows of what would be lost.
+ * While a context is alive they count as calls inside it, so that none meets the end of the
+ * process; a stream's capture is let pass by the thread's mode. */
+#include <string.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+
+/* Devices that may reach each other's memory: bit j of [i], device j that of device i. */
+enum { PEERS = 64 };
+static _Atomic uint64_t peers[PEERS];
+
+static bool attribute(CUdevice device, CUdevice_attribute which) {
+    int value = 0;
+    return ac_driver.cuDeviceGetAttribute &&
+           ac_driver.cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS && value;
+}
+
+static bool is_bound(void) {
+    return ac_driver.cuMemAddressReserve && ac_driver.cuMemAddressFree && ac_driver.cuMemCreate &&
+           ac_driver.cuMemRelease && ac_driver.cuMemMap && ac_driver.cuMemUnmap &&
+           ac_driver.cuMemSetAccess && ac_driver.cuMemGetAllocationGranularity;
+}
+
+/* Network cards may use such a page where the device and its driver let them: memory of
+ * cuMemAlloc is so without being asked for.  The flag may not be set where they do not. */
+static CUmemAllocationProp prop_of(CUdevice device) {
+    CUmemAllocationProp prop;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    prop.allocFlags.gpuDirectRDMACapable =
+        attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+    return prop;
+}
+
+ac_status_t ac_cuda_range_support(void *arg, ac_range_support_t *support) {
+    const ac_cuda_context_t *context = arg;
+    CUmemAllocationProp prop = prop_of(context->device);
+    size_t granularity = 0, memory = 0;
+    if (!is_bound() || context->device >= PEERS ||
+        !attribute(context->device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) ||
+        ac_driver.cuMemGetAllocationGranularity(
+            &granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+        ac_driver.cuDeviceTotalMem_v2(&memory, context->device) != CUDA_SUCCESS)
+        return AC_UNSUPPORTED;
+    *support = (ac_range_support_t){.granularity = granularity, .memory = memory};
+    return AC_OK;
+}
+
+/* Around calls that put something up: a context that is gone gets nothing any more. */
+typedef struct {
+    ac_cuda_scope_t scope;
+    bool entered;
+} visit_t;
+
+static bool enter(ac_cuda_context_t *context, visit_t *visit) {
+    visit->entered = ac_cuda_enter(context, &visit->scope);
+    return visit->entered;
+}
+
+/* Around those that take something down: it has to go in any case but at the end of the process,
+ * when the driver does it. */
+static bool enter_late(ac_cuda_context_t *context, visit_t *visit) {
+    return enter(context, visit) || !atomic_load(&ac_cuda_quiet);
+}
+
+static void leave(visit_t *visit) {
+    if (visit->entered)
+        ac_cuda_leave(&visit->scope);
+}
+
+ac_status_t ac_cuda_range_reserve(void *arg, uint64_t bytes, uint64_t *address) {
+    visit_t visit;
+    CUdeviceptr base = 0;
+    if (!enter(arg, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemAddressReserve(&base, bytes, AC_SEGMENT_ALIGN, 0, 0);
+    if (result == CUDA_SUCCESS && base % AC_SEGMENT_ALIGN) {
+        ac_driver.cuMemAddressFree(base, bytes);
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    leave(&visit);
+    if (result == CUDA_SUCCESS)
+        *address = base;
+    return ac_cuda_status_of(result);
+}
+
+ac_status_t ac_cuda_range_release(void *arg, uint64_t address, uint64_t bytes) {
+    visit_t visit;
+    if (!enter_late(arg, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemAddressFree(address, bytes);
+    if (result != CUDA_SUCCESS)
+        result = ac_driver.cuMemAddressFree(address, bytes);
+    leave(&visit);
+    return ac_cuda_status_of(result);
+}
+
+ac_status_t ac_cuda_page_create(void *arg, uint64_t bytes, uint64_t *page) {
+    ac_cuda_context_t *context = arg;
+    visit_t visit;
+    CUmemGenericAllocationHandle handle = 0;
+    CUmemAllocationProp prop = prop_of(context->device);
+    if (!enter(context, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemCreate(&handle, bytes, &prop, 0);
+    leave(&visit);
+    if (result == CUDA_SUCCESS)
+        *page = handle;
+    return ac_cuda_status_of(result);
+}
+
+ac_status_t ac_cuda_page_release(void *arg, uint64_t page) {
+    visit_t visit;
+    if (!enter_late(arg, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemRelease(page);
+    if (result != CUDA_SUCCESS)
+        result = ac_driver.cuMemRelease(page);
+    leave(&visit);
+    return ac_cuda_status_of(result);
+}
+
+ac_status_t ac_cuda_page_map(void *arg, uint64_t address, uint64_t bytes, uint64_t page) {
+    visit_t visit;
+    if (!enter(arg, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemMap(address, bytes, 0, page, 0);
+    leave(&visit);
+    return ac_cuda_status_of(result);
+}
+
+ac_status_t ac_cuda_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
+    ac_cuda_context_t *context = arg;
+    CUmemAccessDesc desc[PEERS];
+    size_t count = 0;
+    visit_t visit;
+    uint64_t who = atomic_load(&peers[context->device]) | (uint64_t)1 << context->device;
+    for (int device = 0; device < PEERS; device++)
+        if (who >> device & 1)
+            desc[count++] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, device},
+                                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (!enter(context, &visit))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemSetAccess(address, bytes, desc, count);
+    leave(&visit);
+    return ac_cuda_status_of(result);
+}
+
+/* Taking pages away may wait for the device: a synchronisation of ours. */
+ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
+    ac_cuda_context_t *context = arg;
+    visit_t visit;
+    bool dead = atomic_load(&context->dead);
+    if (!dead && !ac_cuda_sync_begin())
+        return AC_BUSY;
+    CUresult result = CUDA_ERROR_DEINITIALIZED;
+    if (enter_late(context, &visit)) {
+        result = ac_driver.cuMemUnmap(address, bytes);
+        if (result != CUDA_SUCCESS && (dead || !ac_driver_sticky(result)))
+            result = ac_driver.cuMemUnmap(address, bytes);
+        leave(&visit);
+    }
+    if (!dead)
+        ac_cuda_sync_end();
+    return ac_cuda_status_of(result);
+}
+
+bool ac_cuda_peer_add(CUdevice device, CUdevice peer) {
+    if (device < 0 || device >= PEERS || peer < 0 || peer >= PEERS || device == peer)
+        return false;
+    uint64_t bit = (uint64_t)1 << peer;
+    return !(atomic_fetch_or(&peers[device], bit) & bit);
+}

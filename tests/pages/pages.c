@@ -1,0 +1,238 @@
+/* Expandable segments under a program: what memory in pages looks like, who may reach it, and
+ * that it goes.
+ *
+ * usage: pages CASE (a name of the table at the end).  Exit status 0: as it should be. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda_abi.h"
+#include "simcuda.h"
+
+#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+#define MIB  ((size_t)1 << 20)
+#define PAGE (8 * MIB)
+
+static CUcontext ctx[2];
+
+static void expect_at(int holds, const char *what, int line) {
+    if (holds)
+        return;
+    fprintf(stderr, "line %d: %s\n", line, what);
+    exit(1);
+}
+#define EXPECT(holds)       expect_at(holds, #holds, __LINE__)
+#define MUST(call)          expect_at((call) == CUDA_SUCCESS, #call, __LINE__)
+#define ANSWERS(call, code) expect_at((call) == (code), #call " => " #code, __LINE__)
+
+static CUdeviceptr take(size_t bytes) {
+    CUdeviceptr p = 0;
+    MUST(cuMemAlloc_v2(&p, bytes));
+    return p;
+}
+
+static unsigned byte_at(CUdeviceptr p) {
+    unsigned char byte = 0;
+    MUST(cuMemcpyDtoH_v2(&byte, p, 1));
+    return byte;
+}
+
+static void use(int device) {
+    if (!ctx[device])
+        MUST(cuDevicePrimaryCtxRetain(&ctx[device], device));
+    MUST(cuCtxSetCurrent(ctx[device]));
+}
+
+/* --- what it looks like --- */
+
+static void identity(void) {
+    take(MIB);
+    CUdeviceptr p = take(20 * MIB), base = 0; /* over several pages */
+    CUdeviceptr inside = p + 9 * MIB + 5;
+    size_t size = 0;
+    CUmemGenericAllocationHandle handle = 77;
+    CUipcMemHandle ipc;
+    unsigned long long types = 1;
+    CUcontext owner = NULL;
+    EXPECT(simcuda_live("mappings") == 3);
+    ANSWERS(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)inside),
+            CUDA_ERROR_INVALID_VALUE);
+    EXPECT(handle == 77);
+    MUST(cuMemGetAddressRange_v2(&base, &size, inside));
+    EXPECT(base == p && size == 20 * MIB);
+    MUST(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, inside));
+    EXPECT(types == 0);
+    MUST(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+    EXPECT(owner == ctx[0]);
+    MUST(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
+    MUST(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
+    EXPECT(base == p && size == 20 * MIB);
+    ANSWERS(cuIpcGetMemHandle(&ipc, p), CUDA_ERROR_INVALID_VALUE);
+    ANSWERS(cuMemFree_v2(inside), CUDA_ERROR_INVALID_VALUE);
+    MUST(cuMemFree_v2(p));
+    ANSWERS(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void counts_what_is_free(void) {
+    size_t before, after, total;
+    MUST(cuMemGetInfo_v2(&before, &total));
+    take(MIB);
+    CUdeviceptr p = take(40 * MIB);
+    take(MIB);
+    MUST(cuMemGetInfo_v2(&after, &total));
+    EXPECT(after == before - 6 * PAGE);
+    MUST(cuMemFree_v2(p));
+    MUST(cuMemGetInfo_v2(&after, &total));
+    EXPECT(after == before - 2 * PAGE); /* whole pages count */
+}
+
+/* --- pages that move --- */
+
+/* Memory around the pages that move keeps what was written to it. */
+static void contents(void) {
+    CUdeviceptr before = take(3 * MIB), hole = take(32 * MIB), behind = take(3 * MIB);
+    MUST(cuMemsetD8_v2(before, 1, 3 * MIB));
+    MUST(cuMemsetD8_v2(hole, 2, 32 * MIB));
+    MUST(cuMemsetD8_v2(behind, 3, 3 * MIB));
+    MUST(cuMemFree_v2(hole));
+    unsigned long long created = simcuda_calls("cuMemCreate");
+    CUdeviceptr large = take(44 * MIB);
+    EXPECT(simcuda_calls("cuMemUnmap") == 1);
+    EXPECT(simcuda_calls("cuMemCreate") < created + 44 * MIB / PAGE);
+    MUST(cuMemsetD8_v2(large, 4, 44 * MIB));
+    MUST(cuCtxSynchronize());
+    EXPECT(byte_at(before) == 1 && byte_at(before + 3 * MIB - 1) == 1);
+    EXPECT(byte_at(behind) == 3 && byte_at(behind + 3 * MIB - 1) == 3);
+    EXPECT(byte_at(large) == 4 && byte_at(large + 44 * MIB - 1) == 4);
+}
+
+/* What others may have registered stays where it is. */
+static void pinned(void) {
+    take(3 * MIB);
+    CUdeviceptr hole = take(32 * MIB), base;
+    unsigned long long id;
+    size_t size;
+    take(3 * MIB);
+    MUST(cuMemGetAddressRange_v2(&base, &size, hole));
+    MUST(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, hole));
+    MUST(cuMemFree_v2(hole));
+    EXPECT(take(28 * MIB) == hole); /* it serves again */
+    MUST(cuMemFree_v2(hole));
+    unsigned long long created = simcuda_calls("cuMemCreate");
+    take(44 * MIB); /* its pages may go back, but not elsewhere */
+    EXPECT(simcuda_calls("cuMemCreate") == created + 6);
+}
+
+/* --- who may reach it --- */
+
+static unsigned long long access_of(CUdeviceptr p, int device) {
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    unsigned long long flags = 9;
+    MUST(cuMemGetAccess(&flags, &location, p));
+    return flags;
+}
+
+static void peers(void) {
+    CUdeviceptr early = take(MIB);
+    EXPECT(access_of(early, 0) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    EXPECT(access_of(early, 1) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    use(1);
+    CUdeviceptr theirs = take(MIB);
+    MUST(cuCtxEnablePeerAccess(ctx[0], 0)); /* device 1 reaches memory of device 0 */
+    EXPECT(access_of(early, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    EXPECT(access_of(theirs, 0) == CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    use(0);
+    CUdeviceptr later = take(20 * MIB);
+    EXPECT(access_of(later + 20 * MIB - 1, 1) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    use(1);
+    MUST(cuMemcpyDtoD_v2(later, theirs, MIB));
+    MUST(cuCtxSynchronize());
+}
+
+static void cards(void) {
+    unsigned capable = 9;
+    MUST(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                               take(MIB)));
+    EXPECT(capable == 1);
+}
+
+static void no_cards(void) {
+    unsigned capable = 9;
+    MUST(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
+                               take(MIB)));
+    EXPECT(capable == 0);
+}
+
+/* --- the end --- */
+
+static void nothing_left(void) {
+    EXPECT(simcuda_live("mappings") == 0);
+    EXPECT(simcuda_live("handles") == 0);
+    EXPECT(simcuda_live("reservations") == 0);
+    EXPECT(simcuda_used_memory(0) == 0);
+}
+
+static void reset(void) {
+    take(MIB);
+    MUST(cuMemFree_v2(take(40 * MIB)));
+    take(4096);
+    EXPECT(simcuda_live("mappings") > 0);
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    nothing_left();
+    MUST(cuDevicePrimaryCtxRelease_v2(0));
+    ctx[0] = NULL;
+    use(0);
+    CUdeviceptr again = take(MIB);
+    MUST(cuMemsetD8_v2(again, 7, MIB));
+    EXPECT(byte_at(again) == 7);
+    MUST(cuDevicePrimaryCtxRelease_v2(0));
+    nothing_left();
+}
+
+static void destroyed(void) {
+    CUcontext other;
+    MUST(cuCtxCreate_v2(&other, 0, 0));
+    take(3 * MIB);
+    take(100);
+    MUST(cuCtxDestroy_v2(other));
+    nothing_left();
+}
+
+/* The device has none of this: native segments. */
+static void missing(void) {
+    CUdeviceptr p = take(MIB);
+    MUST(cuMemsetD8_v2(p, 7, MIB));
+    EXPECT(byte_at(p) == 7);
+    MUST(cuMemFree_v2(p));
+    EXPECT(take(MIB) == p);
+    EXPECT(simcuda_calls("cuMemAlloc_v2") == 1);
+    EXPECT(simcuda_live("mappings") == 0);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
+             {"contents", contents},   {"pinned", pinned},
+             {"peers", peers},         {"cards", cards},
+             {"no_cards", no_cards},   {"reset", reset},
+             {"destroyed", destroyed}, {"missing", missing}};
+
+int main(int argc, char **argv) {
+    for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(argv[1], cases[i].name)) {
+            MUST(cuInit(0));
+            use(0);
+            simcuda_reset_calls();
+            cases[i].run();
+            if (simcuda_referee_reports())
+                return 1;
+            return 0;
+        }
+    fprintf(stderr, "usage: pages CASE\n");
+    return 64;
+}

@@ -1,0 +1,142 @@
+"""accelcache tune: recommends what helps, and nothing where nothing does."""
+
+import json
+import shlex
+
+import base
+import frame
+from frame import MIB
+
+
+class Tune(frame.TraceTest):
+    def tune(self, *arguments, status=0):
+        return json.loads(self.expect(status, "tune", "--json", *arguments).stdout)
+
+    def steps(self, count, name="trace"):
+        """Equal steps of a few sizes: any segment size will do."""
+        lines = []
+        for step in range(count):
+            lines += [f"a {4 * step + i} {20 * MIB} 0" for i in range(4)]
+            lines += [f"f {4 * step + i}" for i in range(4)]
+        return self.trace(*lines, name=name)
+
+    def test_the_default_is_right(self):
+        path = self.steps(200)
+        found = self.tune(path, "--objective", "memory")
+        self.assertEqual((found["conf"], found["changes"]), ("", False))
+        last = self.expect(0, "tune", path, "--objective", "memory").stdout.splitlines()[-1]
+        self.assertRegex(last, r"^export ACCEL_ALLOC_CONF=  # the default is right")
+
+    def test_a_key_helps(self):
+        """Blocks of 5 MiB waste three quarters of their segment of 20 MiB."""
+        lines = []
+        for step in range(100):
+            lines += [f"a {step} {5 * MIB} 0", f"f {step}"]
+        path = self.trace(*lines)
+        found = self.tune(path, "--objective", "memory")
+        self.assertTrue(found["changes"])
+        self.assertLess(found["recommended"]["peak_reserved"], 8 * MIB)
+        self.assertEqual(found["default"]["peak_reserved"], 20 * MIB)
+        result = self.expect(0, "tune", path, "--objective", "memory")
+        last = result.stdout.splitlines()[-1]
+        self.assertRegex(last, r"^export ACCEL_ALLOC_CONF=\S+  # saves 1\d\.\d MiB of 20.0 MiB")
+        # The line means to a shell what was meant, and does what it says.
+        word = shlex.split(last, comments=True)[1]
+        self.assertEqual(word, "ACCEL_ALLOC_CONF=" + found["conf"])
+        replayed = self.replay(path, "--conf", found["conf"])
+        self.assertEqual(replayed["peak_reserved"], found["recommended"]["peak_reserved"])
+        self.assertIn(found["conf"].split(":")[0] + "\n", result.stdout)  # what the key does
+        self.assertIn("settings tried", result.stderr)                   # progress
+
+    def test_checks_decide(self):
+        """What helps the first trace and harms another is not recommended."""
+        first = self.trace(*(line for i in range(100)
+                             for line in (f"a {i} {5 * MIB} 0", f"f {i}")), name="first")
+        # Six blocks fill a default segment: anything else takes more calls, for few operations.
+        second = self.trace(*(f"a {i} {3 * MIB} 0" for i in range(6)),
+                            *(f"f {i}" for i in range(6)), name="second")
+        self.assertTrue(self.tune(first)["changes"])
+        both = self.tune(first, second)
+        self.assertFalse(both["changes"], both["conf"])
+        self.assertEqual([(check["trace"], check["part"]) for check in both["checks"]],
+                         [(first, "whole"), (first, "second half"), (second, "whole")])
+
+    def test_two_keys_together(self):
+        """Holes of 5.25 MiB: only pages of 2 MiB can move out of them."""
+        lines, block = [], 0
+        for _ in range(4):
+            small = range(block, block + 64)
+            block += 65
+            lines += [f"a {i} {MIB * 3 // 4} 0" for i in small]
+            lines += [f"f {i}" for i in small if i % 8 != small[0] % 8]
+            lines += [f"a {block - 1} {42 * MIB} 0", f"f {block - 1}"]
+            lines += [f"f {i}" for i in small if i % 8 == small[0] % 8]
+        found = self.tune(self.trace(*lines), "--objective", "memory")
+        self.assertIn("expandable_segments:true", found["conf"])
+        self.assertRegex(found["conf"], r"page_size_mb:2\b|low_memory:true")
+        self.assertLess(found["recommended"]["peak_reserved"], 80 * MIB)
+
+    def test_capacity(self):
+        """Finds what completes where the default runs out of memory; a replay agrees."""
+        path = self.generate("lora", "--ops", "24000")
+        with_default = self.replay(path, "--capacity", "1.05x", status=1)
+        self.assertFalse(with_default["completed"])
+        found = self.tune(path, "--capacity", "1.05x")
+        self.assertFalse(found["default"]["completed"])
+        self.assertTrue(found["recommended"]["completed"])
+        self.assertIn("completes where the default runs out", found["expectation"])
+        self.replay(path, "--capacity", "1.05x", "--conf", found["conf"])
+
+    def test_nothing_completes(self):
+        path = self.steps(20)
+        found = self.tune(path, "--capacity", "50M", status=1)
+        self.assertFalse(found["recommended"]["completed"])
+        self.assertIn("nothing completes", found["expectation"])
+
+    def test_never_worse(self):
+        """Judged by replays of the whole trace, for each objective."""
+        for kind, objective in (("amr", "memory"), ("graph", "time"), ("rmm", "balanced")):
+            with self.subTest(kind):
+                path = self.generate(kind, "--ops", "6000")
+                found = self.tune(path, "--objective", objective)
+                usual, ours = self.replay(path, "--conf", "", "--conf", found["conf"])
+
+                def memory(figures):
+                    return max(figures["ratio"], figures["ratio_second"])
+
+                def time(figures):
+                    ms = figures["driver_ms_per_1000_ops"]
+                    return (ms["first"] + 9 * ms["steady"]) / 10
+                if objective == "memory":
+                    self.assertLessEqual(memory(ours), memory(usual) * 1.001)
+                elif objective == "time":
+                    self.assertLessEqual(time(ours), time(usual) + 0.001)
+                else:
+                    self.assertLessEqual(memory(ours) * (1 + time(ours) / 5),
+                                         memory(usual) * (1 + time(usual) / 5) * 1.0001)
+                for point in found["front"]:
+                    for other in found["front"]:
+                        self.assertFalse(other["ratio"] < point["ratio"] and
+                                         other["driver_ms_per_1000_ops"] <
+                                         point["driver_ms_per_1000_ops"])
+
+    def test_work(self):
+        path = self.generate("amr", "--ops", "3000")
+        self.tune(path, "--pending", "10")
+        self.tune(path, "--streams", "real", "--seconds", "5")
+
+    def test_usage(self):
+        path = self.steps(1)
+        for arguments in ((), (path, "--objective", "speed"), (path, "--capacity", "x"),
+                          (path, "--seconds", "0"), (path, "--fast")):
+            self.assertEqual(self.expect(2, "tune", *arguments).stdout, "")
+        self.expect(1, "tune", path, self.path("nothing"))
+        out = self.expect(0, "tune", "--help").stdout
+        for key in ("large_segment_size_mb", "max_split_size_mb", "expandable_segments"):
+            self.assertIn(key, out)
+        for key in ("memory_limit", "free_sync", "single_stream", "dump"):
+            self.assertNotIn(key, out)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,115 @@
+/* Thread caches among threads: what owners do in theirs while others take blocks back, and what
+ * holds where the kernel's barrier fails. */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "allocator_frame.h"
+#include "no_membarrier.h"
+
+enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 << 17 };
+
+static _Atomic bool over;
+static _Atomic unsigned twice, refused, ready;
+static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+static ac_cache_books_t books[OWNERS];
+
+static void begin_cached(void) {
+    begin_tight();
+    settings.cache = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    memset(books, 0, sizeof books);
+    atomic_store(&over, false);
+    atomic_store(&ready, 0);
+}
+
+static _Atomic unsigned char *mark_of(uint64_t address) {
+    return &owned[(address - FAKE_BASE) / AC_GRANULE % GRANULES];
+}
+
+/* A few sizes, so that nearly all are hits: the owner is nearly always inside. */
+static void *take_and_give(void *arg) {
+    static const uint64_t sizes[] = {512, 4096, MIB};
+    ac_cache_t *cache = ac_cache_open(arena, arg);
+    uint64_t block[AT_ONCE];
+    atomic_fetch_add(&ready, 1);
+    for (unsigned round = 0; !atomic_load(&over); round++) {
+        uint64_t size = sizes[round % 3];
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (ac_cache_alloc(cache, size, false, &block[i]) != AC_OK)
+                atomic_fetch_add(&refused, 1);
+            else if (atomic_exchange(mark_of(block[i]), 1))
+                atomic_fetch_add(&twice, 1);
+        }
+        for (int i = 0; i < AT_ONCE && !atomic_load(&refused); i++) {
+            atomic_store(mark_of(block[i]), 0);
+            bool short_way = round % 2 && ac_cache_give_handed(cache, block[i]);
+            if (!short_way && ac_cache_free(cache, block[i]) != AC_OK)
+                atomic_fetch_add(&refused, 1);
+        }
+        if (atomic_load(&refused))
+            break;
+    }
+    ac_cache_close(cache);
+    return NULL;
+}
+
+START_TEST(owners_and_recalls) {
+    pthread_t thread[OWNERS];
+    atomic_store(&twice, 0);
+    atomic_store(&refused, 0);
+    for (int i = 0; i < OWNERS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &books[i]), 0);
+    while (atomic_load(&ready) < OWNERS)
+        sched_yield();
+    for (int i = 0; i < RECALLS && !atomic_load(&twice) && !atomic_load(&refused);) {
+        if (!ac_caches_recall(allocator, NULL))
+            sched_yield(); /* nothing there yet */
+        else if (++i % CHECK_EVERY == 0)
+            end();
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < OWNERS; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert_uint_eq(atomic_load(&twice), 0);
+    ck_assert_uint_eq(atomic_load(&refused), 0);
+    end();
+    ac_allocator_trim(allocator, false);
+    ck_assert_uint_eq(ac_allocator_reserved(allocator), 0);
+}
+END_TEST
+
+/* Without the barrier an owner may be inside unseen: what it keeps stays with it, and it goes on
+ * keeping. */
+START_TEST(nothing_is_taken_back_without_a_barrier) {
+    uint64_t address;
+    ac_cache_t *cache = ac_cache_open(arena, &books[0]);
+    if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
+        return; /* each hit has a barrier of its own; filters are forbidden here */
+    ck_assert_int_eq(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
+    ck_assert(!ac_caches_recall(allocator, NULL));
+    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
+    ck_assert(ac_caches_recall(allocator, cache)); /* its owner needs none */
+    ck_assert(!ac_cache_take(cache, MIB, &address, ac_fence_handout));
+    ac_cache_close(cache);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cache_threads");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, begin_cached, end);
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, owners_and_recalls);
+    tcase_add_test(all, nothing_is_taken_back_without_a_barrier);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_FORK); /* the filter stays with its process */
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

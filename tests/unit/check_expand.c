@@ -1,0 +1,383 @@
+/* Arenas that grow by pages, on the fake device: what a request gets, where pages come from, what
+ * is left when a call fails. */
+#include "allocator/expand.h"
+#include "allocator_frame.h"
+
+static void begin_paged(uint64_t capacity) {
+    begin(capacity);
+    settings.expandable = true;
+    settings.page = 8 * MIB;
+    settings.small_page = AC_SEGMENT_ALIGN;
+    ac_allocator_configure(allocator, &settings);
+}
+
+static void begin_wide(void) {
+    begin_paged((uint64_t)1 << 30);
+}
+
+/* The contexts go; nothing may be left of what they had. */
+static void end_paged(void) {
+    end();
+    for (int i = 0; i < 2; i++) {
+        ac_arena_t *gone = i ? other : arena;
+        fake_context_kill(&context[i]);
+        ac_arena_drop(gone);
+        ac_expand_bury(gone);
+    }
+    const char *why = NULL;
+    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    ck_assert_msg(!device.wrong, "%s", device.wrong);
+    ck_assert_uint_eq(device.live_pages, 0);
+    ck_assert_uint_eq(device.live_mappings, 0);
+    ck_assert_uint_eq(fake_reserved_bytes(&device), 0);
+    ck_assert_uint_eq(device.used, 0);
+    fake_device_close(&device);
+}
+
+static void limit_to(uint64_t bytes) {
+    settings.limit = bytes;
+    ac_allocator_configure(allocator, &settings);
+}
+
+/* A hole of 32 MiB with 3 whole pages, between two blocks of 1 MiB; reserved: 40 MiB. */
+static void make_hole(void) {
+    uint64_t hole;
+    alloc(MIB);
+    hole = alloc(32 * MIB);
+    alloc(MIB);
+    give(hole);
+}
+
+START_TEST(grows_by_pages) {
+    uint64_t first = alloc(3 * MIB);
+    ck_assert_uint_eq(reserved(), 8 * MIB);
+    ck_assert(fake_usable(&device, first, 3 * MIB));
+    ck_assert_uint_eq(alloc(4 * MIB), first + 3 * MIB);
+    unsigned calls = device.total_calls;
+    uint64_t third = alloc(MIB);
+    ck_assert_uint_eq(device.total_calls, calls); /* free memory: no call */
+    ck_assert_uint_eq(third, first + 7 * MIB);
+    alloc(4096); /* the other pool has pages of its own */
+    ck_assert_uint_eq(reserved(), 10 * MIB);
+    ck_assert_int_eq(stats.reserved_bytes[AC_POOL_SMALL].current, 2 * MIB);
+    ck_assert_int_eq(stats.segment[AC_POOL_ALL].current, 0);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
+START_TEST(moves_before_growing) {
+    make_hole();
+    limit_to(64 * MIB);
+    uint64_t large = alloc(48 * MIB);
+    ck_assert(fake_usable(&device, large, 48 * MIB));
+    ck_assert_uint_eq(counters.pages_moved, 3);
+    ck_assert_uint_eq(reserved(), 64 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 1); /* one run */
+}
+END_TEST
+
+START_TEST(grows_within_the_budget) {
+    make_hole();
+    raise_high_water(512 * MIB);
+    uint64_t hole = alloc(32 * MIB);
+    alloc(MIB);
+    give(hole);
+    unsigned unmaps = device.calls[FAKE_PAGES_UNMAP];
+    alloc(48 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], unmaps);
+}
+END_TEST
+
+START_TEST(fixed_budget) {
+    settings.page_budget = 1.02;
+    ac_allocator_configure(allocator, &settings);
+    alloc(200 * MIB);
+    uint64_t hole = alloc(100 * MIB);
+    alloc(MIB);
+    give(hole);
+    alloc(120 * MIB); /* 321 live: up to 327.4 of pages */
+    ck_assert_uint_gt(counters.pages_moved, 0);
+    ck_assert_uint_le(reserved(), 328 * MIB);
+}
+END_TEST
+
+/* --- work under way --- */
+
+static void lean_on_stream(uint64_t address) {
+    ac_fence_line_t *line = ac_arena_line(arena);
+    ac_joins_t joins = {0};
+    ac_fence_enter(line);
+    ac_single_enter(line, 0x1000, &joins);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+    give(address);
+}
+
+static void no_work_below(void *arg, uint64_t address, uint64_t size) {
+    (void)arg, (void)address, (void)size;
+    ck_assert_uint_eq(atomic_load(&context[0].completed), atomic_load(&context[0].submitted));
+}
+
+/* Free memory that only a stream's order protects stays where it is until the work is over. */
+START_TEST(waits_before_moving) {
+    atomic_store(&ac_single_wanted, true);
+    alloc(MIB);
+    uint64_t hole = alloc(32 * MIB);
+    alloc(MIB);
+    lean_on_stream(hole);
+    ck_assert_uint_eq(counters.ordered_frees, 1);
+    device.freeing = no_work_below;
+    limit_to(64 * MIB);
+    alloc(48 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, 3);
+    ck_assert_uint_gt(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+START_TEST(grows_rather_than_waits) {
+    atomic_store(&ac_single_wanted, true);
+    uint64_t hole = alloc(100 * MIB);
+    alloc(MIB);
+    alloc(400 * MIB);
+    lean_on_stream(hole);
+    device.freeing = no_work_below;
+    alloc(104 * MIB); /* below 1.25 times what is in use */
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    alloc(104 * MIB); /* the work is over by now: pages move */
+    ck_assert_uint_gt(counters.pages_moved, 0);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+START_TEST(captures) {
+    uint64_t address;
+    make_hole();
+    limit_to(64 * MIB);
+    atomic_store(&context[0].capturing, true);
+    ck_assert_int_eq(try_alloc(arena, 48 * MIB, &address), AC_BUSY);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 20 * MIB, false, &address),
+                     AC_OK); /* such a request does no harm to captures */
+    ck_assert_int_ne(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 48 * MIB, false, &address),
+                     AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_PAGES_UNMAP], 0);
+    atomic_store(&context[0].capturing, false);
+}
+END_TEST
+
+/* --- who knows of the memory --- */
+
+START_TEST(pinned_pages_stay) {
+    bool fresh;
+    alloc(MIB);
+    uint64_t hole = alloc(32 * MIB);
+    alloc(MIB);
+    ck_assert_int_eq(ac_block_taint(hole, &fresh), AC_OK);
+    ck_assert(!fresh);
+    give(hole);
+    limit_to(72 * MIB);
+    uint64_t other_hole = alloc(32 * MIB);
+    ck_assert_uint_eq(other_hole, hole); /* it serves again, in its place */
+    give(other_hole);
+    uint64_t large = alloc(48 * MIB); /* the pages are idle: they may go, but not elsewhere */
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    ck_assert_uint_eq(reserved(), 64 * MIB);
+    give(large);
+}
+END_TEST
+
+/* --- giving back --- */
+
+START_TEST(trims_parts_of_holes) {
+    make_hole();
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 24 * MIB);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 24 * MIB);
+    ck_assert_uint_eq(reserved(), 16 * MIB);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
+    alloc(32 * MIB);
+    ck_assert_uint_eq(reserved(), 40 * MIB); /* into the gap */
+}
+END_TEST
+
+START_TEST(garbage_threshold) {
+    settings.limit = 128 * MIB;
+    settings.gc_threshold = 0.5;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t a = alloc(40 * MIB);
+    give(a);
+    alloc(44 * MIB); /* 40 + 44 > 64 */
+    ck_assert_uint_le(reserved(), 64 * MIB);
+}
+END_TEST
+
+START_TEST(smallest_pages_at_the_end) {
+    begin_paged(30 * MIB);
+    alloc(7 * MIB);
+    uint64_t rest = alloc(22 * MIB); /* 8 + 22: in pages of 8 MiB it would be 32 */
+    ck_assert(fake_usable(&device, rest, 22 * MIB));
+    ck_assert_uint_eq(reserved(), 30 * MIB);
+    give(rest);
+    alloc(20 * MIB); /* pages of two sizes side by side */
+}
+END_TEST
+
+START_TEST(out_of_memory) {
+    uint64_t address;
+    begin_paged(64 * MIB);
+    alloc(40 * MIB);
+    ck_assert_int_eq(try_alloc(arena, 25 * MIB, &address), AC_OOM);
+    ck_assert_int_eq(stats.num_ooms, 1);
+    alloc(24 * MIB);
+}
+END_TEST
+
+/* --- addresses --- */
+
+START_TEST(few_addresses) {
+    device.most_addresses = 3 * ((uint64_t)1 << 30);
+    alloc(MIB);
+    ck_assert_uint_le(fake_reserved_bytes(&device), device.most_addresses / 2);
+    uint64_t address;
+    ck_assert_int_eq(try_alloc(other, MIB, &address), AC_OK);
+    alloc(4096);
+    device.most_addresses = 1; /* none at all: the driver's own memory serves */
+    alloc(900 * MIB);
+    end_paged();
+    begin_wide();
+    device.most_addresses = 1;
+    alloc(MIB);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+}
+END_TEST
+
+/* A range without room for one more gets another one beside it. */
+START_TEST(another_range) {
+    device.most_addresses = 64 * MIB;
+    alloc(20 * MIB);
+    uint64_t addresses = fake_reserved_bytes(&device);
+    ck_assert_uint_le(addresses, 32 * MIB);
+    device.most_addresses = 0;
+    alloc(40 * MIB);
+    ck_assert_uint_gt(fake_reserved_bytes(&device), addresses);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
+START_TEST(no_pages) {
+    ac_device_ops_t without = fake_ops;
+    without.range_support = NULL;
+    ac_allocator_t *plain = ac_allocator_create(&settings, &stats, &counters);
+    ac_arena_t *native = ac_arena_create(plain, &without, &context[0]);
+    uint64_t address;
+    ck_assert(!ac_expand_able(native));
+    ck_assert_int_eq(ac_arena_alloc(native, MIB, false, &address), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_int_eq(ac_block_free(address), AC_OK);
+    ac_allocator_trim(plain, true);
+    ac_arena_drop(native);
+}
+END_TEST
+
+/* --- failures --- */
+
+static void drop_it(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != (fake_kind_t)device.fail_at)
+        return;
+    device.before = NULL;
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ac_expand_bury(arena); /* the pages under way are left to who moves them */
+}
+
+/* The context goes while a request is at work. */
+START_TEST(context_gone_meanwhile) {
+    static const fake_kind_t kinds[] = {FAKE_RANGE_RESERVE, FAKE_PAGE_CREATE, FAKE_PAGE_MAP,
+                                        FAKE_PAGES_ALLOW, FAKE_PAGES_UNMAP};
+    uint64_t address;
+    if (kinds[_i] != FAKE_RANGE_RESERVE)
+        make_hole();
+    limit_to(64 * MIB);
+    device.fail_at = kinds[_i];
+    device.before = drop_it;
+    ck_assert_int_eq(try_alloc(arena, 48 * MIB, &address), AC_FAILED);
+    ck_assert(!device.before);
+    device.fail_at = 0;
+}
+END_TEST
+
+static void some_program(void) {
+    uint64_t kept[6] = {0}, address;
+    for (unsigned i = 0; i < 6; i++)
+        if (try_alloc(arena, (3 + 7 * i) * MIB, &address) == AC_OK)
+            kept[i] = address;
+    for (unsigned i = 1; i < 6; i += 2)
+        if (kept[i])
+            give(kept[i]);
+    if (try_alloc(arena, 60 * MIB, &address) == AC_OK) {
+        ck_assert(fake_usable(&device, address, 60 * MIB));
+        give(address);
+    }
+    if (try_alloc(other, 4096, &address) == AC_OK)
+        give(address);
+    ac_allocator_trim(allocator, true);
+    for (unsigned i = 0; i < 6; i += 2)
+        if (kept[i]) {
+            ck_assert(fake_usable(&device, kept[i], (3 + 7 * i) * MIB));
+            give(kept[i]);
+        }
+}
+
+START_TEST(every_call_fails_once) {
+    static const ac_status_t ways[] = {AC_OOM, AC_BUSY, AC_FAILED};
+    for (unsigned n = 1;; n++) {
+        begin_wide();
+        limit_to(136 * MIB);
+        device.fail_at = n;
+        for (int k = 0; k < FAKE_KINDS; k++)
+            device.fail_with[k] = fake_may_answer((fake_kind_t)k, ways[_i]) ? ways[_i] : AC_OK;
+        some_program();
+        bool over = device.total_calls < n;
+        device.fail_at = 0;
+        ac_allocator_trim(allocator, true);
+        ck_assert_uint_eq(reserved(), 0);
+        alloc(30 * MIB); /* it goes on */
+        end_paged();
+        if (over) {
+            ck_assert_uint_gt(n, 30);
+            break;
+        }
+    }
+    begin_wide();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("expand");
+    TCase *tests = tcase_create("expand");
+    tcase_add_checked_fixture(tests, begin_wide, end_paged);
+    tcase_add_test(tests, grows_by_pages);
+    tcase_add_test(tests, moves_before_growing);
+    tcase_add_test(tests, grows_within_the_budget);
+    tcase_add_test(tests, fixed_budget);
+    tcase_add_test(tests, waits_before_moving);
+    tcase_add_test(tests, grows_rather_than_waits);
+    tcase_add_test(tests, captures);
+    tcase_add_test(tests, pinned_pages_stay);
+    tcase_add_test(tests, trims_parts_of_holes);
+    tcase_add_test(tests, garbage_threshold);
+    tcase_add_test(tests, smallest_pages_at_the_end);
+    tcase_add_test(tests, out_of_memory);
+    tcase_add_test(tests, few_addresses);
+    tcase_add_test(tests, another_range);
+    tcase_add_test(tests, no_pages);
+    tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);
+    tcase_add_loop_test(tests, every_call_fails_once, 0, 3);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

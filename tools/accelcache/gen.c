@@ -1,0 +1,178 @@
+/* `accelcache gen`: traces of programs as they are known to allocate, from a seed. */
+#include "gen.h"
+#include "command.h"
+#include "replay_options.h"
+#include "sizes.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *doc;
+    gen_kind_fn *function;
+} kinds[] = {
+    {"fixed", "full training of a 28-layer decoder, 4 x 2048 tokens in each step", gen_fixed},
+    {"varlen", "the same with batches of varying length, two a step, and evaluations",
+     gen_varlen},
+    {"lora", "adapters beside sharded parameters that are gathered per layer; three streams",
+     gen_lora},
+    {"serving", "requests of varying length with caches that grow token by token", gen_serving},
+    {"amr", "a simulation on patches that are refined and coarsened", gen_amr},
+    {"graph", "learning on sampled neighbourhoods of a graph; two streams", gen_graph},
+    {"rmm", "RMM's random benchmark: uniform sizes up to --max, at most 16000 MiB live", gen_rmm},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void print_help(void) {
+    fputs("Usage: accelcache gen KIND [OPTION...]\n"
+          "Writes an allocation trace to the standard output, one operation a line:\n"
+          "  a ID BYTES STREAM   allocates, f ID frees, s: the program waits for the device\n\n"
+          "Kinds:\n",
+          stdout);
+    for (int i = 0; i < KINDS; i++)
+        printf("  %-8s %s\n", kinds[i].name, kinds[i].doc);
+    fputs(
+        "\n  --seed N    another trace of the same kind (1); the same one for the same number\n"
+        "  --ops N     about how many operations (200000): the step under way is finished, and\n"
+        "              what is still allocated then is freed\n"
+        "  --max SIZE  rmm: the largest block (1024M)\n"
+        "  -o FILE     write to FILE\n\n"
+        "Exit status: 0 done, 1 the trace could not be written, 2 wrong usage.\n",
+        stdout);
+}
+
+/* ------------------------------------------------------------------ operations */
+
+gen_block_t gen_alloc(gen_t *gen, uint64_t bytes, unsigned stream) {
+    if (gen->blocks + 1 >= gen->room) {
+        gen->room = gen->room ? gen->room * 2 : 4096;
+        gen->bytes = cmd_resize(gen->bytes, gen->room * sizeof *gen->bytes);
+    }
+    gen_block_t block = (gen_block_t)++gen->blocks;
+    gen->bytes[block] = bytes ? bytes : 1;
+    fprintf(gen->out, "a %u %llu %u\n", block, (unsigned long long)gen->bytes[block], stream);
+    gen->live += gen->bytes[block];
+    if (gen->live > gen->peak)
+        gen->peak = gen->live;
+    gen->count++;
+    return block;
+}
+
+void gen_free(gen_t *gen, gen_block_t block) {
+    if (!block)
+        return;
+    fprintf(gen->out, "f %u\n", block);
+    gen->live -= gen->bytes[block];
+    gen->bytes[block] = 0;
+    gen->count++;
+}
+
+void gen_drop(gen_t *gen, gen_block_t *block) {
+    gen_free(gen, *block);
+    *block = 0;
+}
+
+void gen_sync(gen_t *gen) {
+    fputs("s\n", gen->out);
+    gen->count++;
+}
+
+/* ------------------------------------------------------------------ chance */
+
+/* splitmix64: an odd constant is added, the sum mixed by shifts and multiplications. */
+uint64_t gen_random(gen_t *gen) {
+    uint64_t z = gen->random += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+uint64_t gen_between(gen_t *gen, uint64_t low, uint64_t high) {
+    /* Ranges are far below 2^64: no bias worth speaking of. */
+    return low + gen_random(gen) % (high - low + 1);
+}
+
+bool gen_chance(gen_t *gen, unsigned percent) {
+    return gen_between(gen, 0, 99) < percent;
+}
+
+unsigned gen_length(gen_t *gen) {
+    /* Quantiles in steps of an eighth; straight lines between them. */
+    static const unsigned quantile[] = {32, 160, 256, 368, 512, 720, 1088, 1920, 8192};
+    unsigned at = (unsigned)gen_between(gen, 0, 7);
+    return (unsigned)gen_between(gen, quantile[at], quantile[at + 1]);
+}
+
+/* ------------------------------------------------------------------ */
+
+static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
+    gen->out = path ? fopen(path, "w") : stdout;
+    if (!gen->out) {
+        cmd_say("%s: %s", path, strerror(errno));
+        return CMD_FAILED;
+    }
+    gen->random = seed;
+    fprintf(gen->out, "# accelcache gen %s --seed %llu --ops %llu\n", kinds[kind].name,
+            (unsigned long long)seed, (unsigned long long)gen->wanted);
+    kinds[kind].function(gen);
+    for (size_t i = 1; i <= gen->blocks; i++)
+        if (gen->bytes[i])
+            gen_free(gen, (gen_block_t)i);
+    fprintf(gen->out, "# %llu operations, peak live %llu bytes\n", (unsigned long long)gen->count,
+            (unsigned long long)gen->peak);
+    free(gen->bytes);
+    bool lost = ferror(gen->out) != 0;
+    if (path)
+        lost |= fclose(gen->out) != 0;
+    if (lost)
+        cmd_say("%s: the trace could not be written: %s", path ? path : "standard output",
+                strerror(errno));
+    return lost ? CMD_FAILED : CMD_OK;
+}
+
+int cmd_gen(int argc, char **argv) {
+    static const struct option options[] = {{"seed", required_argument, NULL, 's'},
+                                            {"ops", required_argument, NULL, 'n'},
+                                            {"max", required_argument, NULL, 'm'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    gen_t gen = {.wanted = 200000};
+    const char *path = NULL;
+    uint64_t seed = 1;
+    int option, kind = 0;
+    while ((option = getopt_long(argc, argv, "ho:", options, NULL)) != -1) {
+        switch (option) {
+        case 'h':
+            print_help();
+            return CMD_OK;
+        case 'o':
+            path = optarg;
+            break;
+        case 's':
+            if (!cmd_whole_number(optarg, 0, UINT64_MAX, &seed))
+                return cmd_usage("--seed %s: a whole number", optarg);
+            break;
+        case 'n':
+            if (!cmd_whole_number(optarg, 1, 1000000000, &gen.wanted))
+                return cmd_usage("--ops %s: a number from 1 to 1000000000", optarg);
+            break;
+        case 'm':
+            if (!cmd_size_parse(optarg, 0, &gen.most_bytes))
+                return cmd_usage("--max %s: a size like 64M", optarg);
+            break;
+        default:
+            return cmd_usage("wrong option");
+        }
+    }
+    if (argc - optind != 1)
+        return cmd_usage(optind == argc ? "which KIND?" : "one KIND at a time");
+    while (kind < KINDS && strcmp(argv[optind], kinds[kind].name) != 0)
+        kind++;
+    if (kind == KINDS)
+        return cmd_usage("there is no kind \"%s\"", argv[optind]);
+    if (gen.most_bytes && kinds[kind].function != gen_rmm)
+        return cmd_usage("--max goes with rmm alone");
+    return generate(&gen, kind, seed, path);
+}
