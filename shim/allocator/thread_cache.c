@@ -680,7 +680,9 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         configure(cache);
         cache->next = allocator->caches;
         allocator->caches = cache;
-        atomic_fetch_add(&allocator->cache_count, 1);
+        unsigned count = atomic_fetch_add(&allocator->cache_count, 1) + 1;
+        if (count > allocator->counters->thread_caches)
+            allocator->counters->thread_caches = count;
         set_room(cache);
         pthread_mutex_unlock(&allocator->lock);
     }

@@ -398,7 +398,9 @@ START_TEST(peaks_of_two_threads_are_close) {
     }
     ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 200);
     ck_assert_int_eq(now().allocation[AC_POOL_SMALL].peak, 200);
+    ck_assert_uint_eq(counted().thread_caches, 2);
     ac_cache_close(second);
+    ck_assert_uint_eq(counted().thread_caches, 2);
 }
 END_TEST
 
