@@ -194,16 +194,18 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
 static void publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
-    if (!(atomic_load(&cache->gate) & AC_GATE_STALE) && has_rooms(cache, 0, 0, 0, 0) &&
-        has_rooms(cache, 1, 0, 0, 0)) {
-        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
-        return; /* it was not: the other side had room to spare */
-    }
     pthread_mutex_lock(&allocator->lock);
-    atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
-    ac_caches_absorb(allocator, &sum);
-    if (ac_cache_usable(cache))
-        set_room(cache);
+    bool usable = ac_cache_usable(cache);
+    bool stale = atomic_load(&cache->gate) & AC_GATE_STALE;
+    if (usable && !stale && has_rooms(cache, 0, 0, 0, 0) && has_rooms(cache, 1, 0, 0, 0)) {
+        /* It was not: the other side had room to spare. */
+        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
+    } else {
+        atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
+        ac_caches_absorb(allocator, &sum);
+        if (usable)
+            set_room(cache);
+    }
     pthread_mutex_unlock(&allocator->lock);
 }
 
@@ -661,6 +663,7 @@ void ac_caches_drop(ac_arena_t *arena) {
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_t *cache = NULL;
+    bool others = false;
     ac_barrier_setup();
     /* The caches of others may count on being the only one: they learn of this one. */
     pthread_mutex_lock(&allocator->recall_lock);
@@ -679,6 +682,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         pthread_mutex_lock(&allocator->lock);
         configure(cache);
         cache->next = allocator->caches;
+        others = cache->next;
         allocator->caches = cache;
         unsigned count = atomic_fetch_add(&allocator->cache_count, 1) + 1;
         if (count > allocator->counters->thread_caches)
@@ -687,7 +691,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         pthread_mutex_unlock(&allocator->lock);
     }
     pthread_mutex_unlock(&allocator->recall_lock);
-    if (cache && cache->next)
+    if (others)
         recall(allocator, cache, true);
     return cache;
 }

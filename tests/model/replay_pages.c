@@ -264,5 +264,6 @@ int main(int argc, char **argv) {
         printf("wrong: %s\n", why);
         good = false;
     }
+    free(address);
     return !good;
 }
