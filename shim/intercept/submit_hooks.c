@@ -123,10 +123,10 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
  * not any more. */
 NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     ac_fence_line_t *line = lane->line;
+    uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
     if (LIKELY(lane->stream == (void *)stream && lane->generation == ac_generation_now()) &&
         ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
         uint64_t key = ac_cuda_stream_key(stream);
-        uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
         if (LIKELY(ac_single_passes(&line->single, key))) {
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
             lane->clock = more ? 0 : clock;
