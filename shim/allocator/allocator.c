@@ -13,6 +13,7 @@
 
 #include "allocator/expand.h"
 #include "allocator/trim.h"
+#include "device/wait.h"
 
 enum { LAST_ROUNDS = 8 };
 
@@ -248,23 +249,20 @@ static bool share_growth(ac_request_t *request) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t *coming = &arena->coming[request->pool];
     bool found = false;
-    int late = 0, state;
+    int late = 0;
     if (*coming < request->size)
         return false;
     *coming -= request->size;
     uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
-    /* The lock would be taken along by a thread that is cancelled here. */
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {
-        late = pthread_cond_timedwait(&allocator->settled, &allocator->lock, &until);
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         if (!arena->dead) {
             drain(arena);
             announce(request);
             found = search(request, false);
         }
     }
-    pthread_setcancelstate(state, &state);
     if (late && !found)
         *coming = 0;
     return found;
@@ -414,7 +412,7 @@ static bool others_changed(ac_request_t *request, uint64_t seen) {
     ac_allocator_t *allocator = request->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     while (allocator->calls && allocator->changes - request->changes == seen)
-        pthread_cond_wait(&allocator->settled, &allocator->lock);
+        ac_wait(&allocator->settled, &allocator->lock);
     bool changed = allocator->changes - request->changes != seen;
     pthread_mutex_unlock(&allocator->lock);
     return changed;

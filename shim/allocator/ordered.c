@@ -9,6 +9,7 @@
  * bit for each list that is not empty; the blocks of a list but the last are in its stream's
  * index. */
 #include "allocator/allocator_int.h"
+#include "device/wait.h"
 
 enum { LISTS = AC_ORDER_SLOTS + 1 };
 enum { UNORDERED = 1, UNORDERED_DONE };
@@ -507,7 +508,7 @@ void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream) {
     if (slot != AC_ORDER_NONE)
         stream_gone(arena->ordered, slot);
     while (arena->ordered && named(arena->ordered, stream))
-        pthread_cond_wait(&allocator->settled, &allocator->lock);
+        ac_wait(&allocator->settled, &allocator->lock);
     pthread_mutex_unlock(&allocator->lock);
 }
 
@@ -521,7 +522,7 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_lock(&arena->allocator->lock);
     all_gone(arena);
     while (arena->ordered && arena->ordered->pinned)
-        pthread_cond_wait(&arena->allocator->settled, &arena->allocator->lock);
+        ac_wait(&arena->allocator->settled, &arena->allocator->lock);
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 

@@ -2,6 +2,7 @@
 #include "allocator/single.h"
 
 #include "allocator/fence.h"
+#include "device/wait.h"
 #include "plant.h"
 
 enum { LEAST_PATIENCE = 64, MOST_PATIENCE = 1 << 20 }; /* epochs */
@@ -402,7 +403,7 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
             set_word(single, AC_SINGLE_JOINING, 0);
     }
     while (atomic_load(&single->naming))
-        pthread_cond_wait(&single->named, &single->lock);
+        ac_wait(&single->named, &single->lock);
     pthread_mutex_unlock(&single->lock);
 }
 

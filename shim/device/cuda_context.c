@@ -5,6 +5,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "device/wait.h"
 #include "observe/start.h"
 
 AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
@@ -159,7 +160,7 @@ void ac_cuda_capture_begin(void) {
     until.tv_sec += GRACE_S;
     pthread_mutex_lock(&sync_lock);
     beginning++;
-    while (syncing && pthread_cond_timedwait(&sync_over, &sync_lock, &until) == 0)
+    while (syncing && ac_wait_until(&sync_over, &sync_lock, &until) == 0)
         ;
     pthread_mutex_unlock(&sync_lock);
     pthread_rwlock_wrlock(&ac_cuda_gate);

@@ -5,6 +5,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "device/wait.h"
 #include "plant.h"
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
@@ -243,6 +244,6 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
     if (entry)
         *entry = context->stream[--context->stream_count];
     while (context->naming)
-        pthread_cond_wait(&context->named, &context->lock);
+        ac_wait(&context->named, &context->lock);
     pthread_mutex_unlock(&context->lock);
 }

@@ -199,6 +199,16 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     return context;
 }
 
+/* Its streams may go from now on, and their handles name streams of other contexts. */
+static void forget_streams(const ac_context_t *context) {
+    for (unsigned i = 0; i < STREAMS; i++) {
+        uint64_t word = atomic_load(&streams[i]);
+        if (word && (word & 0xff) == context->slot)
+            atomic_compare_exchange_strong(&streams[i], &word, 0);
+    }
+    ac_generation_grow();
+}
+
 /* Under the lock. */
 static void gone(ac_context_t *context) {
     if (atomic_load(&context->cuda.dead))
@@ -206,10 +216,7 @@ static void gone(ac_context_t *context) {
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
     atomic_fetch_sub(&ac_context_live, 1);
-    for (unsigned i = 0; i < STREAMS; i++)
-        if ((atomic_load(&streams[i]) & 0xff) == context->slot)
-            atomic_store(&streams[i], 0);
-    ac_generation_grow();
+    forget_streams(context);
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -235,8 +242,10 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
     pthread_mutex_unlock(&lock);
     for (unsigned i = 0; alive && i < found.count; i++)
         ac_arena_quiesce(found.context[i]->arena);
-    for (unsigned i = 0; i < found.count; i++)
+    for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
+        forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
+    }
     return found;
 }
 
@@ -318,6 +327,11 @@ bool ac_context_green(CUcontext view) {
     }
     pthread_mutex_unlock(&lock);
     return i < GREENS;
+}
+
+void ac_context_green_ending(ac_context_t *primary) {
+    ac_cuda_streams_retire(&primary->cuda); /* they are of no use afterwards */
+    forget_streams(primary);
 }
 
 void ac_context_green_gone(CUcontext view) {

@@ -55,8 +55,10 @@ ac_ending_t ac_context_primary_ending(CUdevice device);
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 
 /* `view` is the handle of a green context: it stands for its device's primary context from now
- * on, until it is gone.  False: that cannot be kept. */
+ * on, until it is gone.  False: that cannot be kept.  _ending: one of the greens of `primary` is
+ * about to go, and its streams with it. */
 bool ac_context_green(CUcontext view);
+void ac_context_green_ending(ac_context_t *primary);
 void ac_context_green_gone(CUcontext view);
 
 /* A stream handle is about to be destroyed: forget what it meant. */

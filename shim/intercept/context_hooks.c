@@ -104,7 +104,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
         view = NULL;
     ac_context_t *primary = view ? ac_context_of(view) : NULL;
     if (primary)
-        ac_cuda_streams_retire(&primary->cuda); /* its streams are of no use afterwards */
+        ac_context_green_ending(primary);
     CUresult result = real(a);
     if (result == CUDA_SUCCESS && view)
         ac_context_green_gone(view);

@@ -283,6 +283,37 @@ static void reused_handle(void) {
     reuse_of(a);
 }
 
+/* The streams of a green context go with it, and one of another device gets the handle. */
+static void handle_of_a_green_context(void) {
+    enum { PROCESSORS = 1, DEFAULT_STREAM = 1 };
+    static struct { _Alignas(16) unsigned char room[256]; } processors;
+    CUdevResource *all = (CUdevResource *)(void *)&processors;
+    CUdevResourceDesc share;
+    CUgreenCtx green;
+    CUcontext second;
+    CUstream gone;
+    MUST(cuDevicePrimaryCtxRetain(&second, 1));
+    MUST(cuDeviceGetDevResource(0, all, PROCESSORS));
+    MUST(cuDevResourceGenerateDesc(&share, all, 1));
+    MUST(cuGreenCtxCreate(&green, share, 0, DEFAULT_STREAM));
+    MUST(cuGreenCtxStreamCreate(&gone, green, CU_STREAM_NON_BLOCKING, 0));
+    late_write(gone, block());
+    MUST(cuCtxSynchronize());
+    MUST(cuGreenCtxDestroy(green));
+
+    MUST(cuCtxSetCurrent(second));
+    CUdeviceptr a = block();
+    CUstream again = stream_of(CU_STREAM_NON_BLOCKING);
+    if (again != gone) {
+        fputs("the handle did not come back\n", stderr);
+        _exit(3);
+    }
+    writer = stream_of(CU_STREAM_NON_BLOCKING);
+    late_write(again, a);
+    reuse_of(a);
+    MUST(cuCtxSetCurrent(first));
+}
+
 static void after_event(void) {
     CUdeviceptr a = block(), b = block();
     CUstream one = stream_of(CU_STREAM_NON_BLOCKING), two = stream_of(CU_STREAM_NON_BLOCKING);
@@ -542,6 +573,7 @@ static const struct {
              CASE(other_device),
              CASE(destroyed_stream),
              CASE(reused_handle),
+             CASE(handle_of_a_green_context),
              CASE(after_event),
              CASE(graph),
              CASE(during_capture),

@@ -163,6 +163,63 @@ START_TEST(a_request_of_a_stream_does_not_wait) {
 }
 END_TEST
 
+/* --- a thread that is cancelled while it waits for others --- */
+
+static void stand_still_in_a_free(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_SEGMENT_FREE)
+        return;
+    atomic_store(&standing, true);
+    while (!atomic_load(&let_go))
+        sched_yield();
+}
+
+static void *trim(void *unused) {
+    (void)unused;
+    ac_allocator_trim(allocator, false);
+    return NULL;
+}
+
+/* The first wait that cancels would cancel this one. */
+static void *ask_cancelled(void *arg) {
+    int state;
+    pthread_cancel(pthread_self());
+    ask(arg);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return NULL;
+}
+
+static unsigned asked_for_segments(void) {
+    pthread_mutex_lock(&device.lock);
+    unsigned calls = device.calls[FAKE_SEGMENT_ALLOC];
+    pthread_mutex_unlock(&device.lock);
+    return calls;
+}
+
+START_TEST(who_is_cancelled_while_others_give_back_takes_no_lock_along) {
+    enum { LAST_CALLS = 2, TURNS = 1000 };
+    asker_t asker = {.bytes = 100 * MIB, .status = AC_FAILED};
+    pthread_t trimmer;
+    void *result;
+    give(alloc(2 * MIB));
+    device.before = stand_still_in_a_free;
+    ck_assert_int_eq(pthread_create(&trimmer, NULL, trim, NULL), 0);
+    while (!atomic_load(&standing))
+        sched_yield();
+    unsigned calls = asked_for_segments();
+    ck_assert_int_eq(pthread_create(&asker.thread, NULL, ask_cancelled, &asker), 0);
+    while (asked_for_segments() < calls + LAST_CALLS)
+        sched_yield();
+    for (int i = 0; i < TURNS; i++) /* it is about to wait, or it does */
+        sched_yield();
+    atomic_store(&let_go, true);
+    pthread_join(asker.thread, &result);
+    ck_assert_ptr_null(result);
+    ck_assert_int_eq(asker.status, AC_OOM);
+    pthread_join(trimmer, NULL);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("growth");
     TCase *tests = tcase_create("growth");
@@ -174,6 +231,10 @@ int main(void) {
     tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
     tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
     suite_add_tcase(suite, tests);
+    TCase *tight = tcase_create("tight");
+    tcase_add_checked_fixture(tight, begin_tight, end);
+    tcase_add_test(tight, who_is_cancelled_while_others_give_back_takes_no_lock_along);
+    suite_add_tcase(suite, tight);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);

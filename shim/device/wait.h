@@ -1,0 +1,25 @@
+/* Waiting for another thread with a lock held.  The program may cancel its thread in there, as in
+ * every wait; the thread would take the lock along, and whoever needs it later would hang. */
+#ifndef AC_WAIT_H
+#define AC_WAIT_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <time.h>
+
+/* As pthread_cond_timedwait, with NULL for no limit, but no thread is cancelled. */
+static inline int ac_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock,
+                                const struct timespec *limit) {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    int result =
+        limit ? pthread_cond_timedwait(cond, lock, limit) : pthread_cond_wait(cond, lock);
+    pthread_setcancelstate(state, NULL);
+    return result;
+}
+
+static inline void ac_wait(pthread_cond_t *cond, pthread_mutex_t *lock) {
+    ac_wait_until(cond, lock, NULL);
+}
+
+#endif
