@@ -6,7 +6,11 @@
  * The order of sequence numbers is right because a free draws its number before the free is made
  * and an allocation after it was: the first happens before the second through whatever the
  * allocator or driver synchronises the hand-over with, and drawing is a read-modify-write of one
- * word, whose changes happen in one order that agrees with that. */
+ * word, whose changes happen in one order that agrees with that.
+ *
+ * An allocation whose event finds no room ends the recording before its caller has the address:
+ * whoever frees that address finds `recording` false, and no free of it is written.  What other
+ * lanes still write is about blocks whose allocations are in the file. */
 #include "observe/trace.h"
 
 #include <errno.h>
@@ -42,7 +46,6 @@ struct ac_trace_lane {
     bool announce;         /* the owner is new */
     uint32_t tid;
     uint64_t thread;
-    uint32_t number;
     ac_trace_chunk_t *front;
     struct ac_trace_lane *next;     /* spare ones */
     unsigned char turn[PLACE_ROWS]; /* of the next way to be overwritten */
@@ -57,11 +60,11 @@ static struct {
 } sequence;
 
 static _Atomic uint64_t file_end; /* the next unit */
+static _Atomic uint32_t fronts;   /* lanes that have one */
 
 /* Guards what follows, and the header once there is one; taken inside any other lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_trace_lane_t *spare;
-static uint32_t lanes;
 
 int ac_trace_open(const char *pattern, char *path, size_t size, int *other) {
     *other = 0;
@@ -84,7 +87,6 @@ ac_trace_lane_t *ac_trace_lane_take(uint64_t thread) {
     ac_trace_lane_t *lane = spare;
     if (lane)
         spare = lane->next;
-    uint32_t number = lane ? lane->number : lanes++;
     pthread_mutex_unlock(&lock);
     if (!lane) {
         void *memory =
@@ -95,7 +97,6 @@ ac_trace_lane_t *ac_trace_lane_take(uint64_t thread) {
             return NULL;
         }
         lane = memory;
-        lane->number = number;
     }
     lane->thread = thread;
     lane->tid = (uint32_t)gettid();
@@ -182,7 +183,10 @@ static int next_front(ac_trace_lane_t *lane, uint64_t number, uint64_t ticks) {
     if (failure)
         return failure;
     begin_front(lane, ordinal, number, ticks);
-    lane->front->lane = lane->number;
+    /* Numbered now that it has a front: threads that write nothing, or find no room, are no
+     * lanes of the file. */
+    if (ordinal == 0)
+        lane->front->lane = atomic_fetch_add(&fronts, 1);
     __atomic_store_n(&lane->front->magic, AC_TRACE_FRONT, __ATOMIC_RELEASE);
     return 0;
 }

@@ -7,7 +7,8 @@
  * of it becomes a chunk for good, and the front begins the next one.  Whether the process ended
  * orderly or was killed, the front holds the lane's end: nothing has to be done for that.  Once
  * the copy is there, a front of the same ordinal is of no interest.  Units that are none of the
- * three may lie in between, and be cut short at the file's end.
+ * three may lie in between, and be cut short at the file's end.  Lanes are numbered as they get
+ * their fronts: a number is below that of the file's units.
  *
  * Behind its header a chunk is a row of events of two or three 64-bit words.  The first word is
  * never 0, and written last: the first 0 word ends the chunk, and whatever a killed process left

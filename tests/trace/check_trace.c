@@ -255,6 +255,25 @@ START_TEST(lanes_are_taken_over) {
 }
 END_TEST
 
+/* Most threads write nothing, and the last one only: what it writes is there. */
+START_TEST(lanes_that_write_nothing) {
+    enum { THREADS = 300 };
+    ac_trace_lane_t *lane = NULL;
+    begin("idle-%p.trace");
+    for (uint64_t i = 1; i <= THREADS; i++)
+        lane = ac_trace_lane_take(i);
+    ac_trace_write_alloc(lane, AC_TRACE_ALLOC, 0x1000, 5, at(0, 0, 0));
+    ac_trace_close();
+    cmd_trace_t *trace = reading(path);
+    cmd_trace_event_t e = next(trace);
+    ck_assert(is_alloc(e, 0, 0x1000, 5, 0));
+    ck_assert_uint_eq(e.thread, THREADS);
+    ended(trace);
+    cmd_trace_close(trace);
+    end();
+}
+END_TEST
+
 /* --- kills and failures --- */
 
 /* What a child that is killed had written when it said so. */
@@ -609,6 +628,7 @@ static Suite *suite(void) {
     tcase_add_test(t, many_chunks_and_their_size);
     tcase_add_test(t, order_of_one_address);
     tcase_add_test(t, lanes_are_taken_over);
+    tcase_add_test(t, lanes_that_write_nothing);
     tcase_add_test(t, killed_at_any_point);
     tcase_add_test(t, copied_and_still_in_front);
     tcase_add_test(t, no_more_room);

@@ -52,6 +52,18 @@ static uint64_t coming(void) {
     return bytes;
 }
 
+static uint64_t in_an_hour(void) {
+    return fake_ops.now_ns() + (uint64_t)3600 * 1000000000;
+}
+
+/* Who shares waits until it is served, however long the others take to start. */
+static void wait_for_long(void) {
+    static ac_device_ops_t ops;
+    ops = fake_ops;
+    ops.now_ns = in_an_hour;
+    arena->ops = &ops;
+}
+
 /* One thread asks the device, and stands still there. */
 static void start_growing(asker_t *grower, uint64_t bytes) {
     device.before = stand_still;
@@ -71,6 +83,7 @@ static void start_sharing(asker_t sharer[SHARERS], uint64_t bytes) {
 
 START_TEST(threads_that_miss_together_share_one_segment) {
     asker_t grower, sharer[SHARERS];
+    wait_for_long();
     start_growing(&grower, 2 * MIB);
     ck_assert_uint_eq(coming(), 18 * MIB);
     start_sharing(sharer, 2 * MIB);
@@ -104,6 +117,7 @@ END_TEST
 
 START_TEST(who_shared_a_failure_asks_by_itself) {
     asker_t grower, sharer[SHARERS];
+    wait_for_long();
     device.fail_at = device.total_calls + 1;
     device.fail_with[FAKE_SEGMENT_ALLOC] = AC_FAILED;
     start_growing(&grower, 2 * MIB);
