@@ -34,12 +34,14 @@ typedef enum {
  * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
  * free; the page map's slot at `address` is this record, for every state but UNUSED. */
 struct ac_block {
-    _Atomic uint64_t address;   /* a multiple of AC_GRANULE, but in spare records */
-    uint64_t size;              /* bytes, a multiple of AC_GRANULE */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, held blocks.
-                                   Free ones of a range: their age (ac_range_hole_age) */
-    _Atomic uint64_t clock;     /* fence clock when handed out; when pending or held: what for */
-    ac_block_t *prev, *next;    /* neighbours in the segment */
+    /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
+     * write to them with every hit. */
+    _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
+    uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
+    _Atomic uint64_t requested;            /* bytes asked for; allocated, pending, held blocks.
+                                              Free ones of a range: their age (ac_range_hole_age) */
+    _Atomic uint64_t clock;  /* fence clock when handed out; when pending or held: what for */
+    ac_block_t *prev, *next; /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
     ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
