@@ -152,9 +152,14 @@ static bool search(ac_request_t *request, bool exhaustive) {
     return true;
 }
 
+/* `exhaustive`: what other threads keep is taken and searched in one, or they would have it back
+ * in between. */
 static bool try_again(ac_request_t *request, bool exhaustive) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    if (exhaustive)
+        ac_caches_recall_lock(allocator, request->cache);
+    else
+        pthread_mutex_lock(&allocator->lock);
     announce(request);
     if (ac_cache_usable(request->cache))
         ac_cache_flush(request->cache, true);

@@ -176,6 +176,9 @@ bool ac_cache_flush(ac_cache_t *cache, bool all);
  * not known.  True if there was any.  Without the lock. */
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
 
+/* The same, and it returns with the lock: what came back is nobody else's yet. */
+void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
+
 /* The same, and all caches learn of peaks and settings that have changed. */
 void ac_caches_settle(ac_allocator_t *allocator);
 

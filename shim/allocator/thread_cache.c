@@ -621,6 +621,20 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     return any;
 }
 
+void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
+    pthread_mutex_lock(&allocator->recall_lock);
+    pthread_mutex_lock(&allocator->lock);
+    if (ac_cache_usable(own))
+        give_back(own);
+    if (others_hold(allocator, own)) {
+        pthread_mutex_unlock(&allocator->lock);
+        bool out = shut(allocator, own, NULL);
+        pthread_mutex_lock(&allocator->lock);
+        reopen(allocator, out ? give_back : NULL, 0);
+    }
+    pthread_mutex_unlock(&allocator->recall_lock);
+}
+
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own) {
     return recall(allocator, own, false);
 }
