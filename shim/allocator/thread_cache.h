@@ -100,12 +100,9 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not; _missed: not a hit that
- * takes the short way. */
+/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
-ac_status_t ac_cache_alloc_missed(ac_cache_t *cache, uint64_t bytes, bool cached_only,
-                                  uint64_t *address);
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* --- hits --- */
