@@ -41,6 +41,8 @@ typedef struct {
     bool expandable; /* arenas grow by pages where the device has them (expand.h) */
     uint64_t page, small_page; /* bytes of a page, by pool */
     double page_budget;        /* times the high-water mark; 0: as moving costs */
+    double wait_budget;        /* bytes reserved beyond it, as a share, before a request waits */
+    bool exact;                /* native segments as small, and blocks as whole, as can be */
 } ac_settings_t;
 
 typedef struct ac_allocator ac_allocator_t;

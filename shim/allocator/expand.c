@@ -261,9 +261,9 @@ static ac_status_t plan(ac_growth_t *growth) {
     if (growth->create == 0)
         return AC_OK;
     uint64_t live = high_water(ask), limit = allocator->settings.limit;
+    uint64_t patience = live + (uint64_t)((double)live * allocator->settings.wait_budget);
     bool full = growth->create > limit || reserved > limit - growth->create;
-    if (may_wait(growth) &&
-        (full || growth->force || reserved + growth->create > live + live / 4))
+    if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
 }
@@ -508,8 +508,7 @@ static ac_status_t step(ac_growth_t *growth) {
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
     bool all = atomic_load(&ac_fence_crossed);
-    ac_expand_complete(arena,
-                       wait && !growth->ask->aside && !ac_fence_holding(&arena->line, all));
+    ac_expand_complete(arena, wait && !ac_fence_holding(&arena->line, all));
     growth->patient = wait;
 }
 

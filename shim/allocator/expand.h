@@ -9,8 +9,8 @@
  * high end, with one unmapping.  Only where all work that was submitted before the last free in
  *      the hole has completed: taking a page away is no work of a stream, so no stream's order
  *      protects it.  Never pages that are pinned;
- *   3. from the device beyond the budget; beyond 1.25 H only after waiting for holes that are not
- *      complete yet, where waiting cannot last for ever.
+ *   3. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after
+ * waiting for holes that are not complete yet, where waiting cannot last for ever.
  *
  * A step plans and claims under the lock, which leaves what it works on in no index and no list
  * that others look at; it asks the device without the lock; and it settles under the lock again,
@@ -24,7 +24,7 @@ typedef struct {
     ac_arena_t *arena;
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool aside;    /* the host may not wait, and captures are let pass: a request of a stream */
+    bool aside;    /* captures are let pass: a request of a stream */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* Called under the lock with a free block that fits. */
     void (*serve)(void *arg, ac_block_t *block);

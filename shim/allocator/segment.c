@@ -353,6 +353,20 @@ void ac_segment_coalesce(ac_block_t *block) {
         idle_enter(segment);
 }
 
+void ac_segment_withdraw(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    ac_device_stats_t *s = segment->arena->allocator->stats;
+    index_remove(block);
+    if (beside_others(block))
+        count_inactive(segment, -1, -(int64_t)block->size);
+    if (segment->busy++ == 0)
+        idle_leave(segment);
+    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+    AC_BLOCK_SET(block, requested, 0);
+    ac_stat_pools_up(s->active, segment->pool, 1);
+    ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)block->size);
+}
+
 void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         AC_BLOCK_SET(block, home, 0);
