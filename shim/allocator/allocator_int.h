@@ -45,6 +45,7 @@ struct ac_arena {
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
+    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
     uint64_t hole_age;       /* of the newest */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };

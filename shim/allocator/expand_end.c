@@ -59,10 +59,11 @@ static void give_back(ac_growth_t *batch) {
 uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
     ac_allocator_t *allocator = arena->allocator;
     const ac_growth_ask_t ask = {.arena = arena, .pool = pool};
-    ac_growth_t batch = {.ask = &ask};
+    ac_growth_t batch;
     uint64_t total = 0, done = 1;
     if (arena->ops->capturing(arena->context))
         return 0;
+    ac_growth_init(&batch, &ask);
     pthread_mutex_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {
@@ -85,7 +86,7 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle(run->block, &batch.spares);
+            ac_range_settle_whole(run->block, !run->taken, &batch.spares);
         }
         done = batch.released;
         total += done;

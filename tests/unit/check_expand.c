@@ -76,6 +76,32 @@ START_TEST(moves_before_growing) {
 }
 END_TEST
 
+/* A place with more gaps than a step notes: every second page is there already. */
+START_TEST(fills_many_gaps) {
+    enum { BLOCKS = 128 };
+    uint64_t block[BLOCKS];
+    settings.page = 2 * MIB;
+    limit_to(BLOCKS * 2 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(2 * MIB);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(block[i]);
+    /* They take what was under these; neither is a place for what follows. */
+    uint64_t large = alloc(BLOCKS / 2 * MIB), keep = alloc(3 * MIB);
+    uint64_t other_large = alloc(BLOCKS / 2 * MIB - 4 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, BLOCKS / 2);
+    for (int i = 1; i < BLOCKS - 1; i += 2)
+        give(block[i]);
+    give(large);
+    give(other_large);
+    uint64_t all = alloc(BLOCKS * 2 * MIB - 6 * MIB);
+    ck_assert_uint_lt(all, block[BLOCKS - 1]); /* not where a large one was */
+    ck_assert(fake_usable(&device, all, BLOCKS * 2 * MIB - 6 * MIB));
+    ck_assert_uint_eq(reserved(), settings.limit);
+    give(keep);
+}
+END_TEST
+
 START_TEST(grows_within_the_budget) {
     make_hole();
     raise_high_water(512 * MIB);
@@ -359,6 +385,7 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin_wide, end_paged);
     tcase_add_test(tests, grows_by_pages);
     tcase_add_test(tests, moves_before_growing);
+    tcase_add_test(tests, fills_many_gaps);
     tcase_add_test(tests, grows_within_the_budget);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
