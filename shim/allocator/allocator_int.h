@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "allocator/range.h"
+#include "allocator/slab.h"
 #include "allocator/streams.h"
 #include "allocator/thread_cache.h"
 
@@ -39,9 +40,10 @@ struct ac_arena {
     ac_segment_t *idle_head, *idle_tail;  /* segments with busy == 0, longest idle first */
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
-    ac_pending_t pending[2];              /* [1]: waits for all contexts */
-    uint64_t overdue;                     /* a target up to which waiting took too long */
-    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    ac_slabs_t slabs;
+    ac_pending_t pending[2];         /* [1]: waits for all contexts */
+    uint64_t overdue;                /* a target up to which waiting took too long */
+    unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
@@ -70,6 +72,7 @@ struct ac_allocator {
     ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
     unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
+    ac_slots_t slots;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
@@ -124,6 +127,10 @@ static inline bool ac_block_is_plain(const ac_block_t *block) {
 
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
+
+/* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
+ * larger where host memory is short; NULL: there is none. */
+ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size);
 
 /* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
@@ -182,8 +189,9 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 /* The same, and all caches learn of peaks and settings that have changed. */
 void ac_caches_settle(ac_allocator_t *allocator);
 
-/* Between the two all owners keep out of their caches, and the lock is held. */
-void ac_caches_freeze(ac_allocator_t *allocator);
+/* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
+ * that was in it and did not come out, or may be. */
+bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
