@@ -184,6 +184,62 @@ START_TEST(marked_as_used_without_a_record) {
 }
 END_TEST
 
+/* --- with a cache --- */
+
+static ac_cache_books_t books;
+
+static ac_cache_t *open_cache(void) {
+    settings.cache = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    ac_cache_t *cache = ac_cache_open(arena, &books);
+    ck_assert_ptr_nonnull(cache);
+    return cache;
+}
+
+static uint64_t take(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t address = 0;
+    ck_assert_int_eq(ac_cache_alloc(cache, bytes, false, &address), AC_OK);
+    return address;
+}
+
+/* Between looking for a block and freeing it its record may become another's. */
+START_TEST(a_record_found_before_it_went) {
+    ac_cache_t *cache = open_cache();
+    uint64_t kept[3], address;
+    for (int i = 0; i < 3; i++)
+        kept[i] = take(cache, 512);
+    ac_block_t *found = ac_cache_block(cache, kept[1]);
+    ck_assert_ptr_nonnull(found);
+    ac_allocator_trim(allocator, false); /* what the cache fetched goes back */
+    settle();
+    ck_assert_ptr_null(ac_cache_block(cache, kept[1]));
+    ck_assert(!ac_cache_give(cache, found, kept[1]));
+    ck_assert(!ac_cache_give_long(cache, found, kept[1]));
+    ck_assert(!ac_cache_give_handed(cache, kept[1]));
+    uint64_t other_one = take(cache, 2048); /* has the record now, or may */
+    ck_assert(!ac_cache_give(cache, found, kept[1]));
+    ck_assert_int_eq(ac_cache_free(cache, kept[1]), AC_OK);
+    ck_assert(ac_cache_take(cache, 512, &address, ac_fence_handout));
+    ck_assert_uint_eq(address, kept[1]);
+    ck_assert_int_eq(ac_cache_free(cache, other_one), AC_OK);
+    ac_cache_close(cache);
+}
+END_TEST
+
+START_TEST(records_stay_while_a_thread_is_in_its_cache) {
+    ac_cache_t *cache = open_cache();
+    uint64_t a = take(cache, 512);
+    ac_block_t *block = ac_cache_block(cache, a);
+    ck_assert(ac_cache_enter(cache));
+    ac_slabs_settle(allocator);
+    ck_assert(ac_cache_owns(cache, block, a));
+    ac_cache_leave(cache);
+    settle();
+    ck_assert(!ac_cache_owns(cache, block, a));
+    ac_cache_close(cache);
+}
+END_TEST
+
 /* --- ends --- */
 
 START_TEST(a_tainted_segment_takes_its_slabs_along) {
@@ -290,6 +346,8 @@ int main(void) {
     tcase_add_test(all, the_end_of_a_slab);
     tcase_add_test(all, work_is_remembered);
     tcase_add_test(all, marked_as_used_without_a_record);
+    tcase_add_test(all, a_record_found_before_it_went);
+    tcase_add_test(all, records_stay_while_a_thread_is_in_its_cache);
     tcase_add_test(all, a_tainted_segment_takes_its_slabs_along);
     tcase_add_test(all, a_lost_context_takes_its_slabs_along);
     tcase_add_test(all, free_slots_serve_any_size);
