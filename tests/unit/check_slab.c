@@ -214,17 +214,19 @@ START_TEST(a_record_found_before_it_went) {
     ck_assert_ptr_nonnull(found);
     ac_allocator_trim(allocator, false); /* what the cache fetched goes back */
     settle();
-    ck_assert_int_eq(ac_cache_free(cache, take(cache, 512)), AC_OK); /* in good order again */
     ck_assert_ptr_null(ac_cache_block(cache, kept[1]));
+    uint64_t next = 0;
+    for (int i = 0; i < 64 && found->state != AC_BLOCK_ALLOCATED; i++)
+        next = take(cache, 512); /* it is of another block by now */
+    ck_assert_uint_eq(found->address, next);
+    ck_assert_int_eq(ac_cache_free(cache, take(cache, 512)), AC_OK); /* and room for one */
     ck_assert(!ac_cache_give(cache, found, kept[1]));
     ck_assert(!ac_cache_give_long(cache, found, kept[1]));
+    *ac_cache_handed(cache, kept[1]) = found;
     ck_assert(!ac_cache_give_handed(cache, kept[1]));
-    uint64_t other_one = take(cache, 2048); /* has the record now, or may */
-    ck_assert(!ac_cache_give(cache, found, kept[1]));
     ck_assert_int_eq(ac_cache_free(cache, kept[1]), AC_OK);
     ck_assert(ac_cache_take(cache, 512, &address, ac_fence_handout));
     ck_assert_uint_eq(address, kept[1]);
-    ck_assert_int_eq(ac_cache_free(cache, other_one), AC_OK);
     ac_cache_close(cache);
 }
 END_TEST
