@@ -236,12 +236,6 @@ static uint64_t snug_size(const ac_allocator_t *allocator, const ac_request_t *r
     return exact;
 }
 
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
-}
-
 /* --- growing --- */
 
 /* What others may have of a segment that is asked for. */
@@ -264,16 +258,6 @@ static bool reserve(const ac_request_t *request, uint64_t size) {
     arena->growths[request->pool]++;
     arena->coming[request->pool] += left_over(request, size);
     return true;
-}
-
-/* Pages that the device hands out and that are still somebody's: the end of that context has gone
- * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget. */
-static void forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
 }
 
 /* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
@@ -316,7 +300,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        forget_stale(address, size);
+        ac_segment_forget_stale(address, size);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
@@ -701,22 +685,10 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
- * is not there any more. */
-static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
-    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
-        block->home == cache->home)
-        return true;
-    pthread_mutex_unlock(&allocator->lock);
-    return false;
-}
-
-/* `block`: see lock_found; NULL: it is still to be looked for. */
+/* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
-    if (!block || !lock_found(cache, block, address)) {
+    if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;

@@ -92,6 +92,11 @@ void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody ha
  * short: the caller gives the range back. */
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 
+/* Pages that the device hands out and that are still somebody's: the end of that context has gone
+ * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.
+ * Without the lock. */
+void ac_segment_forget_stale(uint64_t address, uint64_t size);
+
 /* Forget an idle segment, or with `lost` any; statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);
 
@@ -175,6 +180,10 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
 /* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
  * the cache's to take, or not ready. */
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
+
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
 /* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);

@@ -52,6 +52,12 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     ac_caches_settle(allocator);
 }
 
+void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
+    allocator->calls--;
+    allocator->changes += changed;
+    pthread_cond_broadcast(&allocator->settled);
+}
+
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
     ac_arena_t *arena = ac_carve(sizeof *arena);

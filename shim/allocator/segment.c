@@ -88,6 +88,14 @@ static bool evict_stale(ac_arena_t *arena, uint64_t address, uint64_t size) {
     return true;
 }
 
+void ac_segment_forget_stale(uint64_t address, uint64_t size) {
+    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner)
+            ac_caches_drop(owner);
+    }
+}
+
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     if (!evict_stale(arena, address, size))

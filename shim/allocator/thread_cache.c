@@ -453,6 +453,15 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     return true;
 }
 
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (ac_cache_owns(cache, block, address))
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
+}
+
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
