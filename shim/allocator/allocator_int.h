@@ -48,7 +48,7 @@ struct ac_arena {
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
     ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
-    uint64_t hole_age;       /* of the newest */
+    uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 

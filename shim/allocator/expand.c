@@ -138,18 +138,18 @@ static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     return best->block != NULL;
 }
 
-ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
-                                  uint64_t reached, bool *starved) {
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
     if (atomic_load(&arena->line.broken))
         return NULL; /* nobody tells any more what its work does: its end will */
     for (ac_block_t *hole = arena->oldest_hole; hole; hole = hole->age_prev) {
-        if ((pool != AC_POOL_ALL && hole->segment->pool != pool) ||
+        if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
-            !ac_range_tail(hole, span, pinned, 1, &first, &count))
+            (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
+            !ac_range_tail(hole, pick->span, pick->pinned, 1, &first, &count))
             continue;
-        if (hole->clock > reached)
+        if (hole->clock > pick->reached)
             *starved = true;
         else
             oldest = hole;
@@ -163,10 +163,10 @@ uint64_t ac_expand_reached(ac_arena_t *arena) {
     return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
 }
 
-bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
     *run = (ac_run_t){.range = hole->segment->range};
-    ac_range_tail(hole, span, pinned, most, &run->first, &run->count);
+    ac_range_tail(hole, pick->span, pick->pinned, most, &run->first, &run->count);
     uint64_t from = ac_range_address(run->range, run->first);
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
     run->range->calls += run->block != NULL;
@@ -176,22 +176,23 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pi
 /* Find up to `pages` in holes. */
 static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
-    unsigned span = (unsigned)(growth->page >> AC_PAGE_BITS);
-    uint64_t reached = ac_expand_reached(arena), found = 0;
+    const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
+                                 .span = (unsigned)(growth->page >> AC_PAGE_BITS),
+                                 .reached = ac_expand_reached(arena)};
+    uint64_t found = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
         return 0;
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(arena->allocator, &growth->spares, 8)) {
-        ac_block_t *hole =
-            ac_expand_oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
+        ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
         ac_run_t *run = &growth->run[growth->runs];
-        if (!ac_expand_claim_run(run, hole, span, false, pages - found, &growth->spares))
+        if (!ac_expand_claim_run(run, hole, &pick, pages - found, &growth->spares))
             break;
         growth->runs++;
-        found += run->count / span;
+        found += run->count / pick.span;
     }
     growth->starved = starved && found < pages;
     return found;

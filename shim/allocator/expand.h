@@ -42,6 +42,9 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed);
  * pool or (AC_POOL_ALL) both.  Returns bytes. */
 uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes);
 
+/* The same for all holes that were free for `epochs` whole ones (ac_allocator_decay). */
+uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
+
 /* With `wait`, wait until all holes are complete; else only look. */
 void ac_expand_complete(ac_arena_t *arena, bool wait);
 

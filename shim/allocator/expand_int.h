@@ -51,16 +51,23 @@ static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) 
 
 /* --- under the lock --- */
 
-/* The hole freed first, of a pool or AC_POOL_ALL, that has pages of `span` units (0: any) and
- * whose work is over by `reached`.  *starved: one was passed over for its work. */
-ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
-                                  uint64_t reached, bool *starved);
+/* Which holes, and which of their pages. */
+typedef struct {
+    int pool;         /* AC_POOL_ALL: both */
+    unsigned span;    /* units of a page; 0: any */
+    bool pinned;      /* pinned ones as well */
+    uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
+    uint64_t reached; /* up to which target work is over: ac_expand_reached */
+} ac_hole_pick_t;
+
+/* The hole freed first that has such pages.  *starved: one was passed over for its work. */
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
 
 /* Up to which target work is over. */
 uint64_t ac_expand_reached(ac_arena_t *arena);
 
-/* Take up to `most` pages of the hole: a run.  False: host memory is short. */
-bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+/* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares);
 
 /* The range has `bytes` more pages, or less. */

@@ -110,7 +110,8 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
         /* What is waited for before pages leave: all that was submitted before this free, on
          * whatever stream; being handed out again may need less. */
         bool all;
-        AC_BLOCK_SET(block, requested, ++arena->hole_age);
+        AC_BLOCK_SET(block, requested,
+                     (uint64_t)arena->allocator->epoch << 32 | ++arena->hole_age);
         AC_BLOCK_SET(block, clock, ac_fence_target(&arena->line, &all));
     }
     if (!is_hole(block))
@@ -122,6 +123,15 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     else
         arena->oldest_hole = block;
     arena->holes = block;
+}
+
+uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
+    bool large = block->segment->range && block->size / 8 > freed && is_hole(block);
+    return large ? ac_range_hole_age(block) : UINT64_MAX;
+}
+
+uint32_t ac_range_hole_epochs(const ac_block_t *block) {
+    return block->segment->arena->allocator->epoch - (uint32_t)(block->requested >> 32);
 }
 
 void ac_range_hole_leave(ac_block_t *block) {

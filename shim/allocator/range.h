@@ -103,10 +103,22 @@ void ac_range_lose(ac_segment_t *segment);
 void ac_range_hole_enter(ac_block_t *block, bool fresh);
 void ac_range_hole_leave(ac_block_t *block);
 
-/* The age of a hole: grows with each free. */
+/* The age of a hole, which is that of the last free in it but for small ones: grows with each, in
+ * its lower half, and with each epoch (decay.c). It
+ * may overflow, which costs order only. */
 static inline uint64_t ac_range_hole_age(const ac_block_t *block) {
     return block->requested;
 }
+
+/* The age of a large hole of a range, which so many bytes that are freed beside it leave as it
+ * is; else UINT64_MAX.  For any free block. */
+uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed);
+static inline void ac_range_hole_set_age(ac_block_t *block, uint64_t age) {
+    AC_BLOCK_SET(block, requested, age);
+}
+
+/* How many epochs ended since the last free in it. */
+uint32_t ac_range_hole_epochs(const ac_block_t *block);
 
 /* --- moving: a part of a range in the hands of one thread --- */
 

@@ -11,8 +11,8 @@
  * for requests that name a stream, whose memory is cut and joined in its order.
  *
  * A slab is an ordinary block to its segment, in state AC_BLOCK_SLAB.  It serves lowest address
- * first, as far as eight looks tell, and goes back with its last block.  Before a request fails, slabs become ordinary blocks again.  All under the
- * allocator's lock, unless said otherwise. */
+ * first, as far as eight looks tell, and goes back with its last block.  Before a request fails,
+ * slabs become ordinary blocks again.  All under the allocator's lock, unless said otherwise. */
 #ifndef AC_SLAB_H
 #define AC_SLAB_H
 
@@ -32,8 +32,8 @@ typedef struct {
 } ac_slot_t;
 
 /* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
- * with some, but for those of tainted segments, are in their arena's list of the size.  `size` and
- * `slots` never change: threads look into slabs without the lock. */
+ * with some, but for those of tainted segments, are in their arena's list of the size.  `size`
+ * and `slots` never change: threads look into slabs without the lock. */
 typedef struct ac_slab ac_slab_t;
 struct ac_slab {
     ac_block_t *block; /* what it lies in */
@@ -106,8 +106,8 @@ static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
     return slots->count >= 512 && slots->count >= 2 * slots->left;
 }
 
-/* Records of blocks that the program holds go, unless some thread cannot be kept out of its cache.
- * Without the lock. */
+/* Records of blocks that the program holds go, unless some thread cannot be kept out of its
+ * cache. Without the lock. */
 void ac_slabs_settle(ac_allocator_t *allocator);
 
 /* NULL, or what is wrong with the slab. */
