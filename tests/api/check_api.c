@@ -149,8 +149,12 @@ START_TEST(memory_in_the_order_of_a_stream) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
     ck_assert_int_eq(accel_malloc_async(&a, MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
     ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 7, MIB, stream), CUDA_SUCCESS);
     ck_assert_int_eq(accel_free_async(a, stream), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
+    ck_assert_int_eq(stats_of(0).active.all.current, 1); /* until the stream is done with it */
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc_async(&b, MIB, stream), ACCEL_OK);
     ck_assert_ptr_eq(a, b);
     ck_assert_int_eq(accel_free_async(b, stream), ACCEL_OK);
@@ -167,6 +171,7 @@ START_TEST(record_stream) {
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemAlloc_v2(&first, MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
     ck_assert_int_eq(cuMemsetD8Async(first, 1, MIB, NULL), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(first + 512), stream), ACCEL_OK);
     ck_assert_int_eq(cuMemFree_v2(first), CUDA_SUCCESS);
