@@ -397,13 +397,6 @@ bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block, uint64_t address) 
     return kept;
 }
 
-ac_block_t *ac_cache_look(uint64_t address) {
-    ac_block_t *block = ac_page_map_get(address);
-    if (block && atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_SLAB)
-        return block;
-    return ac_slab_look(address);
-}
-
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
