@@ -64,7 +64,8 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         expect(check, block->address == address, "blocks do not tile the segment");
         check_block(check, segment, block);
         busy += block->state != AC_BLOCK_FREE && block->state != AC_BLOCK_UNMAPPED;
-        allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
+        allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
+                     block->state == AC_BLOCK_WAITING;
         held += block->state == AC_BLOCK_HELD;
         address += block->size;
     }
@@ -118,14 +119,36 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     expect(check, idle == 0, "idle segments missing in the list");
 }
 
-/* How many blocks the caches of threads hold.  Their owners keep out of them. */
-static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
+/* How many blocks wait beside a magazine. */
+static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_cache_t *cache,
+                          int i, ac_cache_wait_t waiting[AC_FLOWS]) {
+    const ac_cache_queue_t *queue = &cache->queue[i];
+    ac_cache_wait_t *sum = &waiting[ac_cache_flow(cache->magazine[i].size)];
+    const ac_block_t *last = NULL;
+    for (const ac_block_t *b = queue->first; b; last = b, b = b->list_next) {
+        expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
+        expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
+        expect(check, b->segment->arena == arena, "waiting block of another arena");
+        expect(check, !last || last->clock <= b->clock, "what waits is out of order");
+        sum->blocks++;
+        sum->bytes += b->size;
+        sum->requested += b->requested;
+    }
+    expect(check, !queue->first || queue->last == last, "end of what waits");
+}
+
+/* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
+ * of them. */
+static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
     uint64_t blocks = 0;
+    *wait = 0;
     for (const ac_cache_t *cache = arena->allocator->caches; cache; cache = cache->next) {
         uint64_t bytes = 0, promised[AC_FLOWS] = {0, 0};
+        ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
             continue;
         for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
+            check_waiting(check, arena, cache, i, waiting);
             const ac_magazine_t *magazine = &cache->magazine[i];
             uint32_t count = 0;
             for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
@@ -138,8 +161,16 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }
-        for (int i = 0; i < AC_FLOWS; i++)
+        for (int i = 0; i < AC_FLOWS; i++) {
+            const ac_cache_wait_t *said = &cache->books->side[i].waiting;
             expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
+            expect(check,
+                   said->blocks == waiting[i].blocks && said->bytes == waiting[i].bytes &&
+                       said->requested == waiting[i].requested,
+                   "books of what waits");
+            expect(check, said->bytes <= cache->may_wait[i], "too much waits in a cache");
+            *wait += waiting[i].blocks;
+        }
         ac_cache_sum_t sum = {.ordered = 0};
         ac_cache_books_add(cache->books, false, &sum);
         expect(check, sum.held_bytes == bytes, "books of a cache");
@@ -165,7 +196,7 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
-    uint64_t free_blocks = 0, pending = 0, cached = 0, held = 0, ordered = 0;
+    uint64_t free_blocks = 0, pending = 0, cached = 0, held = 0, ordered = 0, waiting = 0, wait;
     const char *wrong = NULL;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
@@ -174,6 +205,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
             free_blocks += block->state == AC_BLOCK_FREE && !s->tainted;
             pending += block->state == AC_BLOCK_PENDING;
             cached += block->state == AC_BLOCK_CACHED;
+            waiting += block->state == AC_BLOCK_WAITING;
             ordered += block->state == AC_BLOCK_ORDERED;
             if (block->state == AC_BLOCK_ALLOCATED && block->async)
                 check->async_bytes += block->size;
@@ -199,7 +231,9 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
            "blocks missing in the streams' lists");
     expect(check, !wrong, wrong);
     expect(check, held == check_held(check, arena), "held blocks missing in the lists");
-    expect(check, cached == check_caches(check, arena), "cached blocks missing in the caches");
+    expect(check, cached == check_caches(check, arena, &wait),
+           "cached blocks missing in the caches");
+    expect(check, waiting == wait, "waiting blocks missing in the caches");
     expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
 }
 
