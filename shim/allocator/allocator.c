@@ -36,9 +36,12 @@ static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t li
 
 /* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
  * within the budget is.  So there is an older one to wait for when the budget is used up. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator) {
+    return (budget(allocator) - allocator->high_water) / 2 + 1;
+}
+
 static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t pending = budget(allocator) - allocator->high_water;
-    uint64_t share = bytes * AC_FENCE_EPOCH / (pending / 2 + 1);
+    uint64_t share = bytes * AC_FENCE_EPOCH / ac_pending_share(allocator);
     return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
@@ -550,28 +553,44 @@ static bool must_close(const ac_request_t *request, bool all) {
     return worth && !ac_fence_under_way(&arena->line, all);
 }
 
-static ac_status_t alloc_slow(ac_request_t *request) {
+/* Once fences have moved: what waited in the cache, or in the queues. */
+static bool try_ready(ac_request_t *request) {
+    ac_cache_t *cache = request->stream ? NULL : request->cache;
+    return (cache && ac_cache_take_long(cache, request->requested, &request->address)) ||
+           try_again(request, false);
+}
+
+/* Ask the device for what is pending, if need be with a fence of now. */
+static bool ask_fences(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    if (order_streams(request, true) == AC_OK)
-        return AC_OK;
-    pthread_mutex_lock(&arena->allocator->lock);
     uint64_t oldest, newest;
-    const bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
-                             ac_pending_targets(arena, true, &oldest, &newest)};
+    pthread_mutex_lock(&arena->allocator->lock);
+    bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
+                       ac_pending_targets(arena, true, &oldest, &newest)};
     pthread_mutex_unlock(&arena->allocator->lock);
+    pending[0] |= request->cache && ac_cache_waits(request->cache);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
             continue;
-        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
-            return AC_OK;
+        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+            return true;
         if (!must_close(request, all))
             continue;
         ac_fence_close(&arena->line, all);
-        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
-            return AC_OK;
+        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+            return true;
     }
-    /* Before anybody waits, or the device is asked: what threads keep for themselves. */
-    if (ac_caches_recall(arena->allocator, request->cache) && try_again(request, false))
+    return false;
+}
+
+static ac_status_t alloc_slow(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    if (order_streams(request, true) == AC_OK || ask_fences(request))
+        return AC_OK;
+    /* Before anybody waits, or the device is asked: what threads keep for themselves, ready (then
+     * there is a second answer to ask for) or not. */
+    if (ac_caches_recall(arena->allocator, request->cache) &&
+        (try_again(request, false) || ask_fences(request)))
         return AC_OK;
     bool all;
     uint64_t target;
@@ -671,9 +690,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
-    ac_arena_t *arena = block->segment->arena;
-    ac_pending_t *queue = &arena->pending[all];
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
+    ac_pending_t *queue = &block->segment->arena->pending[all];
+    if (queue->tail && queue->tail->clock > target)
+        target = queue->tail->clock;
     AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
@@ -682,6 +702,11 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
         queue->head = block;
     queue->tail = block;
     queue->bytes += block->size;
+}
+
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
+    ac_arena_t *arena = block->segment->arena;
+    ac_pending_queue(block, target, all);
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
@@ -741,8 +766,7 @@ ac_status_t ac_block_free(uint64_t address) {
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_block(cache, address);
-    if (block &&
-        (ac_cache_give(cache, block, address) || ac_cache_give_long(cache, block, address)))
+    if (block && ac_cache_give(cache, block, address))
         return AC_OK;
     return free_block(cache, block, address);
 }

@@ -185,8 +185,12 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
+/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
+ * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
+
+/* The same for all that the cache holds: what is not ready becomes pending. */
+bool ac_cache_leave_all(ac_cache_t *cache);
 
 /* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
  * not known.  True if there was any.  Without the lock. */
@@ -272,6 +276,13 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
 /* allocator.c, under the lock: the released block waits for fence `target`, which may not be
  * lower than those of the queue: read it under the same lock. */
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
+
+/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
+ * longer. */
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+
+/* allocator.c: blocks of so many bytes that are pending are worth a fence.  Under the lock. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator);
 
 /* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
