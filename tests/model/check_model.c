@@ -135,7 +135,8 @@ START_TEST(random_steady) {
     oracle.steady = true;
     bool rare = _i % 3 == 2, faults = _i > 8;
     run_steps(PLAIN, rare, faults ? 20 : 0);
-    if (!rare && !faults) { /* else there may be no cache for most of the time */
+    /* Else there may be no cache for most of the time, or each has little. */
+    if (!rare && !faults && oracle.most_caches == 1) {
         ck_assert_uint_gt(oracle.waits, 50);
         ck_assert_uint_gt(oracle.gathers, 5);
     }
