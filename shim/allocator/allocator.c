@@ -22,12 +22,13 @@ static uint64_t least_budget(const ac_allocator_t *allocator) {
     return 6 * allocator->settings.large_segment_size;
 }
 
-/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than that. */
+/* Where memory may grow to before a request waits for pending frees instead: a share more than
+ * the high-water mark of allocated bytes, and never less than that. */
 static uint64_t budget(const ac_allocator_t *allocator) {
     uint64_t live = allocator->high_water;
     uint64_t least = least_budget(allocator);
-    return live + live / 4 > least ? live + live / 4 : least;
+    live += (uint64_t)((double)live * allocator->settings.wait_budget);
+    return live > least ? live : least;
 }
 
 static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t limit) {
@@ -157,7 +158,9 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    const ac_settings_t *settings = &arena->allocator->settings;
+    ac_fit_t fit = exhaustive ? ac_size_fit_last(settings, request->size)
+                              : ac_size_fit(settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -212,7 +215,7 @@ static uint64_t segment_size(const ac_allocator_t *allocator, const ac_request_t
     if (request->pool == AC_POOL_SMALL)
         return AC_SMALL_SEGMENT;
     uint64_t need = round_up(request->size, AC_SEGMENT_ALIGN);
-    if (exact || request->size >= settings->max_split_size)
+    if (exact || settings->exact || request->size >= settings->max_split_size)
         return need;
     uint64_t grow = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current / 8;
     grow = at_least(grow, settings->large_segment_size);
@@ -597,8 +600,6 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     while (must_wait(request, &all, &target)) {
         if (order_streams(request, false) == AC_OK)
             return AC_OK;
-        if (request->stream)
-            break; /* the program counts on it that the host does not wait */
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
         if (try_again(request, false))

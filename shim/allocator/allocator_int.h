@@ -47,7 +47,8 @@ struct ac_arena {
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
-    uint64_t hole_age;       /* of the newest */
+    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
+    uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
@@ -110,6 +111,10 @@ void ac_segment_release(ac_block_t *block);
 /* The pending block is out of reach of the device: coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
 
+/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
+ * together with its neighbours. */
+void ac_segment_withdraw(ac_block_t *block);
+
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 
@@ -143,6 +148,8 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 /* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
+/* The same where else it would fail. */
+ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 

@@ -104,6 +104,7 @@ void oracle_begin(bool bump, bool pages) {
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                                      .wait_budget = 0.25,
                                       .large_segment_size = 20 * MIB,
                                       .limit = AC_UNLIMITED,
                                       .cache = 128 * MIB,
@@ -451,6 +452,8 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
+    oracle.settings.wait_budget = 0.1 * oracle_draw(4);
+    oracle.settings.exact = oracle_draw(4) == 0;
     oracle.settings.cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)

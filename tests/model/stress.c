@@ -34,6 +34,7 @@ static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .wait_budget = 0.25,
                                  .large_segment_size = 4 * MIB,
                                  .limit = AC_UNLIMITED,
                                  .cache = 2 * MIB,
