@@ -192,8 +192,12 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
+/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
+ * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
+
+/* The same for all that the cache holds: what is not ready becomes pending. */
+bool ac_cache_leave_all(ac_cache_t *cache);
 
 /* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
  * not known.  True if there was any.  Without the lock. */
@@ -267,8 +271,34 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* allocator.c, under the lock: the oldest and newest targets that pending blocks of either kind
- * wait for; false: there are none. */
+/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
+
+/* Where memory may grow to before a request waits for pending frees instead: a share more than
+ * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
+ * segments, is not worth a fence for each miss, nor a wait. */
+uint64_t ac_pending_budget(const ac_allocator_t *allocator);
+uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
+
+/* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
+ * budget, so that there is an older one to wait for when that is used up. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator);
+
+/* What a free adds to that, of AC_FENCE_EPOCH. */
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
+
+/* Move what has become ready from the queues into the free memory.  True if there was any. */
+bool ac_pending_drain(ac_arena_t *arena);
+
+/* The released block waits for fence `target`, which may not be lower than those of the queue:
+ * read it under the same lock. */
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
+
+/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
+ * longer. */
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+
+/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
+ * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
@@ -276,11 +306,7 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
- * lower than those of the queue: read it under the same lock. */
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
-
-/* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
+/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

@@ -37,6 +37,7 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     pthread_mutex_lock(&allocator->lock);
     allocator->epoch++;
     pthread_mutex_unlock(&allocator->lock);
+    ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         if (!gather(arena))
             continue;
