@@ -261,8 +261,8 @@ static void look(found_t *through, found_t *others, bool *breaks, FILE *rows) {
             one(&calls[i], mode, &answer, &end);
             snprintf(said, sizeof said, "%s", gpu_error(answer));
             snprintf(ended, sizeof ended, "%s", gpu_error(end));
-            fprintf(stderr, "CAPTURE(\"%s\", %s, %s, %s)\n", calls[i].name, mode_names[mode],
-                    said, ended);
+            fprintf(rows, "CAPTURE(\"%s\", %s, %s, %s)\n", calls[i].name, mode_names[mode], said,
+                    ended);
             if (calls[i].call == call_record_context && mode == GLOBAL)
                 *breaks = end != CUDA_SUCCESS;
             if (calls[i].ours && mode == EXCHANGED) {
