@@ -54,7 +54,9 @@ static void run(const char *program, const char *libraries, said_t *said) {
 
 static void answer(claim_t claim, const said_t *said, int which) {
     const char *text = said->answer[which];
-    if (said->status == 77)
+    if (said->status == 127 && !*text)
+        fact_skip(claim, "not here: the shared runtime that the program was linked with");
+    else if (said->status == 77)
         fact_skip(claim, "not here: %s", *text ? text : "a device for this runtime");
     else if (*text)
         fact_answer(claim, !strncmp(text, "yes", 3), "%s", text);
