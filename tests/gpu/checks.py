@@ -33,6 +33,8 @@ NOT_BUILT = {
     "pluggable": "the library as a framework's pluggable allocator",
 }
 
+SIZES = (512, 65536, 1 << 20, 64 << 20)  # of a pair of malloc and free
+
 # stream_stress: name, settings of the library, options.  Without the library every free waits for
 # the device: little is allocated there.
 STRESS = (
@@ -73,4 +75,14 @@ CHECKS = (
     # ---------------------------------------------------------------- 5: traces
 
     # ---------------------------------------------------------------- 6: speed
+    Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver") for size in SIZES) +
+          ("pair_bare_ratio", "pair_async_ratio", "replace")),
+    Check(part=6, name="speed_static", limit=10,
+          command=("{python}", "{gpu}/speed/speed.py", "static"),
+          lines=tuple("pair_static_%d" % size for size in SIZES)),
+    Check(part=6, name="speed_work", limit=25, command=("{python}", "{gpu}/speed/speed.py", "work"),
+          lines=("launch_1_streams", "launch_4_streams", "hook_culaunchkernel",
+                 "hook_cumemcpyasync", "multistream_plain", "multistream_async", "threads_*",
+                 "work_measured")),
 )

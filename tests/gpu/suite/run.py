@@ -52,7 +52,9 @@ class Place:
             "QUALIFY_COMMAND": os.path.join(self.build, "bin", "accelcache"),
             "QUALIFY_PYTHON": self.python, "QUALIFY_SECONDS": "%.1f" % seconds,
             "QUALIFY_OUT": self.out, "QUALIFY_WORK": work, "QUALIFY_DRIVER": self.driver,
-            "ACCEL_ALLOC_CONF": "dump:none",
+            "ACCEL_ALLOC_CONF": "dump:none", "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": ":".join(filter(None, (self.gpu, env.get("PYTHONPATH")))),
+            "PATH": ":".join(filter(None, (os.path.dirname(self.python), env.get("PATH")))),
             "LD_LIBRARY_PATH": ":".join(filter(None, self.search + before))})
         if self.simulated:
             env["QUALIFY_SIM"] = "1"
