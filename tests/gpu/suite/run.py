@@ -38,6 +38,13 @@ class Place:
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def hide(self, text):
+        """A text without what differs from machine to machine."""
+        for path, name in ((self.scratch, "{work}"), (self.build, "{build}"), (self.gpu, "{gpu}"),
+                           (self.out, "{out}")):
+            text = text.replace(path, name)
+        return text
+
     def word(self, text):
         return text.format(build=self.build, gpu=self.gpu, python=self.python)
 
@@ -216,7 +223,11 @@ def check(place, row, seconds, features):
     else:
         stdout, stderr, ended, total, _ = start(place, row, command, seconds)
         found = lines.judge(row.name, declared, stdout, stderr, ended)
+    for line in found:
+        for key in ("evidence", "reason"):
+            if key in line:
+                line[key] = place.hide(line[key])
     result.update(seconds=round(total, 2), lines=found)
-    if any(l["result"] == "fail" for l in found):
-        result["stderr"] = stderr[-4000:]
+    if any(line["result"] == "fail" for line in found):
+        result["stderr"] = place.hide(stderr)[-4000:]
     return result
