@@ -114,7 +114,7 @@ const fact_beside_t *fact_beside(void) {
     gpu_launch(beside.quick, beside.stream, gpu_word(0), gpu_word(1));
     gpu_launch(beside.slow, beside.stream, gpu_word(0), gpu_word(1));
     MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    MUST(cu.cuCtxPopCurrent_v2(NULL));
     return &beside;
 }
 

@@ -52,11 +52,15 @@ double gpu_clock(void) {
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-void gpu_pause(void) {
+void gpu_rest(void) {
     struct timespec moment = {0, 20000};
+    nanosleep(&moment, NULL); /* between two looks: how long it is decides nothing */
+}
+
+void gpu_pause(void) {
     if (simulated_advance)
         simulated_advance(20000);
-    nanosleep(&moment, NULL); /* between two looks: how long it is decides nothing */
+    gpu_rest();
 }
 
 /* ---------------------------------------------------------------- kernels */
@@ -93,7 +97,9 @@ static void simulated_body(const simcuda_launch_t *launch) {
 static void register_simulated(void) {
     __typeof__(&simcuda_register_kernel) enter;
     static const unsigned short sizes[] = {8, 8, 8};
-    simcuda_kernel_t kernel = {"gpu_quick", simulated_body, QUICK_NS, 3, sizes, 0, NULL};
+    static const simcuda_access_t access[] = {{0, -1, sizeof(uint32_t), 0},
+                                              {1, -1, sizeof(uint32_t), 1}};
+    simcuda_kernel_t kernel = {"gpu_quick", simulated_body, QUICK_NS, 3, sizes, 2, access};
     find(RTLD_DEFAULT, "simcuda_register_kernel", &enter);
     find(RTLD_DEFAULT, "simcuda_host", &host_of);
     if (!enter)

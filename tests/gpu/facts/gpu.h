@@ -63,6 +63,8 @@ const char *gpu_error(CUresult result);
 double gpu_clock(void);
 /* Lets a moment pass: simulated time, or a short sleep between looks at a device. */
 void gpu_pause(void);
+/* The same for a host function, which may not call the driver: real time only. */
+void gpu_rest(void);
 
 /* A kernel of one thread: reads the word at `from`, works for a moment (`quick`) or for slow_ms
  * (`slow`), writes what it read at first plus one to `to`.  Addresses: device memory, or

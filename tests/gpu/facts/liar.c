@@ -1,5 +1,6 @@
 /* A libcuda.so.1 that passes every call on to the simulated driver, and does one thing otherwise
- * than that: LIE names it (lies.def).  It shows that the checks of this folder can fail.
+ * than that: LIE names it (lies.def; renamed_errors: every error is UNKNOWN).  It shows that the
+ * checks of this folder can fail.
  *
  * LIAR_DRIVER is the path of the simulated driver. */
 #include <dlfcn.h>
@@ -17,9 +18,16 @@ static struct {
 #undef CU_FN
 } next, driver;
 
+static int errors_renamed;
+
+static CUresult told(CUresult result) {
+    return errors_renamed && result && result != CUDA_ERROR_NOT_READY ? CUDA_ERROR_UNKNOWN
+                                                                      : result;
+}
+
 #define CU_FN(symbol, name, since, mode, params, args)                                           \
     EXPORT CUresult symbol params {                                                              \
-        return next.symbol args;                                                                 \
+        return told(next.symbol args);                                                           \
     }
 #include "device/cuda_functions.def"
 #undef CU_FN
@@ -364,6 +372,7 @@ static CUresult total_moves(size_t *a, size_t *b) {
         next.symbol = function;
 
 static void choose(const char *name) {
+    errors_renamed = !strcmp(name, "renamed_errors");
     next.cuGetProcAddress = look_up;
     next.cuGetProcAddress_v2 = look_up_2;
     TELL(other_address, cuGetProcAddress_v2, driver.cuGetProcAddress_v2)
