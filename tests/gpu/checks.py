@@ -19,11 +19,11 @@ class Check(NamedTuple):
 
 # part: (title, seconds).  Together they stay below eight minutes.
 PARTS = {
-    1: ("Does the real stack behave as the design assumes?", 60),
-    2: ("Right", 130),
-    3: ("Real applications", 140),
+    1: ("Does the real stack behave as the design assumes?", 55),
+    2: ("Right", 145),
+    3: ("Real applications", 135),
     4: ("Costs", 40),
-    5: ("Traces", 30),
+    5: ("Traces", 25),
     6: ("Speed", 60),
 }
 
@@ -33,10 +33,38 @@ NOT_BUILT = {
     "pluggable": "the library as a framework's pluggable allocator",
 }
 
+SIZES = (512, 65536, 1 << 20, 64 << 20)  # of a pair of malloc and free
+
+# stream_stress: name, settings of the library, options.  Without the library every free waits for
+# the device: little is allocated there.
+STRESS = (
+    ("plain", "none"),
+    ("auto", "fence:auto"),
+    ("ctx", "fence:ctx"),
+    ("streams", "fence:streams"),
+    ("sync", "fence:sync"),
+    ("malloc", "fence:auto", "--async", "0"),
+    ("async", "fence:auto", "--plain", "0"),
+    ("limited", "memory_limit:1G"),
+    ("expandable", "expandable_segments:true"),
+    ("many_streams", "single_stream:false"),
+)
+LITMUS = (
+    ("plain", "none"),
+    ("auto", "fence:auto"),
+    ("streams", "fence:streams"),
+)
+
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
 
     # ---------------------------------------------------------------- 2: right: driver programs
+    *(Check(part=2, name="stress_" + name, limit=4, lines=("stress_" + name,),
+            command=("{python}", "{gpu}/rows.py", "stress", name, *given))
+      for name, *given in STRESS),
+    *(Check(part=2, name="litmus_" + name, limit=14, lines=("litmus_" + name,),
+            command=("{python}", "{gpu}/rows.py", "litmus", name, conf))
+      for name, conf in LITMUS),
 
     # ---------------------------------------------------------------- 2: right (right/)
 
@@ -49,4 +77,14 @@ CHECKS = (
     # ---------------------------------------------------------------- 5: traces
 
     # ---------------------------------------------------------------- 6: speed
+    Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver") for size in SIZES) +
+          ("pair_bare_ratio", "pair_async_ratio", "replace")),
+    Check(part=6, name="speed_static", limit=10,
+          command=("{python}", "{gpu}/speed/speed.py", "static"),
+          lines=tuple("pair_static_%d" % size for size in SIZES)),
+    Check(part=6, name="speed_work", limit=25, command=("{python}", "{gpu}/speed/speed.py", "work"),
+          lines=("launch_1_streams", "launch_4_streams", "hook_culaunchkernel",
+                 "hook_cumemcpyasync", "multistream_plain", "multistream_async", "threads_*",
+                 "work_measured")),
 )
