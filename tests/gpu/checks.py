@@ -21,9 +21,9 @@ class Check(NamedTuple):
 PARTS = {
     1: ("Does the real stack behave as the design assumes?", 55),
     2: ("Right", 145),
-    3: ("Real applications", 135),
+    3: ("Real applications", 145),
     4: ("Costs", 40),
-    5: ("Traces", 25),
+    5: ("Traces", 30),
     6: ("Speed", 60),
 }
 
@@ -55,6 +55,17 @@ LITMUS = (
     ("streams", "fence:streams"),
 )
 
+# Python applications: name, limit, what they need, cases.
+APPS = (
+    ("torch", 72, None, "transformer", "resnet", "streams"),
+    ("torch_compile", 30, None, "compiled"),
+    ("torch_plugged", 40, "pluggable", "transformer", "resnet"),
+    ("cupy", 9, None, "filters"),
+    ("jax", 16, None, "mlp"),
+    ("numba", 9, None, "kernels"),
+    ("rmm", 9, None, "buffers"),
+)
+
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
 
@@ -69,12 +80,19 @@ CHECKS = (
     # ---------------------------------------------------------------- 2: right (right/)
 
     # ---------------------------------------------------------------- 3: applications (apps/)
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs,
+            command=("{python}", "{gpu}/apps/apps.py", name),
+            lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
+                        for line in ("losses", "time", "memory", "waits")))
+      for name, limit, needs, *cases in APPS),
 
     # ---------------------------------------------------------------- 4: costs (costs/)
     Check(part=4, name="costs", command=("{python}", "{gpu}/costs/costs.py"), limit=40,
           lines=("cost.table", "cost.*", "hook.*")),
 
     # ---------------------------------------------------------------- 5: traces
+    Check(part=5, name="traces", limit=30, sim=False,
+          command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
     Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),

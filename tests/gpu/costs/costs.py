@@ -25,7 +25,8 @@ MIB = 1 << 20
 
 
 def fail(text):
-    sys.exit(f"costs.py: {text}")
+    print(f"costs.py: {text}", file=sys.stderr)
+    sys.exit(3)
 
 
 class Program:
