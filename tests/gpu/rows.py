@@ -41,7 +41,8 @@ def stress(name, conf, given):
     usual = ["--max-bytes", "65536"] if SIMULATED else []
     if SIMULATED:
         conf = conf.replace("memory_limit:1G", "memory_limit:24M")
-    seconds = max(1, int(left(1.5)))
+    # The rest is for the driver's start and for what is pending at the end.
+    seconds = max(1, int(left(0) * 0.4))
     command = [os.path.join(BUILD, "tests", "gpu", "stream_stress"), *usual, *given,
                "--seconds", str(seconds)]
     done = subprocess.run(command, env=environment(conf, "clock:virtual,log:none"), check=False,

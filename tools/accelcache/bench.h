@@ -59,7 +59,7 @@ typedef struct {
     bool quick, json, markdown, force_simulated;
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs; /* 0: by `quick` */
-    unsigned only;               /* bit per part */
+    unsigned only, without;      /* bit per part, per peer */
     /* Found out, before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];

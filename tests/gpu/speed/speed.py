@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What calls cost on this device, beside others in the same run (PROTOCOL.md).
 
+    speed.py rmm|torch  the same pair and replacement of a Python peer, for those that follow
     speed.py pairs      malloc and free through the shared runtime and the driver, replacement
     speed.py static     the same pair through a static runtime, and the runtime's own share in it
     speed.py work       launches between the two, hooks, several streams and threads
@@ -19,6 +20,7 @@ import report
 BUILD, LIBRARY = os.environ["QUALIFY_BUILD"], os.environ["QUALIFY_LIBRARY"]
 SIMULATED = "QUALIFY_SIM" in os.environ
 END = time.monotonic() + float(os.environ["QUALIFY_SECONDS"])
+SHARED = os.path.join(os.environ["QUALIFY_SHARED"], "speed-%s.json")
 SIZES = (512, 65536, 1 << 20, 64 << 20)
 HOT_NS, TIMES_BARE, BESIDE_RUNTIME_NS = 60, 100, 40
 LABELS = {"bare": "cudaMalloc/cudaFree", "async": "cudaMallocAsync", "rmm": "RMM pool (Python)",
@@ -28,9 +30,12 @@ CHEAP = {"ACCEL_SIM": "clock:virtual,costs:none,kernel_us:0,memory:4T,log:none"}
 
 def bench(parts):
     """The figures of `accelcache bench`, as much of them as the time allows."""
-    command = [os.environ["QUALIFY_COMMAND"], "bench", "--json", "--only", parts]
-    # Where there is time for less than a minute each round is short.
-    command += ["--rounds", "1", "--pass-us", "500"] if END - time.monotonic() < 12 else ["--quick"]
+    # One round: on a GPU most of the time goes into starting processes.  The Python peers start once
+    # for all sizes, below.
+    command = [os.environ["QUALIFY_COMMAND"], "bench", "--json", "--quick", "--rounds", "1",
+               "--without", "rmm,torch,glibc,mimalloc", "--only", parts]
+    if END - time.monotonic() < 12:
+        command += ["--pass-us", "500"]
     done = subprocess.run(command + (["--sim"] if SIMULATED else []), capture_output=True,
                           text=True, check=False)
     if done.returncode != 0:
@@ -39,9 +44,17 @@ def bench(parts):
     return json.loads(done.stdout)
 
 
-def peers(row, suffix=""):
-    return {label: row[key + suffix] for key, label in LABELS.items()
-            if key != "accelcache" and key + suffix in row}
+def peers(row, suffix="", python=None):
+    """Others' figures of a row, and those of the Python peers under the key `python`."""
+    found = {label: row[key + suffix] for key, label in LABELS.items()
+             if key != "accelcache" and key + suffix in row}
+    for module in ("rmm", "torch") if python else ():
+        try:
+            with open(SHARED % module, encoding="utf-8") as file:
+                found[LABELS[module]] = json.load(file)[python]
+        except (OSError, KeyError):
+            pass
+    return found
 
 
 def judged(check, value, unit, good, bound, others=None, evidence=None):
@@ -53,13 +66,44 @@ def judged(check, value, unit, good, bound, others=None, evidence=None):
                     peers=others, evidence=evidence, reason=None if good else "outside its bound")
 
 
+# ---------------------------------------------------------------- allocators in Python
+def with_its_own_runtime():
+    """The runtime of the build comes before the one that a framework brings along: without it."""
+    folder = os.path.realpath(os.path.join(BUILD, "tests", "gpu", "lib"))
+    before = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    after = [path for path in before if os.path.realpath(path) != folder]
+    if after != before:
+        os.environ.update(LD_LIBRARY_PATH=":".join(after),
+                          QUALIFY_SECONDS="%.1f" % (END - time.monotonic()))
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def python_peer(module):
+    with_its_own_runtime()
+    sys.path.insert(0, os.path.join(BUILD, "libexec", "accelcache"))
+    import peers as others
+    take, give = getattr(others, "open_" + module)()
+    keys = dict(others.DEFAULTS, us=2000, passes=5)
+    found = {}
+    for size in SIZES:
+        work = others.Work(dict(keys, bytes=size, live=0), take, give)
+        found[str(size)] = statistics.median(work.measure(work.hot)["ns"])
+        report.figure("pair_%s_%d" % (module, size), found[str(size)], "ns",
+                      evidence="called from Python, whose own calls are part of it")
+    work = others.Work(keys, take, give)
+    found["replace"] = statistics.median(work.measure(work.replace)["ns"])
+    report.figure("replace_" + module, found["replace"], "ns", evidence="called from Python")
+    with open(SHARED % module, "w", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
 # ---------------------------------------------------------------- pairs
 def pairs():
     found = bench("hot_pair,replace")
     left_out = found["skipped"]
     runtime = left_out.get("libcudart")
     absent = ", ".join("%s: %s" % item for item in left_out.items() if item[0] not in (
-        "c_api", "static", "glibc", "mimalloc"))
+        "c_api", "static", "glibc", "mimalloc", "rmm", "torch"))
     for size in SIZES:
         row, name = found["hot_pair"].get(str(size), {}), "pair_shared_%d" % size
         if runtime:
@@ -68,7 +112,7 @@ def pairs():
             report.failed(name, "not measured: %s" % absent)
         else:
             ours, passes = row["accelcache_ns"], found["passes"]["hot_pair"][str(size)]
-            judged(name, ours, "ns", ours <= HOT_NS, "<= %d" % HOT_NS, peers(row, "_ns"),
+            judged(name, ours, "ns", ours <= HOT_NS, "<= %d" % HOT_NS, peers(row, "_ns", str(size)),
                    "least %(least)g, greatest %(greatest)g of %(passes)d passes"
                    % passes["accelcache_ns"] + ("; left out: " + absent if absent else ""))
         if "driver_ns" in row:
@@ -76,7 +120,7 @@ def pairs():
                           evidence="cuMemAlloc and cuMemFree under the library")
     ratios(found["hot_pair"], left_out)
     row = found["replace_ns"]
-    report.figure("replace", row["accelcache"], "ns", peers=peers(row),
+    report.figure("replace", row["accelcache"], "ns", peers=peers(row, python="replace"),
                   evidence="one of 1000 live blocks of 512 B to 64 MiB freed, another allocated")
 
 
@@ -110,7 +154,8 @@ def hot(program, size, preload):
                            "us=%d" % min(2000, length)] + (["cpu=1"] if SIMULATED else []),
                           env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip() or "exit status %d" % done.returncode)[-300:])
+        said = done.stderr.strip().splitlines() or ["exit status %d" % done.returncode]
+        raise RuntimeError(said[-1])
     return statistics.median(json.loads(done.stdout)["ns"])
 
 
@@ -167,7 +212,8 @@ def work():
 
 
 def main():
-    {"pairs": pairs, "static": static, "work": work}[sys.argv[1]]()
+    {"pairs": pairs, "static": static, "work": work, "rmm": lambda: python_peer("rmm"),
+     "torch": lambda: python_peer("torch")}[sys.argv[1]]()
     return report.end()
 
 

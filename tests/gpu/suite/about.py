@@ -66,12 +66,14 @@ def source(top):
             return file.read().strip()
     except OSError:
         pass
-    commit = first_line(["git", "-C", top, "describe", "--always", "--dirty", "--abbrev=12"])
+    commit = first_line(["git", "--no-optional-locks", "-C", top, "describe", "--always", "--dirty",
+                         "--abbrev=12"])
     return commit or "unknown"
 
 
 def versions(top, build, python, nvcc):
-    found = {"accelcache": first_line([os.path.join(build, "bin", "accelcache"), "--version"]),
+    found = {"accelcache": (first_line([os.path.join(build, "bin", "accelcache"), "--version"]) or
+                            "").replace("accelcache ", ""),
              "source": source(top), "carried cudart": runtime(build)}
     if nvcc:
         try:

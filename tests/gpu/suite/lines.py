@@ -49,7 +49,7 @@ def read_line(text):
     line = {key: line[key] for key in known if line.get(key) not in (None, "")}
     for key in TEXTS:
         if key in line:
-            line[key] = line[key][:LONGEST]
+            line[key] = " ".join(line[key].split())[:LONGEST]
     return line, None
 
 

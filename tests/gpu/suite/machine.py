@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Which driver and devices there are, as one JSON object: machine.py [LIBCUDA]
+"""Which driver and devices there are, as one JSON object: machine.py [--hold] [LIBCUDA]
+
+With --hold it stays until its standard input ends: where no daemon keeps a device initialised, each
+process would wait for that anew.
 
 A process of its own: a driver that crashes or hangs takes only this down.  Exit status 77, with one
 line on stderr, where there is no driver or no device."""
@@ -66,7 +69,8 @@ def device(cuda, number):
 
 
 def main():
-    cuda = load(sys.argv[1] if len(sys.argv) > 1 else None)
+    given = [word for word in sys.argv[1:] if word != "--hold"]
+    cuda = load(given[0] if given else None)
     version, count = ctypes.c_int(), ctypes.c_int()
     error = cuda.cuInit(0)
     if error:
@@ -80,11 +84,15 @@ def main():
         if cuda.cuDeviceGet(ctypes.byref(handle), number):
             leave("device %d cannot be had" % number)
         handles.append(handle)
+    if not given and not loaded_path():
+        leave("the file of the driver is not known (is /proc mounted?)")
     print(json.dumps({
-        "driver_path": loaded_path(), "driver": kernel_module(),
+        "driver_path": os.path.realpath(given[0]) if given else loaded_path(), "driver": kernel_module(),
         "cuda": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
         "simulated": hasattr(cuda, "simcuda_register_kernel"),
-        "devices": [device(cuda, handle) for handle in handles]}))
+        "devices": [device(cuda, handle) for handle in handles]}), flush=True)
+    if "--hold" in sys.argv:
+        sys.stdin.read()
     return 0
 
 

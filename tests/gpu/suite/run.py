@@ -31,6 +31,8 @@ class Place:
         links = os.path.join(self.scratch, "driver")
         os.mkdir(links)
         os.symlink(driver, os.path.join(links, "libcuda.so.1"))
+        self.shared = os.path.join(self.scratch, "shared")
+        os.mkdir(self.shared)
         # The runtime that the build brings along comes after the simulator's own.
         self.search = [links] + ([os.path.join(build, "sim")] if simulated else []) + [
             os.path.join(build, "tests", "gpu", "lib")]
@@ -59,6 +61,7 @@ class Place:
             "QUALIFY_COMMAND": os.path.join(self.build, "bin", "accelcache"),
             "QUALIFY_PYTHON": self.python, "QUALIFY_SECONDS": "%.1f" % seconds,
             "QUALIFY_OUT": self.out, "QUALIFY_WORK": work, "QUALIFY_DRIVER": self.driver,
+            "QUALIFY_SHARED": self.shared,
             "ACCEL_ALLOC_CONF": "dump:none", "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": ":".join(filter(None, (self.gpu, env.get("PYTHONPATH")))),
             "PATH": ":".join(filter(None, (os.path.dirname(self.python), env.get("PATH")))),

@@ -6,6 +6,7 @@ the real table on the simulated device."""
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -326,6 +327,85 @@ class Page(Folder):
             self.assertIn(text, page)
         with open(os.path.join(self.folder, "out", "SIMULATED.md"), encoding="utf-8") as file:
             self.assertEqual(file.read(), page)
+
+
+class Device(Folder):
+    """As on a GPU: the simulated driver without the names that it is told by.  Kernels do not
+    compute there, and nothing is measured: the way of the results is what counts."""
+
+    def setUp(self):
+        super().setUp()
+        with open(os.path.join(BUILD, "sim", "libcuda.so.1"), "rb") as file:
+            driver = file.read()
+        self.driver = os.path.join(self.folder, "libcuda.so.1")
+        with open(self.driver, "wb") as file:
+            file.write(driver.replace(b"simcuda_", b"another_"))
+        self.out = os.path.join(self.folder, "out")
+
+    def device(self, *arguments, **variables):
+        done = qualify("--driver", self.driver, "--out", self.out, *arguments, **variables)
+        with open(os.path.join(self.out, "results.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "simulated.json")))
+        return {line["check"]: line for part in result["parts"] for check in part["checks"]
+                for line in check["lines"]}, done
+
+    def test_taken_into_the_tree(self):
+        keeps = """
+            out = os.environ["QUALIFY_OUT"]
+            for name, size in (("costs/card.csv", 9), ("traces/app.trace.xz", 99),
+                               ("traces/long.xz", 9 << 20), ("notes/a", 1)):
+                os.makedirs(os.path.dirname(os.path.join(out, name)), exist_ok=True)
+                with open(os.path.join(out, name), "wb") as file:
+                    file.write(bytes(size))
+            print('{"check": "sim", "result": "fact", "value": "%s"}'
+                  % os.environ.get("QUALIFY_SIM", "not set"))"""
+        lines_found, done = self.device("--checks", self.table([self.row("keeps", keeps, ["sim"])]))
+        self.assertEqual((lines_found["sim"]["value"], done.returncode), ("not set", 0))
+        with open(os.path.join(self.out, "RESULTS.md"), encoding="utf-8") as file:
+            page = file.read()
+        self.assertTrue(page.startswith("# Results on a GPU\n"), page)
+        # Into a checkout of its own.
+        tree = os.path.join(self.folder, "tree")
+        shutil.copytree(GPU, os.path.join(tree, "tests", "gpu"),
+                        ignore=shutil.ignore_patterns("kept", "__pycache__"))
+        taken = subprocess.run([os.path.join(tree, "tests/gpu/qualify"), "--take", self.out],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(taken.returncode, 0, taken)
+        with open(os.path.join(tree, "tests/gpu/RESULTS.md"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), page)
+        self.assertEqual(results.render(os.path.join(tree, "tests/gpu")), page)
+        self.assertTrue(os.path.exists(os.path.join(tree, "tools/simcuda/costs/card.csv")))
+        self.assertEqual(os.listdir(os.path.join(tree, "tests/traces")), ["app.trace.xz"])
+        for word in ("long.xz", "notes"):
+            self.assertIn(word, taken.stdout)
+
+    def test_simulated_is_not_taken(self):
+        os.mkdir(self.out)
+        with open(os.path.join(self.out, "results.json"), "w", encoding="utf-8") as file:
+            json.dump({"schema": "accelcache-qualify", "simulated": True}, file)
+        done = subprocess.run([QUALIFY, "--take", self.out], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not of a run on a GPU", done.stdout)
+
+    def test_python_peers(self):
+        """Allocators of Python, by modules that answer as the real ones, beside the library's."""
+        self.program("torch", """
+            class cuda:
+                is_available = staticmethod(lambda: True)
+                init = staticmethod(lambda: None)
+                caching_allocator_alloc = staticmethod(lambda size: size)
+                caching_allocator_delete = staticmethod(lambda pointer: None)""")
+        self.program("rmm", "raise ImportError('no RMM here')")
+        found, done = self.device("--only", "speed_rmm", "--only", "speed_torch", "--only",
+                                  "speed_pairs", "--parts", "6", PYTHONPATH=self.folder)
+        self.assertEqual(found["pair_torch_512"]["result"], "fact", found)
+        self.assertIn("no RMM here", found["pair_rmm_512"]["reason"])
+        # The toolkit's runtime does not work on this driver, which is said, and not measured.
+        self.assertEqual(found["pair_shared_512"]["result"], "skip", done)
+        self.assertEqual(set(found["replace"]["peers"]) & {"PyTorch (Python)", "RMM pool (Python)"},
+                         {"PyTorch (Python)"})
 
 
 class Table(unittest.TestCase):
