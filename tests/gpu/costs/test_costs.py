@@ -94,6 +94,24 @@ class Round(unittest.TestCase):
                 for have, exact in zip(line, measured[name]):
                     self.assertAlmostEqual(have, exact, delta=max(TOLERANCE * exact, 1), msg=name)
 
+    def test_as_on_a_gpu(self):
+        """Every figure comes out, and the table goes where the suite looks for it."""
+        env = dict(os.environ, ACCEL_SIM="clock:real,memory:64G", QUALIFY_OUT=os.path.abspath("out"))
+        done = subprocess.run([sys.executable, os.path.join(HERE, "costs.py"), "--passes", "2"],
+                              env=env, text=True, capture_output=True, timeout=100, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        lines = {line["check"]: line for line in map(json.loads, done.stdout.splitlines())}
+        self.assertEqual(lines.pop("cost.table")["result"], "pass")
+        for name, line in lines.items():
+            self.assertEqual((line["result"], line["unit"]), ("fact", "ns"), name)
+        for name in ("cost.cumemcreate.2mib", "cost.cumemcreate.20mib", "cost.cumemcreate.64mib",
+                     "cost.cumemcreate.512mib", "cost.cumemallocasync.8mib.pool_miss",
+                     "cost.cuctxrecordevent.32_streams", "cost.cumemgetinfo", "hook.launchkernel",
+                     "hook.memalloc_memfree"):
+            self.assertIn(name, lines)
+        with open("out/costs/simulated-cuda-device.csv", encoding="utf-8") as file:
+            self.assertEqual(set(BY_SIZE + FIXED) - set(table.parse(file.read())), set())
+
     def test_hooks_have_figures(self):
         """On the simulated device they are no news; each must have been taken."""
         env = dict(os.environ, ACCEL_SIM="clock:real", ACCEL_ALLOC_CONF="dump:none")
