@@ -55,6 +55,17 @@ LITMUS = (
     ("streams", "fence:streams"),
 )
 
+# Python applications: name, limit, what they need, cases.
+APPS = (
+    ("torch", 64, None, "transformer", "resnet", "streams"),
+    ("torch_compile", 27, None, "compiled"),
+    ("torch_plugged", 40, "pluggable", "transformer", "resnet"),
+    ("cupy", 8, None, "filters"),
+    ("jax", 15, None, "mlp"),
+    ("numba", 8, None, "kernels"),
+    ("rmm", 8, None, "buffers"),
+)
+
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
 
@@ -69,10 +80,19 @@ CHECKS = (
     # ---------------------------------------------------------------- 2: right (right/)
 
     # ---------------------------------------------------------------- 3: applications (apps/)
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs,
+            command=("{python}", "{gpu}/apps/apps.py", name),
+            lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
+                        for line in ("losses", "time", "memory", "waits")))
+      for name, limit, needs, *cases in APPS),
 
     # ---------------------------------------------------------------- 4: costs (costs/)
+    Check(part=4, name="costs", command=("{python}", "{gpu}/costs/costs.py"), limit=35,
+          lines=("cost.table", "cost.*", "hook.*")),
 
     # ---------------------------------------------------------------- 5: traces
+    Check(part=5, name="traces", limit=20, sim=False,
+          command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
     # Before the pairs, which show their figures beside the library's.
