@@ -68,6 +68,10 @@ APPS = (
 
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
+    *(Check(part=1, name="facts_%d" % fact, limit=5, lines=("fact%02d.*" % fact,),
+            command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
+    Check(part=1, name="guesses", limit=25, lines=("guess.*",),
+          command=("{build}/tests/gpu/gpu_guesses",)),
 
     # ---------------------------------------------------------------- 2: right: driver programs
     *(Check(part=2, name="stress_" + name, limit=6, lines=("stress_" + name,),

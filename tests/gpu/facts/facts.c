@@ -1,6 +1,7 @@
 /* gpu_facts: does the real stack behave as the design assumes?
  *
  *   gpu_facts [--judge] NUMBER...      1 to 12; each number in a process of its own is best
+ *   gpu_facts --ptx N              text N of the kernels, nothing behind the last one
  *   gpu_facts --list                   the claims as "name<TAB>wanted<TAB>question<TAB>depends"
  *
  * One line a claim of claims.def (PROTOCOL.md).  On the simulated device an answer as assumed
@@ -36,6 +37,19 @@ static const char *name_of(claim_t claim) {
     return name;
 }
 
+/* "as above" in the table means the row before. */
+static const char *depends_of(claim_t claim) {
+    static char text[TEXT];
+    const char *rest = claims[claim].depends;
+    if (strncmp(rest, "as above", 8))
+        return rest;
+    claim_t first = claim;
+    while (!strncmp(claims[first].depends, "as above", 8))
+        first--;
+    snprintf(text, sizeof text, "%s%s", claims[first].depends, rest + 8);
+    return text;
+}
+
 void fact_answer(claim_t claim, bool answer, const char *evidence, ...) {
     char seen[TEXT];
     va_list arguments;
@@ -47,7 +61,7 @@ void fact_answer(claim_t claim, bool answer, const char *evidence, ...) {
     if (!noted && answer != wanted)
         report_fail(name, "%s %s, assumed was %s.  What depends on it: %s.  Seen: %s",
                     claims[claim].question, answer ? "yes" : "no", wanted ? "yes" : "no",
-                    claims[claim].depends, seen);
+                    depends_of(claim), seen);
     else if (gpu.simulated && !judge)
         report_skip(name, "needs a GPU; the simulated device says: %s (%s)",
                     answer ? "yes" : "no", seen);
@@ -122,7 +136,7 @@ static void list(void) {
     static const char *const wanted[] = {"yes", "no", "noted", "figure"};
     for (int i = 0; i < CLAIMS; i++)
         printf("fact%02d.%s\t%s\t%s\t%s\n", claims[i].fact, claims[i].name,
-               wanted[claims[i].wanted], claims[i].question, claims[i].depends);
+               wanted[claims[i].wanted], claims[i].question, depends_of((claim_t)i));
 }
 
 static void finish(int fact) {
@@ -140,6 +154,8 @@ int main(int argc, char **argv) {
         list();
         return 0;
     }
+    if (argc == 3 && !strcmp(argv[1], "--ptx"))
+        return printf("%s", gpu_text((unsigned)atoi(argv[2]))) < 1;
     if (argc == 3 && !strcmp(argv[1], "--open"))
         return fact_open(argv[2]);
     if (argc > 1 && !strcmp(argv[1], "--judge"))

@@ -84,6 +84,10 @@ static const char *const texts[2][2] = {
     {KERNEL(NEW, "gpu_quick", " griddepcontrol.launch_dependents;\n"),
      KERNEL(NEW, "gpu_slow", " griddepcontrol.launch_dependents;\n")}};
 
+const char *gpu_text(unsigned n) {
+    return n < 4 ? texts[n / 2][n % 2] : "";
+}
+
 static void simulated_body(const simcuda_launch_t *launch) {
     CUdeviceptr from, to;
     memcpy(&from, launch->params[0], sizeof from);

@@ -73,6 +73,8 @@ CUresult gpu_try(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdevic
 /* The same where it has to work. */
 void gpu_launch(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
 CUresult gpu_launch_early(gpu_kernel_t kernel, CUstream stream, CUdeviceptr from, CUdeviceptr to);
+/* PTX text number n, "" behind the last one: for the assembler. */
+const char *gpu_text(unsigned n);
 /* Device address of gpu.words[i]. */
 CUdeviceptr gpu_word(unsigned i);
 /* The kernels in the current context. */
