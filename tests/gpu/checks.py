@@ -72,6 +72,8 @@ CHECKS = (
             command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
     Check(part=1, name="guesses", limit=25, lines=("guess.*",),
           command=("{build}/tests/gpu/gpu_guesses",)),
+    Check(part=1, name="answers", limit=25, command=("{python}", "{gpu}/facts/answers.py"),
+          lines=("answers.same_with_library", "answers.as_simulated")),
 
     # ---------------------------------------------------------------- 2: right: driver programs
     *(Check(part=2, name="stress_" + name, limit=6, lines=("stress_" + name,),
