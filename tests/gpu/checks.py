@@ -17,7 +17,7 @@ class Check(NamedTuple):
     conf: str = ""                 # same=True: settings of the library
 
 
-# part: (title, seconds).  Together with 45 s for a compiler they stay below eight minutes.
+# part: (title, seconds).  Together with 30 s for a compiler they stay below eight minutes.
 PARTS = {
     1: ("Does the real stack behave as the design assumes?", 50),
     2: ("Right", 130),
@@ -68,6 +68,10 @@ APPS = (
 
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
+    *(Check(part=1, name="facts_%d" % fact, limit=5, lines=("fact%02d.*" % fact,),
+            command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
+    Check(part=1, name="guesses", limit=25, lines=("guess.*",),
+          command=("{build}/tests/gpu/gpu_guesses",)),
 
     # ---------------------------------------------------------------- 2: right: driver programs
     *(Check(part=2, name="stress_" + name, limit=6, lines=("stress_" + name,),

@@ -28,8 +28,8 @@ static void put(line_t *line, const char *format, ...) {
 }
 
 /* Bytes above 127 pass as they are: texts are UTF-8, or the reader replaces them. */
-static void put_text(line_t *line, const char *name, const char *text) {
-    put(line, ", \"%s\": \"", name);
+static void put_string(line_t *line, const char *text) {
+    put(line, "\"");
     for (const unsigned char *at = (const unsigned char *)text; *at; at++)
         if (*at == '"' || *at == '\\')
             put(line, "\\%c", *at);
@@ -38,6 +38,11 @@ static void put_text(line_t *line, const char *name, const char *text) {
         else
             put(line, "%c", *at);
     put(line, "\"");
+}
+
+static void put_text(line_t *line, const char *name, const char *text) {
+    put(line, ", \"%s\": ", name);
+    put_string(line, text);
 }
 
 /* JSON knows no infinity and no NaN: a figure that is neither is null, and fails below. */
@@ -123,7 +128,9 @@ static void figure(const char *check, double value, const char *unit, double mos
     if (peers && peers->name) {
         put(&line, ", \"peers\": {");
         for (const report_peer_t *peer = peers; peer->name; peer++) {
-            put(&line, "%s\"%s\": ", peer == peers ? "" : ", ", peer->name);
+            put(&line, peer == peers ? "" : ", ");
+            put_string(&line, peer->name);
+            put(&line, ": ");
             put_number(&line, peer->value);
         }
         put(&line, "}");

@@ -409,6 +409,55 @@ class Device(Folder):
                          {"PyTorch (Python)"})
 
 
+class Helpers(Folder):
+    """report.h, report.py and report.sh print what the suite reads."""
+
+    def read(self, command):
+        done = subprocess.run(command, capture_output=True, check=False, env=dict(
+            os.environ, PYTHONPATH=GPU))
+        rows = [lines.read_line(row) for row in done.stdout.decode("utf-8", "replace").splitlines()]
+        self.assertEqual([fault for _, fault in rows if fault], [], done)
+        self.assertEqual(done.returncode, 1, done)
+        return {line["check"]: line for line, _ in rows}
+
+    def expect(self, found, **results_of):
+        self.assertEqual({name: line["result"] for name, line in found.items()}, results_of)
+
+    def test_c(self):
+        found = self.read([os.path.join(BUILD, "tests/gpu/gpu_report_words")])
+        self.expect(found, **{"pass": "pass", "skip": "skip", "answer_wanted": "pass",
+                              "fact": "fact", "value": "fact", "figure": "pass", "long": "pass",
+                              "fail": "fail", "answer_unwanted": "fail", "figure_above": "fail",
+                              "figure_none": "fail"})
+        self.assertEqual(found["pass"]["evidence"],
+                         "quote \" backslash \\ tab newline bell \a caf\u00e9")
+        self.assertEqual(found["figure"]["peers"], {"cudaMalloc \"bare\"": 1.5, "none": None})
+        self.assertEqual((found["fact"]["value"], found["value"]["value"]), ("no", 1e-9))
+        self.assertTrue(found["long"]["evidence"].startswith('"' * 1900))
+
+    def test_python(self):
+        path = self.program("words", """
+            import report
+            report.passed("pass", "quote \\" newline \\n", value=1.5, unit="ms")
+            report.skipped("skip", "needs a GPU"); report.answer("answer", True, False, "seen")
+            report.fact("fact", False, "seen"); report.figure("figure", 61, "ns", most=60,
+                                                              peers={"other": 2})
+            report.figure("none", float("nan"), "ns"); report.failed("long", "x" * 5000)
+            sys.exit(report.end())""")
+        found = self.read([sys.executable, path])
+        self.expect(found, **{"pass": "pass", "skip": "skip", "answer": "fail", "fact": "fact",
+                              "figure": "fail", "none": "fail", "long": "fail"})
+        self.assertEqual(found["figure"]["bound"], "<= 60")
+
+    def test_bash(self):
+        script = ('. "$0/report.sh"; report_pass pass "quote \\" back \\\\ $(printf "a\\nb\\tc\\a")";'
+                  'report_skip skip why; report_value value 1.5 ms seen; report_fail fail because;'
+                  'report_end')
+        found = self.read(["bash", "-c", script, GPU])
+        self.expect(found, **{"pass": "pass", "skip": "skip", "value": "fact", "fail": "fail"})
+        self.assertEqual(found["pass"]["evidence"], 'quote " back \\ a b c')
+
+
 class Table(unittest.TestCase):
     """The real table on the simulated device, in a short time."""
 
