@@ -11,7 +11,7 @@ that does the same work in every run of a case, and prints one JSON object a lin
 of steps, after the warm-up; `peak` what the framework's own allocator took from the device at most
 (null: it does not tell, or has no cache); `before` and `after` the library's statistics around the
 measured blocks, null where it is not in the process.  A program that runs out of --seconds does fewer
-steps.  Exit status 77, the reason on stderr: what it needs is not on this machine."""
+steps, but two blocks at the least.  Exit status 77, the reason on stderr: what it needs is not on this machine."""
 import argparse
 import ctypes
 import json
@@ -36,6 +36,10 @@ def options(doc, cases, argv=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("case", nargs="+", choices=sorted(cases))
     return parser.parse_args(argv)
+
+
+# Also where the time is up.
+LEAST_BLOCKS = 2
 
 
 class Library:
@@ -74,13 +78,13 @@ library = Library()
 def measure(options_, case, step, synchronise, value=float):
     """Run a case: step(i) begins step number i and answers its loss, which `value` turns into a float
     afterwards.  The fields that are the same for all frameworks."""
-    end = time.monotonic() + options_.seconds
     losses, blocks = [], []
     for i in range(min(options_.warmup, options_.steps)):
         losses.append(step(i))
     synchronise()
-    before = library.statistics()
-    while len(losses) + options_.block <= options_.steps and time.monotonic() < end:
+    before, end = library.statistics(), time.monotonic() + options_.seconds
+    while len(losses) + options_.block <= options_.steps and \
+            (time.monotonic() < end or len(blocks) < LEAST_BLOCKS):
         begin = time.perf_counter()
         for _ in range(options_.block):
             losses.append(step(len(losses)))

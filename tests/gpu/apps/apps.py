@@ -2,7 +2,7 @@
 """Applications with the framework's own allocator and with the library, beside each other: lines of
 PROTOCOL.md.
 
-    apps.py APPLICATION [--case CASE...] [--device cuda|cpu] [--steps N]
+    apps.py APPLICATION [--case CASE...] [--device cuda|cpu] [--steps N] [--scale X]
 
 variants.py says which runs there are.  Losses must be the same in all of them; time and memory are held
 against the framework's own allocator in the same run of this program."""
@@ -32,26 +32,32 @@ def load_table(path):
 
 
 def run_all(app, runner, cases):
-    """Every variant in turn; those that come twice get their second run only if time is left."""
-    outcomes, begun = [], set()
+    """Every variant in turn, as long as there is time; what comes third and later may have none.
+    Also the roles that were left out."""
+    outcomes, left_out = [], []
     for i, variant in enumerate(app.variants):
-        if variant.role in begun and runner.left() < 1.5 * runner.start:
+        if i > 1 and runner.left() < 1.3 * runner.start:
+            left_out.append(variant.role)
             continue
         outcome = runner.run(variant, cases, share=1.0 / (len(app.variants) - i),
                              more=FEW if variant.role == "bare" else ())
         if i == 0 and outcome.absent:
             report.nothing(outcome.absent)
-        begun.add(variant.role)
-        outcomes.append(outcome)
-    return outcomes
+        if i == 0 and outcome.late:
+            report.nothing(f"without the library, too: {outcome.error}; --seconds gives more")
+        if outcome.short:
+            left_out.append(variant.role)
+        else:
+            outcomes.append(outcome)
+    return outcomes, left_out
 
 
 class Case:
     """The lines of one case."""
 
-    def __init__(self, name, app, case, outcomes):
+    def __init__(self, name, app, case, outcomes, left_out=(), device="cuda"):
         self.prefix = f"app.{name}.{case}."
-        self.app, self.case = app, case
+        self.app, self.left_out, self.device = app, left_out, device
         self.broken = [o for o in outcomes if case not in o.cases]
         self.by_role = {}
         for outcome in outcomes:
@@ -68,6 +74,10 @@ class Case:
         return "; ".join(f"{o.role}: {o.error or o.absent}" for o in self.broken)[:1500]
 
     def report(self):
+        if not self.broken and not self.ours:
+            for line in ("losses", "time", "memory", "waits"):
+                report.skipped(self.prefix + line, f"no time for {', '.join(self.left_out)}")
+            return
         self.report_losses()
         if not self.own or not self.ours:
             for line in ("time", "memory", "waits"):
@@ -85,16 +95,22 @@ class Case:
         for role, results in self.by_role.items():
             for result in results if self.own else ():
                 reason = compare.differ(self.own[0], result, tolerance)
+                if not reason and role == self.main and self.device != "cpu" and not result["after"]:
+                    reason = "the library served nothing"
                 if reason:
                     wrong.append(f"{role}: {reason}")
-        exact = "to the last bit" if tolerance == 0 else f"within {tolerance:g} of their value, " \
-            "since two runs of the framework alone differ"
+        far = compare.gap([result for results in (self.own, *self.by_role.values())
+                           for result in results])
+        exact = f"held to {'the last bit' if tolerance == 0 else f'{tolerance:g} of their value'}, " \
+            + (f"largest difference {far:.2g}" if far else "all equal to the last bit")
         some = next(iter(self.by_role.values()), [None])[0]
         what = some and f"{some['device']}, " + ", ".join(
             f"{key} {value}" for key, value in some["versions"].items())
         steps = ", ".join(f"{role} {'+'.join(str(len(r['losses'])) for r in results)}"
                           for role, results in self.by_role.items())
-        evidence = f"{what}; steps: {steps}; compared {exact}"
+        evidence = f"{what}; steps: {steps}; {exact}"
+        if self.left_out:
+            evidence += f"; no time for {', '.join(self.left_out)}"
         if wrong:
             report.failed(name, "; ".join(wrong), evidence=evidence)
         else:
@@ -143,12 +159,15 @@ def main():
     parser.add_argument("--case", nargs="+", help="these cases alone")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to see that it runs")
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--scale", type=float, help="size of the work, instead of the table's")
     parser.add_argument("--table", default=os.path.join(HERE, "variants.py"))
     options = parser.parse_args()
     apps = load_table(options.table)
     if options.application not in apps:
         parser.error(f"no application {options.application}: {', '.join(apps)}")
     app = apps[options.application]
+    if options.scale:
+        app = app._replace(scale=options.scale)
     library = os.environ.get("QUALIFY_LIBRARY")
     if not library:
         parser.error("QUALIFY_LIBRARY names the library to preload")
@@ -156,9 +175,9 @@ def main():
     runner = runs.Runs(app, os.path.dirname(os.path.abspath(options.table)), library,
                        float(os.environ.get("QUALIFY_SECONDS", 120)) - 2, options.device,
                        options.steps)
-    outcomes = run_all(app, runner, cases)
+    outcomes, left_out = run_all(app, runner, cases)
     for case in cases:
-        Case(options.application, app, case, outcomes).report()
+        Case(options.application, app, case, outcomes, left_out, options.device).report()
     return report.end()
 
 

@@ -38,6 +38,13 @@ def tolerance_of(own, allowed):
     return 0.0 if len(own) > 1 and all(not differ(own[0], one, 0.0) for one in own[1:]) else allowed
 
 
+def gap(results):
+    """The largest relative difference of losses to those of the first result."""
+    first = values(results[0])
+    return max((abs(a - b) / abs(a) if a else abs(b) for other in results[1:]
+                for a, b in zip(first, values(other))), default=0.0)
+
+
 def step_ms(results):
     """Median over the blocks of all runs; None where none was measured."""
     blocks = [ms for result in results for ms in result["step_ms"]]

@@ -15,6 +15,8 @@ class Outcome(NamedTuple):
     cases: dict = {}
     absent: Optional[str] = None  # what it needs is not here
     error: Optional[str] = None
+    late: bool = False            # the error is that time was up,
+    short: bool = False           # and less than twice what the first run took
 
 
 def last_lines(text, count=6):
@@ -27,7 +29,7 @@ class Runs:
         self.end = time.monotonic() + seconds
         self.device, self.steps = device, steps
         self.start = 8.0  # seconds until a process begins its work: a guess, then what was seen
-        self.seen = False
+        self.first = 0.0  # seconds that the first whole run took
 
     def left(self):
         return self.end - time.monotonic()
@@ -58,7 +60,7 @@ class Runs:
                    "--device", self.device, "--steps", str(self.steps),
                    "--seconds", f"{seconds:.2f}", "--scale", str(self.app.scale), *more, *cases]
         begin, left = time.monotonic(), max(self.left(), 1.0)
-        if self.seen:  # one that hangs must not take the time of the others
+        if self.first:  # one that hangs must not take the time of the others
             left = min(left, 3 * max(limit, self.start))
         try:
             # It stays in this process group: who stops this program stops it, too.
@@ -66,14 +68,16 @@ class Runs:
                                   capture_output=True, stdin=subprocess.DEVNULL, check=False,
                                   timeout=left)
         except subprocess.TimeoutExpired:
-            return Outcome(variant.role, error=f"not finished after {left:.0f} s")
+            return Outcome(variant.role, error=f"not finished after {left:.0f} s", late=True,
+                           short=left < 2 * self.first)
         except OSError as error:
             return Outcome(variant.role, error=str(error))
         outcome = self.read(variant, cases, done)
         worked = sum(sum(case["step_ms"]) * case["measured_steps"] / max(len(case["step_ms"]), 1)
                      for case in outcome.cases.values()) / 1000
         if outcome.cases:
-            self.start, self.seen = max(time.monotonic() - begin - worked, 0.1), True
+            took = time.monotonic() - begin
+            self.start, self.first = max(took - worked, 0.1), self.first or took
         return outcome
 
     @staticmethod

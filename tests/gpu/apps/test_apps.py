@@ -39,7 +39,7 @@ class Miniature(unittest.TestCase):
         for case in ("line", "curve"):
             losses = lines[f"app.fake.{case}.losses"]
             self.assertEqual(losses["result"], "pass")
-            self.assertIn("own 20+20, ours 20, beside 20, bare 8; compared to the last bit",
+            self.assertIn("own 20+20, ours 20, beside 20, bare 8; held to the last bit, all equal",
                           losses["evidence"])
             self.assertGreater(lines[f"app.fake.{case}.time"]["value"], 0)
             self.assertEqual(set(lines[f"app.fake.{case}.time"]["peers"]), {"beside", "bare"})
@@ -69,6 +69,22 @@ class Miniature(unittest.TestCase):
         begin = time.monotonic()
         self.broken("hang", "ours: not finished after", seconds="9")
         self.assertLess(time.monotonic() - begin, 60)
+
+    def test_no_time_for_the_framework_itself(self):
+        done, lines = self.fake(FAKEFRAME_SLOW="1", seconds="4")
+        self.assertEqual((done.returncode, lines), (77, {}))
+        self.assertRegex(done.stderr, "^without the library, too: not finished after [^\n]+\n$")
+
+    def test_no_time_for_all(self):
+        """What comes later is left out, and not called a failure."""
+        runner = runs.Runs(apps.load_table(os.path.join(HERE, "fake/variants.py"))["fake"],
+                           os.path.join(HERE, "fake"), os.environ["QUALIFY_LIBRARY"], 30, steps=15)
+        runner.left = lambda: 5.0
+        runner.run, ran = lambda variant, *_, **__: ran.append(variant.role) or runs.Outcome(
+            variant.role, {case: result() for case in ("line", "curve")}), []
+        outcomes, left_out = apps.run_all(runner.app, runner, ["line", "curve"])
+        self.assertEqual((ran, left_out), (["own", "ours"], ["own", "beside", "bare"]))
+        self.assertEqual(len(outcomes), 2)
 
     def test_absent_under_the_library_only(self):
         self.broken("absent", "ours: no such framework")
@@ -145,6 +161,17 @@ class Judged(unittest.TestCase):
         self.assertEqual(self.lines(own=[result(), result()], ours=[close])["losses"]["result"], "fail")
         self.assertEqual(self.lines(own=[result(), near], ours=[close])["losses"]["result"], "pass")
         self.assertEqual(self.lines(own=[result(), near], ours=[far])["losses"]["result"], "fail")
+
+    def test_library_that_served_nothing(self):
+        lines = self.lines(own=[result(), result()], ours=[result()])
+        self.assertEqual(lines["losses"]["result"], "fail")
+        self.assertIn("ours: the library served nothing", lines["losses"]["reason"])
+
+    def test_nothing_to_compare(self):
+        """With no time for the run that counts, no line says that all is well."""
+        lines = self.lines(own=[result(), result()])
+        self.assertEqual({line["result"] for line in lines.values()}, {"skip"})
+        self.assertEqual(set(lines), set(LINES))
 
     def test_not_a_number(self):
         nan = float("nan")

@@ -73,7 +73,7 @@ static void time_async(uint64_t bytes, unsigned passes) {
         {.call = "cuMemAllocAsync", .kind = "", .bytes = bytes},
         {.call = "cuMemFreeAsync", .kind = "", .bytes = bytes},
         {.call = "cuMemAllocAsync", .kind = "pool miss", .bytes = bytes},
-        {.call = "cuMemFreeAsync", .kind = "and synchronise, pool keeps nothing", .bytes = bytes},
+        {.call = "cuMemFreeAsync", .kind = "pool keeps nothing, and wait", .bytes = bytes},
     };
     unsigned batch = batch_of(bytes);
     CUdeviceptr at[BATCH];

@@ -2,7 +2,7 @@
 """An application of the framework in miniature (fakeframe.py); app.py says how it is called.
 
 FAKEFRAME_FAULT is what goes wrong under the library, and only there: wrong, crash, hang, absent, text,
-early (too few steps); FAKEFRAME_ABSENT: the framework is nowhere."""
+early (too few steps); FAKEFRAME_ABSENT: the framework is nowhere; FAKEFRAME_SLOW: no step ends."""
 import ctypes
 import os
 import signal
@@ -24,7 +24,7 @@ class Training:
     def step(self, number):
         if number == 7 and self.fault == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
-        if number == 7 and self.fault == "hang":
+        if os.environ.get("FAKEFRAME_SLOW") or (number == 7 and self.fault == "hang"):
             signal.pause()
         parts = [self.state.copy() for _ in range(1 + number % 3)]
         values = [sum(columns) / len(parts) for columns in zip(*(part.values() for part in parts))]
