@@ -15,6 +15,7 @@ class Check(NamedTuple):
     same: bool = False
     tolerance: float = 0.0
     conf: str = ""                 # same=True: settings of the library
+    own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
 
 
 # part: (title, seconds).  Together with 30 s for a compiler they stay below eight minutes.
@@ -86,7 +87,7 @@ CHECKS = (
     # ---------------------------------------------------------------- 2: right (right/)
 
     # ---------------------------------------------------------------- 3: applications (apps/)
-    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs,
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
             command=("{python}", "{gpu}/apps/apps.py", name),
             lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
                         for line in ("losses", "time", "memory", "waits")))
@@ -97,12 +98,12 @@ CHECKS = (
           lines=("cost.table", "cost.*", "hook.*")),
 
     # ---------------------------------------------------------------- 5: traces
-    Check(part=5, name="traces", limit=20, sim=False,
+    Check(part=5, name="traces", limit=20, sim=False, own_runtime=True,
           command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
     # Before the pairs, which show their figures beside the library's.
-    *(Check(part=6, name="speed_" + module, limit=12, sim=False,
+    *(Check(part=6, name="speed_" + module, limit=12, sim=False, own_runtime=True,
             command=("{python}", "{gpu}/speed/speed.py", module),
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
       for module in ("rmm", "torch")),
