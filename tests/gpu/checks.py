@@ -15,6 +15,7 @@ class Check(NamedTuple):
     same: bool = False
     tolerance: float = 0.0
     conf: str = ""                 # same=True: settings of the library
+    own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
 
 
 # part: (title, seconds).  Together with 30 s for a compiler they stay below eight minutes.
@@ -72,6 +73,8 @@ CHECKS = (
             command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
     Check(part=1, name="guesses", limit=25, lines=("guess.*",),
           command=("{build}/tests/gpu/gpu_guesses",)),
+    Check(part=1, name="answers", limit=25, command=("{python}", "{gpu}/facts/answers.py"),
+          lines=("answers.same_with_library", "answers.as_simulated")),
 
     # ---------------------------------------------------------------- 2: right: driver programs
     *(Check(part=2, name="stress_" + name, limit=6, lines=("stress_" + name,),
@@ -84,7 +87,7 @@ CHECKS = (
     # ---------------------------------------------------------------- 2: right (right/)
 
     # ---------------------------------------------------------------- 3: applications (apps/)
-    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs,
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
             command=("{python}", "{gpu}/apps/apps.py", name),
             lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
                         for line in ("losses", "time", "memory", "waits")))
@@ -95,12 +98,12 @@ CHECKS = (
           lines=("cost.table", "cost.*", "hook.*")),
 
     # ---------------------------------------------------------------- 5: traces
-    Check(part=5, name="traces", limit=20, sim=False,
+    Check(part=5, name="traces", limit=20, sim=False, own_runtime=True,
           command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
     # Before the pairs, which show their figures beside the library's.
-    *(Check(part=6, name="speed_" + module, limit=12, sim=False,
+    *(Check(part=6, name="speed_" + module, limit=12, sim=False, own_runtime=True,
             command=("{python}", "{gpu}/speed/speed.py", module),
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
       for module in ("rmm", "torch")),
