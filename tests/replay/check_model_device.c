@@ -235,8 +235,9 @@ START_TEST(measured_tables) {
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     FILE *file = fdopen(fd, "w");
-    fputs("function,ns_fixed,ns_per_mib,source\n# a comment\ncuMemCreate,7,20,\"a GPU, today\"\n"
-          "cuLaunchKernel,3,0,\"a GPU\"\ncuMemSetAccess,5,4\n",
+    fputs("function,ns_fixed,ns_per_mib,ns_per_page,source\n# a comment\n"
+          "cuMemCreate,7,20,\"a GPU, today\"\ncuLaunchKernel,3,0,\"a GPU\"\n"
+          "cuMemSetAccess,5,4\ncuMemUnmap,50,4,30,\"2 GPUs, today\"\ncuMemMap,5,0,30\n",
           file);
     fclose(file);
     cmd_costs_default(&costs);
@@ -247,10 +248,14 @@ START_TEST(measured_tables) {
     ck_assert_double_eq(costs.create_least.per_mib, 20);
     ck_assert_double_eq(costs.allow.per_mib, 4);
     ck_assert_double_eq(costs.allow.per_page, 0);
+    ck_assert_double_eq(costs.unmap.per_page, 30);
+    ck_assert_double_eq(costs.unmap.fixed, 20); /* its first page is a page like the others */
+    ck_assert_double_eq(costs.map.fixed, 0);
     ck_assert_double_eq(costs.free.fixed, 200000); /* not named: as it was */
 
-    static const char *const bad[] = {"cuMemAlloc\n", "cuMemAlloc,1\n", "cuMemAlloc,-1,2\n",
-                                      "cuMemAlloc,1,x,y\n", "operation,1,2,\"no call\"\n"};
+    static const char *const bad[] = {"cuMemAlloc\n",        "cuMemAlloc,1\n",
+                                      "cuMemAlloc,1,2,-3\n", "cuMemAlloc,-1,2\n",
+                                      "cuMemAlloc,1,x,y\n",  "operation,1,2,\"no call\"\n"};
     for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
         file = fopen(path, "w");
         fprintf(file, "function,ns_fixed,ns_per_mib,source\n%s", bad[i]);

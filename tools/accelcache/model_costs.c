@@ -50,8 +50,8 @@ static bool read_column(char **at, bool last, double *value) {
     return separated || (last && !*end);
 }
 
-/* A row of a simulated device's table: its sizes are bytes alone, also of the least page, and it
- * knows calls that the model never makes. */
+/* A row of a simulated device's table.  Its ns_per_page, which may be left out, begins with the
+ * second page; the least page is no exception; and it knows calls that the model never makes. */
 static char *read_measured(cmd_costs_t *costs, const char *name, char *at) {
     cmd_cost_t cost = {0};
     if (!read_column(&at, false, &cost.fixed) || !read_column(&at, true, &cost.per_mib))
@@ -59,6 +59,14 @@ static char *read_measured(cmd_costs_t *costs, const char *name, char *at) {
                           "ns_per_mib");
     if (strncmp(name, "cu", 2) != 0)
         return cmd_format("\"%.40s\" is no function of the driver", name);
+    char *end;
+    double per_page = strtod(at, &end);
+    if (end > at && (!*end || *end == ',')) {
+        if (!(per_page >= 0) || per_page > 1e12)
+            return cmd_format("ns_per_page is a number from 0 to 1e12");
+        cost.per_page = per_page;
+        cost.fixed = cost.fixed > per_page ? cost.fixed - per_page : 0;
+    }
     for (unsigned i = 0; i < ROWS; i++)
         if (!strcmp(name, rows[i].name))
             *cost_at(costs, i) = cost;
@@ -70,7 +78,7 @@ static char *read_measured(cmd_costs_t *costs, const char *name, char *at) {
 static char *read_row(cmd_costs_t *costs, char *line, bool measured) {
     char *at = line + strcspn(line, ",");
     if (!*at)
-        return cmd_format(measured ? "a row is function,ns_fixed,ns_per_mib,source"
+        return cmd_format(measured ? "a row is function,ns_fixed,ns_per_mib,ns_per_page,source"
                                    : "a row is call,ns_fixed,ns_per_mib,ns_per_page,source");
     *at++ = '\0';
     if (measured)

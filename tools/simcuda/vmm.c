@@ -415,11 +415,13 @@ SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole_mappings(address, size)) /* the wait dropped the lock */
         return CUDA_ERROR_INVALID_VALUE;
     sim_call_bytes(SIM_FN_cuMemUnmap, size);
-    for (uint64_t at = address; at < address + size;) {
+    uint64_t pages = 0;
+    for (uint64_t at = address; at < address + size; pages++) {
         sim_alloc_t *record = sim_alloc_at(at);
         at += record->size;
         unmap_one(record);
     }
+    sim_call_pages(SIM_FN_cuMemUnmap, pages);
     return CUDA_SUCCESS;
 }
 
@@ -472,12 +474,14 @@ SIM_API(cuMemSetAccess)
         if (result)
             return result;
     }
-    for (uint64_t at = address; at < address + size;) {
+    uint64_t pages = 0;
+    for (uint64_t at = address; at < address + size; pages++) {
         sim_alloc_t *record = sim_alloc_at(at);
         apply_access(record, desc, count);
         at += record->size;
     }
     sim_call_bytes(SIM_FN_cuMemSetAccess, size);
+    sim_call_pages(SIM_FN_cuMemSetAccess, pages);
     return CUDA_SUCCESS;
 }
 

@@ -142,6 +142,11 @@ class Case:
             ours = compare.peak_of_library(self.ours)
         name, evidence = self.prefix + "memory", f"own allocator {own / MIB:.1f} MiB at most, " \
             f"{self.main} {(ours or 0) / MIB:.1f} MiB"
+        beside = self.by_role.get("beside", ())
+        if beside and self.main != "beside" and beside[-1]["after"] and beside[-1]["peak"]:
+            both = beside[-1]["after"]["reserved_peak"] - beside[-1]["peak"]
+            evidence += f"; beside the framework's cache the library took {both / MIB:+.1f} MiB " \
+                "for what else is in the process"
         if not ours:
             report.skipped(name, f"{self.main}: nothing says how much was taken")
         elif own:

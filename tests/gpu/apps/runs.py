@@ -39,11 +39,6 @@ class Runs:
                    PYTHONDONTWRITEBYTECODE="1",
                    TORCHINDUCTOR_CACHE_DIR=os.path.abspath("compiled"))
         env.pop("LD_PRELOAD", None)
-        # A framework brings its own runtime; the one of the build would come before it.
-        runtime = os.path.join(os.environ.get("QUALIFY_BUILD", ""), "tests", "gpu", "lib")
-        env["LD_LIBRARY_PATH"] = ":".join(
-            folder for folder in env.get("LD_LIBRARY_PATH", "").split(":")
-            if folder and os.path.realpath(folder) != os.path.realpath(runtime))
         for name, value in variant.env.items():
             env[name] = value.format(library=self.library)
         if variant.preload:

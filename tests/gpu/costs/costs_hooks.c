@@ -5,6 +5,7 @@
 
 /* A batch fits into the queue of a stream, so that no call waits for the device. */
 enum { CALLS = 256 };
+#define SECONDS 0.2 /* of a row: a slow one has fewer passes */
 
 static struct {
     CUstream stream, other;
@@ -12,20 +13,24 @@ static struct {
     CUdeviceptr buffer, at;
     CUcontext context;
     CUdevice device;
-    CUgraph graph;
-    CUgraphExec exec;
+    CUgraph graph, kept_graph, made_graph;
+    CUgraphExec exec, made_exec;
+    CUmemoryPool pool;
+    cuuint64_t threshold;
     CUmemGenericAllocationHandle page;
     CUmemAllocationProp prop;
     CUlaunchConfig config;
     CUpointer_attribute attribute;
     unsigned number;
-    void *function, *value;
+    void *function, *value, *host;
     size_t left, total;
 } h;
 
 static void nothing(void *unused) {
     (void)unused;
 }
+
+typedef bool pass_fn(void);
 
 /* False: this device does not do it. */
 #define HOOK_ROW(id, needs, calls, statement)                                                    \
@@ -54,17 +59,19 @@ static void prepare(void) {
     if (cu.cuGraphInstantiateWithFlags) {
         MUST(cu.cuStreamBeginCapture_v2(h.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
         MUST(cu.cuLaunchKernel(costs_noop, 1, 1, 1, 1, 1, 1, 0, h.stream, NULL, NULL));
-        MUST(cu.cuStreamEndCapture(h.stream, &h.graph));
-        MUST(cu.cuGraphInstantiateWithFlags(&h.exec, h.graph, 0));
-        MUST(cu.cuGraphDestroy(h.graph));
+        MUST(cu.cuStreamEndCapture(h.stream, &h.kept_graph));
+        MUST(cu.cuGraphInstantiateWithFlags(&h.exec, h.kept_graph, 0));
     }
+    if (costs_pools)
+        MUST(cu.cuDeviceGetDefaultMemPool(&h.pool, h.device));
     MUST(cu.cuCtxSynchronize());
 }
 
 /* What was submitted is finished outside the time; the first pass warms up. */
-static void time_row(const char *call, bool (*row)(void), unsigned passes) {
+static void time_row(const char *call, pass_fn *row, unsigned passes) {
     costs_series_t series = {.call = call, .kind = "hook"};
-    for (unsigned pass = 0; pass <= passes; pass++) {
+    double end = costs_wall() + SECONDS * 1e9;
+    for (unsigned pass = 0; pass <= passes && (pass < 2 || costs_wall() < end); pass++) {
         double from = costs_wall();
         if (!row())
             return;
@@ -75,11 +82,17 @@ static void time_row(const char *call, bool (*row)(void), unsigned passes) {
     costs_print(&series);
 }
 
+/* What the device can do, beside what the driver has. */
+static bool is_possible(pass_fn *row) {
+    if (row == pass_alloc_async || row == pass_alloc_from_pool || row == pass_pool_get_attribute)
+        return costs_pools;
+    return costs_vmm || row != pass_mem_create;
+}
+
 void costs_hooks(unsigned passes) {
     prepare();
 #define HOOK_ROW(id, needs, calls, statement)                                                    \
-    if (cu.needs && (costs_pools || pass_##id != pass_alloc_async) &&                            \
-        (costs_vmm || pass_##id != pass_mem_create))                                             \
+    if (cu.needs && is_possible(pass_##id))                                                      \
         time_row(calls, pass_##id, passes);
 #include "costs_hooks.def"
 #undef HOOK_ROW

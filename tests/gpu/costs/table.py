@@ -1,12 +1,12 @@
-"""From figures of gpu_costs to a table of costs: function,ns_fixed,ns_per_mib,source, as the
-simulated device and the model of `accelcache replay` read it."""
+"""From figures of gpu_costs to a table of costs: function,ns_fixed,ns_per_mib,ns_per_page,source, as
+the simulated device and the model of `accelcache replay` read it."""
 import json
 import statistics
 
 MIB = 1 << 20
 # Below this size memory comes out of what the driver took before: no line goes through both.
 LEAST = 1 * MIB
-HEAD = "function,ns_fixed,ns_per_mib,source"
+HEAD = "function,ns_fixed,ns_per_mib,ns_per_page,source"
 # Functions of which nothing is measured, and those that they cost as much as.
 ALIKE = (("cuMemAllocPitch", "cuMemAlloc"), ("cuMemAllocFromPoolAsync", "cuMemAllocAsync"),
          ("cuEventRecordWithFlags", "cuEventRecord"), ("cuLaunchKernelEx", "cuLaunchKernel"),
@@ -49,9 +49,19 @@ def worst(points, line):
                default=0.0)
 
 
-def _row(name, line, source):
+def per_page(figures, call):
+    """What a page beyond the first adds to a call over several; 0 where that was not measured."""
+    several = {int(kind.split()[0]): ns for (name, kind), points in figures.items()
+               for ns in points.values() if name == call and kind.endswith((" page", " pages"))}
+    if len(several) < 2:
+        return 0.0
+    few, many = min(several), max(several)
+    return max(0.0, (several[many] - several[few]) / (many - few))
+
+
+def _row(name, line, source, pages=0.0):
     source = source.replace('"', "'")
-    return f'{name},{round(line[0])},{round(line[1])},"{source}"'
+    return f'{name},{round(line[0])},{round(line[1])},{round(pages)},"{source}"'
 
 
 def lines(figures, where):
@@ -66,17 +76,17 @@ def lines(figures, where):
         if len(kept) > 1:
             sizes = f"{min(kept) // MIB} to {max(kept) // MIB} MiB"
             text += f"; {len(kept)} sizes of {sizes}, the line within {worst(kept, line):.0%}"
-        rows.append(_row(call, line, text))
+        rows.append(_row(call, line, text, per_page(figures, call)))
     rows += [_row(name, lines_of[other], f"as {other}") for name, other in ALIKE
              if other in lines_of]
     return rows
 
 
 def parse(text):
-    """{function: (fixed, per MiB)} of such a table."""
+    """{function: (fixed, per MiB, per page)} of such a table."""
     table = {}
     for line in text.splitlines()[1:]:
         if line and not line.startswith("#"):
-            name, fixed, per_mib = line.split(",")[:3]
-            table[name] = (int(fixed), int(per_mib))
+            name, *costs = line.split(",")[:4]
+            table[name] = tuple(map(int, costs))
     return table

@@ -67,19 +67,7 @@ def judged(check, value, unit, good, bound, others=None, evidence=None):
 
 
 # ---------------------------------------------------------------- allocators in Python
-def with_its_own_runtime():
-    """The runtime of the build comes before the one that a framework brings along: without it."""
-    folder = os.path.realpath(os.path.join(BUILD, "tests", "gpu", "lib"))
-    before = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    after = [path for path in before if os.path.realpath(path) != folder]
-    if after != before:
-        os.environ.update(LD_LIBRARY_PATH=":".join(after),
-                          QUALIFY_SECONDS="%.1f" % (END - time.monotonic()))
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-
-
 def python_peer(module):
-    with_its_own_runtime()
     sys.path.insert(0, os.path.join(BUILD, "libexec", "accelcache"))
     import peers as others
     take, give = getattr(others, "open_" + module)()
