@@ -108,7 +108,8 @@ CHECKS = (
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
       for module in ("rmm", "torch")),
     Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
-          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver") for size in SIZES) +
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver", "c_api")
+                      for size in SIZES) +
           ("pair_bare_ratio", "pair_async_ratio", "replace")),
     Check(part=6, name="speed_static", limit=10,
           command=("{python}", "{gpu}/speed/speed.py", "static"),
