@@ -85,6 +85,16 @@ CHECKS = (
       for name, conf in LITMUS),
 
     # ---------------------------------------------------------------- 2: right (right/)
+    *(Check(part=2, name="right_" + "_".join(words), limit=6, same=True,
+            command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
+      for words in (("threads", "own"), ("threads", "perthread"), ("graphs",), ("ordered",),
+                    ("contexts",), ("processes", "ipc"), ("processes", "fork"))),
+    Check(part=2, name="right_processes_inner", limit=6, same=True, needs="ipc_tokens",
+          command=("{build}/tests/gpu/right_processes", "inner")),
+    *(Check(part=2, name="right_" + name, limit=limit, same=True,
+            command=("{build}/tests/gpu/right_" + name,))
+      for name, limit in (("cublas", 8), ("cufft", 6), ("cusolver", 8), ("cudnn", 12),
+                          ("nccl", 12))),
 
     # ---------------------------------------------------------------- 3: applications (apps/)
     *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
