@@ -83,18 +83,21 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
     return &slab->block->segment->arena->allocator->slots;
 }
 
-/* What a record of the slot says, for whoever it is. */
+/* What a record of the slot says, for whoever it is.  Its address comes last: whoever was handed
+ * the block may know it by the same record from before, and frees it without the lock as soon as
+ * that says its address (ac_cache_owns). */
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
-    uint64_t word = word_of(slab, i);
-    ac_block_init(record, address_of(slab, i), slab->size, segment);
+    uint64_t word = word_of(slab, i), address = address_of(slab, i);
+    ac_block_init(record, address | 1, slab->size, segment);
     AC_BLOCK_SET(record, slab, slab);
     AC_BLOCK_SET(record, requested, word >> 1);
     AC_BLOCK_SET(record, clock, slab->slot[i].clock);
-    if (!word)
-        return;
-    AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
-    AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+    if (word) {
+        AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
+        AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+    }
+    atomic_store_explicit(&record->address, address, memory_order_release);
 }
 
 /* The slot's record from now on; NULL when host memory is short. */

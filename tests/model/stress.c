@@ -217,7 +217,7 @@ static void *meddler(void *arg) {
         ac_device_stats_t now;
         uint64_t clock;
         const char *why = NULL;
-        switch (draw(&state, 10)) {
+        switch (draw(&state, 11)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
@@ -251,6 +251,12 @@ static void *meddler(void *arg) {
             break;
         case 8:
             ac_slabs_settle(allocator);
+            break;
+        case 9: /* as a request that is about to fail, with nobody kept out of his cache */
+            pthread_mutex_lock(&allocator->lock);
+            if (!arena[c]->dead)
+                ac_slabs_dissolve(arena[c]);
+            pthread_mutex_unlock(&allocator->lock);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);
