@@ -265,9 +265,13 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
- * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
+
+/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
+ * for a second at the most.  AC_FAILED: that did not do. */
+ac_status_t ac_block_free_bare(uint64_t address);
 
 /* allocator.c, under the lock: the released block waits for fence `target`, which may not be
  * lower than those of the queue: read it under the same lock. */

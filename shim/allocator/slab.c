@@ -279,7 +279,10 @@ ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
 void ac_slab_coalesce(ac_block_t *slot) {
     ac_slab_t *slab = slab_of(slot);
     unsigned i = slot_at(slab, slot->address - slab->block->address);
-    take_record(slab, i, 0);
+    if (record_in(word_of(slab, i)))
+        take_record(slab, i, 0);
+    else
+        set_word(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
     if (++slab->free == slab->slots)
         give_back(slab);
@@ -289,15 +292,17 @@ void ac_slab_coalesce(ac_block_t *slot) {
 
 /* --- lookups --- */
 
-ac_block_t *ac_slab_get(uint64_t address) {
+ac_status_t ac_slab_get(uint64_t address, ac_block_t **found) {
     const ac_block_t *block = slab_around(address);
     if (!block)
-        return NULL;
+        return AC_BAD_ADDRESS;
     ac_slab_t *slab = slab_of(block);
     unsigned i = slot_at(slab, address - block->address);
     uint64_t word = i < slab->slots ? word_of(slab, i) : 0;
-    ac_block_t *record = word & 1 ? give_record(slab, i) : record_in(word);
-    return record && record->state == AC_BLOCK_ALLOCATED ? record : NULL;
+    *found = word & 1 ? give_record(slab, i) : record_in(word);
+    if (*found && (*found)->state == AC_BLOCK_ALLOCATED)
+        return AC_OK;
+    return word & 1 ? AC_OOM : AC_BAD_ADDRESS;
 }
 
 ac_block_t *ac_slab_look(uint64_t address) {
@@ -324,6 +329,7 @@ static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     if (used == AC_SLAB_SIZE)
         return false;
     ac_block_init(rest, slab->block->address + used, AC_SLAB_SIZE - used, slab->block->segment);
+    AC_BLOCK_SET(rest, requested, 0);
     return true;
 }
 

@@ -2,7 +2,7 @@
  *
  * A block of its own record costs more host memory than a quarter of its 512 bytes.  In a slab a
  * block is a *slot* of 16 bytes, and has a record only while something happens to it: while it is
- * new, in a thread's cache, pending or held, and from the moment that it is named from outside.
+ * new, in a thread's cache, pending or held.
  * To everybody else such a record is a block as any other, but that it has no neighbours and that
  * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
  * to their slots when there are many (ac_slabs_settle).
@@ -11,8 +11,8 @@
  * for requests that name a stream, whose memory is cut and joined in its order.
  *
  * A slab is an ordinary block to its segment, in state AC_BLOCK_SLAB.  It serves lowest address
- * first, as far as eight looks tell, and goes back with its last block.  Before a request fails, slabs become ordinary blocks again.  All under the
- * allocator's lock, unless said otherwise. */
+ * first, as far as eight looks tell, and goes back with its last block.  Before a request fails,
+ * slabs become ordinary blocks again.  All under the allocator's lock, unless said otherwise. */
 #ifndef AC_SLAB_H
 #define AC_SLAB_H
 
@@ -32,8 +32,8 @@ typedef struct {
 } ac_slot_t;
 
 /* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
- * with some, but for those of tainted segments, are in their arena's list of the size.  `size` and
- * `slots` never change: threads look into slabs without the lock. */
+ * with some, but for those of tainted segments, are in their arena's list of the size.  `size`
+ * and `slots` never change: threads look into slabs without the lock. */
 typedef struct ac_slab ac_slab_t;
 struct ac_slab {
     ac_block_t *block; /* what it lies in */
@@ -70,11 +70,12 @@ static inline bool ac_slab_is_slot(const ac_block_t *block) {
  * pool, or host memory is short. */
 ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size);
 
-/* The slot is free again, and its record nobody's. */
+/* The slot is free again, and its record nobody's; `slot` may be what ac_slab_at shows. */
 void ac_slab_coalesce(ac_block_t *slot);
 
-/* The block that is allocated at `address` in a slab, with a record from now on; NULL. */
-ac_block_t *ac_slab_get(uint64_t address);
+/* The block that is allocated at `address` in a slab, with a record from now on.  AC_BAD_ADDRESS;
+ * AC_OOM: host memory is short. */
+ac_status_t ac_slab_get(uint64_t address, ac_block_t **found);
 
 /* The same without a lock, if it has a record: at worst outdated. */
 ac_block_t *ac_slab_look(uint64_t address);
@@ -106,8 +107,8 @@ static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
     return slots->count >= 512 && slots->count >= 2 * slots->left;
 }
 
-/* Records of blocks that the program holds go, unless some thread cannot be kept out of its cache.
- * Without the lock. */
+/* Records of blocks that the program holds go, unless some thread cannot be kept out of its
+ * cache. Without the lock. */
 void ac_slabs_settle(ac_allocator_t *allocator);
 
 /* NULL, or what is wrong with the slab. */

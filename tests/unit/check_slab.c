@@ -1,4 +1,6 @@
 /* Slabs: small blocks side by side, and their records that come and go. */
+#include <sys/resource.h>
+
 #include "allocator_frame.h"
 
 enum { KIB = 1024 };
@@ -247,6 +249,102 @@ START_TEST(records_stay_while_a_thread_is_in_its_cache) {
 }
 END_TEST
 
+/* --- host memory runs short --- */
+
+/* From here on nobody gets a record that another one does not give back. */
+static void use_records_up(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = 4096; /* not one page more */
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    pthread_mutex_lock(&allocator->lock);
+    while (ac_record_block(allocator))
+        ;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+static void host_memory_is_back(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+START_TEST(a_free_needs_no_record) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer itself needs the address space */
+#endif
+    uint64_t a = alloc(512), b = alloc(512), c = alloc(512), d = alloc(512);
+    alloc(512);
+    settle();
+    use_records_up();
+    ac_status_t ready = ac_block_free(a);
+    submit(0);
+    ac_status_t waits = ac_block_free(b); /* as the driver's own would */
+    ac_status_t in_order = ac_block_free_on(arena, 1, c);
+    submit(0);
+    ac_held_begin(1);
+    submit(0);
+    ac_status_t captured = ac_block_free(d);
+    ac_held_end();
+    ac_status_t again = ac_block_free(b);
+    ac_status_t later = ac_block_free(d);
+    host_memory_is_back();
+    ck_assert_int_eq(ready, AC_OK);
+    ck_assert_int_eq(waits, AC_OK);
+    ck_assert_int_eq(in_order, AC_OK);
+    ck_assert_int_eq(captured, AC_FAILED); /* a graph may name it, and who would know? */
+    ck_assert_int_eq(again, AC_BAD_ADDRESS);
+    ck_assert_int_eq(later, AC_OK);
+    ck_assert_int_eq(context[0].completed == context[0].submitted, true);
+    ck_assert_uint_eq(in_use(), 512);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
+    end();
+    ck_assert_uint_eq(alloc(512), a);
+}
+END_TEST
+
+/* It waits in the queue by the record of a block that can do without. */
+START_TEST(a_free_takes_the_record_of_another) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;
+#endif
+    uint64_t a = alloc(512);
+    settle();
+    alloc(512);
+    submit(0);
+    use_records_up();
+    ac_status_t status = ac_block_free(a);
+    host_memory_is_back();
+    ck_assert_int_eq(status, AC_OK);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    ck_assert_uint_eq(records(), 1);
+    ck_assert_uint_eq(context[0].completed, 0);
+    end();
+}
+END_TEST
+
+/* What others know of a block decides where it may go. */
+START_TEST(a_taint_needs_no_record) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;
+#endif
+    bool fresh = false;
+    uint64_t a = alloc(512);
+    settle();
+    use_records_up();
+    ac_status_t marked = ac_block_mark_used(a), tainted = ac_block_taint(a, &fresh);
+    host_memory_is_back();
+    ck_assert_int_eq(marked, AC_OK);
+    ck_assert_int_eq(tainted, AC_OK);
+    ck_assert(fresh);
+    uint64_t elsewhere = alloc(512);
+    ck_assert_uint_ge(elsewhere - a + 2 * MIB, 4 * MIB);
+    ck_assert_int_eq(ac_block_taint(a + 512, &fresh), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_mark_used(a + 100), AC_BAD_ADDRESS);
+}
+END_TEST
+
 /* --- ends --- */
 
 START_TEST(a_tainted_segment_takes_its_slabs_along) {
@@ -355,6 +453,9 @@ int main(void) {
     tcase_add_test(all, marked_as_used_without_a_record);
     tcase_add_test(all, a_record_found_before_it_went);
     tcase_add_test(all, records_stay_while_a_thread_is_in_its_cache);
+    tcase_add_test(all, a_free_needs_no_record);
+    tcase_add_test(all, a_free_takes_the_record_of_another);
+    tcase_add_test(all, a_taint_needs_no_record);
     tcase_add_test(all, a_tainted_segment_takes_its_slabs_along);
     tcase_add_test(all, a_lost_context_takes_its_slabs_along);
     tcase_add_test(all, free_slots_serve_any_size);
