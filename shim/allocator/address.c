@@ -66,13 +66,21 @@ static ac_allocator_t *allocator_of(const ac_block_t *block) {
     return block->segment->arena->allocator;
 }
 
-/* Whether nothing is at work on the block any more, and no graph will be; *target: what it waits
- * for. */
-static bool is_ready(const ac_block_t *block, bool *all, uint64_t *target) {
-    ac_fence_line_t *line = &block->segment->arena->line;
-    *target = ac_fence_target(line, all);
-    return ac_fence_untouched(line, block->clock) ||
-           (!ac_held_open() && *target <= ac_fence_reached(line, *all));
+/* Free the block without a record.  AC_BUSY: that would be too early, *target (with *all for all
+ * contexts) comes first, unless it was `reached`. */
+static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64_t *target) {
+    ac_arena_t *arena = shown->segment->arena;
+    *target = ac_fence_target(&arena->line, all);
+    reached |= *target <= ac_fence_reached(&arena->line, *all);
+    /* A graph that is being captured may name it, else. */
+    if (!ac_fence_untouched(&arena->line, shown->clock) && (!reached || ac_held_open()))
+        return AC_BUSY;
+    ac_caches_before_free(arena->allocator);
+    ac_segment_release(shown);
+    ac_segment_finish(shown);
+    arena->allocator->counters->cached_frees++;
+    arena->allocator->counters->ready_frees++;
+    return AC_OK;
 }
 
 ac_status_t ac_block_free_bare(uint64_t address) {
@@ -86,26 +94,20 @@ ac_status_t ac_block_free_bare(uint64_t address) {
         if (status != AC_OK)
             return status;
         ac_arena_t *arena = block->segment->arena;
-        ac_allocator_t *allocator = allocator_of(block);
-        bool bare = block == &shown, ready = bare && is_ready(block, &all, &target);
-        if (ready) {
-            ac_caches_before_free(allocator);
-            ac_segment_release(&shown);
-            ac_segment_finish(&shown);
-            allocator->counters->cached_frees++;
-            allocator->counters->ready_frees++;
-        }
-        bool leaving = ready && arena->tainted_idle;
-        pthread_mutex_unlock(&allocator->lock);
-        if (leaving)
-            ac_trim_tainted(arena);
-        if (ready)
-            return AC_OK;
+        bool bare = block == &shown;
+        if (bare)
+            status = free_shown(&shown, waited, &all, &target);
+        bool leaving = arena->tainted_idle;
+        pthread_mutex_unlock(&arena->allocator->lock);
         if (!bare)
-            return ac_block_free(address); /* it has one by now */
-        if (waited)
+            return ac_block_free(address); /* it has a record by now */
+        if (status == AC_OK && leaving)
+            ac_trim_tainted(arena);
+        if (status == AC_OK || waited)
+            return status == AC_OK ? AC_OK : AC_FAILED;
+        /* What is submitted from now on is not on this block: once is enough. */
+        if (ac_fence_wait(&arena->line, all, target, limit_ns) != AC_OK)
             return AC_FAILED;
-        ac_fence_wait(&arena->line, all, target, limit_ns);
     }
 }
 
