@@ -159,10 +159,12 @@ static void one_round(caches_t *caches, uint64_t *state) {
     int c = (int)draw(state, contexts);
     ac_cache_t *cache = cache_for(caches, c, state);
     held_t *held = malloc(sizeof *held);
-    /* Half of the sizes come again and again. */
+    /* Half of the sizes come again and again, and one so often that slabs of it are full. */
     uint64_t bytes = (uint64_t)1 << draw(state, 21);
     if (draw(state, 2))
         bytes += draw(state, 4096);
+    if (draw(state, 3) == 0)
+        bytes = AC_SLAB_LARGEST;
     ac_block_info_t info;
     if (!held || serve(cache, c, bytes, draw(state, 8) == 0, &held->address) != AC_OK) {
         atomic_fetch_add(&refused, 1);
