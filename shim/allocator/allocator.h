@@ -1,7 +1,7 @@
 /* The allocator: one per device, with an arena per context.  Pure C11: device, time and
  * statistics are parameters; no CUDA, no environment, no I/O.
  *
- * Small requests (<= AC_SMALL_LIMIT) are served from segments of AC_SMALL_SEGMENT bytes, all
+ * Small requests (<= the small limit) are served from segments of AC_SMALL_SEGMENT bytes, all
  * others from large segments that grow with what is reserved.  Blocks are split and coalesced
  * at once, at AC_GRANULE.  A freed block is handed out again only when its fence was reached
  * (fence.h).
@@ -34,6 +34,7 @@ enum { AC_DIVISION_SLOTS = 16 };
 typedef struct {
     uint64_t max_split_size;     /* bytes; AC_UNLIMITED */
     uint64_t large_segment_size; /* bytes */
+    uint64_t small_limit;        /* bytes: the largest of the small pool; 0: AC_SMALL_LIMIT */
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
@@ -80,7 +81,8 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
 /* Free the block at `address`, whoever owns it.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS (inside
- * our segments, but no allocated block starts there). */
+ * our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its
+ * work does not end. */
 ac_status_t ac_block_free(uint64_t address);
 
 /* What the block around `address` looks like from outside. */

@@ -127,12 +127,18 @@ void ac_segment_coalesce(ac_block_t *block);
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
+/* The pool that threads' caches keep blocks of a size for: a constant on their way, whatever the
+ * small limit is.  What another pool serves they leave alone. */
+static inline int ac_pool_kept(uint64_t size) {
+    return size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
+}
+
 /* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
 static inline bool ac_block_is_plain(const ac_block_t *block) {
     const ac_segment_t *segment = block->segment;
     return !segment->tainted &&
            block->size < segment->arena->allocator->settings.max_split_size &&
-           segment->pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+           segment->pool == ac_pool_kept(block->size);
 }
 
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
@@ -302,9 +308,13 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
- * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
+
+/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
+ * for a second at the most.  AC_FAILED: that did not do. */
+ac_status_t ac_block_free_bare(uint64_t address);
 
 /* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
