@@ -387,12 +387,12 @@ bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return block;
 }
 
-bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     bool ordered;
     if (!takes_longer(cache) || !enter_long(cache))
         return false;
-    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
-                ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_owns(cache, block, address) && ac_cache_has_room(cache, block->size) &&
+                ac_cache_ready(cache, block, &ordered) && ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
@@ -411,12 +411,10 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     /* As many as were used up since the last time, and once more as many. */
     uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
     magazine->fetched = (uint16_t)wanted;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
     while (magazine->most < wanted + magazine->left) {
-        ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
+        ac_block_t *block = ac_segment_cut(arena, pool, size);
         if (!block)
             return;
-        ac_segment_carve(block, size);
         if (block->size != size) { /* no record for what is left */
             ac_segment_coalesce(block);
             return;
@@ -446,6 +444,15 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     side->room.bytes -= (int64_t)size;
     side->room.requested -= (int64_t)bytes;
     return true;
+}
+
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (ac_cache_owns(cache, block, address))
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
 }
 
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
@@ -579,10 +586,11 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-void ac_caches_freeze(ac_allocator_t *allocator) {
+bool ac_caches_freeze(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->recall_lock);
-    shut(allocator, NULL, NULL);
+    bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     pthread_mutex_lock(&allocator->lock);
+    return out;
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {

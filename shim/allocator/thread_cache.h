@@ -29,6 +29,7 @@
 #include "allocator/allocator.h"
 #include "allocator/barrier.h"
 #include "allocator/held.h"
+#include "allocator/slab.h"
 
 enum {
     AC_CACHE_BITS = 7,
@@ -109,7 +110,7 @@ ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* What the two below do not, but for what only the lock can. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block);
+bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -230,7 +231,7 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_page_map_get(address);
+        block = ac_slab_look(address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
@@ -250,13 +251,14 @@ static inline bool ac_cache_has_room(ac_cache_t *cache, uint64_t size) {
     return magazine->size == size && magazine->left;
 }
 
-/* Keep the block, which is allocated.  False: it is not ready, or there is no room. */
-static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
+/* Keep the block that is allocated at `address`.  False: it is not ready, there is no room, or
+ * the record is not its any more: only inside that does not change. */
+static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     bool ordered;
     if (!ac_cache_enter(cache))
         return false;
-    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
-                ac_cache_push(cache, block, ordered);
+    bool kept = ac_cache_owns(cache, block, address) && ac_cache_has_room(cache, block->size) &&
+                ac_cache_ready(cache, block, &ordered) && ac_cache_push(cache, block, ordered);
     ac_cache_leave(cache);
     return kept;
 }
@@ -266,16 +268,12 @@ static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
  * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(
-            ac_block_address(block) != address ||
-                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
-                atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
-                !ac_fence_untouched_alone(
-                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
-                !ac_cache_enter(cache),
-            0))
+    if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    bool kept = ac_cache_push(cache, block, false);
+    bool kept = ac_cache_owns(cache, block, address) &&
+                ac_fence_untouched_alone(
+                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) &&
+                ac_cache_push(cache, block, false);
     ac_cache_leave(cache);
     return kept;
 }

@@ -133,8 +133,10 @@ def start(place, check, command, seconds, extra=None):
             status, cause = None, "it was ended by " + name
     except subprocess.TimeoutExpired:
         status, cause = None, "time: still running after %.1f s" % seconds
-    finally:
-        end_all(mark)  # also on an interruption of the suite itself
+    finally:  # also on an interruption of the suite itself
+        if child.returncode is None:  # not reaped: the group's number is still its own
+            os.killpg(child.pid, signal.SIGKILL)
+        end_all(mark)
     if cause and child.poll() is None:
         try:
             child.wait(timeout=5)
