@@ -85,6 +85,16 @@ CHECKS = (
       for name, conf in LITMUS),
 
     # ---------------------------------------------------------------- 2: right (right/)
+    *(Check(part=2, name="right_" + "_".join(words), limit=6, same=True,
+            command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
+      for words in (("threads", "own"), ("threads", "perthread"), ("graphs",), ("ordered",),
+                    ("contexts",), ("processes", "ipc"), ("processes", "fork"))),
+    Check(part=2, name="right_processes_inner", limit=6, same=True, needs="ipc_tokens",
+          command=("{build}/tests/gpu/right_processes", "inner")),
+    *(Check(part=2, name="right_" + name, limit=limit, same=True,
+            command=("{build}/tests/gpu/right_" + name,))
+      for name, limit in (("cublas", 8), ("cufft", 6), ("cusolver", 8), ("cudnn", 12),
+                          ("nccl", 12))),
 
     # ---------------------------------------------------------------- 3: applications (apps/)
     *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
@@ -108,7 +118,8 @@ CHECKS = (
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
       for module in ("rmm", "torch")),
     Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
-          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver") for size in SIZES) +
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver", "c_api")
+                      for size in SIZES) +
           ("pair_bare_ratio", "pair_async_ratio", "replace")),
     Check(part=6, name="speed_static", limit=10,
           command=("{python}", "{gpu}/speed/speed.py", "static"),

@@ -49,7 +49,7 @@ static unsigned long long end(buffer_t *buffer) {
     MUST(cu.cuStreamWaitEvent(stream, buffer->ready, 0));
     right_mix(buffer->at, buffer->words, 9, RIGHT_LANE(stream));
     unsigned long long sum = right_sum(buffer->at, buffer->words, RIGHT_LANE(stream));
-    right_mix(buffer->at, buffer->words, 1, RIGHT_LANE(stream));
+    right_last_work(buffer->at, buffer->words, RIGHT_LANE(stream));
     if (right_below(&seed, 4)) {
         MUST(cu.cuMemFreeAsync(buffer->at, stream));
     } else {

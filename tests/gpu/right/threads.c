@@ -2,7 +2,8 @@
  * own, on its per-thread default stream and, by turns, on the legacy stream; buffers go from
  * thread to thread.  Memory is freed right behind the launch that uses it.
  *
- *   right_threads [own|perthread]      own: streams of their own, half of the buffers handed on;
+ *   right_threads [own|perthread [ROUNDS]]
+ *                                      own: streams of their own, half of the buffers handed on;
  *                                      perthread: the functions for per-thread streams */
 #include <pthread.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 #include "right.h"
 
-enum { THREADS = 8, ROUNDS = 150, KEPT = 6, MOST_WORDS = 1 << 15 };
+enum { THREADS = 8, USUAL_ROUNDS = 150, SIMULATED_ROUNDS = 8, KEPT = 6, MOST_WORDS = 1 << 15 };
 
 typedef struct {
     CUdeviceptr at;
@@ -27,6 +28,7 @@ typedef struct {
 } worker_t;
 
 static bool per_thread;
+static unsigned rounds;
 static worker_t workers[THREADS];
 static pthread_barrier_t barrier;
 
@@ -58,7 +60,7 @@ static void end(worker_t *w, buffer_t *buffer) {
     wait_for(buffer->ready, w->lane);
     right_mix(buffer->at, buffer->words, w->index, w->lane);
     w->sum = w->sum * 31 + right_sum(buffer->at, buffer->words, w->lane);
-    right_mix(buffer->at, buffer->words, 1, w->lane); /* pending when the memory is freed */
+    right_last_work(buffer->at, buffer->words, w->lane);
     MUST(cu.cuMemFree_v2(buffer->at));
     MUST(cu.cuEventDestroy_v2(buffer->ready));
 }
@@ -79,7 +81,7 @@ static void *work(void *argument) {
     worker_t *w = argument;
     MUST(cu.cuCtxSetCurrent(gpu.primary));
     CUstream own = right_stream();
-    for (unsigned round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < rounds; round++) {
         w->lane = per_thread       ? (right_lane_t){NULL, true}
                   : round % 5 == 4 ? RIGHT_LANE(CU_STREAM_LEGACY)
                   : round % 5 == 3 ? RIGHT_LANE(CU_STREAM_PER_THREAD)
@@ -94,6 +96,9 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     per_thread = argc > 1 && !strcmp(argv[1], "perthread");
     right_open();
+    rounds = gpu.simulated ? SIMULATED_ROUNDS : USUAL_ROUNDS;
+    if (argc > 2)
+        rounds = (unsigned)strtoul(argv[2], NULL, 10);
     pthread_barrier_init(&barrier, NULL, THREADS);
     for (unsigned i = 0; i < THREADS; i++) {
         workers[i].index = i;

@@ -33,7 +33,7 @@ def bench(parts):
     # One round: on a GPU most of the time goes into starting processes.  The Python peers start once
     # for all sizes, below.
     command = [os.environ["QUALIFY_COMMAND"], "bench", "--json", "--quick", "--rounds", "1",
-               "--without", "rmm,torch,glibc,mimalloc", "--only", parts]
+               "--without", "rmm,torch,glibc,mimalloc,static,cudart", "--only", parts]
     if END - time.monotonic() < 12:
         command += ["--pass-us", "500"]
     done = subprocess.run(command + (["--sim"] if SIMULATED else []), capture_output=True,
@@ -91,7 +91,7 @@ def pairs():
     left_out = found["skipped"]
     runtime = left_out.get("libcudart")
     absent = ", ".join("%s: %s" % item for item in left_out.items() if item[0] not in (
-        "c_api", "static", "glibc", "mimalloc", "rmm", "torch"))
+        "static", "cudart", "glibc", "mimalloc", "rmm", "torch"))
     for size in SIZES:
         row, name = found["hot_pair"].get(str(size), {}), "pair_shared_%d" % size
         if runtime:
@@ -103,9 +103,12 @@ def pairs():
             judged(name, ours, "ns", ours <= HOT_NS, "<= %d" % HOT_NS, peers(row, "_ns", str(size)),
                    "least %(least)g, greatest %(greatest)g of %(passes)d passes"
                    % passes["accelcache_ns"] + ("; left out: " + absent if absent else ""))
-        if "driver_ns" in row:
-            report.figure("pair_driver_%d" % size, row["driver_ns"], "ns",
-                          evidence="cuMemAlloc and cuMemFree under the library")
+        for key, what in (("driver", "cuMemAlloc and cuMemFree under the library"),
+                          ("c_api", "accel_malloc and accel_free")):
+            if key + "_ns" in row:
+                report.figure("pair_%s_%d" % (key, size), row[key + "_ns"], "ns", evidence=what)
+            else:
+                report.failed("pair_%s_%d" % (key, size), left_out.get(key, "not measured"))
     ratios(found["hot_pair"], left_out)
     row = found["replace_ns"]
     report.figure("replace", row["accelcache"], "ns", peers=peers(row, python="replace"),
@@ -150,10 +153,10 @@ def hot(program, size, preload):
 
 
 def static():
-    program = os.path.join(BUILD, "libexec/accelcache/bench_static") if SIMULATED else \
-        os.path.join(BUILD, "tests/gpu/gpu_pair_static")
+    program = os.path.join(BUILD, "libexec/accelcache",
+                           "bench_static" if SIMULATED else "bench_cudart")
     if not os.path.exists(program):
-        report.nothing("gpu_pair_static was not built: no libcudart_static.a")
+        report.nothing("bench_cudart was not built: no libcudart_static.a")
     null = os.path.join(BUILD, "tests/gpu/lib/libnull_driver.so")
     for size in SIZES:
         name = "pair_static_%d" % size
