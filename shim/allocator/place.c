@@ -70,11 +70,16 @@ static void consider(search_t *search, ac_block_t *first, uint64_t address) {
 }
 
 static void visit_run(search_t *search, ac_block_t *first) {
-    uint64_t begin = first->address, end = begin;
-    for (const ac_block_t *block = first; is_open(block); block = block->next)
+    uint64_t begin = first->address, end = begin, mapped = 0;
+    for (const ac_block_t *block = first; is_open(block); block = block->next) {
         end = end_of(block);
+        mapped += block->state == AC_BLOCK_FREE ? block->size : 0;
+    }
     search->run = end - begin;
     if (search->run < search->size)
+        return;
+    /* If all that is mapped here were of use it would still not be enough. */
+    if (mapped < search->size && !better(search, search->size - mapped))
         return;
     consider(search, first, begin);
     for (ac_block_t *block = first; is_open(block); block = block->next) {
