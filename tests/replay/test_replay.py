@@ -128,6 +128,19 @@ class Replay(frame.TraceTest):
         self.assertEqual((tight["peak_reserved"], tight["waits"]), (8 * MIB, 0))
         self.assertEqual(tight["stream_waits"], 1)
 
+    def test_waiting_keeps_memory(self):
+        """Work under way on freed memory: pages are waited for, beyond wait_budget only."""
+        path = self.generate("lora", "--ops", "30000")
+        conf = "expandable_segments:true"
+        for work in (("--pending", "50"), ("--streams", "real")):
+            with self.subTest(work):
+                usual = self.replay(path, "--conf", conf, *work)
+                self.assertGreater(usual["waits"], 0)
+                self.assertLessEqual(usual["ratio"], 1.2)
+                growing = self.replay(path, "--conf", conf + ",wait_budget:16", *work)
+                self.assertEqual(growing["waits"], 0)
+                self.assertGreater(growing["ratio"], usual["ratio"])
+
     # ------------------------------------------------------------ pages
 
     def test_pages(self):
