@@ -47,7 +47,8 @@ struct ac_arena {
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
-    uint64_t hole_age;       /* of the newest */
+    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
+    uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
@@ -110,6 +111,10 @@ void ac_segment_release(ac_block_t *block);
 /* The pending block is out of reach of the device: coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
 
+/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
+ * together with its neighbours. */
+void ac_segment_withdraw(ac_block_t *block);
+
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 
@@ -143,6 +148,8 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 /* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
+/* The same where else it would fail. */
+ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
@@ -185,8 +192,12 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
+/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
+ * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
+
+/* The same for all that the cache holds: what is not ready becomes pending. */
+bool ac_cache_leave_all(ac_cache_t *cache);
 
 /* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
  * not known.  True if there was any.  Without the lock. */
@@ -260,8 +271,34 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* allocator.c, under the lock: the oldest and newest targets that pending blocks of either kind
- * wait for; false: there are none. */
+/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
+
+/* Where memory may grow to before a request waits for pending frees instead: a share more than
+ * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
+ * segments, is not worth a fence for each miss, nor a wait. */
+uint64_t ac_pending_budget(const ac_allocator_t *allocator);
+uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
+
+/* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
+ * budget, so that there is an older one to wait for when that is used up. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator);
+
+/* What a free adds to that, of AC_FENCE_EPOCH. */
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
+
+/* Move what has become ready from the queues into the free memory.  True if there was any. */
+bool ac_pending_drain(ac_arena_t *arena);
+
+/* The released block waits for fence `target`, which may not be lower than those of the queue:
+ * read it under the same lock. */
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
+
+/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
+ * longer. */
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+
+/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
+ * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
@@ -273,11 +310,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
  * for a second at the most.  AC_FAILED: that did not do. */
 ac_status_t ac_block_free_bare(uint64_t address);
 
-/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
- * lower than those of the queue: read it under the same lock. */
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
-
-/* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
+/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

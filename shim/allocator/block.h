@@ -23,6 +23,7 @@ typedef enum {
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
     AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
     AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
+    AC_BLOCK_WAITING,   /* pending, in a thread's cache: cache_wait.c */
     AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
@@ -41,9 +42,10 @@ struct ac_block {
      * write to them with every hit. */
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
-    _Atomic uint64_t requested;            /* bytes asked for; allocated, pending, held blocks.
-                                              Free ones of a range: their age (ac_range_hole_age) */
-    _Atomic uint64_t clock;  /* fence clock when handed out; when pending or held: what for */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
+                                   Free ones of a range: their age (ac_range_hole_age) */
+    _Atomic uint64_t clock;  /* fence clock when handed out; when pending, waiting or held: what
+                                for */
     ac_block_t *prev, *next; /* neighbours in the segment */
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
@@ -101,7 +103,7 @@ struct ac_segment {
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
     uint32_t busy;
-    uint32_t allocated; /* of them: allocated, or in a thread's cache */
+    uint32_t allocated; /* of them: allocated, or in a thread's cache, waiting or not */
     uint32_t held;      /* of them: held */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */

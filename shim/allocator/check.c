@@ -9,7 +9,7 @@ typedef struct {
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
-    uint64_t listed, pending, cached, held, ordered;
+    uint64_t listed, pending, cached, waiting, held, ordered;
     /* Of a segment. */
     uint32_t busy, allocated, kept;
     const char *wrong;
@@ -28,10 +28,12 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
 static void count(ac_check_t *check, const ac_block_t *block) {
     check->pending += block->state == AC_BLOCK_PENDING;
     check->cached += block->state == AC_BLOCK_CACHED;
+    check->waiting += block->state == AC_BLOCK_WAITING;
     check->ordered += block->state == AC_BLOCK_ORDERED;
     check->held += block->state == AC_BLOCK_HELD;
     check->kept += block->state == AC_BLOCK_HELD;
-    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
+    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
+                        block->state == AC_BLOCK_WAITING;
     if (block->state == AC_BLOCK_ALLOCATED && block->async)
         check->async_bytes += block->size;
 }
@@ -156,14 +158,36 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     expect(check, idle == 0, "idle segments missing in the list");
 }
 
-/* How many blocks the caches of threads hold.  Their owners keep out of them. */
-static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
+/* How many blocks wait beside a magazine. */
+static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_cache_t *cache,
+                          int i, ac_cache_wait_t waiting[AC_FLOWS]) {
+    const ac_cache_queue_t *queue = &cache->queue[i];
+    ac_cache_wait_t *sum = &waiting[ac_cache_flow(cache->magazine[i].size)];
+    const ac_block_t *last = NULL;
+    for (const ac_block_t *b = queue->first; b; last = b, b = b->list_next) {
+        expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
+        expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
+        expect(check, b->segment->arena == arena, "waiting block of another arena");
+        expect(check, !last || last->clock <= b->clock, "what waits is out of order");
+        sum->blocks++;
+        sum->bytes += b->size;
+        sum->requested += b->requested;
+    }
+    expect(check, !queue->first || queue->last == last, "end of what waits");
+}
+
+/* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
+ * of them. */
+static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
     uint64_t blocks = 0;
+    *wait = 0;
     for (const ac_cache_t *cache = arena->allocator->caches; cache; cache = cache->next) {
         uint64_t bytes = 0, promised[AC_FLOWS] = {0, 0};
+        ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
             continue;
         for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
+            check_waiting(check, arena, cache, i, waiting);
             const ac_magazine_t *magazine = &cache->magazine[i];
             uint32_t count = 0;
             for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
@@ -176,8 +200,16 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena) {
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }
-        for (int i = 0; i < AC_FLOWS; i++)
+        for (int i = 0; i < AC_FLOWS; i++) {
+            const ac_cache_wait_t *said = &cache->books->side[i].waiting;
             expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
+            expect(check,
+                   said->blocks == waiting[i].blocks && said->bytes == waiting[i].bytes &&
+                       said->requested == waiting[i].requested,
+                   "books of what waits");
+            expect(check, said->bytes <= cache->may_wait[i], "too much waits in a cache");
+            *wait += waiting[i].blocks;
+        }
         ac_cache_sum_t sum = {.ordered = 0};
         ac_cache_books_add(cache->books, false, &sum);
         expect(check, sum.held_bytes == bytes, "books of a cache");
@@ -203,8 +235,10 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
+    uint64_t wait;
     const char *wrong = NULL;
-    check->listed = check->pending = check->cached = check->held = check->ordered = 0;
+    check->listed = check->pending = check->cached = check->waiting = 0;
+    check->held = check->ordered = 0;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);
@@ -227,8 +261,9 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
            "blocks missing in the streams' lists");
     expect(check, !wrong, wrong);
     expect(check, check->held == check_held(check, arena), "held blocks missing in the lists");
-    expect(check, check->cached == check_caches(check, arena),
+    expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
+    expect(check, check->waiting == wait, "waiting blocks missing in the caches");
     expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
 }
 

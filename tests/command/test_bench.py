@@ -89,7 +89,6 @@ class Bench(base.CommandTest):
         self.assertNotIn("startup", whole)
         # On the simulated device nobody asks a GPU's allocators.
         self.assertIn("GPU", whole["skipped"]["torch"])
-        self.assertIn("allocation call", whole["skipped"]["c_api"])
 
     def test_live_blocks(self):
         whole = self.bench("--only=blocks")
@@ -248,12 +247,19 @@ class Bench(base.CommandTest):
                                        LD_LIBRARY_PATH=self.path("driver")).stdout)
         self.assertIs(whole["simulated"], True)
 
+    def test_without(self):
+        whole = self.bench("--only", "replace", "--without", "glibc,static")
+        self.assertNotIn("glibc", whole["replace_ns"])
+        for peer in ("glibc", "static"):
+            self.assertIn("--without", whole["skipped"][peer])
+        self.assert_figures(whole["replace_ns"], ("accelcache", "bare"))
+
     # ------------------------------------------------------------ text
 
     def test_tables(self):
         out = self.expect(0, "bench", *FEW, "--only", "hot_pair,replace").stdout
         self.assertIn("Simulated device", out)
-        for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  c_api: "):
+        for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  torch: "):
             self.assertIn(text, out)
         self.assertNotIn("|", out)
 
@@ -273,6 +279,7 @@ class Bench(base.CommandTest):
 
     def test_usage(self):
         for arguments in (("--only",), ("--only", ""), ("--only", "hot"), ("--only", "cub,"),
+                          ("--without", "cubs"), ("--without", "accelcache"),
                           ("--only", "replace", "nothing"), ("replace",), ("--rounds", "0"),
                           ("--rounds", "x"), ("--pass-us", "-1"), ("--pairs", ""),
                           ("--pairs", "1x"), ("--fast",), ("--json", "--markdown"),

@@ -21,7 +21,7 @@
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
 /* Of each reserved range, the part that is looked at: all that is used of it. */
-#define WINDOW   (64 * MIB)
+#define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
 enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
@@ -34,6 +34,7 @@ static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .wait_budget = 0.25,
                                  .large_segment_size = 4 * MIB,
                                  .limit = AC_UNLIMITED,
                                  .cache = 2 * MIB,
