@@ -45,11 +45,10 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
 }
 
 /* The block around an address, under its owner's lock; in *shown if it has no record.  Slabs are
- * asked first: there the map would have to look far back. */
+ * asked first: in them the map would have to look far back. */
 static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
-    const ac_block_t *slab = ac_page_map_get(address & ~(AC_SLAB_SIZE - 1));
-    return slab && slab->state == AC_BLOCK_SLAB ? ac_slab_at(slab, address, shown)
-                                                : ac_page_map_find(address);
+    const ac_slab_t *slab = ac_page_map_slab(address);
+    return slab ? ac_slab_at(slab->block, address, shown) : ac_page_map_find(address);
 }
 
 /* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */
