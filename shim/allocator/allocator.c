@@ -598,7 +598,10 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
-    request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
+    request->pool =
+        request->size <= allocator->settings.small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
+    if (request->pool != ac_pool_kept(request->size))
+        request->cache = NULL;
     bool found = !arena->dead && !request->stream && search_affordable(request);
     if (!found) {
         announce(request);

@@ -1,7 +1,7 @@
 /* The allocator: one per device, with an arena per context.  Pure C11: device, time and
  * statistics are parameters; no CUDA, no environment, no I/O.
  *
- * Small requests (<= AC_SMALL_LIMIT) are served from segments of AC_SMALL_SEGMENT bytes, all
+ * Small requests (<= the small limit) are served from segments of AC_SMALL_SEGMENT bytes, all
  * others from large segments that grow with what is reserved.  Blocks are split and coalesced
  * at once, at AC_GRANULE.  A freed block is handed out again only when its fence was reached
  * (fence.h).
@@ -34,6 +34,7 @@ enum { AC_DIVISION_SLOTS = 16 };
 typedef struct {
     uint64_t max_split_size;     /* bytes; AC_UNLIMITED */
     uint64_t large_segment_size; /* bytes */
+    uint64_t small_limit;        /* bytes: the largest of the small pool; 0: AC_SMALL_LIMIT */
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];

@@ -127,12 +127,18 @@ void ac_segment_coalesce(ac_block_t *block);
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
+/* The pool that threads' caches keep blocks of a size for: a constant on their way, whatever the
+ * small limit is.  What another pool serves they leave alone. */
+static inline int ac_pool_kept(uint64_t size) {
+    return size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
+}
+
 /* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
 static inline bool ac_block_is_plain(const ac_block_t *block) {
     const ac_segment_t *segment = block->segment;
     return !segment->tainted &&
            block->size < segment->arena->allocator->settings.max_split_size &&
-           segment->pool == (block->size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL);
+           segment->pool == ac_pool_kept(block->size);
 }
 
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */

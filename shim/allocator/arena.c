@@ -7,6 +7,7 @@
 ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
     ac_settings_t settings = {.max_split_size = config->max_split_size,
                               .large_segment_size = config->large_segment_size,
+                              .small_limit = config->small_limit,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
                               .cache = config->thread_cache,
@@ -48,6 +49,8 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
     pthread_mutex_lock(&allocator->lock);
     allocator->settings = *settings;
+    if (!settings->small_limit)
+        allocator->settings.small_limit = AC_SMALL_LIMIT;
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
     pthread_mutex_unlock(&allocator->lock);

@@ -22,6 +22,7 @@ typedef struct {
     double wait_budget;          /* as a share of the most allocated */
     bool low_memory;             /* the smallest pages, exact segments */
     uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
+    uint64_t small_limit;        /* bytes: largest block of the small segments */
     uint64_t large_segment_size; /* bytes: least size of a new large segment */
     uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */
     uint32_t

@@ -1,9 +1,9 @@
 """Runs a program without and with the library and compares what it printed, line by line.
 
-usage: compare.py PROGRAM LIBRARY ALLOWED [arguments...]
+usage: compare.py PROGRAM LIBRARY ALLOWED[,ALLOWED...] [arguments...]
 
-A line is "what was asked => answer".  Where both runs differ, a row of the file ALLOWED must name
-the difference (see there)."""
+A line is "what was asked => answer".  Where both runs differ, a row of a file ALLOWED must name the
+difference (see there)."""
 import os
 import re
 import subprocess
@@ -41,7 +41,7 @@ def split(line):
 
 def main():
     program, library, allowed_path, *arguments = sys.argv[1:]
-    allowed = read_allowed(allowed_path)
+    allowed = [row for path in allowed_path.split(",") for row in read_allowed(path)]
     command = [program, *arguments]
     bare_status, bare = run(command, None)
     status, lines = run(command, library)

@@ -3,6 +3,9 @@
  *
  * usage: sweep STATE      STATE: normal, none, uninitialised, capturing, sticky, other
  *
+ * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
+ * their end, and ends the context.
+ *
  * The rows come from hooks.def (sweep_rows.py).  One line a call: result and what became of the
  * arguments that the driver writes to. */
 #include <stdio.h>
@@ -208,13 +211,17 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
 #define NEVER(type) CHOICE("null", 0), CHOICE("bad", 0x7f0000badu << 4)
     switch (kind) {
     case ARG_SIZE:
-        CHOICE("64", 64), CHOICE("0", 0), CHOICE("4", 4), CHOICE("huge", (uint64_t)1 << 44);
+        CHOICE("64", 64), CHOICE("0", 0), CHOICE("4", 4);
+        if (!getenv("SWEEP_WITHIN"))
+            CHOICE("huge", (uint64_t)1 << 44);
         break;
     case ARG_WIDE:
         CHOICE("0", 0), CHOICE("64", 64), CHOICE("huge", ~(uint64_t)0);
         break;
     case ARG_NUMBER:
-        CHOICE("1", 1), CHOICE("0", 0), CHOICE("7", 7), CHOICE("huge", 0xffffffffu);
+        CHOICE("1", 1), CHOICE("0", 0), CHOICE("7", 7);
+        if (!getenv("SWEEP_WITHIN"))
+            CHOICE("huge", 0xffffffffu);
         break;
     case ARG_DEVICE:
         CHOICE("0", 0), CHOICE("1", 1), CHOICE("-1", (uint64_t)-1), CHOICE("99", 99);

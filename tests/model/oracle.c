@@ -455,6 +455,8 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
+    static const uint64_t smalls[] = {0, 0, 4096, 16384, 256 << 10, MIB};
+    oracle.settings.small_limit = smalls[oracle_draw(6)];
     oracle.settings.wait_budget = 0.1 * oracle_draw(4);
     oracle.settings.exact = oracle_draw(4) == 0;
     oracle.settings.cache = oracle_draw(3) * 32 * MIB;

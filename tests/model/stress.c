@@ -6,8 +6,9 @@
  *
  *   stress [ROUNDS [WAYS]]
  *
- * Where WAYS has `alone` in it there is a single context, where the order of its only stream
- * protects memory as well; with `pages` arenas grow by them. */
+ * Where WAYS has `alone` in it there is a single context.  With `ordered` all its work goes to
+ * one stream, whose order protects memory as well: new owners come after it, only pages that
+ * leave do not.  With `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -24,8 +25,9 @@
 #define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
-enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
+enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2, STREAM = 0x1000 };
 static unsigned contexts = CONTEXTS;
+static bool ordered;
 
 static fake_device_t device;
 static fake_context_t context[CONTEXTS];
@@ -102,7 +104,7 @@ static void take_granules(const held_t *held) {
     for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++) {
         if (atomic_exchange(&owned[g], 1))
             wrong("two owners");
-        for (int c = 0; c < CONTEXTS; c++)
+        for (int c = 0; c < CONTEXTS && !ordered; c++)
             if (atomic_load(&busy_until[c][g]) > done[c])
                 wrong("handed out while work may touch it");
     }
@@ -128,8 +130,17 @@ static void submit(const held_t *held, int c) {
     ac_fence_line_t *line = ac_arena_line(arena[c]);
     if (ac_fence_full(line))
         ac_fence_close(line, atomic_load(&ac_fence_crossed));
-    uint64_t number = fake_submit(&context[c]);
-    ac_fence_submitted(line);
+    uint64_t number;
+    if (ordered) {
+        ac_joins_t joins = {0};
+        ac_fence_enter(line);
+        ac_single_enter(line, STREAM, &joins);
+        number = fake_submit(&context[c]);
+        ac_fence_leave(line);
+    } else {
+        number = fake_submit(&context[c]);
+        ac_fence_submitted(line);
+    }
     uint64_t first = granule_of(held->address);
     for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
         atomic_store(&busy_until[c][g], number);
@@ -161,7 +172,7 @@ static void one_round(caches_t *caches, uint64_t *state) {
     ac_cache_t *cache = cache_for(caches, c, state);
     held_t *held = malloc(sizeof *held);
     /* Half of the sizes come again and again, and one so often that slabs of it are full. */
-    uint64_t bytes = (uint64_t)1 << draw(state, 21);
+    uint64_t bytes = (uint64_t)1 << draw(state, ordered ? 24 : 21);
     if (draw(state, 2))
         bytes += draw(state, 4096);
     if (draw(state, 3) == 0)
@@ -253,7 +264,10 @@ static void *meddler(void *arg) {
             ac_allocator_configure(allocator, &settings);
             break;
         case 8:
-            ac_slabs_settle(allocator);
+            if (draw(&state, 2))
+                ac_slabs_settle(allocator);
+            else
+                ac_allocator_decay(allocator, 1);
             break;
         case 9: /* as a request that is about to fail, with nobody kept out of his cache */
             pthread_mutex_lock(&allocator->lock);
@@ -274,8 +288,12 @@ int main(int argc, char **argv) {
     const char *why = NULL;
     if (argc > 1)
         rounds = strtoul(argv[1], NULL, 10);
-    if (argc > 2 && strstr(argv[2], "alone"))
+    ordered = argc > 2 && strstr(argv[2], "ordered");
+    if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
+    atomic_store(&ac_single_wanted, ordered);
+    if (ordered)
+        settings.limit = 64 * MIB; /* hardly more than is in use: pages have to move */
     settings.expandable = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;

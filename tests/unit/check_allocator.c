@@ -287,6 +287,37 @@ START_TEST(segments_are_exact_and_large_blocks_whole) {
 }
 END_TEST
 
+/* --- the small limit --- */
+
+START_TEST(the_small_limit_parts_the_pools) {
+    static ac_cache_books_t books;
+    settings.cache = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    ac_cache_t *cache = ac_cache_open(arena, &books);
+    static const struct {
+        uint64_t limit, bytes;
+        int pool;
+    } rows[] = {
+        {256 << 10, 256 << 10, AC_POOL_SMALL}, {256 << 10, (256 << 10) + 1, AC_POOL_LARGE},
+        {256 << 10, 1000, AC_POOL_SMALL},      {8192, 8192, AC_POOL_SMALL},
+        {8192, 8193, AC_POOL_LARGE},           {8192, 70000, AC_POOL_LARGE}};
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        settings.small_limit = rows[i].limit;
+        ac_allocator_configure(allocator, &settings);
+        for (int again = 0; again < 5; again++) { /* with the cache, as far as it takes part */
+            uint64_t address;
+            ac_device_stats_t now;
+            ck_assert_int_eq(ac_cache_alloc(cache, rows[i].bytes, false, &address), AC_OK);
+            ac_allocator_stats(allocator, &now);
+            ck_assert_int_eq(now.allocation[rows[i].pool].current, 1);
+            ck_assert_int_eq(now.allocation[AC_POOL_ALL].current, 1);
+            ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
+        }
+    }
+    ac_cache_close(cache);
+}
+END_TEST
+
 /* --- roundup_power2_divisions --- */
 
 START_TEST(divisions_round_exactly) {
@@ -544,6 +575,7 @@ int main(void) {
     tcase_add_test(large, many_segments_go_at_once);
     tcase_add_test(tight, idle_memory_of_all_contexts_is_given_back);
     tcase_add_test(tight, tainted_memory_counts_as_given_back);
+    tcase_add_test(large, the_small_limit_parts_the_pools);
     tcase_add_test(large, segments_are_exact_and_large_blocks_whole);
     tcase_add_test(tight, a_tainted_segment_serves_no_other);
     tcase_add_test(tight, the_pools_help_each_other);

@@ -54,6 +54,7 @@ enum { FINALISTS = 5 };
 
 /* By less than this a setting does not outlive the next version of the program. */
 #define WORTH_A_SETTING 0.97
+#define WORTH_MORE_KEYS 0.99
 
 typedef struct {
     char **path;
@@ -170,7 +171,8 @@ static void choose(tuning_t *t) {
     double best = WORTH_A_SETTING;
     for (size_t i = 1; i < t->finalists; i++) {
         double value = compare(t, i);
-        if (value < best) {
+        /* What the search ended with is simple; others may bring keys of no use along. */
+        if (value < best * (t->chosen ? WORTH_MORE_KEYS : 1)) {
             best = value;
             t->chosen = i;
         }
