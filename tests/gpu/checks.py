@@ -76,6 +76,7 @@ CHECKS = (
     *(Check(part=2, name="right_" + "_".join(words), limit=6, same=True,
             command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
       for words in (("threads", "own"), ("threads", "perthread"), ("graphs",), ("ordered",),
+                    ("ordered", "plain"),
                     ("contexts",), ("processes", "ipc"), ("processes", "fork"))),
     Check(part=2, name="right_processes_inner", limit=6, same=True, needs="ipc_tokens",
           command=("{build}/tests/gpu/right_processes", "inner")),
