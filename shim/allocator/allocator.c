@@ -17,29 +17,8 @@
 
 enum { LAST_ROUNDS = 8 };
 
-/* So much memory is not worth a fence for each miss, nor a wait: six segments, 120 MiB. */
-static uint64_t least_budget(const ac_allocator_t *allocator) {
-    return 6 * allocator->settings.large_segment_size;
-}
-
-/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than that. */
-static uint64_t budget(const ac_allocator_t *allocator) {
-    uint64_t live = allocator->high_water;
-    uint64_t least = least_budget(allocator);
-    return live + live / 4 > least ? live + live / 4 : least;
-}
-
 static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t limit) {
     return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > limit;
-}
-
-/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
- * within the budget is.  So there is an older one to wait for when the budget is used up. */
-static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t pending = budget(allocator) - allocator->high_water;
-    uint64_t share = bytes * AC_FENCE_EPOCH / (pending / 2 + 1);
-    return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -62,32 +41,6 @@ typedef struct {
     bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
 
-static bool drain_queues(ac_arena_t *arena) {
-    bool any = arena->ordered && ac_ordered_drain(arena);
-    for (int all = 0; all < 2; all++) {
-        ac_pending_t *queue = &arena->pending[all];
-        if (!queue->head)
-            continue;
-        uint64_t reached = ac_fence_reached(&arena->line, all);
-        while (queue->head && queue->head->clock <= reached) {
-            ac_block_t *block = queue->head;
-            queue->head = block->list_next;
-            if (!queue->head)
-                queue->tail = NULL;
-            queue->bytes -= block->size;
-            ac_segment_finish(block);
-            any = true;
-        }
-    }
-    return any;
-}
-
-/* Move what has become ready from the queues into the free memory. */
-static bool drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
-    return waiting && drain_queues(arena);
-}
-
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
     AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
@@ -99,6 +52,19 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 static void serve(ac_request_t *request, ac_block_t *block) {
     ac_segment_take(block, request->size, request->requested);
     handed_out(request, block);
+}
+
+/* With what is nobody's: it was cut. */
+static void serve_cut(ac_request_t *request, ac_block_t *block) {
+    ac_segment_reuse(block, request->requested);
+    handed_out(request, block);
+}
+
+/* A slot of a slab; NULL: not for this request, or there is none. */
+static ac_block_t *find_slot(const ac_request_t *request) {
+    return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
+               ? NULL
+               : ac_slab_carve(request->arena, request->size);
 }
 
 /* Before the request is looked for: the figures that it may raise. Under the lock. */
@@ -138,18 +104,39 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 }
 
 /* `exhaustive`: in both pools, whatever it takes. */
-static bool search(ac_request_t *request, bool exhaustive) {
+static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    const ac_settings_t *settings = &arena->allocator->settings;
+    ac_fit_t fit = exhaustive ? ac_size_fit_last(settings, request->size)
+                              : ac_size_fit(settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
-    if (!block)
+    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(arena))
+        block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
+    return block;
+}
+
+static bool search(ac_request_t *request, bool exhaustive) {
+    ac_block_t *block = find_slot(request);
+    if (block)
+        serve_cut(request, block);
+    else if ((block = find_free(request, exhaustive)))
+        serve(request, block);
+    else
         return false;
-    serve(request, block);
-    arena->allocator->counters->cached_allocs++;
+    request->arena->allocator->counters->cached_allocs++;
     return true;
+}
+
+/* Out of memory that was just added, of which `block` is one. */
+static void serve_new(ac_request_t *request, ac_block_t *block) {
+    ac_block_t *slot = find_slot(request);
+    if (slot)
+        serve_cut(request, slot);
+    else
+        serve(request, block);
 }
 
 /* `exhaustive`: what other threads keep is taken and searched in one, or they would have it back
@@ -163,7 +150,7 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
     announce(request);
     if (ac_cache_usable(request->cache))
         ac_cache_flush(request->cache, true);
-    drain(request->arena);
+    ac_pending_drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
     conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
@@ -177,7 +164,7 @@ static uint64_t segment_size(const ac_allocator_t *allocator, const ac_request_t
     if (request->pool == AC_POOL_SMALL)
         return AC_SMALL_SEGMENT;
     uint64_t need = round_up(request->size, AC_SEGMENT_ALIGN);
-    if (exact || request->size >= settings->max_split_size)
+    if (exact || settings->exact || request->size >= settings->max_split_size)
         return need;
     uint64_t grow = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current / 8;
     grow = at_least(grow, settings->large_segment_size);
@@ -204,12 +191,6 @@ static uint64_t snug_size(const ac_allocator_t *allocator, const ac_request_t *r
     return exact;
 }
 
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
-}
-
 /* --- growing --- */
 
 /* What others may have of a segment that is asked for. */
@@ -234,16 +215,6 @@ static bool reserve(const ac_request_t *request, uint64_t size) {
     return true;
 }
 
-/* Pages that the device hands out and that are still somebody's: the end of that context has gone
- * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget. */
-static void forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
-}
-
 /* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
  * the request was served.  Not for ever: such a call of the device may wait for what the program
  * does only after this request.  Once that took too long nobody waits for what was announced up
@@ -263,7 +234,7 @@ static bool share_growth(ac_request_t *request) {
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         if (!arena->dead) {
-            drain(arena);
+            ac_pending_drain(arena);
             announce(request);
             found = search(request, false);
         }
@@ -284,7 +255,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        forget_stale(address, size);
+        ac_segment_forget_stale(address, size);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
@@ -294,7 +265,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
         segment = ac_segment_add(arena, request->pool, address, size);
     announce(request);
     if (segment)
-        serve(request, segment->first);
+        serve_new(request, segment->first);
     conclude(request, segment);
     /* A failure changes what others find only where the announced bytes stood in their way. */
     bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
@@ -331,7 +302,7 @@ static bool is_expandable(const ac_request_t *request) {
 
 static void serve_expanded(void *arg, ac_block_t *block) {
     announce(arg);
-    serve(arg, block);
+    serve_new(arg, block);
     conclude(arg, true);
 }
 
@@ -475,8 +446,9 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait = pending && *target > arena->overdue &&
-                beyond(allocator, segment_size(allocator, request, true), budget(allocator));
+    bool wait =
+        pending && *target > arena->overdue &&
+        beyond(allocator, segment_size(allocator, request, true), ac_pending_budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
@@ -496,14 +468,6 @@ static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);
     return status;
-}
-
-bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
-    const ac_pending_t *queue = &arena->pending[all];
-    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
-    *newest = queue->head ? queue->tail->clock : 0;
-    ac_ordered_targets(arena, all, oldest, newest);
-    return *oldest != UINT64_MAX;
 }
 
 /* Memory of its own stream that takes a device call; or of another, which its own waits for. */
@@ -528,42 +492,56 @@ static bool must_close(const ac_request_t *request, bool all) {
     pthread_mutex_lock(&allocator->lock);
     uint64_t size = segment_size(allocator, request, true);
     bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
-                 beyond(allocator, size, least_budget(allocator)) ||
+                 beyond(allocator, size, ac_pending_least_budget(allocator)) ||
                  beyond(allocator, size, allocator->settings.limit);
     pthread_mutex_unlock(&allocator->lock);
     return worth && !ac_fence_under_way(&arena->line, all);
 }
 
-static ac_status_t alloc_slow(ac_request_t *request) {
+/* Once fences have moved: what waited in the cache, or in the queues. */
+static bool try_ready(ac_request_t *request) {
+    ac_cache_t *cache = request->stream ? NULL : request->cache;
+    return (cache && ac_cache_take_long(cache, request->requested, &request->address)) ||
+           try_again(request, false);
+}
+
+/* Ask the device for what is pending, if need be with a fence of now. */
+static bool ask_fences(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    if (order_streams(request, true) == AC_OK)
-        return AC_OK;
-    pthread_mutex_lock(&arena->allocator->lock);
     uint64_t oldest, newest;
-    const bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
-                             ac_pending_targets(arena, true, &oldest, &newest)};
+    pthread_mutex_lock(&arena->allocator->lock);
+    bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
+                       ac_pending_targets(arena, true, &oldest, &newest)};
     pthread_mutex_unlock(&arena->allocator->lock);
+    pending[0] |= request->cache && ac_cache_waits(request->cache);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
             continue;
-        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
-            return AC_OK;
+        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+            return true;
         if (!must_close(request, all))
             continue;
         ac_fence_close(&arena->line, all);
-        if (ac_fence_poll(&arena->line, all) && try_again(request, false))
-            return AC_OK;
+        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+            return true;
     }
-    /* Before anybody waits, or the device is asked: what threads keep for themselves. */
-    if (ac_caches_recall(arena->allocator, request->cache) && try_again(request, false))
+    return false;
+}
+
+static ac_status_t alloc_slow(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    if (order_streams(request, true) == AC_OK || ask_fences(request))
+        return AC_OK;
+    /* Before anybody waits, or the device is asked: what threads keep for themselves, ready (then
+     * there is a second answer to ask for) or not. */
+    if (ac_caches_recall(arena->allocator, request->cache) &&
+        (try_again(request, false) || ask_fences(request)))
         return AC_OK;
     bool all;
     uint64_t target;
     while (must_wait(request, &all, &target)) {
         if (order_streams(request, false) == AC_OK)
             return AC_OK;
-        if (request->stream)
-            break; /* the program counts on it that the host does not wait */
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
         if (try_again(request, false))
@@ -582,7 +560,7 @@ static ac_status_t alloc_slow(ac_request_t *request) {
 static bool search_free(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     bool cache = ac_cache_usable(request->cache);
-    drain(arena);
+    ac_pending_drain(arena);
     if (cache && request->size > AC_SMALL_LIMIT)
         ac_cache_flush(request->cache, false);
     return search(request, false) ||
@@ -595,18 +573,15 @@ static bool search_affordable(ac_request_t *request) {
     ac_cache_t *cache = request->cache;
     if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
         return false;
-    drain(arena);
+    ac_pending_drain(arena);
     if (request->pool == AC_POOL_LARGE)
         ac_cache_flush(cache, false);
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
-    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    ac_block_t *block = ac_segment_cut(arena, request->pool, request->size);
     if (!block)
         return false;
-    ac_segment_carve(block, request->size);
     if (!ac_cache_serve(cache, block, request->size, request->requested)) {
         announce(request);
-        ac_segment_reuse(block, request->requested);
-        handed_out(request, block);
+        serve_cut(request, block);
         arena->allocator->counters->cached_allocs++;
         ac_caches_after(cache, block->size);
     }
@@ -630,7 +605,10 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
         found = !arena->dead && (search_ordered(request, false) || search_free(request));
         conclude(request, found);
     }
+    bool crowded = ac_slabs_crowded(&allocator->slots);
     pthread_mutex_unlock(&allocator->lock);
+    if (crowded)
+        ac_slabs_settle(allocator);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
@@ -655,36 +633,10 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
-    ac_arena_t *arena = block->segment->arena;
-    ac_pending_t *queue = &arena->pending[all];
-    AC_BLOCK_SET(block, clock, target);
-    block->list_next = NULL;
-    if (queue->tail)
-        queue->tail->list_next = block;
-    else
-        queue->head = block;
-    queue->tail = block;
-    queue->bytes += block->size;
-    ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
-}
-
-/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
- * is not there any more. */
-static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
-    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
-        block->home == cache->home)
-        return true;
-    pthread_mutex_unlock(&allocator->lock);
-    return false;
-}
-
-/* `block`: see lock_found; NULL: it is still to be looked for. */
+/* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
-    if (!block || !lock_found(cache, block, address)) {
+    if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
@@ -737,7 +689,7 @@ ac_status_t ac_block_free(uint64_t address) {
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_block(cache, address);
-    if (block && (ac_cache_give(cache, block) || ac_cache_give_long(cache, block)))
+    if (block && ac_cache_give(cache, block, address))
         return AC_OK;
     return free_block(cache, block, address);
 }
@@ -768,7 +720,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
         if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
-            ac_fence_earn(&arena->line, weight(allocator, size));
+            ac_fence_earn(&arena->line, ac_pending_weight(allocator, size));
         } else {
             allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
@@ -776,10 +728,4 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
-}
-
-void ac_allocator_drain(ac_allocator_t *allocator) {
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        if (!arena->dead)
-            drain(arena);
 }

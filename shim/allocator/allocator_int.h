@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "allocator/range.h"
+#include "allocator/slab.h"
 #include "allocator/streams.h"
 #include "allocator/thread_cache.h"
 
@@ -39,13 +40,15 @@ struct ac_arena {
     ac_segment_t *idle_head, *idle_tail;  /* segments with busy == 0, longest idle first */
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
-    ac_pending_t pending[2];              /* [1]: waits for all contexts */
-    uint64_t overdue;                     /* a target up to which waiting took too long */
-    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    ac_slabs_t slabs;
+    ac_pending_t pending[2];         /* [1]: waits for all contexts */
+    uint64_t overdue;                /* a target up to which waiting took too long */
+    unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
-    uint64_t hole_age;       /* of the newest */
+    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
+    uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
@@ -70,6 +73,7 @@ struct ac_allocator {
     ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
     unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
+    ac_slots_t slots;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
@@ -89,6 +93,11 @@ void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody ha
  * short: the caller gives the range back. */
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 
+/* Pages that the device hands out and that are still somebody's: the end of that context has gone
+ * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.
+ * Without the lock. */
+void ac_segment_forget_stale(uint64_t address, uint64_t size);
+
 /* Forget an idle segment, or with `lost` any; statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);
 
@@ -101,6 +110,10 @@ void ac_segment_release(ac_block_t *block);
 
 /* The pending block is out of reach of the device: coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
+
+/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
+ * together with its neighbours. */
+void ac_segment_withdraw(ac_block_t *block);
 
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
@@ -125,12 +138,18 @@ static inline bool ac_block_is_plain(const ac_block_t *block) {
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
 
+/* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
+ * larger where host memory is short; NULL: there is none. */
+ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size);
+
 /* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 
 /* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
+/* The same where else it would fail. */
+ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
@@ -169,8 +188,16 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
  * the cache's to take, or not ready. */
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
-/* Give the large blocks of the cache back to the free memory, or all.  True if there were any. */
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
+
+/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
+ * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
+
+/* The same for all that the cache holds: what is not ready becomes pending. */
+bool ac_cache_leave_all(ac_cache_t *cache);
 
 /* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
  * not known.  True if there was any.  Without the lock. */
@@ -182,8 +209,9 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 /* The same, and all caches learn of peaks and settings that have changed. */
 void ac_caches_settle(ac_allocator_t *allocator);
 
-/* Between the two all owners keep out of their caches, and the lock is held. */
-void ac_caches_freeze(ac_allocator_t *allocator);
+/* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
+ * that was in it and did not come out, or may be. */
+bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
@@ -243,8 +271,34 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* allocator.c, under the lock: the oldest and newest targets that pending blocks of either kind
- * wait for; false: there are none. */
+/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
+
+/* Where memory may grow to before a request waits for pending frees instead: a share more than
+ * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
+ * segments, is not worth a fence for each miss, nor a wait. */
+uint64_t ac_pending_budget(const ac_allocator_t *allocator);
+uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
+
+/* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
+ * budget, so that there is an older one to wait for when that is used up. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator);
+
+/* What a free adds to that, of AC_FENCE_EPOCH. */
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
+
+/* Move what has become ready from the queues into the free memory.  True if there was any. */
+bool ac_pending_drain(ac_arena_t *arena);
+
+/* The released block waits for fence `target`, which may not be lower than those of the queue:
+ * read it under the same lock. */
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
+
+/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
+ * longer. */
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+
+/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
+ * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
@@ -252,11 +306,7 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
- * lower than those of the queue: read it under the same lock. */
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
-
-/* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
+/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

@@ -4,13 +4,14 @@
 #include <sched.h>
 #include <string.h>
 
-#include "allocator/allocator_int.h"
+#include "allocator/cache_int.h"
 #include "allocator/carve.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
 enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
 #define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
+#define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 enum { RECALL_TRIES = 10000 };
 
@@ -24,189 +25,6 @@ static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
 static uint32_t most_of(const ac_cache_t *cache, uint64_t size) {
     return size > AC_SMALL_LIMIT ? clamp(cache->limit[1] / LARGE_SHARE / size, 1, LARGE_MOST)
                                  : clamp(SMALL_BYTES / size, SMALL_LEAST, SMALL_MOST);
-}
-
-/* --- statistics --- */
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-/* What may still be added to a figure before a peak rises: its pool's, or the whole device's,
- * which the sides of a cache share between them.  *slack: how much more a side may have of the
- * other's. */
-static void share_room(const ac_stat_t stat[AC_POOL_KINDS], int64_t *const room[AC_FLOWS],
-                       int64_t *const slack[AC_FLOWS]) {
-    int64_t all = stat[AC_POOL_ALL].peak - stat[AC_POOL_ALL].current;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int64_t own = stat[AC_POOL_SMALL + i].peak - stat[AC_POOL_SMALL + i].current;
-        *room[i] = least(all / (AC_FLOWS - i), own);
-        *slack[i] = own - *room[i];
-        all -= *room[i];
-    }
-}
-
-/* Of two figures that move together the one with less room counts. */
-static void share_both(const ac_stat_t one[AC_POOL_KINDS], const ac_stat_t two[AC_POOL_KINDS],
-                       int64_t *const room[AC_FLOWS], int64_t *const slack[AC_FLOWS]) {
-    int64_t most[AC_FLOWS], gap[AC_FLOWS];
-    share_room(one, room, slack);
-    share_room(two, (int64_t *[]){&most[0], &most[1]}, (int64_t *[]){&gap[0], &gap[1]});
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int64_t own = least(*room[i] + *slack[i], most[i] + gap[i]);
-        *room[i] = least(*room[i], most[i]);
-        *slack[i] = own - *room[i];
-    }
-}
-
-#define EACH_SIDE(of, figure) ((int64_t *[]){&of[0].figure, &of[1].figure})
-
-/* With other threads about nobody knows how near a peak is. */
-static void set_room(ac_cache_t *cache) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    const ac_device_stats_t *s = allocator->stats;
-    ac_cache_room_t room[AC_FLOWS], *slack = cache->slack;
-    if (allocator->caches == cache && !cache->next) {
-        share_both(s->allocation, s->active, EACH_SIDE(room, blocks), EACH_SIDE(slack, blocks));
-        share_both(s->allocated_bytes, s->active_bytes, EACH_SIDE(room, bytes),
-                   EACH_SIDE(slack, bytes));
-        share_room(s->requested_bytes, EACH_SIDE(room, requested), EACH_SIDE(slack, requested));
-    } else {
-        for (int i = 0; i < AC_FLOWS; i++) {
-            room[i] = (ac_cache_room_t){AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS,
-                                        AC_CACHE_UNPUBLISHED, AC_CACHE_UNPUBLISHED};
-            slack[i] = (ac_cache_room_t){0, 0, 0};
-        }
-    }
-    for (int i = 0; i < AC_FLOWS; i++)
-        cache->books->side[i].room = room[i];
-}
-
-/* Whether a side has room for `n`, if need be from the other one. */
-static bool has_room(int64_t *own, int64_t *other, int64_t *slack, int64_t *other_slack,
-                     int64_t n) {
-    int64_t lacking = n - *own;
-    if (lacking <= 0)
-        return true;
-    if (lacking > *other || lacking > *slack)
-        return false;
-    *own += lacking;
-    *other -= lacking;
-    *slack -= lacking;
-    *other_slack += lacking;
-    return true;
-}
-
-static bool has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
-                      uint64_t requested) {
-    ac_cache_room_t *own = &cache->books->side[flow].room;
-    ac_cache_room_t *other = &cache->books->side[!flow].room;
-    ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
-    return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, blocks) &&
-           has_room(&own->bytes, &other->bytes, &slack->bytes, &others->bytes, (int64_t)bytes) &&
-           has_room(&own->requested, &other->requested, &slack->requested, &others->requested,
-                    (int64_t)requested);
-}
-
-static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
-    ac_stats_absorb(allocator->stats, allocator->counters, sum);
-    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
-    if (live > allocator->high_water)
-        allocator->high_water = live;
-}
-
-void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
-    *sum = (ac_cache_sum_t){.ordered = 0};
-    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
-        ac_cache_books_add(cache->books, true, sum);
-    absorb(allocator, sum);
-}
-
-/* Whether the peak of a figure would rise by what a cache did and `n` more. */
-static bool rises(const ac_stat_t stat[AC_POOL_KINDS], int pool, const int64_t net[AC_FLOWS],
-                  int64_t n) {
-    int64_t own = net[pool - AC_POOL_SMALL] + n, all = net[0] + net[1] + n;
-    return stat[pool].current + own > stat[pool].peak ||
-           stat[AC_POOL_ALL].current + all > stat[AC_POOL_ALL].peak;
-}
-
-static bool peak_rises(const ac_device_stats_t *s, const ac_cache_sum_t *sum, int pool,
-                       uint64_t size, uint64_t requested) {
-    int64_t blocks[AC_FLOWS], bytes[AC_FLOWS], asked[AC_FLOWS];
-    for (int i = 0; i < AC_FLOWS; i++) {
-        const ac_cache_flow_t *f = &sum->flow[i];
-        blocks[i] = (int64_t)(f->taken - f->given);
-        bytes[i] = (int64_t)(f->taken_bytes - f->given_bytes);
-        asked[i] = (int64_t)(f->taken_requested - f->given_requested);
-    }
-    return rises(s->allocation, pool, blocks, 1) || rises(s->active, pool, blocks, 1) ||
-           rises(s->allocated_bytes, pool, bytes, (int64_t)size) ||
-           rises(s->active_bytes, pool, bytes, (int64_t)size) ||
-           rises(s->requested_bytes, pool, asked, (int64_t)requested);
-}
-
-void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
-                      uint64_t requested) {
-    ac_cache_sum_t sum = {.ordered = 0};
-    if (!allocator->caches)
-        return;
-    /* The figures of one cache alone may show a peak that the others' make none. */
-    bool alone = allocator->caches == cache && !cache->next;
-    bool news = cache && !ac_cache_books_absorbed(cache->books);
-    if (alone && !news)
-        return;
-    if (news)
-        ac_cache_books_add(cache->books, false, &sum);
-    if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
-        ac_caches_absorb(allocator, &sum);
-    } else if (news) {
-        sum = (ac_cache_sum_t){.ordered = 0};
-        ac_cache_books_add(cache->books, true, &sum);
-        absorb(allocator, &sum);
-    }
-    /* The only one counts on being alone in what it adds to the figures. */
-    if (!cache && !allocator->caches->next)
-        atomic_fetch_or(&allocator->caches->gate, AC_GATE_STALE);
-}
-
-void ac_caches_before_free(ac_allocator_t *allocator) {
-    ac_cache_sum_t sum;
-    const ac_cache_t *only = allocator->caches;
-    if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
-        ac_caches_absorb(allocator, &sum);
-}
-
-void ac_caches_after(ac_cache_t *cache, uint64_t size) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    if (!ac_cache_usable(cache) || allocator->caches != cache || cache->next)
-        return;
-    /* What was served raised the figures of both sides: of one its own, of the other the sum.
-     * Less room than there is does no harm. */
-    for (int i = 0; i < AC_FLOWS; i++) {
-        ac_cache_side_t *side = &cache->books->side[i];
-        side->room.blocks--;
-        side->room.bytes -= (int64_t)size;
-        side->room.requested -= (int64_t)size;
-    }
-}
-
-/* A hit found that a peak may have been reached: before anything else is done. */
-static void publish(ac_cache_t *cache) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
-    bool usable = ac_cache_usable(cache);
-    bool stale = atomic_load(&cache->gate) & AC_GATE_STALE;
-    if (usable && !stale && has_rooms(cache, 0, 0, 0, 0) && has_rooms(cache, 1, 0, 0, 0)) {
-        /* It was not: the other side had room to spare. */
-        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
-    } else {
-        atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
-        ac_caches_absorb(allocator, &sum);
-        if (usable)
-            set_room(cache);
-    }
-    pthread_mutex_unlock(&allocator->lock);
 }
 
 /* --- blocks --- */
@@ -250,6 +68,18 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
     return any;
 }
 
+/* Whatever is ready goes. */
+static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
+    bool any = shrink(cache, magazine, 0);
+    return ac_cache_unpark(cache, magazine, false) || any;
+}
+
+/* And what is not as well. */
+static bool leave(ac_cache_t *cache, ac_magazine_t *magazine) {
+    bool any = shrink(cache, magazine, 0);
+    return ac_cache_unpark(cache, magazine, true) || any;
+}
+
 static uint64_t *used_word(ac_cache_t *cache, const ac_magazine_t *magazine) {
     size_t i = (size_t)(magazine - cache->magazine);
     return &cache->used[ac_cache_flow(magazine->size)][i / 64];
@@ -263,15 +93,11 @@ static uint64_t used_bit(const ac_cache_t *cache, const ac_magazine_t *magazine)
 static bool dismiss(ac_cache_t *cache, ac_magazine_t *magazine) {
     if (!magazine->size)
         return false;
-    bool any = shrink(cache, magazine, 0);
+    bool any = leave(cache, magazine);
     cache->promised[ac_cache_flow(magazine->size)] -= magazine->most * magazine->size;
     *used_word(cache, magazine) &= ~used_bit(cache, magazine);
     *magazine = (ac_magazine_t){0};
     return any;
-}
-
-static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
-    return shrink(cache, magazine, 0);
 }
 
 /* Do the same to all that are used for small or for large blocks; true if it said so of any. */
@@ -300,6 +126,14 @@ bool ac_cache_flush(ac_cache_t *cache, bool all) {
     bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
     if (all && ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
+    return any;
+}
+
+bool ac_cache_leave_all(ac_cache_t *cache) {
+    bool any = false;
+    for (int i = 0; i < AC_FLOWS; i++)
+        if (ac_cache_books_held(cache->books, i))
+            any |= for_used(cache, i, leave);
     return any;
 }
 
@@ -357,46 +191,6 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     return true;
 }
 
-/* --- hits that take more than the usual --- */
-
-static bool enter_long(ac_cache_t *cache) {
-    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
-    ac_barrier_light();
-    if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
-        return true;
-    ac_cache_leave(cache);
-    return false;
-}
-
-/* Whether a hit may be tried that the short way had no chance of. */
-static bool takes_longer(ac_cache_t *cache) {
-    uint32_t gate = atomic_load(&cache->gate);
-    if (gate & (AC_GATE_DUE | AC_GATE_STALE))
-        publish(cache);
-    return gate;
-}
-
-bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if (!takes_longer(cache) || !enter_long(cache))
-        return false;
-    ac_block_t *block =
-        ac_cache_pop(cache, ac_size_round(cache->divisions, bytes), bytes, ac_fence_handout);
-    if (block)
-        *address = block->address;
-    ac_cache_leave(cache);
-    return block;
-}
-
-bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block) {
-    bool ordered;
-    if (!takes_longer(cache) || !enter_long(cache))
-        return false;
-    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
-                ac_cache_push(cache, block, ordered);
-    ac_cache_leave(cache);
-    return kept;
-}
-
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
@@ -411,12 +205,10 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     /* As many as were used up since the last time, and once more as many. */
     uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
     magazine->fetched = (uint16_t)wanted;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
     while (magazine->most < wanted + magazine->left) {
-        ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
+        ac_block_t *block = ac_segment_cut(arena, pool, size);
         if (!block)
             return;
-        ac_segment_carve(block, size);
         if (block->size != size) { /* no record for what is left */
             ac_segment_coalesce(block);
             return;
@@ -431,7 +223,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
     return ac_cache_usable(cache) &&
            !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
-           has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
+           ac_cache_has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
@@ -446,6 +238,15 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     side->room.bytes -= (int64_t)size;
     side->room.requested -= (int64_t)bytes;
     return true;
+}
+
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (ac_cache_owns(cache, block, address))
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
 }
 
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
@@ -484,6 +285,8 @@ static void configure(ac_cache_t *cache) {
             for_used(cache, i, dismiss);
         cache->limit[i] = limit[i];
     }
+    cache->may_wait[0] = settings->cache < SMALL_WAIT ? settings->cache : SMALL_WAIT;
+    cache->may_wait[1] = settings->cache;
 }
 
 /* Under the lock. */
@@ -502,8 +305,8 @@ void ac_cache_close(ac_cache_t *cache) {
     pthread_mutex_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
         ac_cache_sum_t sum;
+        ac_cache_leave_all(cache);
         ac_caches_absorb(allocator, &sum);
-        ac_cache_flush(cache, true);
         unlist(cache);
     }
     *cache->books = (ac_cache_books_t){.device = 0};
@@ -520,7 +323,7 @@ static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) 
     for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
         if (cache != own)
             ac_cache_books_add(cache->books, false, &sum);
-    return sum.held_blocks != 0;
+    return sum.held_blocks || sum.waiting_blocks;
 }
 
 static bool is_shut(const ac_cache_t *cache) {
@@ -579,10 +382,11 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-void ac_caches_freeze(ac_allocator_t *allocator) {
+bool ac_caches_freeze(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->recall_lock);
-    shut(allocator, NULL, NULL);
+    bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     pthread_mutex_lock(&allocator->lock);
+    return out;
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {
@@ -593,10 +397,10 @@ void ac_caches_thaw(ac_allocator_t *allocator) {
 
 static bool give_back(ac_cache_t *cache) {
     ac_cache_sum_t sum;
-    bool any = ac_cache_flush(cache, true);
+    bool any = ac_cache_leave_all(cache);
     ac_caches_absorb(cache->arena->allocator, &sum);
     configure(cache);
-    set_room(cache);
+    ac_cache_set_room(cache);
     return any;
 }
 
@@ -647,14 +451,19 @@ void ac_caches_settle(ac_allocator_t *allocator) {
 static bool lose(ac_cache_t *cache) {
     ac_cache_sum_t sum;
     ac_caches_absorb(cache->arena->allocator, &sum);
-    for (int i = 0; i < AC_CACHE_MAGAZINES; i++)
+    for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
         cache->magazine[i] = (ac_magazine_t){0};
+        cache->queue[i] = (ac_cache_queue_t){NULL, NULL};
+    }
     memset(cache->used, 0, sizeof cache->used);
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;
         ac_books_add(&cache->books->moved_blocks[i], -ac_cache_books_held(cache->books, i));
         cache->books->moved_bytes[i] = flow->taken_bytes - flow->given_bytes;
+        /* They leave the statistics with their segments. */
+        cache->books->side[i].waiting = (ac_cache_wait_t){0, 0, 0};
+        cache->books->waiting_absorbed[i] = (ac_cache_wait_t){0, 0, 0};
     }
     unlist(cache);
     return true;
@@ -701,7 +510,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         unsigned count = atomic_fetch_add(&allocator->cache_count, 1) + 1;
         if (count > allocator->counters->thread_caches)
             allocator->counters->thread_caches = count;
-        set_room(cache);
+        ac_cache_set_room(cache);
         pthread_mutex_unlock(&allocator->lock);
     }
     pthread_mutex_unlock(&allocator->recall_lock);

@@ -12,8 +12,12 @@
  * (barrier.h), and touches the magazines only when it then finds the cache not busy.  The owner
  * looks at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
  *
- * Whatever decides if freed memory is ready (fence.h) decides here as well: only ready blocks
- * lie in a cache.
+ * Whatever decides if freed memory is ready (fence.h) decides here as well.  A block that is not
+ * ready *waits* in the cache, behind those of its size that were freed before; what has become
+ * ready goes to the magazine when that is empty, in one burst, because one fence covers many.
+ * Such blocks are pending wherever that matters: they are active in the statistics, and whoever
+ * takes a cache's blocks makes these the arena's pending ones (allocator.c).  None waits that
+ * more than the own context may touch, or that a capture may have named: these need the lock.
  *
  * Statistics: a hit adds to the books of its cache (ac_cache_books_t), which the device
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
@@ -29,11 +33,13 @@
 #include "allocator/allocator.h"
 #include "allocator/barrier.h"
 #include "allocator/held.h"
+#include "allocator/slab.h"
 
 enum {
     AC_CACHE_BITS = 7,
     AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
     AC_CACHE_HANDED = 64,
+    AC_CACHE_MOST = 256, /* blocks of a magazine */
     AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
 };
 
@@ -50,6 +56,11 @@ typedef struct {
     uint16_t left, most;   /* room for so many more, of so many */
     uint16_t fetched;      /* how many came at the last miss */
 } ac_magazine_t;
+
+/* Beside a magazine: blocks of its size that wait, by list_next, oldest first; NULL: none. */
+typedef struct {
+    ac_block_t *first, *last;
+} ac_cache_queue_t;
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
@@ -69,7 +80,9 @@ typedef struct ac_cache ac_cache_t;
 
 /* Invariants (ac_allocator_check): a magazine's most - left blocks are in state AC_BLOCK_CACHED,
  * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
- * magazines, and within the limit unless there is only one. */
+ * magazines, and within the limit unless there is only one.  Blocks of a queue are in state
+ * AC_BLOCK_WAITING, of its magazine's size, and wait for targets that never fall along it; the
+ * books have their sums, which are within the limit as well. */
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; all but one change under the allocator's lock */
@@ -78,13 +91,17 @@ struct ac_cache {
     ac_fence_line_t *line;
     ac_cache_books_t *books;
     ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
+    ac_cache_room_t lead[AC_FLOWS];  /* how much more room active figures have than allocated */
     uint64_t promised[AC_FLOWS];     /* bytes: what the magazines may hold when they are full */
     uint64_t limit[AC_FLOWS];        /* of that */
+    uint64_t may_wait[AC_FLOWS];     /* bytes: the same of what waits */
+    uint64_t share; /* of blocks that wait: so many bytes are worth a fence (allocator.c) */
     uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next;                        /* the allocator's list, under its lock */
     ac_cache_t *sibling;                     /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
+    ac_cache_queue_t queue[AC_CACHE_MAGAZINES];
     unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
     uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
@@ -107,9 +124,15 @@ ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* --- hits --- */
 
-/* What the two below do not, but for what only the lock can. */
+/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-bool ac_cache_give_long(ac_cache_t *cache, ac_block_t *block);
+
+/* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
+ * record is not its any more: only inside the cache that does not change. */
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
+
+/* The same for what is allocated at `address`. */
+bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -118,6 +141,10 @@ static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size)
 
 static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) {
     return &cache->handed[(address >> AC_GRANULE_BITS) % AC_CACHE_HANDED];
+}
+
+static inline ac_cache_queue_t *ac_cache_queue(ac_cache_t *cache, const ac_magazine_t *magazine) {
+    return &cache->queue[magazine - cache->magazine];
 }
 
 static inline int ac_cache_flow(uint64_t size) {
@@ -204,6 +231,13 @@ static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *ad
     return block != NULL;
 }
 
+/* Whether blocks wait in the cache. */
+static inline bool ac_cache_waits(const ac_cache_t *cache) {
+    const ac_cache_side_t *side = cache->books->side;
+    return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
+           __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
+}
+
 /* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */
 static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
@@ -217,12 +251,17 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
     return true;
 }
 
+/* Whether the block is one of the cache's arena that caches may have. */
+static inline bool ac_cache_may_have(const ac_cache_t *cache, const ac_block_t *block) {
+    return atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
+}
+
 /* Whether the record is that of a block that is allocated at `address` and the cache may have. */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
     return ac_block_address(block) == address &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
-           atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
+           ac_cache_may_have(cache, block);
 }
 
 /* The block that is allocated at `address`, if the cache may have it.  NULL: ac_cache_free knows.
@@ -230,7 +269,7 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_page_map_get(address);
+        block = ac_slab_look(address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
@@ -244,38 +283,17 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
                           ac_single_protects(cache->line)));
 }
 
-/* Whether the cache keeps blocks of this size, and has room for one.  Inside. */
-static inline bool ac_cache_has_room(ac_cache_t *cache, uint64_t size) {
-    const ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    return magazine->size == size && magazine->left;
-}
-
-/* Keep the block, which is allocated.  False: it is not ready, or there is no room. */
-static inline bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
-    bool ordered;
-    if (!ac_cache_enter(cache))
-        return false;
-    bool kept = ac_cache_has_room(cache, block->size) && ac_cache_ready(cache, block, &ordered) &&
-                ac_cache_push(cache, block, ordered);
-    ac_cache_leave(cache);
-    return kept;
-}
-
-/* The same for the block at `address` if the cache's owner was handed it and nothing was
+/* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(
-            ac_block_address(block) != address ||
-                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
-                atomic_load_explicit(&block->home, memory_order_relaxed) != cache->home ||
-                !ac_fence_untouched_alone(
-                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
-                !ac_cache_enter(cache),
-            0))
+    if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    bool kept = ac_cache_push(cache, block, false);
+    bool kept = ac_cache_owns(cache, block, address) &&
+                ac_fence_untouched_alone(
+                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) &&
+                ac_cache_push(cache, block, false);
     ac_cache_leave(cache);
     return kept;
 }

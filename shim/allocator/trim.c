@@ -137,6 +137,7 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
 
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     uint64_t freed = 0;
+    ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         pthread_mutex_lock(&allocator->lock);
         bool dead = arena->dead;

@@ -158,7 +158,9 @@ cudaError_type cudaFree(void *pointer) {
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return free_unknown(thread, pointer, caller);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
-    if (!ac_cache_give_handed(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (!ac_cache_give_handed(thread->fast.cache, address) &&
+        !ac_cache_give_away(thread->fast.cache, address))
         return free_slow(thread, pointer, caller);
     return CUDA_SUCCESS;
 }

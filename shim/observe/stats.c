@@ -1,31 +1,55 @@
 /* Resets of the device statistics; the caller holds the lock that guards them. */
 #include "observe/stats.h"
 
-/* The growth of a figure that its thread may be adding to at this moment. */
-static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb) {
-    uint64_t now = __atomic_load_n(figure, __ATOMIC_RELAXED);
-    uint64_t growth = now - __atomic_load_n(absorbed, __ATOMIC_RELAXED);
+#include <stddef.h>
+
+/* The growth of a figure that its thread may be adding to at this moment.  *now: what it is. */
+static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb, uint64_t *now) {
+    *now = __atomic_load_n(figure, __ATOMIC_ACQUIRE);
+    uint64_t growth = *now - __atomic_load_n(absorbed, __ATOMIC_RELAXED);
     if (absorb)
-        __atomic_store_n(absorbed, now, __ATOMIC_RELAXED);
+        __atomic_store_n(absorbed, *now, __ATOMIC_RELAXED);
     return growth;
 }
 
+/* None where the thread changed some of the figures that this was made of, and others not yet. */
+static uint64_t not_negative(uint64_t n) {
+    return (int64_t)n < 0 ? 0 : n;
+}
+
+/* What is taken, then what waits, then what is given: so that a thread that goes on meanwhile
+ * never seems to hold more than it did. */
 void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *sum) {
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &books->side[i].flow;
-        ac_cache_flow_t *absorbed = &books->absorbed[i], *to = &sum->flow[i];
-        to->taken += grown(&flow->taken, &absorbed->taken, absorb);
-        to->taken_bytes += grown(&flow->taken_bytes, &absorbed->taken_bytes, absorb);
-        to->taken_requested += grown(&flow->taken_requested, &absorbed->taken_requested, absorb);
-        to->given += grown(&flow->given, &absorbed->given, absorb);
-        to->given_bytes += grown(&flow->given_bytes, &absorbed->given_bytes, absorb);
-        to->given_requested += grown(&flow->given_requested, &absorbed->given_requested, absorb);
-        sum->held_blocks += ac_cache_books_held(books, i);
-        sum->held_bytes += __atomic_load_n(&flow->given_bytes, __ATOMIC_RELAXED) -
-                           __atomic_load_n(&flow->taken_bytes, __ATOMIC_RELAXED) +
-                           __atomic_load_n(&books->moved_bytes[i], __ATOMIC_RELAXED);
+        const ac_cache_wait_t *waiting = &books->side[i].waiting;
+        ac_cache_flow_t *absorbed = &books->absorbed[i], *to = &sum->flow[i], now;
+        ac_cache_wait_t *before = &books->waiting_absorbed[i], *wait = &sum->waiting[i], waits;
+        to->taken += grown(&flow->taken, &absorbed->taken, absorb, &now.taken);
+        to->taken_bytes +=
+            grown(&flow->taken_bytes, &absorbed->taken_bytes, absorb, &now.taken_bytes);
+        to->taken_requested += grown(&flow->taken_requested, &absorbed->taken_requested, absorb,
+                                     &now.taken_requested);
+        wait->blocks += grown(&waiting->blocks, &before->blocks, absorb, &waits.blocks);
+        wait->bytes += grown(&waiting->bytes, &before->bytes, absorb, &waits.bytes);
+        wait->requested +=
+            grown(&waiting->requested, &before->requested, absorb, &waits.requested);
+        to->given += grown(&flow->given, &absorbed->given, absorb, &now.given);
+        to->given_bytes +=
+            grown(&flow->given_bytes, &absorbed->given_bytes, absorb, &now.given_bytes);
+        to->given_requested += grown(&flow->given_requested, &absorbed->given_requested, absorb,
+                                     &now.given_requested);
+        uint64_t blocks = now.given - now.taken - waits.blocks;
+        uint64_t bytes = now.given_bytes - now.taken_bytes - waits.bytes;
+        sum->held_blocks +=
+            not_negative(blocks + __atomic_load_n(&books->moved_blocks[i], __ATOMIC_RELAXED));
+        sum->held_bytes +=
+            not_negative(bytes + __atomic_load_n(&books->moved_bytes[i], __ATOMIC_RELAXED));
+        sum->waiting_blocks += waits.blocks;
     }
-    sum->ordered += grown(&books->ordered, &books->ordered_absorbed, absorb);
+    uint64_t now;
+    sum->ordered += grown(&books->ordered, &books->ordered_absorbed, absorb, &now);
+    sum->fenced += grown(&books->fenced, &books->fenced_absorbed, absorb, &now);
 }
 
 static void flow(ac_stat_t s[AC_POOL_KINDS], int pool, uint64_t up, uint64_t down) {
@@ -46,29 +70,28 @@ static void raise_peaks(ac_stat_t s[AC_POOL_KINDS]) {
 
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
                      const ac_cache_sum_t *sum) {
-    ac_stat_t *const blocks[] = {s->allocation, s->active};
-    ac_stat_t *const bytes[] = {s->allocated_bytes, s->active_bytes};
     uint64_t taken = 0, given = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *f = &sum->flow[i];
+        const ac_cache_wait_t *w = &sum->waiting[i];
         int pool = AC_POOL_SMALL + i;
-        for (int k = 0; k < 2; k++) {
-            flow(blocks[k], pool, f->taken, f->given);
-            flow(bytes[k], pool, f->taken_bytes, f->given_bytes);
-        }
-        flow(s->requested_bytes, pool, f->taken_requested, f->given_requested);
+        flow(s->allocation, pool, f->taken, f->given);
+        flow(s->allocated_bytes, pool, f->taken_bytes, f->given_bytes);
+        flow(s->active, pool, f->taken, f->given - w->blocks);
+        flow(s->active_bytes, pool, f->taken_bytes, f->given_bytes - w->bytes);
+        flow(s->requested_bytes, pool, f->taken_requested, f->given_requested - w->requested);
         taken += f->taken;
         given += f->given;
     }
-    for (int k = 0; k < 2; k++) {
-        raise_peaks(blocks[k]);
-        raise_peaks(bytes[k]);
-    }
-    raise_peaks(s->requested_bytes);
+    ac_stat_t *const raised[] = {s->allocation, s->allocated_bytes, s->active, s->active_bytes,
+                                 s->requested_bytes};
+    for (size_t k = 0; k < sizeof raised / sizeof *raised; k++)
+        raise_peaks(raised[k]);
     counters->cached_allocs += taken;
     counters->cached_frees += given;
     counters->ordered_frees += sum->ordered;
-    counters->ready_frees += given - sum->ordered;
+    counters->fenced_frees += sum->fenced;
+    counters->ready_frees += given - sum->ordered - sum->fenced;
 }
 
 static void stat_reset_peak(ac_stat_t *s) {

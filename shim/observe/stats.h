@@ -77,26 +77,35 @@ typedef struct {
     int64_t blocks, bytes, requested;
 } ac_cache_room_t;
 
+/* Of what was given: blocks that still wait, so that they are active.  Falls as well. */
+typedef struct {
+    uint64_t blocks, bytes, requested;
+} ac_cache_wait_t;
+
 /* Of one pool.  `room`: what may still be taken before a peak could rise. */
 typedef struct {
     ac_cache_flow_t flow;
     ac_cache_room_t room;
+    ac_cache_wait_t waiting;
 } ac_cache_side_t;
 
-/* The books of one thread's cache.  The thread alone changes `side` and `ordered`, without a
- * lock; `absorbed` is how much of them the device statistics have, and changes, as what follows,
- * under the device's lock.  64-bit words and nothing else: another process reads them as well. */
+/* The books of one thread's cache.  The thread alone changes `side`, `ordered` and `fenced`,
+ * without a lock; `absorbed` is how much of them the device statistics have, and changes, as what
+ * follows, under the device's lock.  64-bit words and nothing else: another process reads them as
+ * well. */
 typedef struct {
     uint64_t device; /* number of its entry + 1; 0: unused */
     ac_cache_side_t side[AC_FLOWS];
     uint64_t ordered; /* of what was given: protected by the order of a stream */
+    uint64_t fenced;  /* of what was given: had to wait */
     ac_cache_flow_t absorbed[AC_FLOWS];
-    uint64_t ordered_absorbed;
+    ac_cache_wait_t waiting_absorbed[AC_FLOWS];
+    uint64_t ordered_absorbed, fenced_absorbed;
     /* Put in without a free, less what was taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
 } ac_cache_books_t;
 
-/* Blocks of one pool in the cache. */
+/* Blocks of one pool in the cache, with those that wait. */
 static inline uint64_t ac_cache_books_held(const ac_cache_books_t *books, int i) {
     const ac_cache_flow_t *flow = &books->side[i].flow;
     return __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
@@ -108,15 +117,19 @@ static inline uint64_t ac_cache_books_held(const ac_cache_books_t *books, int i)
 static inline bool ac_cache_books_absorbed(const ac_cache_books_t *books) {
     const ac_cache_side_t *s = books->side;
     const ac_cache_flow_t *a = books->absorbed;
+    const ac_cache_wait_t *w = books->waiting_absorbed;
     return s[0].flow.taken == a[0].taken && s[0].flow.given == a[0].given &&
-           s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given;
+           s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given &&
+           s[0].waiting.blocks == w[0].blocks && s[1].waiting.blocks == w[1].blocks;
 }
 
 /* Sums over such books of what the device statistics do not have yet. */
 typedef struct {
     ac_cache_flow_t flow[AC_FLOWS];
-    uint64_t ordered;
-    uint64_t held_blocks, held_bytes; /* in the caches now */
+    ac_cache_wait_t waiting[AC_FLOWS]; /* growth, below zero where it fell */
+    uint64_t ordered, fenced;
+    uint64_t held_blocks, held_bytes; /* in the caches now, and ready */
+    uint64_t waiting_blocks;          /* not ready */
 } ac_cache_sum_t;
 
 /* Add to a figure that only this thread changes and others may read, whole: no machine that CUDA

@@ -46,10 +46,10 @@ static void one_step(bool rare) {
     static const struct {
         unsigned weight;
         void (*act)(void);
-    } common[] = {{23, oracle_free},      {1, oracle_cache},    {10, oracle_free_on},
+    } common[] = {{23, oracle_free},      {1, oracle_cache},    {9, oracle_free_on},
                   {5, oracle_submit},     {4, oracle_record},   {4, oracle_wait_event},
                   {1, oracle_event_seen}, {8, oracle_complete}, {3, oracle_synchronize},
-                  {1, oracle_bad_free}},
+                  {1, oracle_bad_free},   {1, oracle_settle}},
       seldom[] = {{2, oracle_trim},        {2, oracle_taint},   {1, oracle_drop},
                   {1, oracle_stream_gone}, {2, oracle_capture}, {2, oracle_configure},
                   {2, oracle_reset}};
@@ -81,9 +81,7 @@ static void one_step(bool rare) {
     }
 }
 
-static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_every) {
-    begin(seed, seed % 3 == 0);
-    oracle.most_caches = seed % 2 ? 1 : ORACLE_CACHES;
+static void run_steps(scope_t mode, bool rare, unsigned fault_every) {
     oracle.uncounted = mode == UNCOUNTED || mode == BOTH;
     atomic_store(&ac_fence_uncounted, oracle.uncounted);
     unsigned cross_at =
@@ -107,6 +105,12 @@ static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_eve
     oracle_end();
 }
 
+static void run_model(uint64_t seed, scope_t mode, bool rare, unsigned fault_every) {
+    begin(seed, seed % 3 == 0);
+    oracle.most_caches = seed % 2 ? 1 : ORACLE_CACHES;
+    run_steps(mode, rare, fault_every);
+}
+
 START_TEST(random_plain) {
     run_model(1 + (uint64_t)_i, (scope_t)(_i % MODES), false, 0);
     ck_assert_uint_gt(oracle.ooms, 0); /* the device was small enough to matter */
@@ -121,6 +125,21 @@ END_TEST
 START_TEST(random_faults) {
     run_model(200 + (uint64_t)_i, (scope_t)(_i % MODES), true, 20);
     ck_assert_uint_gt(oracle.device.failed, 0);
+}
+END_TEST
+
+/* What hits are for: work, and blocks of few sizes that wait for it in a cache. */
+START_TEST(random_steady) {
+    begin(400 + (uint64_t)_i, _i % 2);
+    oracle.most_caches = _i % 4 ? 1 : ORACLE_CACHES;
+    oracle.steady = true;
+    bool rare = _i % 3 == 2, faults = _i > 8;
+    run_steps(PLAIN, rare, faults ? 20 : 0);
+    /* Else there may be no cache for most of the time, or each has little. */
+    if (!rare && !faults && oracle.most_caches == 1) {
+        ck_assert_uint_gt(oracle.waits, 50);
+        ck_assert_uint_gt(oracle.gathers, 1);
+    }
 }
 END_TEST
 
@@ -181,6 +200,7 @@ int main(void) {
         tcase_add_loop_test(tests, random_plain, 0, 8);
         tcase_add_loop_test(tests, random_everything, 0, 12);
         tcase_add_loop_test(tests, random_faults, 0, 8);
+        tcase_add_loop_test(tests, random_steady, 0, 12);
         tcase_add_loop_test(tests, random_without_fences, 0, 2);
         tcase_add_loop_test(tests, every_call_fails_once, 0, 4);
         suite_add_tcase(suite, tests);

@@ -104,6 +104,7 @@ void oracle_begin(bool bump, bool pages) {
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                                      .wait_budget = 0.25,
                                       .large_segment_size = 20 * MIB,
                                       .limit = AC_UNLIMITED,
                                       .cache = 128 * MIB,
@@ -219,7 +220,10 @@ static void judge_out_of_memory(int slot, uint64_t bytes) {
 /* --- the operations --- */
 
 void oracle_alloc(bool cached_only) {
-    oracle_request((int)oracle_draw(ORACLE_CONTEXTS), ORACLE_NO_STREAM, cached_only);
+    const oracle_cache_t *cache = &oracle.cache[0];
+    bool steady = oracle.steady && cache->cache && !cache->gone && oracle_draw(8);
+    oracle_request(steady ? cache->slot : (int)oracle_draw(ORACLE_CONTEXTS), ORACLE_NO_STREAM,
+                   cached_only);
 }
 
 void oracle_request(int slot, int stream, bool cached_only) {
@@ -230,6 +234,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
     ac_cache_t *cache = stream < 0 ? oracle_cache_for(slot) : NULL;
     ac_arena_t *arena = oracle.arena[slot];
     bytes = oracle_size_for(cache, bytes);
+    uint64_t waiting = oracle_waiting(cache);
     ac_status_t status = cache        ? ac_cache_alloc(cache, bytes, cached_only, &address)
                          : stream < 0 ? ac_arena_alloc(arena, bytes, cached_only, &address)
                                       : ac_arena_alloc_on(arena, oracle_key(slot, stream), bytes,
@@ -246,6 +251,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
             judge_out_of_memory(slot, bytes);
         return;
     }
+    oracle.gathers += oracle_waiting(cache) < waiting;
     oracle_live_t live = {.slot = slot, .address = address, .requested = bytes};
     ac_block_info_t info;
     expect(address && address % AC_GRANULE == 0, "odd address", oracle.step);
@@ -263,7 +269,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
            oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         live.born[c] = atomic_load(&oracle.context[c]->submitted);
-    live.pool = ac_page_map_get(address)->segment->pool;
+    live.pool = ac_page_map_find(address)->segment->pool;
     oracle.live[oracle.lives++] = live;
     oracle_count(&live, 1);
 }
@@ -291,8 +297,10 @@ void oracle_free(void) {
     oracle_live_t live = oracle_give_up(&hazard);
     oracle.hazard[oracle.hazards++] = hazard;
     ac_cache_t *cache = oracle_cache_for(-1);
+    uint64_t waiting = oracle_waiting(cache);
     ac_status_t status = cache ? ac_cache_free(cache, live.address) : ac_block_free(live.address);
     expect(status == AC_OK, "free refused", oracle.step);
+    oracle.waits += oracle_waiting(cache) > waiting;
 }
 
 void oracle_mark_used(void) {
@@ -351,6 +359,10 @@ void oracle_trim(void) {
     if (wait && !anything_captures() && !oracle.broken && !oracle.device.failed)
         expect(ac_allocator_idle_bytes(oracle.allocator) == 0, "trim left idle memory",
                oracle.step);
+}
+
+void oracle_settle(void) {
+    ac_slabs_settle(oracle.allocator);
 }
 
 void oracle_taint(void) {
@@ -440,6 +452,8 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
+    oracle.settings.wait_budget = 0.1 * oracle_draw(4);
+    oracle.settings.exact = oracle_draw(4) == 0;
     oracle.settings.cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)

@@ -58,6 +58,8 @@ typedef struct {
     oracle_cache_t cache[ORACLE_CACHES];
     unsigned most_caches;        /* at a time */
     uint64_t size[ORACLE_SIZES]; /* that requests through caches ask for again */
+    bool steady;                 /* a cache stays open, and few sizes are asked for */
+    unsigned waits, gathers;     /* frees that waited in a cache; requests that these served */
     oracle_figure_t blocks[AC_POOL_KINDS], bytes[AC_POOL_KINDS]; /* what the program holds */
     bool crowded, unsure;   /* since the last reset of peaks: several caches; something else */
     unsigned failed_before; /* device.failed then */
@@ -104,6 +106,7 @@ void oracle_submit(void);
 void oracle_complete(void);
 void oracle_synchronize(void);
 void oracle_trim(void);
+void oracle_settle(void); /* records of slots go */
 void oracle_taint(void);
 void oracle_drop(void);    /* a context ends, another one takes its place */
 void oracle_capture(void); /* begins or ends one */
@@ -131,6 +134,8 @@ void oracle_ordered(fake_context_t *context, uint64_t from, uint64_t to);
 /* A cache that may serve the context in `slot`, or free anything (-1); NULL: go without. */
 ac_cache_t *oracle_cache_for(int slot);
 uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh);
+/* Blocks that wait in the cache (NULL: none). */
+uint64_t oracle_waiting(const ac_cache_t *cache);
 /* The context of the slot ends; all caches close. */
 void oracle_caches_gone(int slot);
 void oracle_caches_end(void);

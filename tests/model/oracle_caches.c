@@ -24,7 +24,8 @@ static void close_cache(oracle_cache_t *entry) {
 void oracle_cache(void) {
     oracle_cache_t *entry = &oracle.cache[oracle_draw(oracle.most_caches)];
     if (entry->cache) {
-        close_cache(entry);
+        if (!oracle.steady || entry->gone)
+            close_cache(entry);
         return;
     }
     entry->slot = (int)oracle_draw(ORACLE_CONTEXTS);
@@ -59,10 +60,15 @@ ac_cache_t *oracle_cache_for(int slot) {
 uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh) {
     if (!cache)
         return fresh;
-    uint64_t *size = &oracle.size[oracle_draw(ORACLE_SIZES)];
-    if (!*size || oracle_draw(8) == 0)
-        *size = fresh;
+    uint64_t *size = &oracle.size[oracle_draw(oracle.steady ? 2 : ORACLE_SIZES)];
+    if (!*size || oracle_draw(oracle.steady ? 200 : 8) == 0)
+        *size = oracle.steady ? fresh % (8 << 20) + 1 : fresh;
     return *size;
+}
+
+uint64_t oracle_waiting(const ac_cache_t *cache) {
+    return cache ? cache->books->side[0].waiting.blocks + cache->books->side[1].waiting.blocks
+                 : 0;
 }
 
 bool oracle_caches_rest(void) {

@@ -21,7 +21,7 @@
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
 /* Of each reserved range, the part that is looked at: all that is used of it. */
-#define WINDOW   (64 * MIB)
+#define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
 enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };
@@ -34,6 +34,7 @@ static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .wait_budget = 0.25,
                                  .large_segment_size = 4 * MIB,
                                  .limit = AC_UNLIMITED,
                                  .cache = 2 * MIB,
@@ -217,7 +218,7 @@ static void *meddler(void *arg) {
         ac_device_stats_t now;
         uint64_t clock;
         const char *why = NULL;
-        switch (draw(&state, 9)) {
+        switch (draw(&state, 10)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
@@ -248,6 +249,9 @@ static void *meddler(void *arg) {
             settings.cache = draw(&state, 3) * 2 * MIB;
             settings.divisions[0] = draw(&state, 4) ? 0 : 4;
             ac_allocator_configure(allocator, &settings);
+            break;
+        case 8:
+            ac_slabs_settle(allocator);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);

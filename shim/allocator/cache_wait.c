@@ -1,0 +1,167 @@
+/* Blocks that wait in a thread's cache (thread_cache.h): frees beside work, without the lock. */
+#include "allocator/cache_int.h"
+
+/* --- the owner gives and takes --- */
+
+/* Whether the block, which is freed now and not ready, may wait here; *target: for what. */
+static bool may_wait(ac_cache_t *cache, const ac_block_t *block, uint64_t *target) {
+    const ac_cache_side_t *side = &cache->books->side[ac_cache_flow(block->size)];
+    bool all;
+    if (side->waiting.bytes + block->size > cache->may_wait[ac_cache_flow(block->size)])
+        return false;
+    *target = ac_fence_target(cache->line, &all);
+    return !all;
+}
+
+/* A fence is due for it, as for the arena's own (allocator.c). */
+static uint32_t weight_of(const ac_cache_t *cache, uint64_t size) {
+    uint64_t weight = size * AC_FENCE_EPOCH;
+    if (weight < cache->share)
+        return 1;
+    return weight / cache->share < AC_FENCE_EPOCH ? (uint32_t)(weight / cache->share)
+                                                  : AC_FENCE_EPOCH;
+}
+
+static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
+    ac_cache_count_waiting(cache, block);
+    AC_BLOCK_SET(block, clock, target);
+    AC_BLOCK_SET(block, state, AC_BLOCK_WAITING);
+    block->list_next = NULL;
+    if (queue->first)
+        queue->last->list_next = block;
+    else
+        queue->first = block;
+    queue->last = block;
+    ac_fence_want(cache->line, false, weight_of(cache, block->size));
+}
+
+/* Inside. */
+static bool keep(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
+    bool ordered;
+    uint64_t target;
+    /* Inside, because whoever takes a segment out of service looks at caches after that. */
+    if (!ac_cache_owns(cache, block, address) || magazine->size != block->size || ac_held_open())
+        return false;
+    if (ac_cache_ready(cache, block, &ordered))
+        return ac_cache_push(cache, block, ordered);
+    if (!may_wait(cache, block, &target))
+        return false;
+    if (target <= ac_fence_reached(cache->line, false))
+        return ac_cache_push(cache, block, false);
+    park(cache, ac_cache_queue(cache, magazine), block, target);
+    return true;
+}
+
+/* Where the short way fails. */
+static bool enter_long(ac_cache_t *cache) {
+    if (atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE))
+        ac_cache_publish(cache);
+    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+    ac_barrier_light();
+    if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
+        return true;
+    ac_cache_leave(cache);
+    return false;
+}
+
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
+    if (!ac_cache_enter(cache) && !enter_long(cache))
+        return false;
+    bool kept = keep(cache, block, address);
+    ac_cache_leave(cache);
+    return kept;
+}
+
+bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
+    ac_block_t *block = ac_cache_block(cache, address);
+    return block && ac_cache_give(cache, block, address);
+}
+
+bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if ((!ac_cache_waits(cache) && !atomic_load(&cache->gate)) || !enter_long(cache))
+        return false;
+    uint64_t size = ac_size_round(cache->divisions, bytes);
+    ac_block_t *block = ac_cache_pop(cache, size, bytes, ac_fence_handout);
+    if (!block && ac_cache_gather(cache, ac_cache_magazine(cache, size)))
+        block = ac_cache_pop(cache, size, bytes, ac_fence_handout);
+    if (block)
+        *address = block->address;
+    ac_cache_leave(cache);
+    return block;
+}
+
+/* --- what waited --- */
+
+/* A burst that came back at once will do so again: room for it, as far as others need none. */
+static void widen(ac_cache_t *cache, ac_magazine_t *magazine) {
+    int flow = ac_cache_flow(magazine->size);
+    uint64_t spare = cache->limit[flow] > cache->promised[flow]
+                         ? (cache->limit[flow] - cache->promised[flow]) / magazine->size
+                         : 0;
+    uint64_t more = spare < magazine->most ? spare : magazine->most;
+    if (magazine->most + more > AC_CACHE_MOST)
+        more = AC_CACHE_MOST - magazine->most;
+    magazine->most += (uint16_t)more;
+    magazine->left += (uint16_t)more;
+    cache->promised[flow] += more * magazine->size;
+}
+
+bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
+    ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
+    uint64_t reached = ac_fence_reached(cache->line, false);
+    ac_cache_wait_t ready = {0, 0, 0};
+    ac_block_t *block = queue->first, *last = NULL;
+    for (; block && block->clock <= reached; block = block->list_next) {
+        if (magazine->left == 0)
+            widen(cache, magazine);
+        if (magazine->left == 0)
+            break;
+        magazine->left--;
+        AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
+        ready.blocks++;
+        ready.requested += block->requested;
+        last = block;
+    }
+    if (!last)
+        return false;
+    last->list_next = magazine->top;
+    magazine->top = queue->first;
+    queue->first = block;
+    ready.bytes = ready.blocks * magazine->size;
+    ac_cache_count_ready(cache, ac_cache_flow(magazine->size), &ready);
+    return true;
+}
+
+/* The block has left the cache: in the books nothing changes but whose it is. */
+static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
+    int flow = ac_cache_flow(block->size);
+    ac_cache_wait_t *const both[] = {&cache->books->side[flow].waiting,
+                                     &cache->books->waiting_absorbed[flow]};
+    for (int i = 0; i < 2; i++) {
+        ac_books_add(&both[i]->blocks, (uint64_t)-1);
+        ac_books_add(&both[i]->bytes, -block->size);
+        ac_books_add(&both[i]->requested, -block->requested);
+    }
+    ac_books_add(&cache->books->moved_blocks[flow], (uint64_t)-1);
+    ac_books_add(&cache->books->moved_bytes[flow], -block->size);
+}
+
+bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
+    ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
+    uint64_t reached = ac_fence_reached(cache->line, false);
+    ac_block_t *block = queue->first, *next;
+    for (; block && (all || block->clock <= reached); block = next) {
+        next = block->list_next;
+        count_unparked(cache, block);
+        block->segment->allocated--;
+        AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+        if (block->clock <= reached)
+            ac_segment_finish(block);
+        else
+            ac_pending_queue(block, block->clock, false);
+    }
+    bool any = block != queue->first;
+    queue->first = block;
+    return any;
+}
