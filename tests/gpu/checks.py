@@ -15,9 +15,10 @@ class Check(NamedTuple):
     same: bool = False
     tolerance: float = 0.0
     conf: str = ""                 # same=True: settings of the library
+    own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
 
 
-# part: (title, seconds).  Together with 45 s for a compiler they stay below eight minutes.
+# part: (title, seconds).  Together with 30 s for a compiler they stay below eight minutes.
 PARTS = {
     1: ("Does the real stack behave as the design assumes?", 50),
     2: ("Right", 130),
@@ -55,6 +56,17 @@ LITMUS = (
     ("streams", "fence:streams"),
 )
 
+# Python applications: name, limit, what they need, cases.
+APPS = (
+    ("torch", 64, None, "transformer", "resnet", "streams"),
+    ("torch_compile", 27, None, "compiled"),
+    ("torch_plugged", 40, "pluggable", "transformer", "resnet"),
+    ("cupy", 8, None, "filters"),
+    ("jax", 15, None, "mlp"),
+    ("numba", 8, None, "kernels"),
+    ("rmm", 8, None, "buffers"),
+)
+
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
     *(Check(part=1, name="facts_%d" % fact, limit=5, lines=("fact%02d.*" % fact,),
@@ -86,19 +98,29 @@ CHECKS = (
                           ("nccl", 12))),
 
     # ---------------------------------------------------------------- 3: applications (apps/)
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
+            command=("{python}", "{gpu}/apps/apps.py", name),
+            lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
+                        for line in ("losses", "time", "memory", "waits")))
+      for name, limit, needs, *cases in APPS),
 
     # ---------------------------------------------------------------- 4: costs (costs/)
+    Check(part=4, name="costs", command=("{python}", "{gpu}/costs/costs.py"), limit=35,
+          lines=("cost.table", "cost.*", "hook.*")),
 
     # ---------------------------------------------------------------- 5: traces
+    Check(part=5, name="traces", limit=20, sim=False, own_runtime=True,
+          command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
 
     # ---------------------------------------------------------------- 6: speed
     # Before the pairs, which show their figures beside the library's.
-    *(Check(part=6, name="speed_" + module, limit=12, sim=False,
+    *(Check(part=6, name="speed_" + module, limit=12, sim=False, own_runtime=True,
             command=("{python}", "{gpu}/speed/speed.py", module),
             lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
       for module in ("rmm", "torch")),
     Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
-          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver") for size in SIZES) +
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver", "c_api")
+                      for size in SIZES) +
           ("pair_bare_ratio", "pair_async_ratio", "replace")),
     Check(part=6, name="speed_static", limit=10,
           command=("{python}", "{gpu}/speed/speed.py", "static"),

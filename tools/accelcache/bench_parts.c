@@ -465,6 +465,11 @@ int bench_probe(bench_t *b) {
         free(error);
         free(missing);
     }
+    /* The stand-in serves where NVIDIA's own is not to be had. */
+    if (b->usable[BENCH_cudart] && b->usable[BENCH_static]) {
+        b->usable[BENCH_static] = false;
+        bench_skip(b, bench_peers[BENCH_static].id, "NVIDIA's runtime is there: cudart");
+    }
     if (!b->usable[BENCH_accelcache]) {
         cmd_say("the library cannot be measured: %s",
                 json_string_value(json_object_get(b->skipped, "accelcache")));

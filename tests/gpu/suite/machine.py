@@ -87,7 +87,8 @@ def main():
     if not given and not loaded_path():
         leave("the file of the driver is not known (is /proc mounted?)")
     print(json.dumps({
-        "driver_path": os.path.realpath(given[0]) if given else loaded_path(), "driver": kernel_module(),
+        "driver_path": os.path.realpath(given[0]) if given else loaded_path(),
+        "driver": kernel_module(),
         "cuda": "%d.%d" % (version.value // 1000, version.value % 1000 // 10),
         "simulated": hasattr(cuda, "simcuda_register_kernel"),
         "devices": [device(cuda, handle) for handle in handles]}), flush=True)

@@ -33,9 +33,8 @@ class Place:
         os.symlink(driver, os.path.join(links, "libcuda.so.1"))
         self.shared = os.path.join(self.scratch, "shared")
         os.mkdir(self.shared)
-        # The runtime that the build brings along comes after the simulator's own.
-        self.search = [links] + ([os.path.join(build, "sim")] if simulated else []) + [
-            os.path.join(build, "tests", "gpu", "lib")]
+        self.search = [links] + ([os.path.join(build, "sim")] if simulated else [])
+        self.carried = os.path.join(build, "tests", "gpu", "lib")
 
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -55,7 +54,11 @@ class Place:
                if not key.startswith(("QUALIFY_", "LD_PRELOAD", "ACCEL_"))}
         if self.simulated and "ACCEL_SIM" in os.environ:
             env["ACCEL_SIM"] = os.environ["ACCEL_SIM"]
-        before = [] if self.simulated else [env.get("LD_LIBRARY_PATH")]
+        # The runtime that the build brings along, behind the simulator's; what else the driver
+        # consists of lies beside it.
+        search = self.search + ([] if check.own_runtime else [self.carried])
+        if not self.simulated:
+            search += [env.get("LD_LIBRARY_PATH"), os.path.dirname(self.driver)]
         env.update({
             MARK: mark, "QUALIFY_BUILD": self.build, "QUALIFY_LIBRARY": self.library,
             "QUALIFY_COMMAND": os.path.join(self.build, "bin", "accelcache"),
@@ -65,7 +68,7 @@ class Place:
             "ACCEL_ALLOC_CONF": "dump:none", "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": ":".join(filter(None, (self.gpu, env.get("PYTHONPATH")))),
             "PATH": ":".join(filter(None, (os.path.dirname(self.python), env.get("PATH")))),
-            "LD_LIBRARY_PATH": ":".join(filter(None, self.search + before))})
+            "LD_LIBRARY_PATH": ":".join(filter(None, search))})
         if self.simulated:
             env["QUALIFY_SIM"] = "1"
         if self.nvcc:
@@ -130,8 +133,10 @@ def start(place, check, command, seconds, extra=None):
             status, cause = None, "it was ended by " + name
     except subprocess.TimeoutExpired:
         status, cause = None, "time: still running after %.1f s" % seconds
-    finally:
-        end_all(mark)  # also on an interruption of the suite itself
+    finally:  # also on an interruption of the suite itself
+        if child.returncode is None:  # not reaped: the group's number is still its own
+            os.killpg(child.pid, signal.SIGKILL)
+        end_all(mark)
     if cause and child.poll() is None:
         try:
             child.wait(timeout=5)
@@ -203,7 +208,8 @@ def check(place, row, seconds, features):
     """Run one row within `seconds`; what the result file holds about it."""
     command = [place.word(word) for word in row.command]
     declared = (row.name,) if row.same else row.lines
-    result = {"name": row.name, "command": " ".join(row.command), "limit": round(seconds, 1), "seconds": 0.0}
+    result = {"name": row.name, "command": " ".join(row.command), "limit": round(seconds, 1),
+              "seconds": 0.0}
 
     def without(outcome, reason):
         return dict(result, lines=lines.all_lines(declared, outcome, reason))

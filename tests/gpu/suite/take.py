@@ -3,6 +3,8 @@ that checks kept."""
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import results
 
@@ -47,4 +49,7 @@ def take(folder, gpu, top):
             os.makedirs(target, exist_ok=True)
             shutil.copyfile(path, os.path.join(target, file))
             print("%s/%s" % (PLACES[name], file))
+        if name == "traces":  # the page of the folder is made of the notes in it
+            subprocess.run([sys.executable, os.path.join(gpu, "traces"), "page",
+                            os.path.join(top, PLACES[name])], check=True)
     return 0
