@@ -76,6 +76,19 @@ class Traces(unittest.TestCase):
             os.remove(raw)
         return note
 
+    def test_tune(self):
+        """With the costs that a table of the simulated device says."""
+        folder = os.path.abspath("tuned")
+        shutil.rmtree(folder, ignore_errors=True)
+        record(folder, "--only", "fake.line")
+        path = glob.glob(os.path.join(folder, "*.trace.xz"))[0]
+        with lzma.open(path) as packed, open("tuned.trace", "wb") as raw:
+            shutil.copyfileobj(packed, raw)
+        figures = [accelcache("tune", "--json", "--seconds", "1", *costs, "tuned.trace")["default"]
+                   for costs in ((), ("--costs", COSTS))]
+        self.assertTrue(all(figure["completed"] for figure in figures))
+        self.assertNotEqual(*(figure["driver_ms_per_1000_ops"] for figure in figures))
+
     def test_recorded(self):
         """Those of the folder; there may be none yet."""
         for path in glob.glob(os.path.join(HERE, "*.trace.xz")):

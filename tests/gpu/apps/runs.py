@@ -9,6 +9,22 @@ from typing import NamedTuple, Optional
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+class Variant(NamedTuple):
+    role: str
+    env: dict = {}
+    preload: bool = False
+
+
+class App(NamedTuple):
+    program: str
+    cases: tuple
+    variants: tuple
+    judged: tuple = ()       # cases with bounds on time and memory
+    # Of losses, relative, where two runs of `own` differ from each other in the last bits.
+    tolerance: float = 1e-3
+    scale: float = 1.0
+
+
 class Outcome(NamedTuple):
     """Of one process: results by case; or why there are none."""
     role: str

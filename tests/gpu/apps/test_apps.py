@@ -106,6 +106,19 @@ class Miniature(unittest.TestCase):
 class Real(unittest.TestCase):
     """The real applications, where what they need is missing: said in one line, status 77."""
 
+    def test_rows_of_the_suite(self):
+        """What checks.py declares is what this table runs."""
+        import checks
+        rows = {row.name: row.lines for row in checks.CHECKS if row.part == 3}
+        table = apps.load_table(os.path.join(HERE, "variants.py"))
+        self.assertEqual(set(rows), set(table))
+        for name, app in table.items():
+            self.assertEqual(set(rows[name]), {f"app.{name}.{case}.{line}" for case in app.cases
+                                               for line in LINES})
+            self.assertTrue(os.path.exists(os.path.join(HERE, app.program)))
+            self.assertEqual(app.variants[0].role, "own")
+            self.assertTrue(set(app.judged) <= set(app.cases))
+
     def test_no_framework_or_no_gpu(self):
         for application in ("torch", "torch_compile", "torch_plugged", "cupy", "jax", "numba", "rmm"):
             # Also where a framework is installed: there is no GPU that computes.

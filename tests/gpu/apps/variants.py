@@ -4,24 +4,7 @@ Roles: `own`, the framework's own allocator without the library, is what the oth
 `ours` has the framework's cache off, under the library; `bare` has it off without the library;
 `beside` leaves it on under the library; `plugged` has the library as the framework's pluggable
 allocator."""
-from typing import NamedTuple
-
-
-class Variant(NamedTuple):
-    role: str
-    env: dict = {}
-    preload: bool = False
-
-
-class App(NamedTuple):
-    program: str
-    cases: tuple
-    variants: tuple
-    judged: tuple = ()                    # cases with bounds on time and memory
-    # Of losses, relative, where two runs of `own` differ from each other in the last bits.
-    tolerance: float = 1e-3
-    scale: float = 1.0
-
+from runs import App, Variant
 
 OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 # Compile in the process itself, and keep what was compiled for the next run.
