@@ -33,11 +33,15 @@ class Place:
         os.symlink(driver, os.path.join(links, "libcuda.so.1"))
         self.shared = os.path.join(self.scratch, "shared")
         os.mkdir(self.shared)
+        # Counters of killed processes stay where they are: not in /dev/shm itself.
+        self.live = tempfile.mkdtemp(prefix="qualify-", dir="/dev/shm" if os.access(
+            "/dev/shm", os.W_OK) else self.scratch)
         self.search = [links] + ([os.path.join(build, "sim")] if simulated else [])
         self.carried = os.path.join(build, "tests", "gpu", "lib")
 
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self.live, ignore_errors=True)
 
     def hide(self, text):
         """A text without what differs from machine to machine."""
@@ -64,7 +68,7 @@ class Place:
             "QUALIFY_COMMAND": os.path.join(self.build, "bin", "accelcache"),
             "QUALIFY_PYTHON": self.python, "QUALIFY_SECONDS": "%.1f" % seconds,
             "QUALIFY_OUT": self.out, "QUALIFY_WORK": work, "QUALIFY_DRIVER": self.driver,
-            "QUALIFY_SHARED": self.shared,
+            "QUALIFY_SHARED": self.shared, "ACCEL_LIVE_DIR": self.live,
             "ACCEL_ALLOC_CONF": "dump:none", "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": ":".join(filter(None, (self.gpu, env.get("PYTHONPATH")))),
             "PATH": ":".join(filter(None, (os.path.dirname(self.python), env.get("PATH")))),
@@ -73,8 +77,6 @@ class Place:
             env["QUALIFY_SIM"] = "1"
         if self.nvcc:
             env["QUALIFY_NVCC"] = self.nvcc
-        if check.same:
-            env["ACCEL_LIVE_DIR"] = work
         return env
 
 

@@ -164,6 +164,25 @@ class Misbehaviour(Folder):
         mine = [pid for pid in left if self.folder in read_environment(pid)]
         self.assertEqual(mine, [], "a child of the killed check goes on")
 
+    def test_nothing_stays(self):
+        """Scratch folders and the counters of killed processes go."""
+        names = os.path.join(self.folder, "names")
+        program = self.program("killed", DEVICE + """
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        print(*(os.listdir(os.environ["ACCEL_LIVE_DIR"]) or ["no counters"]), file=file)
+        print(os.environ["ACCEL_LIVE_DIR"], file=file)
+        print(os.getcwd(), file=file)
+    os.kill(os.getpid(), signal.SIGKILL)""")
+        self.suite(["Check(part=1, name='killed', lines=('word',), limit=20, command=('env', "
+                    "'LD_PRELOAD=%s/lib/libaccelcache.so', '{python}', %r, %r))" % (
+                        BUILD, program, names)])
+        with open(names, encoding="utf-8") as file:
+            counters, *folders = file.read().splitlines()
+        self.assertRegex(counters, "^accelcache-")
+        self.assertEqual(len(folders), 2)
+        for folder in folders:
+            self.assertFalse(os.path.exists(folder), folder)
+
     def test_garbage(self):
         found = self.expect("garbage", ["kept"], "fail", "6 line(s)", "is no JSON", "Segmentation",
                             line="garbage.output")
