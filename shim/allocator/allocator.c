@@ -639,7 +639,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
-            return status;
+            return status == AC_OOM ? ac_block_free_bare(address) : status;
     }
     ac_block_touch_neighbours(block);
     if (ac_cache_take_back(cache, block)) {
@@ -704,6 +704,10 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_block_t *block;
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
+        ac_fence_submitted(&arena->line);
+        return ac_block_free_bare(address);
+    }
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;

@@ -302,9 +302,13 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
- * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
+
+/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
+ * for a second at the most.  AC_FAILED: that did not do. */
+ac_status_t ac_block_free_bare(uint64_t address);
 
 /* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);

@@ -256,10 +256,11 @@ static inline bool ac_cache_may_have(const ac_cache_t *cache, const ac_block_t *
     return atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
 }
 
-/* Whether the record is that of a block that is allocated at `address` and the cache may have. */
+/* Whether the record is that of a block that is allocated at `address` and the cache may have.
+ * Acquire: another thread may have given it to the block just now (slab.c). */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
-    return ac_block_address(block) == address &&
+    return atomic_load_explicit(&block->address, memory_order_acquire) == address &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
            ac_cache_may_have(cache, block);
 }

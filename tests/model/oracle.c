@@ -22,8 +22,11 @@ struct oracle_opened {
             oracle_wrong("step %u: " __VA_ARGS__);                                               \
     } while (0)
 
+/* Up to 128 MiB; one size so often that slabs of it are full. */
 static uint64_t draw_size(void) {
-    uint64_t log = oracle_draw(28); /* up to 128 MiB */
+    uint64_t log = oracle_draw(32);
+    if (log >= 28)
+        return AC_SLAB_LARGEST;
     return ((uint64_t)1 << log) + oracle_draw((uint64_t)1 << log);
 }
 

@@ -55,6 +55,7 @@ class Runs:
                    PYTHONDONTWRITEBYTECODE="1",
                    TORCHINDUCTOR_CACHE_DIR=os.path.abspath("compiled"))
         env.pop("LD_PRELOAD", None)
+        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # what a killed process leaves goes with it
         for name, value in variant.env.items():
             env[name] = value.format(library=self.library)
         if variant.preload:

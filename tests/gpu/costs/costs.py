@@ -39,6 +39,7 @@ class Program:
 
     def run(self, *arguments, preload=False):
         env = dict(os.environ, ACCEL_ALLOC_CONF="dump:none")
+        env.setdefault("ACCEL_LIVE_DIR", os.getcwd())  # what a killed process leaves goes with it
         first = os.environ.get("AC_SANITIZER_RUNTIME")
         if preload:
             env["LD_PRELOAD"] = ":".join(filter(None, (first, self.library)))
