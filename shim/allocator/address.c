@@ -44,10 +44,11 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     return status;
 }
 
-/* The block around an address, under its owner's lock; in *shown if it has no record. */
+/* The block around an address, under its owner's lock; in *shown if it has no record.  Slabs are
+ * asked first: in them the map would have to look far back. */
 static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
-    const ac_block_t *block = ac_page_map_find(address);
-    return block && block->state == AC_BLOCK_SLAB ? ac_slab_at(block, address, shown) : block;
+    const ac_slab_t *slab = ac_page_map_slab(address);
+    return slab ? ac_slab_at(slab->block, address, shown) : ac_page_map_find(address);
 }
 
 /* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */

@@ -67,10 +67,22 @@ APPS = (
     ("rmm", 8, None, "buffers"),
 )
 
+# Facts that share a process, so that the device is opened less often: name, seconds, facts.
+FACTS = (
+    ("lookups", 5, 1, 2),
+    ("runtime", 6, 3),
+    ("waits", 6, 4, 8, 12),
+    ("order", 8, 5, 10, 11),
+    ("memory", 8, 6, 7),
+    ("capture", 6, 9),
+)
+
 CHECKS = (
     # ---------------------------------------------------------------- 1: facts (facts/)
-    *(Check(part=1, name="facts_%d" % fact, limit=5, lines=("fact%02d.*" % fact,),
-            command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
+    *(Check(part=1, name="facts_" + name, limit=limit,
+            lines=tuple("fact%02d.*" % fact for fact in facts),
+            command=("{build}/tests/gpu/gpu_facts", *map(str, facts)))
+      for name, limit, *facts in FACTS),
     Check(part=1, name="guesses", limit=25, lines=("guess.*",),
           command=("{build}/tests/gpu/gpu_guesses",)),
     Check(part=1, name="answers", limit=25, command=("{python}", "{gpu}/facts/answers.py"),
@@ -88,6 +100,7 @@ CHECKS = (
     *(Check(part=2, name="right_" + "_".join(words), limit=6, same=True,
             command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
       for words in (("threads", "own"), ("threads", "perthread"), ("graphs",), ("ordered",),
+                    ("ordered", "plain"),
                     ("contexts",), ("processes", "ipc"), ("processes", "fork"))),
     Check(part=2, name="right_processes_inner", limit=6, same=True, needs="ipc_tokens",
           command=("{build}/tests/gpu/right_processes", "inner")),

@@ -101,7 +101,7 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
     const sim_alloc_t *record = sim_alloc_around(out->first);
     if (!record) {
         out->kind = SIDE_DEVICE;
-        if (extent <= sim_graph_mem_left(out->first))
+        if (copy->later && extent <= sim_graph_mem_left(out->first))
             return CUDA_SUCCESS;
         if (sim_space_holds(out->first) || side->type == CU_MEMORYTYPE_DEVICE)
             return CUDA_ERROR_INVALID_VALUE;
@@ -219,6 +219,7 @@ CUresult sim_copy3d_work(CUcontext ctx, const CUDA_MEMCPY3D_PEER *in, bool stage
     sim_copy_t copy;
     bool host_waits, sync_waits;
     sim_copy_from_3d(in, &copy);
+    copy.later = true;
     return sim_copy_build(ctx, &copy, stage, out, &host_waits, &sync_waits);
 }
 

@@ -16,6 +16,7 @@ typedef struct {
 typedef struct {
     sim_copy_side_t from, to;
     size_t width, rows, planes; /* width in bytes */
+    bool later; /* for a graph: its memory may be named that no launch has allocated yet */
 } sim_copy_t;
 
 /* The item; *host_waits: with an async call too the host has to wait (pageable target), and

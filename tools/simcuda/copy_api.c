@@ -11,8 +11,10 @@ static CUresult submit(const sim_copy_t *copy, CUstream handle, unsigned how) {
     sim_work_t *work, *kept = NULL;
     bool host_waits, sync_waits;
     CUresult result = sim_stream_get(handle, how & OWN, &stream);
+    sim_copy_t own = *copy;
+    own.later = !result && stream->capture;
     if (!result)
-        result = sim_copy_build(stream->ctx, copy, true, &work, &host_waits, &sync_waits);
+        result = sim_copy_build(stream->ctx, &own, true, &work, &host_waits, &sync_waits);
     if (result || !work)
         return result;
     bool waits = host_waits || (how & SYNC && sync_waits);
@@ -112,6 +114,7 @@ static CUresult serialized(CUdeviceptr to, CUcontext to_ctx, CUdeviceptr from, C
         .planes = 1,
     };
     CUresult result = sim_stream_get(NULL, how & OWN, &stream);
+    copy.later = !result && stream->capture;
     if (!result)
         result = sim_copy_build(stream->ctx, &copy, true, &work, &host_waits, &sync_waits);
     if (result || !work)

@@ -10,9 +10,13 @@ static CUresult submit(CUdeviceptr to, size_t pitch, unsigned value, unsigned el
         result = sim_fill_work(stream->ctx, to, pitch, value, element, width, rows, &work);
     if (result || !work)
         return result;
-    /* Host-visible targets are complete when the synchronous form returns. */
     const sim_alloc_t *record = sim_alloc_around(to);
-    bool waits = sync && record->host;
+    if (!record && !stream->capture) { /* a graph's, and no launch has allocated it */
+        sim_work_unref(work);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Host-visible targets are complete when the synchronous form returns. */
+    bool waits = sync && record && record->host;
     CUcontext ctx = stream->ctx;
     result = sim_enqueue(stream, work, waits ? &kept : NULL);
     if (result || !kept)

@@ -31,12 +31,20 @@ static const struct {
     const char *probe;
     how_t how;
 } apart[] = {
-    {"free_after_error", ALONE}, {"copy_beyond", ALONE},
-    {"destroyed_stream", ALONE}, {"destroyed_context", ALONE},
-    {"destroy_primary", ALONE},  {"destroy_pending", ALONE},
-    {"reset_counts", ALONE},     {"release_unretained", RAW},
-    {"context_memory", ALONE},   {"fork", ALONE},
-    {"late_calls", LATE},        {"free_others", ALONE},
+    {"free_after_error", ALONE},
+    {"copy_beyond", ALONE},
+    {"destroyed_stream", ALONE},
+    {"destroyed_context", ALONE},
+    {"destroy_primary", ALONE},
+    {"destroy_pending", ALONE},
+    {"reset_counts", ALONE},
+    {"release_unretained", RAW},
+    {"context_memory", ALONE},
+    {"fork", ALONE},
+    {"late_calls", LATE},
+    {"free_others", ALONE},
+    {"capture_destroyed_stream", ALONE},
+    {"graph_memory_early", ALONE},
 };
 
 static const struct {

@@ -5,6 +5,7 @@
  * guess_memory.c   allocation, pointers, copies
  * guess_context.c  contexts, streams, events, processes
  * guess_work.c     launches, host functions, modules
+ * guess_graph.c    captures, graphs with memory, virtual memory management, IPC
  *
  * A probe says its answer in the words that the table uses; the same answer is always the same
  * text, without addresses and times. */

@@ -1,6 +1,6 @@
-/* right_ordered: stream-ordered allocations.  Buffers are allocated on one stream, used on
- * another behind an event, freed on a third; pools of the program's own beside the default one;
- * memory of both APIs freed by the other one. */
+/* right_ordered [plain]: stream-ordered allocations.  Buffers are allocated on one stream, used
+ * on another behind an event, freed on a third; pools of the program's own beside the default
+ * one; memory of both APIs freed by the other one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct {
 static CUstream streams[STREAMS];
 static CUmemoryPool pool;
 static unsigned long long seed = 3;
+static bool plain;
 
 static CUstream any_stream(void) {
     return streams[right_below(&seed, STREAMS)];
@@ -27,7 +28,7 @@ static buffer_t make(void) {
     buffer_t made = {0, 1 + right_below(&seed, MOST_WORDS), NULL};
     CUstream stream = any_stream();
     size_t bytes = made.words * sizeof(uint32_t);
-    switch (right_below(&seed, 3)) {
+    switch (plain ? 1 : right_below(&seed, 3)) {
     case 0:
         MUST(cu.cuMemAllocFromPoolAsync(&made.at, bytes, pool, stream));
         break;
@@ -50,7 +51,9 @@ static unsigned long long end(buffer_t *buffer) {
     right_mix(buffer->at, buffer->words, 9, RIGHT_LANE(stream));
     unsigned long long sum = right_sum(buffer->at, buffer->words, RIGHT_LANE(stream));
     right_last_work(buffer->at, buffer->words, RIGHT_LANE(stream));
-    if (right_below(&seed, 4)) {
+    if (plain) {
+        MUST(cu.cuMemFree_v2(buffer->at));
+    } else if (right_below(&seed, 4)) {
         MUST(cu.cuMemFreeAsync(buffer->at, stream));
     } else {
         MUST(cu.cuStreamSynchronize(stream)); /* cuMemFree of ordered memory waits for nobody */
@@ -60,11 +63,9 @@ static unsigned long long end(buffer_t *buffer) {
     return sum;
 }
 
-int main(void) {
-    buffer_t live[LIVE];
+static void open_pool(void) {
     CUmemPoolProps props;
     int supported = 0;
-    right_open();
     cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, gpu.device);
     if (!supported || !GPU_HAS(cuMemAllocAsync))
         right_skip("the device has no memory pools");
@@ -73,8 +74,20 @@ int main(void) {
     props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     props.location.id = gpu.device;
     MUST(cu.cuMemPoolCreate(&pool, &props));
+}
+
+int main(int argc, char **argv) {
+    buffer_t live[LIVE];
+    plain = argc > 1 && !strcmp(argv[1], "plain");
+    right_open();
+    if (!plain)
+        open_pool();
     for (int i = 0; i < STREAMS; i++)
         streams[i] = right_stream();
+    if (plain) {
+        streams[0] = CU_STREAM_PER_THREAD;
+        streams[1] = CU_STREAM_LEGACY;
+    }
     for (int i = 0; i < LIVE; i++)
         live[i] = make();
     for (int round = 0; round < ROUNDS; round++) {
@@ -89,6 +102,7 @@ int main(void) {
     for (int i = 0; i < LIVE; i++)
         end(&live[i]);
     MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuMemPoolDestroy(pool));
+    if (!plain)
+        MUST(cu.cuMemPoolDestroy(pool));
     return 0;
 }
