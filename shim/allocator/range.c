@@ -98,10 +98,10 @@ static uint64_t unit_ceil(const ac_range_t *range, uint64_t address) {
     return ac_range_unit(range, address + AC_SEGMENT_ALIGN - 1);
 }
 
-static bool is_hole(const ac_block_t *block) {
-    const ac_range_t *range = block->segment->range;
-    return block->size >= AC_SEGMENT_ALIGN &&
-           unit_ceil(range, block->address) < unit_floor(range, block->address + block->size);
+static inline bool is_hole(const ac_block_t *block) {
+    uint64_t address = ac_block_address(block); /* ranges begin at units */
+    return (address + AC_SEGMENT_ALIGN - 1) >> AC_PAGE_BITS < (address + block->size) >>
+           AC_PAGE_BITS;
 }
 
 void ac_range_hole_enter(ac_block_t *block, bool fresh) {
@@ -135,9 +135,9 @@ uint32_t ac_range_hole_epochs(const ac_block_t *block) {
 }
 
 void ac_range_hole_leave(ac_block_t *block) {
-    ac_arena_t *arena = block->segment->arena;
     if (!is_hole(block))
         return;
+    ac_arena_t *arena = block->segment->arena;
     if (block->age_prev)
         block->age_prev->age_next = block->age_next;
     else
