@@ -20,6 +20,8 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
         return AC_NOT_OURS;
     pthread_mutex_lock(&arena->allocator->lock);
     ac_block_t *block = ac_page_map_look(address, arena);
+    if (!block || block->state == AC_BLOCK_SLAB)
+        block = ac_page_map_owner(address) == arena ? ac_slab_get(address) : NULL;
     if (block && block->state == AC_BLOCK_ALLOCATED) {
         *found = block;
         *locked = arena->allocator;
@@ -82,11 +84,14 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     if (!arena)
         return AC_NOT_OURS;
     /* A segment's blocks leave no gap, but for pages of a range that are under way. */
-    ac_block_t *block = ac_page_map_find(address);
+    const ac_block_t *block = ac_page_map_find(address);
+    ac_block_t shown;
     if (!block) {
         pthread_mutex_unlock(&arena->allocator->lock);
         return AC_NOT_OURS;
     }
+    if (block->state == AC_BLOCK_SLAB)
+        block = ac_slab_at(block, address, &shown);
     *info = (ac_block_info_t){.arena = arena,
                               .address = block->address,
                               .size = block->size,

@@ -104,6 +104,19 @@ static void serve(ac_request_t *request, ac_block_t *block) {
     handed_out(request, block);
 }
 
+/* With what is nobody's: it was cut. */
+static void serve_cut(ac_request_t *request, ac_block_t *block) {
+    ac_segment_reuse(block, request->requested);
+    handed_out(request, block);
+}
+
+/* A slot of a slab; NULL: not for this request, or there is none. */
+static ac_block_t *find_slot(const ac_request_t *request) {
+    return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
+               ? NULL
+               : ac_slab_carve(request->arena, request->size);
+}
+
 /* Before the request is looked for: the figures that it may raise. Under the lock. */
 static void announce(const ac_request_t *request) {
     ac_caches_before(request->arena->allocator, request->cache, request->pool, request->size,
@@ -141,18 +154,37 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 }
 
 /* `exhaustive`: in both pools, whatever it takes. */
-static bool search(ac_request_t *request, bool exhaustive) {
+static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
     ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
-    if (!block)
+    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(arena))
+        block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
+    return block;
+}
+
+static bool search(ac_request_t *request, bool exhaustive) {
+    ac_block_t *block = find_slot(request);
+    if (block)
+        serve_cut(request, block);
+    else if ((block = find_free(request, exhaustive)))
+        serve(request, block);
+    else
         return false;
-    serve(request, block);
-    arena->allocator->counters->cached_allocs++;
+    request->arena->allocator->counters->cached_allocs++;
     return true;
+}
+
+/* Out of memory that was just added, of which `block` is one. */
+static void serve_new(ac_request_t *request, ac_block_t *block) {
+    ac_block_t *slot = find_slot(request);
+    if (slot)
+        serve_cut(request, slot);
+    else
+        serve(request, block);
 }
 
 /* `exhaustive`: what other threads keep is taken and searched in one, or they would have it back
@@ -207,12 +239,6 @@ static uint64_t snug_size(const ac_allocator_t *allocator, const ac_request_t *r
     return exact;
 }
 
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
-}
-
 /* --- growing --- */
 
 /* What others may have of a segment that is asked for. */
@@ -235,16 +261,6 @@ static bool reserve(const ac_request_t *request, uint64_t size) {
     arena->growths[request->pool]++;
     arena->coming[request->pool] += left_over(request, size);
     return true;
-}
-
-/* Pages that the device hands out and that are still somebody's: the end of that context has gone
- * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget. */
-static void forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
 }
 
 /* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
@@ -287,7 +303,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        forget_stale(address, size);
+        ac_segment_forget_stale(address, size);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
@@ -297,7 +313,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
         segment = ac_segment_add(arena, request->pool, address, size);
     announce(request);
     if (segment)
-        serve(request, segment->first);
+        serve_new(request, segment->first);
     conclude(request, segment);
     /* A failure changes what others find only where the announced bytes stood in their way. */
     bool changed = segment || allocator->settings.limit != AC_UNLIMITED;
@@ -334,7 +350,7 @@ static bool is_expandable(const ac_request_t *request) {
 
 static void serve_expanded(void *arg, ac_block_t *block) {
     announce(arg);
-    serve(arg, block);
+    serve_new(arg, block);
     conclude(arg, true);
 }
 
@@ -617,15 +633,12 @@ static bool search_affordable(ac_request_t *request) {
     drain(arena);
     if (request->pool == AC_POOL_LARGE)
         ac_cache_flush(cache, false);
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
-    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, false);
+    ac_block_t *block = ac_segment_cut(arena, request->pool, request->size);
     if (!block)
         return false;
-    ac_segment_carve(block, request->size);
     if (!ac_cache_serve(cache, block, request->size, request->requested)) {
         announce(request);
-        ac_segment_reuse(block, request->requested);
-        handed_out(request, block);
+        serve_cut(request, block);
         arena->allocator->counters->cached_allocs++;
         ac_caches_after(cache, block->size);
     }
@@ -649,7 +662,10 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
         found = !arena->dead && (search_ordered(request, false) || search_free(request));
         conclude(request, found);
     }
+    bool crowded = ac_slabs_crowded(&allocator->slots);
     pthread_mutex_unlock(&allocator->lock);
+    if (crowded)
+        ac_slabs_settle(allocator);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
@@ -694,22 +710,10 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
 }
 
-/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
- * is not there any more. */
-static bool lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
-    if (block->address == address && block->state == AC_BLOCK_ALLOCATED &&
-        block->home == cache->home)
-        return true;
-    pthread_mutex_unlock(&allocator->lock);
-    return false;
-}
-
-/* `block`: see lock_found; NULL: it is still to be looked for. */
+/* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
-    if (!block || !lock_found(cache, block, address)) {
+    if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
@@ -762,7 +766,7 @@ ac_status_t ac_block_free(uint64_t address) {
 
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_block(cache, address);
-    if (block && ac_cache_give(cache, block))
+    if (block && ac_cache_give(cache, block, address))
         return AC_OK;
     return free_block(cache, block, address);
 }

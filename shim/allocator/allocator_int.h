@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "allocator/range.h"
+#include "allocator/slab.h"
 #include "allocator/streams.h"
 #include "allocator/thread_cache.h"
 
@@ -39,9 +40,10 @@ struct ac_arena {
     ac_segment_t *idle_head, *idle_tail;  /* segments with busy == 0, longest idle first */
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
-    ac_pending_t pending[2];              /* [1]: waits for all contexts */
-    uint64_t overdue;                     /* a target up to which waiting took too long */
-    unsigned growths[AC_POOL_KINDS];      /* calls under way that ask the device for a segment */
+    ac_slabs_t slabs;
+    ac_pending_t pending[2];         /* [1]: waits for all contexts */
+    uint64_t overdue;                /* a target up to which waiting took too long */
+    unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
@@ -70,6 +72,7 @@ struct ac_allocator {
     ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
     unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
+    ac_slots_t slots;
 };
 
 /* records.c: host memory for records, under the lock; NULL when short. */
@@ -88,6 +91,11 @@ void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody ha
 /* Take over [address, address + size) as a segment of one free block.  NULL when host memory is
  * short: the caller gives the range back. */
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+
+/* Pages that the device hands out and that are still somebody's: the end of that context has gone
+ * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.
+ * Without the lock. */
+void ac_segment_forget_stale(uint64_t address, uint64_t size);
 
 /* Forget an idle segment, or with `lost` any; statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);
@@ -124,6 +132,10 @@ static inline bool ac_block_is_plain(const ac_block_t *block) {
 
 /* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
+
+/* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
+ * larger where host memory is short; NULL: there is none. */
+ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size);
 
 /* Hand out a block that is not free memory as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
@@ -169,6 +181,10 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
  * the cache's to take, or not ready. */
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
 
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
+
 /* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
  * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
@@ -186,8 +202,9 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 /* The same, and all caches learn of peaks and settings that have changed. */
 void ac_caches_settle(ac_allocator_t *allocator);
 
-/* Between the two all owners keep out of their caches, and the lock is held. */
-void ac_caches_freeze(ac_allocator_t *allocator);
+/* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
+ * that was in it and did not come out, or may be. */
+bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */

@@ -52,6 +52,12 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     ac_caches_settle(allocator);
 }
 
+void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
+    allocator->calls--;
+    allocator->changes += changed;
+    pthread_cond_broadcast(&allocator->settled);
+}
+
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
     ac_arena_t *arena = ac_carve(sizeof *arena);
@@ -168,12 +174,30 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     return true;
 }
 
+/* A visit to each slot of a slab. */
+typedef struct {
+    ac_visit_fn *visit;
+    void *arg;
+} ac_walk_t;
+
+static void visit_slot(ac_block_t *slot, void *arg) {
+    const ac_walk_t *walk = arg;
+    walk->visit(slot->segment, slot, walk->arg);
+}
+
+static void visit_block(const ac_block_t *block, ac_walk_t *walk) {
+    if (block->state == AC_BLOCK_SLAB)
+        ac_slab_each(block, visit_slot, walk);
+    else if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
+        walk->visit(block->segment, block, walk->arg);
+}
+
 void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
+    ac_walk_t walk = {visit, arg};
     pthread_mutex_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             for (ac_block_t *block = s->first; block; block = block->next)
-                if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
-                    visit(s, block, arg);
+                visit_block(block, &walk);
     pthread_mutex_unlock(&allocator->lock);
 }

@@ -14,6 +14,7 @@ typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
 struct ac_range;
+struct ac_slab;
 
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
@@ -24,6 +25,7 @@ typedef enum {
     AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
     AC_BLOCK_WAITING,   /* pending, in a thread's cache: cache_wait.c */
     AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
 } ac_block_state_t;
@@ -33,7 +35,8 @@ typedef enum {
  * program holds the block means that it is the block's: returned records say none.
  *
  * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
- * free; the page map's slot at `address` is this record, for every state but UNUSED. */
+ * free; the page map's slot at `address` is this record, for every state but UNUSED.  Blocks in
+ * slabs have no neighbours, and only their slab knows of them (slab.h). */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
      * write to them with every hit. */
@@ -47,10 +50,12 @@ struct ac_block {
     ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
                                           unused: spares; ordered: a bin of its stream */
     ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
-                                          free ones of a range: those with whole pages */
+                                          free ones of a range: those with whole pages;
+                                          in a slab: all such records */
     uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
                           allocated ones that took over such memory: `early` */
     ac_segment_t *segment;
+    struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
     _Atomic ac_block_state_t state;
     _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
     uint8_t stream;        /* slot of that stream; AC_ORDER_NONE: not known any more */
@@ -75,6 +80,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->size = size;
     block->segment = segment;
     block->prev = block->next = NULL;
+    AC_BLOCK_SET(block, slab, NULL);
     block->position = 0;
     block->all = block->early = block->async = block->oversize = false;
     AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
@@ -88,7 +94,8 @@ static inline void ac_block_touch_neighbours(const ac_block_t *block) {
 }
 
 /* Invariants: `busy` counts the blocks that are not free; a segment with
- * busy == 0 consists of one free block. */
+ * busy == 0 consists of one free block.  `allocated` and `held` count what lies in slabs, and not
+ * the slabs. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
     ac_arena_t *arena;

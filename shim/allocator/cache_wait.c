@@ -40,8 +40,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
     bool ordered;
     uint64_t target;
-    /* Inside, because whoever takes a segment out of service looks at caches after that. */
-    if (!ac_cache_may_have(cache, block) || magazine->size != block->size || ac_held_open())
+    if (magazine->size != block->size || ac_held_open())
         return false;
     if (ac_cache_ready(cache, block, &ordered))
         return ac_cache_push(cache, block, ordered);
@@ -65,17 +64,17 @@ static bool enter_long(ac_cache_t *cache) {
     return false;
 }
 
-bool ac_cache_give(ac_cache_t *cache, ac_block_t *block) {
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !enter_long(cache))
         return false;
-    bool kept = keep(cache, block);
+    bool kept = ac_cache_owns(cache, block, address) && keep(cache, block);
     ac_cache_leave(cache);
     return kept;
 }
 
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_block(cache, address);
-    return block && ac_cache_give(cache, block);
+    return block && ac_cache_give(cache, block, address);
 }
 
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {

@@ -3,10 +3,17 @@
 
 #include "allocator/allocator_int.h"
 
+enum { FREEZE_TRIES = 50 };
+
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t async_bytes;
     uint64_t held_blocks, held_bytes;
+    uint32_t records; /* of slots */
+    /* Of an arena, by state; `listed`: free, and in service. */
+    uint64_t listed, pending, cached, waiting, held, ordered;
+    /* Of a segment. */
+    uint32_t busy, allocated, kept;
     const char *wrong;
 } ac_check_t;
 
@@ -18,6 +25,50 @@ static void expect(ac_check_t *check, bool holds, const char *what) {
 static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
     stat[AC_POOL_ALL].current += n;
     stat[pool].current += n;
+}
+
+static void count(ac_check_t *check, const ac_block_t *block) {
+    check->pending += block->state == AC_BLOCK_PENDING;
+    check->cached += block->state == AC_BLOCK_CACHED;
+    check->ordered += block->state == AC_BLOCK_ORDERED;
+    check->held += block->state == AC_BLOCK_HELD;
+    check->kept += block->state == AC_BLOCK_HELD;
+    check->waiting += block->state == AC_BLOCK_WAITING;
+    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
+                        block->state == AC_BLOCK_WAITING;
+    if (block->state == AC_BLOCK_ALLOCATED && block->async)
+        check->async_bytes += block->size;
+}
+
+/* A block that is not free: what the statistics have of it. */
+static void check_used(ac_check_t *check, const ac_block_t *block) {
+    int pool = block->segment->pool;
+    count(check, block);
+    expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
+    if (block->state == AC_BLOCK_CACHED)
+        return;
+    /* What is left of a block that was freed in stream order may be all rounding. */
+    expect(check, block->requested || block->state == AC_BLOCK_ORDERED, "requested bytes");
+    expect(check, block->requested <= block->size, "requested bytes");
+    add(check->sum.active, pool, 1);
+    add(check->sum.active_bytes, pool, (int64_t)block->size);
+    add(check->sum.requested_bytes, pool, (int64_t)block->requested);
+    if (block->state == AC_BLOCK_ALLOCATED) {
+        add(check->sum.allocation, pool, 1);
+        add(check->sum.allocated_bytes, pool, (int64_t)block->size);
+        if (block->oversize)
+            check->sum.oversize_allocations.current++;
+    }
+}
+
+static void check_slot(ac_block_t *slot, void *check) {
+    if (slot->state != AC_BLOCK_FREE)
+        check_used(check, slot);
+}
+
+static void count_record(ac_block_t *slot, void *arg) {
+    ac_check_t *check = arg;
+    check->records += ac_slab_look(slot->address) == slot;
 }
 
 static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac_block_t *block) {
@@ -36,43 +87,33 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
             add(check->sum.inactive_split, pool, 1);
             add(check->sum.inactive_split_bytes, pool, (int64_t)block->size);
         }
-        return;
-    }
-    expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
-    if (block->state == AC_BLOCK_CACHED)
-        return;
-    /* What is left of a block that was freed in stream order may be all rounding. */
-    expect(check, block->requested || block->state == AC_BLOCK_ORDERED, "requested bytes");
-    expect(check, block->requested <= block->size, "requested bytes");
-    add(check->sum.active, pool, 1);
-    add(check->sum.active_bytes, pool, (int64_t)block->size);
-    add(check->sum.requested_bytes, pool, (int64_t)block->requested);
-    if (block->state == AC_BLOCK_ALLOCATED) {
-        add(check->sum.allocation, pool, 1);
-        add(check->sum.allocated_bytes, pool, (int64_t)block->size);
-        if (block->oversize)
-            check->sum.oversize_allocations.current++;
+        check->listed += !segment->tainted;
+    } else if (block->state == AC_BLOCK_SLAB) {
+        const char *wrong = ac_slab_check(block);
+        expect(check, !wrong, wrong);
+        ac_slab_each(block, check_slot, check);
+        ac_slab_each(block, count_record, check);
+    } else {
+        expect(check, !block->slab, "a block is a slab's");
+        check_used(check, block);
     }
 }
 
 static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
     uint64_t address = segment->address;
-    uint32_t busy = 0, allocated = 0, held = 0;
     const ac_block_t *prev = NULL;
+    check->busy = check->allocated = check->kept = 0;
     for (const ac_block_t *block = segment->first; block; prev = block, block = block->next) {
         expect(check, block->prev == prev, "block links");
         expect(check, block->address == address, "blocks do not tile the segment");
         check_block(check, segment, block);
-        busy += block->state != AC_BLOCK_FREE && block->state != AC_BLOCK_UNMAPPED;
-        allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
-                     block->state == AC_BLOCK_WAITING;
-        held += block->state == AC_BLOCK_HELD;
+        check->busy += block->state != AC_BLOCK_FREE && block->state != AC_BLOCK_UNMAPPED;
         address += block->size;
     }
     expect(check, address == segment->address + segment->size, "segment end");
-    expect(check, busy + (segment->range != NULL) == segment->busy, "busy count");
-    expect(check, allocated == segment->allocated, "allocated count");
-    expect(check, held == segment->held, "held count");
+    expect(check, check->busy + (segment->range != NULL) == segment->busy, "busy count");
+    expect(check, check->allocated == segment->allocated, "allocated count");
+    expect(check, check->kept == segment->held, "held count");
     if (segment->range) {
         const char *wrong;
         uint64_t mapped = ac_range_check(segment->range, &wrong);
@@ -196,25 +237,16 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
-    uint64_t free_blocks = 0, pending = 0, cached = 0, held = 0, ordered = 0, waiting = 0, wait;
     const char *wrong = NULL;
+    uint64_t wait;
+    check->listed = check->pending = check->cached = check->held = check->ordered = 0;
+    check->waiting = 0;
     check_idle(check, arena);
-    for (const ac_segment_t *s = arena->segments; s; s = s->next) {
+    for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);
-        for (const ac_block_t *block = s->first; block; block = block->next) {
-            free_blocks += block->state == AC_BLOCK_FREE && !s->tainted;
-            pending += block->state == AC_BLOCK_PENDING;
-            cached += block->state == AC_BLOCK_CACHED;
-            waiting += block->state == AC_BLOCK_WAITING;
-            ordered += block->state == AC_BLOCK_ORDERED;
-            if (block->state == AC_BLOCK_ALLOCATED && block->async)
-                check->async_bytes += block->size;
-            held += block->state == AC_BLOCK_HELD;
-        }
-    }
     uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
                        check_index(check, &arena->index[AC_POOL_LARGE]);
-    expect(check, indexed == free_blocks, "free blocks missing in the index");
+    expect(check, indexed == check->listed, "free blocks missing in the index");
     for (int all = 0; all < 2; all++) {
         uint64_t clock = 0, bytes = 0;
         for (const ac_block_t *b = arena->pending[all].head; b; b = b->list_next) {
@@ -222,18 +254,18 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
             expect(check, b->clock >= clock, "queue out of order");
             clock = b->clock;
             bytes += b->size;
-            pending--;
+            check->pending--;
         }
         expect(check, bytes == arena->pending[all].bytes, "queue bytes");
     }
-    expect(check, pending == 0, "pending blocks missing in the queue");
-    expect(check, ordered == ac_ordered_check(arena, &wrong),
+    expect(check, check->pending == 0, "pending blocks missing in the queue");
+    expect(check, check->ordered == ac_ordered_check(arena, &wrong),
            "blocks missing in the streams' lists");
     expect(check, !wrong, wrong);
-    expect(check, held == check_held(check, arena), "held blocks missing in the lists");
-    expect(check, cached == check_caches(check, arena, &wait),
+    expect(check, check->held == check_held(check, arena), "held blocks missing in the lists");
+    expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
-    expect(check, waiting == wait, "waiting blocks missing in the caches");
+    expect(check, check->waiting == wait, "waiting blocks missing in the caches");
     expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
 }
 
@@ -254,7 +286,10 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t check;
     ac_cache_sum_t sum;
     memset(&check, 0, sizeof check);
-    ac_caches_freeze(allocator);
+    /* A thread that is kept from running may be inside for long; one without a barrier for ever.
+     */
+    for (int i = 0; !ac_caches_freeze(allocator) && i < FREEZE_TRIES; i++)
+        ac_caches_thaw(allocator);
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
@@ -262,6 +297,7 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
     expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
     expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
+    expect(&check, check.records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
     if (why)
         *why = check.wrong;

@@ -207,7 +207,7 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
     ac_ordered_t *ordered = ordered_of(arena);
     block->early = false;
     block->position = 0;
-    if (!ordered || !follows_order(arena) || block->segment->tainted)
+    if (!ordered || !follows_order(arena) || block->segment->tainted || ac_slab_is_slot(block))
         return false;
     unsigned slot = slot_of(ordered, stream);
     if (slot == AC_ORDER_NONE || !have_index(&ordered->list[slot], block->segment->pool))

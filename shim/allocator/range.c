@@ -386,7 +386,7 @@ uint64_t ac_range_idle_bytes(const ac_range_t *range) {
     for (const ac_block_t *block = range->segment->first; block;) {
         const ac_block_t *first = block;
         while (block && block->state != AC_BLOCK_ALLOCATED && block->state != AC_BLOCK_HELD &&
-               has_slot(block))
+               !(block->state == AC_BLOCK_SLAB && ac_slab_in_use(block)) && has_slot(block))
             block = block->next;
         if (block == first) {
             block = block->next;

@@ -88,6 +88,14 @@ static bool evict_stale(ac_arena_t *arena, uint64_t address, uint64_t size) {
     return true;
 }
 
+void ac_segment_forget_stale(uint64_t address, uint64_t size) {
+    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner)
+            ac_caches_drop(owner);
+    }
+}
+
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     if (!evict_stale(arena, address, size))
@@ -149,11 +157,12 @@ static void forget_pending(ac_segment_t *segment) {
 }
 
 /* A context went with blocks in use: they leave the statistics with their segment. */
-static void count_lost_block(ac_block_t *block) {
+static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
-    if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_UNMAPPED ||
-        block->state == AC_BLOCK_MOVING)
+    (void)unused;
+    if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_SLAB ||
+        block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
         if (beside_others(block))
@@ -189,8 +198,10 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
         ac_range_lose(segment);
     for (ac_block_t *block = segment->first, *next; block; block = next) {
         next = block->next;
+        if (block->state == AC_BLOCK_SLAB)
+            ac_slab_lose(block, count_lost, NULL);
         if (lost)
-            count_lost_block(block);
+            count_lost(block, NULL);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
         if (!segment->range)
@@ -281,6 +292,18 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     block->early = block->async = block->oversize = false; /* of its life before */
 }
 
+ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size) {
+    bool slot = pool == AC_POOL_SMALL && ac_slab_serves(size);
+    ac_block_t *block = slot ? ac_slab_carve(arena, size) : NULL;
+    if (block)
+        return block;
+    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
+    block = ac_free_index_find(&arena->index[pool], &fit, false);
+    if (block)
+        ac_segment_carve(block, size);
+    return block;
+}
+
 void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
     ac_segment_carve(block, size);
     count_taken(block, requested);
@@ -329,6 +352,10 @@ void ac_segment_count_finished(const ac_block_t *block) {
 
 void ac_segment_coalesce(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
+    if (ac_slab_is_slot(block)) {
+        ac_slab_coalesce(block);
+        return;
+    }
     int64_t blocks = 0, bytes = 0;
     if (block->next && block->next->state == AC_BLOCK_FREE) {
         blocks--;
@@ -358,6 +385,8 @@ void ac_segment_taint(ac_segment_t *segment) {
         AC_BLOCK_SET(block, home, 0);
         if (block->state == AC_BLOCK_FREE)
             index_remove(block);
+        else if (block->state == AC_BLOCK_SLAB)
+            ac_slab_taint(block);
     }
     ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_remove looks at it */

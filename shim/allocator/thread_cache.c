@@ -191,6 +191,13 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     return true;
 }
 
+ac_block_t *ac_cache_look(uint64_t address) {
+    ac_block_t *block = ac_page_map_get(address);
+    if (block && atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_SLAB)
+        return block;
+    return ac_slab_look(address);
+}
+
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
@@ -205,12 +212,10 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     /* As many as were used up since the last time, and once more as many. */
     uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
     magazine->fetched = (uint16_t)wanted;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
     while (magazine->most < wanted + magazine->left) {
-        ac_block_t *block = ac_free_index_find(&arena->index[pool], &fit, false);
+        ac_block_t *block = ac_segment_cut(arena, pool, size);
         if (!block)
             return;
-        ac_segment_carve(block, size);
         if (block->size != size) { /* no record for what is left */
             ac_segment_coalesce(block);
             return;
@@ -240,6 +245,15 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     side->room.bytes -= (int64_t)size;
     side->room.requested -= (int64_t)bytes;
     return true;
+}
+
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    if (ac_cache_owns(cache, block, address))
+        return true;
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
 }
 
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
@@ -375,10 +389,11 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
     return any;
 }
 
-void ac_caches_freeze(ac_allocator_t *allocator) {
+bool ac_caches_freeze(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->recall_lock);
-    shut(allocator, NULL, NULL);
+    bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     pthread_mutex_lock(&allocator->lock);
+    return out;
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {

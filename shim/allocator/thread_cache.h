@@ -126,11 +126,15 @@ ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 /* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 
-/* Keep the block, which is allocated, ready or not.  False: only the lock can. */
-bool ac_cache_give(ac_cache_t *cache, ac_block_t *block);
+/* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
+ * record is not its any more: only inside that does not change. */
+bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
 /* The same for what is allocated at `address`. */
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
+
+/* The record of what starts at the address: at worst outdated; NULL. */
+ac_block_t *ac_cache_look(uint64_t address);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -267,7 +271,7 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_page_map_get(address);
+        block = ac_cache_look(address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
@@ -286,16 +290,11 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
  * seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
-    if (__builtin_expect(
-            ac_block_address(block) != address ||
-                atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_ALLOCATED ||
-                !ac_fence_untouched_alone(
-                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) ||
-                !ac_cache_enter(cache),
-            0))
+    if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    /* Inside: whoever takes a segment out of service looks at caches after that. */
-    bool kept = __builtin_expect(ac_cache_may_have(cache, block), 1) &&
+    bool kept = ac_cache_owns(cache, block, address) &&
+                ac_fence_untouched_alone(
+                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) &&
                 ac_cache_push(cache, block, false);
     ac_cache_leave(cache);
     return kept;

@@ -268,7 +268,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
            oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         live.born[c] = atomic_load(&oracle.context[c]->submitted);
-    live.pool = ac_page_map_get(address)->segment->pool;
+    live.pool = ac_page_map_find(address)->segment->pool;
     oracle.live[oracle.lives++] = live;
     oracle_count(&live, 1);
 }
@@ -358,6 +358,10 @@ void oracle_trim(void) {
     if (wait && !anything_captures() && !oracle.broken && !oracle.device.failed)
         expect(ac_allocator_idle_bytes(oracle.allocator) == 0, "trim left idle memory",
                oracle.step);
+}
+
+void oracle_settle(void) {
+    ac_slabs_settle(oracle.allocator);
 }
 
 void oracle_taint(void) {

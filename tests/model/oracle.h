@@ -106,6 +106,7 @@ void oracle_submit(void);
 void oracle_complete(void);
 void oracle_synchronize(void);
 void oracle_trim(void);
+void oracle_settle(void); /* records of slots go */
 void oracle_taint(void);
 void oracle_drop(void);    /* a context ends, another one takes its place */
 void oracle_capture(void); /* begins or ends one */

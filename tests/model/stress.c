@@ -217,7 +217,7 @@ static void *meddler(void *arg) {
         ac_device_stats_t now;
         uint64_t clock;
         const char *why = NULL;
-        switch (draw(&state, 9)) {
+        switch (draw(&state, 10)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
@@ -248,6 +248,9 @@ static void *meddler(void *arg) {
             settings.cache = draw(&state, 3) * 2 * MIB;
             settings.divisions[0] = draw(&state, 4) ? 0 : 4;
             ac_allocator_configure(allocator, &settings);
+            break;
+        case 8:
+            ac_slabs_settle(allocator);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);

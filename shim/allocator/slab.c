@@ -1,0 +1,530 @@
+/* Slabs (slab.h). */
+#include "allocator/slab.h"
+
+#include "allocator/allocator_int.h"
+#include "allocator/carve.h"
+
+enum { LOOKS = 8 };
+_Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");
+
+/* --- slots --- */
+
+static unsigned class_of(uint64_t size) {
+    return (unsigned)(size >> AC_GRANULE_BITS) - 1;
+}
+
+static unsigned slots_of(uint64_t size) {
+    return (unsigned)(AC_SLAB_SIZE / size);
+}
+
+static ac_slab_t *slab_of(const ac_block_t *block) {
+    return atomic_load_explicit(&block->slab, memory_order_acquire);
+}
+
+static uint64_t address_of(const ac_slab_t *slab, unsigned i) {
+    return slab->block->address + (uint64_t)i * slab->size;
+}
+
+static uint64_t word_of(const ac_slab_t *slab, unsigned i) {
+    return atomic_load_explicit(&slab->slot[i].word, memory_order_acquire);
+}
+
+static void set_word(ac_slab_t *slab, unsigned i, uint64_t word) {
+    atomic_store_explicit(&slab->slot[i].word, word, memory_order_release);
+}
+
+static ac_block_t *record_in(uint64_t word) {
+    return word & 1 ? NULL : (ac_block_t *)(uintptr_t)word;
+}
+
+static bool is_vacant(const ac_slab_t *slab, unsigned i) {
+    return slab->vacant[i / 64] >> i % 64 & 1;
+}
+
+static unsigned first_vacant(const ac_slab_t *slab) {
+    return slab->vacant[0] ? (unsigned)__builtin_ctzll(slab->vacant[0])
+                           : 64 + (unsigned)__builtin_ctzll(slab->vacant[1]);
+}
+
+/* The slot that starts `offset` bytes into a slab; `slots`: none does. */
+static unsigned slot_at(const ac_slab_t *slab, uint64_t offset) {
+    unsigned i = (unsigned)(offset / slab->size);
+    return i < slab->slots && offset % slab->size == 0 ? i : slab->slots;
+}
+
+/* The block that is a slab and covers `address`. */
+static ac_block_t *slab_around(uint64_t address) {
+    ac_block_t *block = ac_page_map_get(address & ~(AC_SLAB_SIZE - 1));
+    return block && block->state == AC_BLOCK_SLAB ? block : NULL;
+}
+
+/* --- records --- */
+
+static void records_add(ac_slots_t *slots, ac_block_t *record) {
+    record->age_prev = NULL;
+    record->age_next = slots->records;
+    if (slots->records)
+        slots->records->age_prev = record;
+    slots->records = record;
+    slots->count++;
+}
+
+static void records_remove(ac_slots_t *slots, ac_block_t *record) {
+    if (record->age_prev)
+        record->age_prev->age_next = record->age_next;
+    else
+        slots->records = record->age_next;
+    if (record->age_next)
+        record->age_next->age_prev = record->age_prev;
+    slots->count--;
+}
+
+static ac_slots_t *records_of(const ac_slab_t *slab) {
+    return &slab->block->segment->arena->allocator->slots;
+}
+
+/* What a record of the slot says, for whoever it is. */
+static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
+    ac_segment_t *segment = slab->block->segment;
+    uint64_t word = word_of(slab, i);
+    ac_block_init(record, address_of(slab, i), slab->size, segment);
+    AC_BLOCK_SET(record, slab, slab);
+    AC_BLOCK_SET(record, requested, word >> 1);
+    AC_BLOCK_SET(record, clock, slab->slot[i].clock);
+    if (!word)
+        return;
+    AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
+    AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+}
+
+/* The slot's record from now on; NULL when host memory is short. */
+static ac_block_t *give_record(ac_slab_t *slab, unsigned i) {
+    ac_block_t *record = ac_record_block(slab->block->segment->arena->allocator);
+    if (!record)
+        return NULL;
+    describe(record, slab, i);
+    records_add(records_of(slab), record);
+    set_word(slab, i, (uint64_t)(uintptr_t)record);
+    return record;
+}
+
+/* The record is nobody's, and the slot's word is another one. */
+static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
+    ac_block_t *record = record_in(word_of(slab, i));
+    records_remove(records_of(slab), record);
+    set_word(slab, i, word);
+    AC_BLOCK_SET(record, slab, NULL);
+    ac_record_block_return(slab->block->segment->arena->allocator, record);
+}
+
+/* --- lists --- */
+
+static ac_slabs_t *lists_of(const ac_slab_t *slab) {
+    return &slab->block->segment->arena->slabs;
+}
+
+/* Behind those of the first few that lie lower. */
+static void list_enter(ac_slab_t *slab) {
+    ac_slab_t **at = &lists_of(slab)->partial[class_of(slab->size)], *prev = NULL;
+    for (int i = 0; i < LOOKS && *at && (*at)->block->address < slab->block->address; i++) {
+        prev = *at;
+        at = &prev->next;
+    }
+    slab->prev = prev;
+    slab->next = *at;
+    if (slab->next)
+        slab->next->prev = slab;
+    *at = slab;
+    slab->listed = true;
+}
+
+static void list_leave(ac_slab_t *slab) {
+    if (!slab->listed)
+        return;
+    if (slab->prev)
+        slab->prev->next = slab->next;
+    else
+        lists_of(slab)->partial[class_of(slab->size)] = slab->next;
+    if (slab->next)
+        slab->next->prev = slab->prev;
+    slab->listed = false;
+}
+
+/* No list has it, no block, and nothing is in it. */
+static void retire(ac_slab_t *slab) {
+    unsigned rank = class_of(slab->size);
+    ac_allocator_t *allocator = slab->block->segment->arena->allocator;
+    AC_BLOCK_SET(slab->block, slab, NULL);
+    slab->next = allocator->slots.spare[rank];
+    allocator->slots.spare[rank] = slab;
+}
+
+/* The empty slab is free memory again. */
+static void give_back(ac_slab_t *slab) {
+    ac_block_t *block = slab->block;
+    list_leave(slab);
+    retire(slab);
+    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
+    ac_segment_coalesce(block);
+}
+
+/* --- making slabs --- */
+
+static ac_slab_t *new_slab(ac_allocator_t *allocator, uint64_t size) {
+    ac_slab_t **spare = &allocator->slots.spare[class_of(size)], *slab = *spare;
+    if (slab) {
+        *spare = slab->next;
+        return slab;
+    }
+    unsigned slots = slots_of(size);
+    slab = ac_carve(sizeof *slab + slots * sizeof slab->slot[0]);
+    if (slab) {
+        slab->size = (uint32_t)size;
+        slab->slots = (uint16_t)slots;
+    }
+    return slab;
+}
+
+/* Bytes from the block's start to where a slab may lie. */
+static uint64_t lead_of(const ac_block_t *block) {
+    return -block->address & (AC_SLAB_SIZE - 1);
+}
+
+/* A free block that a slab fits into. */
+static ac_block_t *find_room(ac_arena_t *arena) {
+    const ac_settings_t *settings = &arena->allocator->settings;
+    ac_free_index_t *index = &arena->index[AC_POOL_SMALL];
+    ac_fit_t fit = ac_size_fit(settings, AC_SLAB_SIZE);
+    ac_block_t *block = ac_free_index_find(index, &fit, false);
+    if (block && block->size < lead_of(block) + AC_SLAB_SIZE) {
+        fit = ac_size_fit(settings, 2 * AC_SLAB_SIZE - AC_GRANULE);
+        block = ac_free_index_find(index, &fit, false);
+    }
+    return block;
+}
+
+/* Cut a slab's block out of the free block; NULL when host memory is short. */
+static ac_block_t *cut(ac_block_t *block) {
+    uint64_t lead = lead_of(block);
+    ac_block_t *front = NULL;
+    if (lead) {
+        front = block;
+        ac_segment_carve(front, lead);
+        block = front->size == lead ? front->next : NULL;
+    }
+    if (block) {
+        ac_segment_carve(block, AC_SLAB_SIZE);
+        if (block->size != AC_SLAB_SIZE) {
+            ac_segment_coalesce(block);
+            block = NULL;
+        }
+    }
+    if (front)
+        ac_segment_coalesce(front);
+    return block;
+}
+
+static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
+    ac_block_t *block = find_room(arena);
+    ac_slab_t *slab = block ? new_slab(arena->allocator, size) : NULL;
+    if (!slab)
+        return NULL;
+    slab->block = cut(block);
+    if (!slab->block) {
+        ac_slab_t **spare = &arena->allocator->slots.spare[class_of(size)];
+        slab->next = *spare;
+        *spare = slab;
+        return NULL;
+    }
+    slab->free = slab->slots;
+    for (unsigned word = 0; word < AC_SLAB_SLOTS / 64; word++) {
+        unsigned left = slab->slots > 64 * word ? slab->slots - 64 * word : 0;
+        slab->vacant[word] = left >= 64 ? UINT64_MAX : ((uint64_t)1 << left) - 1;
+    }
+    AC_BLOCK_SET(slab->block, requested, 0);
+    atomic_store_explicit(&slab->block->slab, slab, memory_order_release);
+    AC_BLOCK_SET(slab->block, state, AC_BLOCK_SLAB);
+    list_enter(slab);
+    return slab;
+}
+
+/* --- taking and giving back slots --- */
+
+static ac_slab_t *with_room(ac_arena_t *arena, uint64_t size) {
+    ac_slab_t *slab = arena->slabs.partial[class_of(size)];
+    return slab ? slab : make(arena, size);
+}
+
+ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
+    ac_slab_t *slab = with_room(arena, size);
+    if (!slab)
+        return NULL;
+    unsigned i = first_vacant(slab);
+    ac_block_t *record = give_record(slab, i);
+    if (!record) {
+        if (slab->free == slab->slots)
+            give_back(slab);
+        return NULL;
+    }
+    AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
+    slab->vacant[i / 64] &= ~((uint64_t)1 << i % 64);
+    if (--slab->free == 0)
+        list_leave(slab);
+    return record;
+}
+
+void ac_slab_coalesce(ac_block_t *slot) {
+    ac_slab_t *slab = slab_of(slot);
+    unsigned i = slot_at(slab, slot->address - slab->block->address);
+    take_record(slab, i, 0);
+    slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
+    if (++slab->free == slab->slots)
+        give_back(slab);
+    else if (!slab->listed && !slab->block->segment->tainted)
+        list_enter(slab);
+}
+
+/* --- lookups --- */
+
+ac_block_t *ac_slab_get(uint64_t address) {
+    const ac_block_t *block = slab_around(address);
+    if (!block)
+        return NULL;
+    ac_slab_t *slab = slab_of(block);
+    unsigned i = slot_at(slab, address - block->address);
+    uint64_t word = i < slab->slots ? word_of(slab, i) : 0;
+    ac_block_t *record = word & 1 ? give_record(slab, i) : record_in(word);
+    return record && record->state == AC_BLOCK_ALLOCATED ? record : NULL;
+}
+
+ac_block_t *ac_slab_look(uint64_t address) {
+    const ac_block_t *block = slab_around(address);
+    const ac_slab_t *slab = block ? slab_of(block) : NULL;
+    if (!slab)
+        return NULL;
+    unsigned i = slot_at(slab, address % AC_SLAB_SIZE);
+    return i < slab->slots ? record_in(word_of(slab, i)) : NULL;
+}
+
+/* The slot's record, or what one would say. */
+static ac_block_t *show(ac_slab_t *slab, unsigned i, ac_block_t *shown) {
+    ac_block_t *record = record_in(word_of(slab, i));
+    if (record)
+        return record;
+    describe(shown, slab, i);
+    return shown;
+}
+
+/* What is left behind the slots. */
+static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
+    uint64_t used = (uint64_t)slab->slots * slab->size;
+    if (used == AC_SLAB_SIZE)
+        return false;
+    ac_block_init(rest, slab->block->address + used, AC_SLAB_SIZE - used, slab->block->segment);
+    return true;
+}
+
+void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg) {
+    ac_slab_t *slab = slab_of(block);
+    ac_block_t shown;
+    for (unsigned i = 0; i < slab->slots; i++)
+        visit(show(slab, i, &shown), arg);
+    if (rest_of(slab, &shown))
+        visit(&shown, arg);
+}
+
+const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown) {
+    ac_slab_t *slab = slab_of(block);
+    unsigned i = (unsigned)((address - block->address) / slab->size);
+    if (i < slab->slots)
+        return show(slab, i, shown);
+    rest_of(slab, shown);
+    return shown;
+}
+
+bool ac_slab_in_use(const ac_block_t *block) {
+    const ac_slab_t *slab = slab_of(block);
+    for (unsigned i = 0; i < slab->slots; i++) {
+        uint64_t word = word_of(slab, i);
+        const ac_block_t *record = record_in(word);
+        if (word & 1 ||
+            (record && (record->state == AC_BLOCK_ALLOCATED || record->state == AC_BLOCK_HELD)))
+            return true;
+    }
+    return false;
+}
+
+/* --- slabs that go --- */
+
+void ac_slab_taint(ac_block_t *block) {
+    ac_slab_t *slab = slab_of(block);
+    list_leave(slab);
+    for (unsigned i = 0; i < slab->slots; i++) {
+        ac_block_t *record = record_in(word_of(slab, i));
+        if (record)
+            AC_BLOCK_SET(record, home, 0);
+    }
+}
+
+void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg) {
+    ac_slab_t *slab = slab_of(block);
+    ac_block_t shown;
+    for (unsigned i = 0; i < slab->slots; i++) {
+        visit(show(slab, i, &shown), arg);
+        if (record_in(word_of(slab, i)))
+            take_record(slab, i, 0);
+        set_word(slab, i, 0);
+    }
+    list_leave(slab);
+    retire(slab);
+}
+
+/* What a slab becomes: its blocks in use, and what lies between them, in address order. */
+typedef struct {
+    ac_block_t *piece[2 * AC_SLAB_SLOTS];
+    unsigned n;
+} ac_pieces_t;
+
+/* A record for each; the page map has them, but what starts with the slab.  False when host
+ * memory is short: then all is as before, but that blocks may have records. */
+static bool take_apart(ac_slab_t *slab, ac_pieces_t *pieces) {
+    ac_segment_t *segment = slab->block->segment;
+    uint64_t end = slab->block->address + AC_SLAB_SIZE;
+    pieces->n = 0;
+    for (uint64_t at = slab->block->address, next; at < end; at = next) {
+        unsigned i = (unsigned)((at - slab->block->address) / slab->size);
+        bool gap = i >= slab->slots || is_vacant(slab, i);
+        for (next = at + slab->size, i++; gap && i < slab->slots && is_vacant(slab, i); i++)
+            next += slab->size;
+        if (gap && (i >= slab->slots || next > end))
+            next = end;
+        ac_block_t *record = !gap && word_of(slab, i - 1) & 1 ? give_record(slab, i - 1)
+                             : !gap                           ? record_in(word_of(slab, i - 1))
+                                    : ac_record_block(segment->arena->allocator);
+        bool first = at == slab->block->address;
+        if (!record || (!first && !ac_page_map_set(at, record))) {
+            if (record && gap)
+                ac_record_block_return(segment->arena->allocator, record);
+            return false;
+        }
+        if (gap) {
+            ac_block_init(record, at, next - at, segment);
+            AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
+        }
+        pieces->piece[pieces->n++] = record;
+    }
+    return true;
+}
+
+static bool is_gap(const ac_block_t *piece) {
+    return !slab_of(piece);
+}
+
+static void put_together(ac_slab_t *slab, const ac_pieces_t *pieces) {
+    for (unsigned i = 0; i < pieces->n; i++) {
+        ac_block_t *piece = pieces->piece[i];
+        if (i)
+            ac_page_map_clear(piece->address);
+        if (is_gap(piece))
+            ac_record_block_return(slab->block->segment->arena->allocator, piece);
+    }
+}
+
+/* Into the place of the slab's block. */
+static void put_in_place(ac_slab_t *slab, const ac_pieces_t *pieces) {
+    const ac_block_t *block = slab->block;
+    ac_segment_t *segment = block->segment;
+    ac_block_t *prev = block->prev;
+    ac_page_map_clear(block->address);
+    for (unsigned i = 0; i < pieces->n; i++) {
+        ac_block_t *piece = pieces->piece[i];
+        if (i == 0)
+            ac_page_map_set(piece->address, piece); /* there is room: one just left */
+        piece->prev = prev;
+        *(prev ? &prev->next : &segment->first) = piece;
+        prev = piece;
+    }
+    prev->next = block->next;
+    if (block->next)
+        block->next->prev = prev;
+    segment->busy += pieces->n - 1;
+}
+
+static bool dissolve(ac_slab_t *slab) {
+    ac_block_t *block = slab->block;
+    ac_allocator_t *allocator = block->segment->arena->allocator;
+    ac_pieces_t pieces;
+    if (!take_apart(slab, &pieces)) {
+        put_together(slab, &pieces);
+        return false;
+    }
+    put_in_place(slab, &pieces);
+    list_leave(slab);
+    for (unsigned i = 0; i < slab->slots; i++)
+        set_word(slab, i, 0);
+    retire(slab);
+    ac_record_block_return(allocator, block);
+    for (unsigned i = 0; i < pieces.n; i++) {
+        ac_block_t *piece = pieces.piece[i];
+        if (is_gap(piece)) {
+            ac_segment_coalesce(piece);
+        } else {
+            records_remove(&allocator->slots, piece);
+            AC_BLOCK_SET(piece, slab, NULL);
+        }
+    }
+    return true;
+}
+
+bool ac_slabs_dissolve(ac_arena_t *arena) {
+    bool any = false;
+    for (unsigned rank = 0; rank < AC_SLAB_CLASSES; rank++)
+        while (arena->slabs.partial[rank] && dissolve(arena->slabs.partial[rank]))
+            any = true;
+    return any;
+}
+
+/* --- fewer records --- */
+
+void ac_slabs_settle(ac_allocator_t *allocator) {
+    ac_slots_t *slots = &allocator->slots;
+    /* Threads free what they hold without the lock: not now. */
+    bool alone = ac_caches_freeze(allocator);
+    for (ac_block_t *record = slots->records, *next; alone && record; record = next) {
+        next = record->age_next;
+        ac_slab_t *slab = slab_of(record);
+        unsigned i = slot_at(slab, record->address - slab->block->address);
+        if (record->state != AC_BLOCK_ALLOCATED || record->async || record->early)
+            continue;
+        slab->slot[i].clock = record->clock;
+        take_record(slab, i, record->requested << 1 | 1);
+    }
+    slots->left = slots->count;
+    ac_caches_thaw(allocator);
+}
+
+const char *ac_slab_check(const ac_block_t *block) {
+    const ac_slab_t *slab = slab_of(block);
+    unsigned vacant = 0;
+    if (!slab || slab->block != block || block->address % AC_SLAB_SIZE ||
+        block->size != AC_SLAB_SIZE || slab->slots != slots_of(slab->size))
+        return "slab";
+    for (unsigned i = 0; i < slab->slots; i++) {
+        uint64_t word = word_of(slab, i);
+        const ac_block_t *record = record_in(word);
+        vacant += is_vacant(slab, i);
+        if (is_vacant(slab, i) != (word == 0))
+            return "free slot";
+        if (record &&
+            (record->address != address_of(slab, i) || record->slab != slab ||
+             record->size != slab->size || record->segment != block->segment || record->prev ||
+             record->next || record->state == AC_BLOCK_FREE || record->state == AC_BLOCK_ORDERED))
+            return "record of a slot";
+    }
+    bool serves = slab->free && !block->segment->tainted;
+    if (vacant != slab->free || vacant == slab->slots)
+        return "free slots";
+    if (slab->listed != serves)
+        return "list of slabs";
+    return NULL;
+}

@@ -1,0 +1,116 @@
+/* Slabs: blocks of up to 4 KiB lie side by side in pieces of 64 KiB, each for one size.
+ *
+ * A block of its own record costs more host memory than a quarter of its 512 bytes.  In a slab a
+ * block is a *slot* of 16 bytes, and has a record only while something happens to it: while it is
+ * new, in a thread's cache, pending or held, and from the moment that it is named from outside.
+ * To everybody else such a record is a block as any other, but that it has no neighbours and that
+ * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
+ * to their slots when there are many (ac_slabs_settle).
+ *
+ * Only the sizes that are multiples of the granule anyway: nothing is rounded up for a slab.  Not
+ * for requests that name a stream, whose memory is cut and joined in its order.
+ *
+ * A slab is an ordinary block to its segment, in state AC_BLOCK_SLAB.  It serves lowest address
+ * first, as far as eight looks tell, and goes back with its last block.  Before a request fails,
+ * slabs become ordinary blocks again.  All under the allocator's lock, unless said otherwise. */
+#ifndef AC_SLAB_H
+#define AC_SLAB_H
+
+#include "allocator/block.h"
+
+typedef struct ac_allocator ac_allocator_t;
+
+enum { AC_SLAB_BITS = 16, AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (16 - AC_GRANULE_BITS) };
+#define AC_SLAB_SIZE    ((uint64_t)1 << AC_SLAB_BITS)
+#define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
+
+/* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
+ * for of a block without one, which the program holds and was handed at `clock`. */
+typedef struct {
+    _Atomic uint64_t word;
+    uint64_t clock;
+} ac_slot_t;
+
+/* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
+ * with some, but for those of tainted segments, are in their arena's list of the size.  `size`
+ * and `slots` never change: threads look into slabs without the lock. */
+typedef struct ac_slab ac_slab_t;
+struct ac_slab {
+    ac_block_t *block; /* what it lies in */
+    ac_slab_t *prev, *next;
+    uint32_t size; /* bytes of a slot */
+    uint16_t slots, free;
+    bool listed;
+    uint64_t vacant[AC_SLAB_SLOTS / 64];
+    ac_slot_t slot[];
+};
+
+/* Of an arena: those with free slots. */
+typedef struct {
+    ac_slab_t *partial[AC_SLAB_CLASSES];
+} ac_slabs_t;
+
+/* Of an allocator: host memory, and the records of slots, by age_next. */
+typedef struct {
+    ac_slab_t *spare[AC_SLAB_CLASSES];
+    ac_block_t *records;
+    uint32_t count, left; /* of those; after the last look for some that can go */
+} ac_slots_t;
+
+static inline bool ac_slab_serves(uint64_t size) {
+    return size <= AC_SLAB_LARGEST;
+}
+
+static inline bool ac_slab_is_slot(const ac_block_t *block) {
+    return atomic_load_explicit(&block->slab, memory_order_relaxed) &&
+           block->state != AC_BLOCK_SLAB;
+}
+
+/* A free slot as ac_segment_carve leaves a block.  NULL: none in the free memory of the small
+ * pool, or host memory is short. */
+ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size);
+
+/* The slot is free again, and its record nobody's. */
+void ac_slab_coalesce(ac_block_t *slot);
+
+/* The block that is allocated at `address` in a slab, with a record from now on; NULL. */
+ac_block_t *ac_slab_get(uint64_t address);
+
+/* The same without a lock, if it has a record: at worst outdated. */
+ac_block_t *ac_slab_look(uint64_t address);
+
+/* Call `visit` for each slot of the slab, and what is left behind them; those without a record
+ * show one that lasts as long as the call. */
+typedef void ac_slab_visit_fn(ac_block_t *slot, void *arg);
+void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
+
+/* What such a call shows of the slot around `address`; in *shown where there is no record. */
+const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown);
+
+/* Whether the program or a graph has any of the slab. */
+bool ac_slab_in_use(const ac_block_t *block);
+
+/* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
+ * them may serve any size.  True if there was any. */
+bool ac_slabs_dissolve(ac_arena_t *arena);
+
+/* The segment serves no more. */
+void ac_slab_taint(ac_block_t *block);
+
+/* The segment is lost: call `visit` as ac_slab_each does, and forget the slots.  The block
+ * remains. */
+void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
+
+/* Whether ac_slabs_settle is worth its while: 64 KiB of records, and twice as many as before. */
+static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
+    return slots->count >= 512 && slots->count >= 2 * slots->left;
+}
+
+/* Records of blocks that the program holds go, unless some thread cannot be kept out of its
+ * cache. Without the lock. */
+void ac_slabs_settle(ac_allocator_t *allocator);
+
+/* NULL, or what is wrong with the slab. */
+const char *ac_slab_check(const ac_block_t *block);
+
+#endif
