@@ -17,32 +17,8 @@
 
 enum { LAST_ROUNDS = 8 };
 
-/* So much memory is not worth a fence for each miss, nor a wait: six segments, 120 MiB. */
-static uint64_t least_budget(const ac_allocator_t *allocator) {
-    return 6 * allocator->settings.large_segment_size;
-}
-
-/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than that. */
-static uint64_t budget(const ac_allocator_t *allocator) {
-    uint64_t live = allocator->high_water;
-    uint64_t least = least_budget(allocator);
-    return live + live / 4 > least ? live + live / 4 : least;
-}
-
 static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t limit) {
     return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > limit;
-}
-
-/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
- * within the budget is.  So there is an older one to wait for when the budget is used up. */
-uint64_t ac_pending_share(const ac_allocator_t *allocator) {
-    return (budget(allocator) - allocator->high_water) / 2 + 1;
-}
-
-static uint32_t weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t share = bytes * AC_FENCE_EPOCH / ac_pending_share(allocator);
-    return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
@@ -64,32 +40,6 @@ typedef struct {
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
     bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
-
-static bool drain_queues(ac_arena_t *arena) {
-    bool any = arena->ordered && ac_ordered_drain(arena);
-    for (int all = 0; all < 2; all++) {
-        ac_pending_t *queue = &arena->pending[all];
-        if (!queue->head)
-            continue;
-        uint64_t reached = ac_fence_reached(&arena->line, all);
-        while (queue->head && queue->head->clock <= reached) {
-            ac_block_t *block = queue->head;
-            queue->head = block->list_next;
-            if (!queue->head)
-                queue->tail = NULL;
-            queue->bytes -= block->size;
-            ac_segment_finish(block);
-            any = true;
-        }
-    }
-    return any;
-}
-
-/* Move what has become ready from the queues into the free memory. */
-static bool drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
-    return waiting && drain_queues(arena);
-}
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
@@ -198,7 +148,7 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
     announce(request);
     if (ac_cache_usable(request->cache))
         ac_cache_flush(request->cache, true);
-    drain(request->arena);
+    ac_pending_drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
     conclude(request, found);
     pthread_mutex_unlock(&allocator->lock);
@@ -282,7 +232,7 @@ static bool share_growth(ac_request_t *request) {
     while (!found && !late && !arena->dead && arena->growths[request->pool]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         if (!arena->dead) {
-            drain(arena);
+            ac_pending_drain(arena);
             announce(request);
             found = search(request, false);
         }
@@ -494,8 +444,9 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait = pending && *target > arena->overdue &&
-                beyond(allocator, segment_size(allocator, request, true), budget(allocator));
+    bool wait =
+        pending && *target > arena->overdue &&
+        beyond(allocator, segment_size(allocator, request, true), ac_pending_budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
@@ -515,14 +466,6 @@ static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);
     return status;
-}
-
-bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
-    const ac_pending_t *queue = &arena->pending[all];
-    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
-    *newest = queue->head ? queue->tail->clock : 0;
-    ac_ordered_targets(arena, all, oldest, newest);
-    return *oldest != UINT64_MAX;
 }
 
 /* Memory of its own stream that takes a device call; or of another, which its own waits for. */
@@ -547,7 +490,7 @@ static bool must_close(const ac_request_t *request, bool all) {
     pthread_mutex_lock(&allocator->lock);
     uint64_t size = segment_size(allocator, request, true);
     bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
-                 beyond(allocator, size, least_budget(allocator)) ||
+                 beyond(allocator, size, ac_pending_least(allocator)) ||
                  beyond(allocator, size, allocator->settings.limit);
     pthread_mutex_unlock(&allocator->lock);
     return worth && !ac_fence_under_way(&arena->line, all);
@@ -617,7 +560,7 @@ static ac_status_t alloc_slow(ac_request_t *request) {
 static bool search_free(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     bool cache = ac_cache_usable(request->cache);
-    drain(arena);
+    ac_pending_drain(arena);
     if (cache && request->size > AC_SMALL_LIMIT)
         ac_cache_flush(request->cache, false);
     return search(request, false) ||
@@ -630,7 +573,7 @@ static bool search_affordable(ac_request_t *request) {
     ac_cache_t *cache = request->cache;
     if (!ac_cache_affords(cache, request->pool, request->size, request->requested))
         return false;
-    drain(arena);
+    ac_pending_drain(arena);
     if (request->pool == AC_POOL_LARGE)
         ac_cache_flush(cache, false);
     ac_block_t *block = ac_segment_cut(arena, request->pool, request->size);
@@ -654,6 +597,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
+    ac_cache_tidy(request->cache);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool = request->size <= AC_SMALL_LIMIT ? AC_POOL_SMALL : AC_POOL_LARGE;
     bool found = !arena->dead && !request->stream && search_affordable(request);
@@ -690,24 +634,11 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
-void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
-    ac_pending_t *queue = &block->segment->arena->pending[all];
-    if (queue->tail && queue->tail->clock > target)
-        target = queue->tail->clock;
-    AC_BLOCK_SET(block, clock, target);
-    block->list_next = NULL;
-    if (queue->tail)
-        queue->tail->list_next = block;
-    else
-        queue->head = block;
-    queue->tail = block;
-    queue->bytes += block->size;
-}
-
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
-    ac_arena_t *arena = block->segment->arena;
-    ac_pending_queue(block, target, all);
-    ac_fence_want(&arena->line, all, weight(arena->allocator, block->size));
+bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if (ac_cache_take_long(cache, bytes, address))
+        return true;
+    ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
+    return alloc(&request, true, address) == AC_OK;
 }
 
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
@@ -719,6 +650,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             return status;
     }
     ac_block_touch_neighbours(block);
+    ac_cache_tidy(cache);
     if (ac_cache_take_back(cache, block)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
@@ -797,7 +729,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
         if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
-            ac_fence_earn(&arena->line, weight(allocator, size));
+            ac_fence_earn(&arena->line, ac_pending_weight(allocator, size));
         } else {
             allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);
@@ -805,10 +737,4 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     }
     pthread_mutex_unlock(&allocator->lock);
     return AC_OK;
-}
-
-void ac_allocator_drain(ac_allocator_t *allocator) {
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        if (!arena->dead)
-            drain(arena);
 }

@@ -189,6 +189,9 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
  * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
 
+/* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
+void ac_cache_tidy(ac_cache_t *cache);
+
 /* The same for all that the cache holds: what is not ready becomes pending. */
 bool ac_cache_leave_all(ac_cache_t *cache);
 
@@ -264,25 +267,39 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* allocator.c, under the lock: the oldest and newest targets that pending blocks of either kind
- * wait for; false: there are none. */
+/* pending.c: freed memory that work may still touch.  All under the lock. */
+
+/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
+ * high-water mark of allocated bytes, and never less than so much that is not worth a fence for
+ * each miss, nor a wait: six segments, 120 MiB. */
+uint64_t ac_pending_budget(const ac_allocator_t *allocator);
+uint64_t ac_pending_least(const ac_allocator_t *allocator);
+
+/* Move what has become ready from the queues into the free memory.  True if there was any. */
+bool ac_pending_drain(ac_arena_t *arena);
+
+/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
+ * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
- * AC_NOT_OURS, AC_BAD_ADDRESS. */
-ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
-                                    ac_allocator_t **locked);
-
-/* allocator.c, under the lock: the released block waits for fence `target`, which may not be
- * lower than those of the queue: read it under the same lock. */
+/* The released block waits for fence `target`, which may not be lower than those of the queue:
+ * read it under the same lock. */
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
 
 /* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
  * longer. */
 void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
 
-/* allocator.c: blocks of so many bytes that are pending are worth a fence.  Under the lock. */
+/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
+ * within the budget is (the share).  So there is an older one to wait for when the budget is used
+ * up. */
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
 uint64_t ac_pending_share(const ac_allocator_t *allocator);
+
+/* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
+ * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
+                                    ac_allocator_t **locked);
 
 /* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);

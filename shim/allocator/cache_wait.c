@@ -35,16 +35,29 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     ac_fence_want(cache->line, false, weight_of(cache, block->size));
 }
 
+/* Keep the block, which is ready.  One whose size was asked for lately gets a magazine where
+ * there is none: that takes the lock. */
+static bool put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    uint64_t size = block->size;
+    if (ac_cache_push(cache, block, ordered))
+        return true;
+    if (cache->loose_count == AC_CACHE_LOOSE || size > cache->largest ||
+        cache->loose_bytes + size > cache->limit[1] || ac_cache_was_asked(cache, size))
+        return false;
+    ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
+    cache->loose[cache->loose_count++] = block;
+    cache->loose_bytes += size;
+    return true;
+}
+
 /* Inside. */
 static bool keep(ac_cache_t *cache, ac_block_t *block) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
     bool ordered;
     uint64_t target;
-    if (magazine->size != block->size || ac_held_open())
-        return false;
     if (ac_cache_ready(cache, block, &ordered))
-        return ac_cache_push(cache, block, ordered);
-    if (!may_wait(cache, block, &target))
+        return put_in(cache, block, ordered);
+    if (magazine->size != block->size || ac_held_open() || !may_wait(cache, block, &target))
         return false;
     if (target <= ac_fence_reached(cache->line, false))
         return ac_cache_push(cache, block, false);

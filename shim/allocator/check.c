@@ -202,6 +202,11 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }
+        for (unsigned i = 0; i < cache->loose_count; i++) {
+            expect(check, cache->loose[i]->state == AC_BLOCK_CACHED, "loose block is not cached");
+            bytes += cache->loose[i]->size;
+            blocks++;
+        }
         for (int i = 0; i < AC_FLOWS; i++) {
             const ac_cache_wait_t *said = &cache->books->side[i].waiting;
             expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");

@@ -122,15 +122,34 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
     cache->hand[flow] = at;
 }
 
+static bool tidy(ac_cache_t *cache) {
+    unsigned n = cache->loose_count;
+    cache->loose_count = 0;
+    cache->loose_bytes = 0;
+    for (unsigned i = 0; i < n; i++) {
+        ac_block_t *block = cache->loose[i];
+        block->segment->allocated--;
+        moved(cache, -1, block->size);
+        ac_segment_coalesce(block);
+    }
+    return n;
+}
+
+void ac_cache_tidy(ac_cache_t *cache) {
+    if (cache && cache->loose_count && ac_cache_usable(cache))
+        tidy(cache);
+}
+
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
+    bool any = tidy(cache);
+    any |= ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
     if (all && ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
     return any;
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {
-    bool any = false;
+    bool any = tidy(cache);
     for (int i = 0; i < AC_FLOWS; i++)
         if (ac_cache_books_held(cache->books, i))
             any |= for_used(cache, i, leave);
@@ -153,20 +172,10 @@ static void assign(ac_cache_t *cache, uint64_t size) {
     *used_word(cache, magazine) |= used_bit(cache, magazine);
 }
 
-static uint32_t *seen_of(ac_cache_t *cache, uint64_t size) {
-    return &cache->seen[ac_cache_magazine(cache, size) - cache->magazine];
-}
-
-/* Whether the owner asked for the size lately. */
-static bool was_asked(ac_cache_t *cache, uint64_t size) {
-    return ac_cache_magazine(cache, size)->size == size ||
-           *seen_of(cache, size) == size >> AC_GRANULE_BITS;
-}
-
 /* It asks for it now: whether it did so before. */
 static bool returns(ac_cache_t *cache, uint64_t size) {
-    bool again = was_asked(cache, size);
-    *seen_of(cache, size) = (uint32_t)(size >> AC_GRANULE_BITS);
+    bool again = ac_cache_was_asked(cache, size);
+    *ac_cache_seen(cache, size) = (uint32_t)(size >> AC_GRANULE_BITS);
     return again;
 }
 
@@ -174,7 +183,8 @@ static bool returns(ac_cache_t *cache, uint64_t size) {
  * sizes that were asked for lately: others are more use in one piece. */
 static bool makes_room(ac_cache_t *cache, uint64_t size) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] || !was_asked(cache, size))
+    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] ||
+        !ac_cache_was_asked(cache, size))
         return false;
     if (magazine->size != size)
         assign(cache, size);
@@ -200,8 +210,7 @@ ac_block_t *ac_cache_look(uint64_t address) {
 
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
-    if (!ac_cache_usable(cache) || size > largest || !cache->limit[ac_cache_flow(size)] ||
+    if (!ac_cache_usable(cache) || size > cache->largest || !cache->limit[ac_cache_flow(size)] ||
         !returns(cache, size))
         return; /* only those who come again get more than they ask for */
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
@@ -294,6 +303,7 @@ static void configure(ac_cache_t *cache) {
     }
     cache->may_wait[0] = settings->cache < SMALL_WAIT ? settings->cache : SMALL_WAIT;
     cache->may_wait[1] = settings->cache;
+    cache->largest = settings->expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
 }
 
 /* Under the lock. */
@@ -463,6 +473,8 @@ static bool lose(ac_cache_t *cache) {
         cache->queue[i] = (ac_cache_queue_t){NULL, NULL};
     }
     memset(cache->used, 0, sizeof cache->used);
+    cache->loose_count = 0;
+    cache->loose_bytes = 0;
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;

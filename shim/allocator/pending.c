@@ -1,0 +1,82 @@
+/* Freed memory that work may still touch: the queues of an arena, and what they are worth. */
+#include "allocator/allocator_int.h"
+
+#include "allocator/trim.h"
+
+uint64_t ac_pending_least(const ac_allocator_t *allocator) {
+    return 6 * allocator->settings.large_segment_size;
+}
+
+uint64_t ac_pending_budget(const ac_allocator_t *allocator) {
+    uint64_t live = allocator->high_water;
+    uint64_t least = ac_pending_least(allocator);
+    return live + live / 4 > least ? live + live / 4 : least;
+}
+
+uint64_t ac_pending_share(const ac_allocator_t *allocator) {
+    return (ac_pending_budget(allocator) - allocator->high_water) / 2 + 1;
+}
+
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes) {
+    uint64_t share = bytes * AC_FENCE_EPOCH / ac_pending_share(allocator);
+    return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
+}
+
+static bool drain_queues(ac_arena_t *arena) {
+    bool any = arena->ordered && ac_ordered_drain(arena);
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &arena->pending[all];
+        if (!queue->head)
+            continue;
+        uint64_t reached = ac_fence_reached(&arena->line, all);
+        while (queue->head && queue->head->clock <= reached) {
+            ac_block_t *block = queue->head;
+            queue->head = block->list_next;
+            if (!queue->head)
+                queue->tail = NULL;
+            queue->bytes -= block->size;
+            ac_segment_finish(block);
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool ac_pending_drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && drain_queues(arena);
+}
+
+bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
+    const ac_pending_t *queue = &arena->pending[all];
+    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
+    *newest = queue->head ? queue->tail->clock : 0;
+    ac_ordered_targets(arena, all, oldest, newest);
+    return *oldest != UINT64_MAX;
+}
+
+void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
+    ac_pending_t *queue = &block->segment->arena->pending[all];
+    if (queue->tail && queue->tail->clock > target)
+        target = queue->tail->clock;
+    AC_BLOCK_SET(block, clock, target);
+    block->list_next = NULL;
+    if (queue->tail)
+        queue->tail->list_next = block;
+    else
+        queue->head = block;
+    queue->tail = block;
+    queue->bytes += block->size;
+}
+
+void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
+    ac_arena_t *arena = block->segment->arena;
+    ac_pending_queue(block, target, all);
+    ac_fence_want(&arena->line, all, ac_pending_weight(arena->allocator, block->size));
+}
+
+void ac_allocator_drain(ac_allocator_t *allocator) {
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        if (!arena->dead)
+            ac_pending_drain(arena);
+}
