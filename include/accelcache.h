@@ -33,7 +33,8 @@ typedef enum {
     ACCEL_ERROR_SETTINGS = 5,      /* a malformed or unchangeable setting */
     ACCEL_ERROR_OUT_OF_MEMORY = 6, /* host memory is short */
     ACCEL_ERROR_IO = 7,            /* a file could not be written; errno tells why */
-    ACCEL_ERROR_INTERNAL = 8       /* the cache's own records contradict each other */
+    ACCEL_ERROR_INTERNAL = 8,      /* the cache's own records contradict each other */
+    ACCEL_ERROR_DEVICE_MEMORY = 9  /* device memory is short, or a limit forbids more */
 } accel_status_t;
 
 /* A sentence for a status; static storage, never NULL. */
@@ -107,6 +108,21 @@ accel_status_t accel_reset_peak_stats(int device);
 /* Wait for pending frees and give every idle segment of every device back to the driver.  Counted
  * once per device as num_sync_all_streams.  May block and synchronise. */
 accel_status_t accel_empty_cache(void);
+
+/* Device memory of the thread's current context, as cudaMalloc and cudaFree give and take it; a
+ * thread without one uses device 0.  *pointer is a multiple of 512, NULL for 0 bytes; it belongs
+ * to the caller, and may be given to any CUDA call, cudaFree included, as memory from there may be
+ * given to accel_free.  Memory that work may still use is not handed out again before that work is
+ * done: neither call waits for it unless memory is short.  NULL may be freed.
+ * ACCEL_ERROR_DEVICE_MEMORY; ACCEL_ERROR_INVALID: no such block, or freed before. */
+accel_status_t accel_malloc(void **pointer, size_t bytes);
+accel_status_t accel_free(void *pointer);
+
+/* The same in the order of `stream` (a CUstream or cudaStream_t of the current context; NULL: the
+ * legacy default stream), as cudaMallocAsync and cudaFreeAsync.  What was freed on a stream serves
+ * later requests of that stream at once. ACCEL_ERROR_CUDA where the driver has no such calls. */
+accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream);
+accel_status_t accel_free_async(void *pointer, void *stream);
 
 /* Tell that work on `stream` (a CUstream or cudaStream_t) uses the block at `pointer`, for work
  * that the library cannot see.  A later free waits for it.  ACCEL_ERROR_NOT_OURS for foreign

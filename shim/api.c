@@ -33,6 +33,8 @@ const char *accel_status_string(accel_status_t status) {
         return "a file could not be written";
     case ACCEL_ERROR_INTERNAL:
         return "the cache's own records contradict each other";
+    case ACCEL_ERROR_DEVICE_MEMORY:
+        return "device memory is short, or a limit forbids more";
     }
     return "unknown status";
 }

@@ -20,8 +20,8 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
         return AC_NOT_OURS;
     pthread_mutex_lock(&arena->allocator->lock);
     ac_block_t *block = ac_page_map_look(address, arena);
-    if (!block || block->state == AC_BLOCK_SLAB)
-        block = ac_page_map_owner(address) == arena ? ac_slab_get(address) : NULL;
+    if ((!block || block->state == AC_BLOCK_SLAB) && ac_page_map_owner(address) == arena)
+        block = ac_slab_get(address);
     if (block && block->state == AC_BLOCK_ALLOCATED) {
         *found = block;
         *locked = arena->allocator;

@@ -32,14 +32,18 @@ typedef struct {
 } line_t;
 _Static_assert(sizeof(line_t) == 1 << ALIGN_BITS, "a line is not a cache line");
 
-/* Half a cache line: for large blocks, which seldom share a page with two others, this is all.
- * `lines` is 0, or how many starts lie in lines, their address, and the logarithm of their
- * number. */
+/* A cache line: for blocks of a megabyte and more, which seldom share a page with many others,
+ * this is all.  `lines` is 0, or how many starts lie in lines, their address, and the logarithm
+ * of their number.  `slabs` is made with the page's first slab, and stays. */
+enum { NEAR_WORDS = 5 };
+typedef struct ac_slab *_Atomic slab_place_t;
 typedef struct {
-    struct ac_arena *_Atomic owner;
-    _Atomic uint64_t word[2];
+    _Alignas(64) struct ac_arena *_Atomic owner;
+    _Atomic uint64_t word[NEAR_WORDS];
     _Atomic uint64_t lines;
+    slab_place_t *_Atomic slabs;
 } page_t;
+_Static_assert(sizeof(page_t) == 64, "a page is not a cache line");
 
 typedef struct {
     page_t page[NODE_SIZE];
@@ -110,12 +114,12 @@ static struct ac_arena *owner_in(const page_t *page) {
 
 /* What starts there; `address` is a multiple of the granule. */
 static struct ac_block *start_in(const page_t *page, uint64_t address) {
-    uint64_t key = key_of(address), word = load(&page->word[0]);
-    if (has_key(word, key))
-        return record_in(word);
-    word = load(&page->word[1]);
-    if (has_key(word, key))
-        return record_in(word);
+    uint64_t key = key_of(address), word;
+    for (int i = 0; i < NEAR_WORDS; i++) {
+        word = load(&page->word[i]);
+        if (has_key(word, key))
+            return record_in(word);
+    }
     uint64_t lines = load(&page->lines);
     if (!lines)
         return NULL;
@@ -220,7 +224,7 @@ static uint64_t more_lines(uint64_t old, uint64_t key) {
 bool ac_page_map_set(uint64_t address, struct ac_block *block) {
     page_t *page = page_of(address);
     uint64_t key = key_of(address), word = word_of(block) | key;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < NEAR_WORDS; i++)
         if (!load(&page->word[i])) {
             put(&page->word[i], word);
             return true;
@@ -239,7 +243,7 @@ bool ac_page_map_set(uint64_t address, struct ac_block *block) {
 void ac_page_map_clear(uint64_t address) {
     page_t *page = page_of(address);
     uint64_t key = key_of(address);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < NEAR_WORDS; i++)
         if (has_key(load(&page->word[i]), key)) {
             put(&page->word[i], 0);
             return;
@@ -250,6 +254,32 @@ void ac_page_map_clear(uint64_t address) {
         if (has_key(load(&line->word[i]), key))
             put(&line->word[i], 0);
     put(&page->lines, lines - ((uint64_t)1 << POINTER_BITS));
+}
+
+/* --- slabs --- */
+
+static unsigned slab_place(uint64_t address) {
+    return address >> AC_SLAB_BITS & (AC_SLAB_PLACES - 1);
+}
+
+bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab) {
+    page_t *page = page_of(address);
+    slab_place_t *slabs = atomic_load_explicit(&page->slabs, memory_order_acquire);
+    if (!slabs) {
+        slabs = ac_carve(AC_SLAB_PLACES * sizeof *slabs);
+        if (!slabs)
+            return false;
+        atomic_store_explicit(&page->slabs, slabs, memory_order_release);
+    }
+    atomic_store_explicit(&slabs[slab_place(address)], slab, memory_order_release);
+    return true;
+}
+
+struct ac_slab *ac_page_map_slab(uint64_t address) {
+    const page_t *page = page_of(address);
+    const slab_place_t *slabs =
+        page ? atomic_load_explicit(&page->slabs, memory_order_acquire) : NULL;
+    return slabs ? atomic_load_explicit(&slabs[slab_place(address)], memory_order_acquire) : NULL;
 }
 
 /* --- searching backwards --- */
@@ -263,7 +293,9 @@ static uint64_t later(uint64_t word, uint64_t best, uint64_t key) {
 
 /* The last start of the page up to `key`. */
 static struct ac_block *last_of(const page_t *page, uint64_t key) {
-    uint64_t best = later(load(&page->word[0]), later(load(&page->word[1]), 0, key), key);
+    uint64_t best = 0;
+    for (int i = 0; i < NEAR_WORDS; i++)
+        best = later(load(&page->word[i]), best, key);
     uint64_t lines = load(&page->lines);
     if (starts_in(lines))
         for (unsigned i = 0; i < (unsigned)LINE_WORDS << log_in(lines); i++)

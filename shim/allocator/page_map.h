@@ -1,7 +1,7 @@
 /* Device address -> block, for every block that starts in one of our segments.
  *
  * A radix tree over the address: root (2^14 entries, static) -> node (2^14 pages of 2 MiB).  A
- * page names its owner and up to two starts itself: memory in large blocks needs no more.
+ * page names its owner and up to five starts itself: memory in large blocks needs no more.
  * Further starts lie in a hash table of the page: cache lines of eight, one to be looked at per
  * lookup.  Where a line is full the table grows, at the most to a line per eight granules, where
  * all places have room.
@@ -24,9 +24,14 @@
 
 struct ac_arena;
 struct ac_block;
+struct ac_slab;
 
 enum { AC_GRANULE_BITS = 9 };
 #define AC_GRANULE ((uint64_t)1 << AC_GRANULE_BITS)
+
+/* Slabs lie at multiples of their size. */
+enum { AC_SLAB_BITS = 16, AC_SLAB_PLACES = 1 << (AC_PAGE_BITS - AC_SLAB_BITS) };
+#define AC_SLAB_SIZE ((uint64_t)1 << AC_SLAB_BITS)
 
 /* Declare the pages of a new segment `owner`'s.  False when host memory is short or the address
  * is beyond the map: the segment cannot be used.  Both figures are multiples of AC_SEGMENT_ALIGN.
@@ -55,5 +60,12 @@ struct ac_arena *ac_page_map_owner(uint64_t address);
 /* The block with the highest start <= `address` within the covered pages around it; NULL
  * where there is none.  Under the owner's lock. */
 struct ac_block *ac_page_map_find(uint64_t address);
+
+/* The slab around `address`, in a covered page, is this one; NULL: there is none any more.  False
+ * when host memory is short: only for a page's first slab. */
+bool ac_page_map_set_slab(uint64_t address, struct ac_slab *slab);
+
+/* The slab around `address`, or NULL.  Without a lock it may be outdated: slabs stay readable. */
+struct ac_slab *ac_page_map_slab(uint64_t address);
 
 #endif

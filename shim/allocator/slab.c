@@ -46,16 +46,16 @@ static unsigned first_vacant(const ac_slab_t *slab) {
                            : 64 + (unsigned)__builtin_ctzll(slab->vacant[1]);
 }
 
-/* The slot that starts `offset` bytes into a slab; `slots`: none does. */
-static unsigned slot_at(const ac_slab_t *slab, uint64_t offset) {
-    unsigned i = (unsigned)(offset / slab->size);
-    return i < slab->slots && offset % slab->size == 0 ? i : slab->slots;
+/* The slot around an address in the slab; `slots` and more: behind them. */
+static unsigned slot_around(const ac_slab_t *slab, uint64_t address) {
+    return (unsigned)(address & (AC_SLAB_SIZE - 1)) / slab->size;
 }
 
-/* The block that is a slab and covers `address`. */
-static ac_block_t *slab_around(uint64_t address) {
-    ac_block_t *block = ac_page_map_get(address & ~(AC_SLAB_SIZE - 1));
-    return block && block->state == AC_BLOCK_SLAB ? block : NULL;
+/* The slot that starts there; `slots`: none does. */
+static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
+    unsigned i = slot_around(slab, address);
+    bool starts = (address & (AC_SLAB_SIZE - 1)) == i * slab->size;
+    return i < slab->slots && starts ? i : slab->slots;
 }
 
 /* --- records --- */
@@ -150,13 +150,17 @@ static void list_leave(ac_slab_t *slab) {
     slab->listed = false;
 }
 
+static void spare(ac_allocator_t *allocator, ac_slab_t *slab) {
+    ac_slab_t **list = &allocator->slots.spare[class_of(slab->size)];
+    slab->next = *list;
+    *list = slab;
+}
+
 /* No list has it, no block, and nothing is in it. */
 static void retire(ac_slab_t *slab) {
-    unsigned rank = class_of(slab->size);
-    ac_allocator_t *allocator = slab->block->segment->arena->allocator;
     AC_BLOCK_SET(slab->block, slab, NULL);
-    slab->next = allocator->slots.spare[rank];
-    allocator->slots.spare[rank] = slab;
+    ac_page_map_set_slab(slab->block->address, NULL);
+    spare(slab->block->segment->arena->allocator, slab);
 }
 
 /* The empty slab is free memory again. */
@@ -171,9 +175,9 @@ static void give_back(ac_slab_t *slab) {
 /* --- making slabs --- */
 
 static ac_slab_t *new_slab(ac_allocator_t *allocator, uint64_t size) {
-    ac_slab_t **spare = &allocator->slots.spare[class_of(size)], *slab = *spare;
+    ac_slab_t **list = &allocator->slots.spare[class_of(size)], *slab = *list;
     if (slab) {
-        *spare = slab->next;
+        *list = slab->next;
         return slab;
     }
     unsigned slots = slots_of(size);
@@ -230,10 +234,10 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
     if (!slab)
         return NULL;
     slab->block = cut(block);
-    if (!slab->block) {
-        ac_slab_t **spare = &arena->allocator->slots.spare[class_of(size)];
-        slab->next = *spare;
-        *spare = slab;
+    if (!slab->block || !ac_page_map_set_slab(slab->block->address, slab)) {
+        if (slab->block)
+            ac_segment_coalesce(slab->block);
+        spare(arena->allocator, slab);
         return NULL;
     }
     slab->free = slab->slots;
@@ -242,7 +246,7 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
         slab->vacant[word] = left >= 64 ? UINT64_MAX : ((uint64_t)1 << left) - 1;
     }
     AC_BLOCK_SET(slab->block, requested, 0);
-    atomic_store_explicit(&slab->block->slab, slab, memory_order_release);
+    AC_BLOCK_SET(slab->block, slab, slab);
     AC_BLOCK_SET(slab->block, state, AC_BLOCK_SLAB);
     list_enter(slab);
     return slab;
@@ -275,7 +279,7 @@ ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
 
 void ac_slab_coalesce(ac_block_t *slot) {
     ac_slab_t *slab = slab_of(slot);
-    unsigned i = slot_at(slab, slot->address - slab->block->address);
+    unsigned i = slot_at(slab, slot->address);
     take_record(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
     if (++slab->free == slab->slots)
@@ -287,22 +291,20 @@ void ac_slab_coalesce(ac_block_t *slot) {
 /* --- lookups --- */
 
 ac_block_t *ac_slab_get(uint64_t address) {
-    const ac_block_t *block = slab_around(address);
-    if (!block)
+    ac_slab_t *slab = ac_page_map_slab(address);
+    if (!slab)
         return NULL;
-    ac_slab_t *slab = slab_of(block);
-    unsigned i = slot_at(slab, address - block->address);
+    unsigned i = slot_at(slab, address);
     uint64_t word = i < slab->slots ? word_of(slab, i) : 0;
     ac_block_t *record = word & 1 ? give_record(slab, i) : record_in(word);
     return record && record->state == AC_BLOCK_ALLOCATED ? record : NULL;
 }
 
 ac_block_t *ac_slab_look(uint64_t address) {
-    const ac_block_t *block = slab_around(address);
-    const ac_slab_t *slab = block ? slab_of(block) : NULL;
+    const ac_slab_t *slab = ac_page_map_slab(address);
     if (!slab)
-        return NULL;
-    unsigned i = slot_at(slab, address % AC_SLAB_SIZE);
+        return ac_page_map_get(address);
+    unsigned i = slot_at(slab, address);
     return i < slab->slots ? record_in(word_of(slab, i)) : NULL;
 }
 
@@ -335,7 +337,7 @@ void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg) {
 
 const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown) {
     ac_slab_t *slab = slab_of(block);
-    unsigned i = (unsigned)((address - block->address) / slab->size);
+    unsigned i = slot_around(slab, address);
     if (i < slab->slots)
         return show(slab, i, shown);
     rest_of(slab, shown);
@@ -392,7 +394,7 @@ static bool take_apart(ac_slab_t *slab, ac_pieces_t *pieces) {
     uint64_t end = slab->block->address + AC_SLAB_SIZE;
     pieces->n = 0;
     for (uint64_t at = slab->block->address, next; at < end; at = next) {
-        unsigned i = (unsigned)((at - slab->block->address) / slab->size);
+        unsigned i = slot_around(slab, at);
         bool gap = i >= slab->slots || is_vacant(slab, i);
         for (next = at + slab->size, i++; gap && i < slab->slots && is_vacant(slab, i); i++)
             next += slab->size;
@@ -493,7 +495,7 @@ void ac_slabs_settle(ac_allocator_t *allocator) {
     for (ac_block_t *record = slots->records, *next; alone && record; record = next) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
-        unsigned i = slot_at(slab, record->address - slab->block->address);
+        unsigned i = slot_at(slab, record->address);
         if (record->state != AC_BLOCK_ALLOCATED || record->async || record->early)
             continue;
         slab->slot[i].clock = record->clock;

@@ -20,8 +20,7 @@
 
 typedef struct ac_allocator ac_allocator_t;
 
-enum { AC_SLAB_BITS = 16, AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (16 - AC_GRANULE_BITS) };
-#define AC_SLAB_SIZE    ((uint64_t)1 << AC_SLAB_BITS)
+enum { AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
 
 /* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
@@ -76,7 +75,8 @@ void ac_slab_coalesce(ac_block_t *slot);
 /* The block that is allocated at `address` in a slab, with a record from now on; NULL. */
 ac_block_t *ac_slab_get(uint64_t address);
 
-/* The same without a lock, if it has a record: at worst outdated. */
+/* The record of what starts at `address`, in a slab or not, or NULL: without a lock, at worst
+ * outdated. */
 ac_block_t *ac_slab_look(uint64_t address);
 
 /* Call `visit` for each slot of the slab, and what is left behind them; those without a record
@@ -101,9 +101,9 @@ void ac_slab_taint(ac_block_t *block);
  * remains. */
 void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
 
-/* Whether ac_slabs_settle is worth its while: 64 KiB of records, and twice as many as before. */
+/* Whether ac_slabs_settle is worth its while: 512 KiB of records, and twice as many as before. */
 static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
-    return slots->count >= 512 && slots->count >= 2 * slots->left;
+    return slots->count >= 4096 && slots->count >= 2 * slots->left;
 }
 
 /* Records of blocks that the program holds go, unless some thread cannot be kept out of its

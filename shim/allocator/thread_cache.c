@@ -201,13 +201,6 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     return true;
 }
 
-ac_block_t *ac_cache_look(uint64_t address) {
-    ac_block_t *block = ac_page_map_get(address);
-    if (block && atomic_load_explicit(&block->state, memory_order_relaxed) != AC_BLOCK_SLAB)
-        return block;
-    return ac_slab_look(address);
-}
-
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
     if (!ac_cache_usable(cache) || size > cache->largest || !cache->limit[ac_cache_flow(size)] ||

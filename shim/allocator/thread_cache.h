@@ -36,6 +36,7 @@
 #include "allocator/allocator.h"
 #include "allocator/barrier.h"
 #include "allocator/held.h"
+#include "allocator/slab.h"
 
 enum {
     AC_CACHE_BITS = 7,
@@ -144,9 +145,6 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
 /* The same for what is allocated at `address`. */
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
-
-/* The record of what starts at the address: at worst outdated; NULL. */
-ac_block_t *ac_cache_look(uint64_t address);
 
 static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
     uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
@@ -292,7 +290,7 @@ static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *bloc
 static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(ac_block_address(block) != address, 0))
-        block = ac_cache_look(address);
+        block = ac_slab_look(address);
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 

@@ -115,12 +115,63 @@ START_TEST(memory_info) {
 }
 END_TEST
 
+/* --- memory --- */
+
+START_TEST(memory_by_the_api) {
+    void *a = NULL, *b, *none = &b;
+    ck_assert_int_eq(accel_malloc(&a, MIB), ACCEL_OK); /* the thread has no context yet */
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert_uint_eq((uintptr_t)a % 512, 0);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
+    ck_assert_int_eq(accel_free(a), ACCEL_OK);
+    ck_assert_int_eq(accel_free(a), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_free(NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&b, MIB), ACCEL_OK);
+    ck_assert_ptr_eq(a, b); /* from the cache */
+    ck_assert_int_eq(stats_of(0).num_device_alloc, 1);
+    ck_assert_int_eq(cuMemFree_v2((CUdeviceptr)(uintptr_t)b), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_malloc(&none, 0), ACCEL_OK);
+    ck_assert_ptr_null(none);
+    ck_assert_int_eq(accel_malloc(NULL, 1), ACCEL_ERROR_INVALID);
+    none = &b;
+    ck_assert_int_eq(accel_malloc(&none, (size_t)64 << 30), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_ptr_eq(none, &b); /* outputs are set on success only */
+    ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&a, 512), ACCEL_OK);
+    ck_assert_int_eq(stats_of(1).allocation.all.current, 1);
+    ck_assert_int_eq(accel_free(a), ACCEL_OK);
+}
+END_TEST
+
+START_TEST(memory_in_the_order_of_a_stream) {
+    CUstream stream;
+    void *a, *b;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_malloc_async(&a, MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
+    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 7, MIB, stream), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_free_async(a, stream), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 0);
+    ck_assert_int_eq(stats_of(0).active.all.current, 1); /* until the stream is done with it */
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&b, MIB, stream), ACCEL_OK);
+    ck_assert_ptr_eq(a, b);
+    ck_assert_int_eq(accel_free_async(b, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_free_async(NULL, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(NULL, 1, stream), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_malloc_async(&a, 0, stream), ACCEL_OK);
+    ck_assert_ptr_null(a);
+}
+END_TEST
+
 START_TEST(record_stream) {
     CUdeviceptr first, second;
     CUstream stream;
     ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     ck_assert_int_eq(cuMemAlloc_v2(&first, MIB), CUDA_SUCCESS);
+    ck_assert_int_eq(stats_of(0).allocation.all.current, 1);
     ck_assert_int_eq(cuMemsetD8Async(first, 1, MIB, NULL), CUDA_SUCCESS);
     ck_assert_int_eq(accel_record_stream((void *)(uintptr_t)(first + 512), stream), ACCEL_OK);
     ck_assert_int_eq(cuMemFree_v2(first), CUDA_SUCCESS);
@@ -195,6 +246,8 @@ int main(void) {
     tcase_add_test(all, devices);
     tcase_add_test(all, statistics);
     tcase_add_test(all, memory_info);
+    tcase_add_test(all, memory_by_the_api);
+    tcase_add_test(all, memory_in_the_order_of_a_stream);
     tcase_add_test(all, record_stream);
     tcase_add_test(all, settings);
     tcase_add_test(all, documents);

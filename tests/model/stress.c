@@ -21,7 +21,7 @@
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
 /* Of each reserved range, the part that is looked at: all that is used of it. */
-#define WINDOW   (64 * MIB)
+#define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
 enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2 };

@@ -300,7 +300,7 @@ START_TEST(sizes_are_rounded_as_elsewhere) {
     ck_assert(!ac_cache_take(cache, 1280 << 10, &address, ac_fence_handout));
     ck_assert(ac_cache_take_long(cache, 1200 << 10, &address));
     ck_assert_uint_eq(address, a);
-    ck_assert(ac_cache_give(cache, ac_cache_look(a), a));
+    ck_assert(ac_cache_give(cache, ac_slab_look(a), a));
     configure(LIMIT, 0);
     ck_assert_uint_eq(take(1280 << 10), a);
 }

@@ -26,6 +26,8 @@ enum { BENCH_HOT = 1, BENCH_REPLACE = 2, BENCH_THREADS = 4, BENCH_CROSS = 8, BEN
                "the simulated device was not built")                                             \
     BENCH_PEER(driver, "bench_driver", true, ANY, BENCH_HOT, "cuMemAlloc",                       \
                "the simulated device was not built")                                             \
+    BENCH_PEER(c_api, "bench_c_api", true, ANY, BENCH_HOT, "C API",                                \
+               "the simulated device was not built")                                             \
     BENCH_PEER(bare, "bench_runtime", false, ANY, BENCH_ALL | BENCH_TAIL, "bare driver",         \
                "the simulated device was not built")                                             \
     BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL, "CUB",                                   \

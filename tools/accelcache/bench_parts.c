@@ -461,8 +461,6 @@ int bench_probe(bench_t *b) {
         free(error);
         free(missing);
     }
-    /* No call of the C API allocates: there is nothing to measure. */
-    bench_skip(b, "c_api", "the C API has no allocation call");
     if (!b->usable[BENCH_accelcache]) {
         cmd_say("the library cannot be measured: %s",
                 json_string_value(json_object_get(b->skipped, "accelcache")));
