@@ -45,6 +45,7 @@ static bool put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
         cache->loose_bytes + size > cache->limit[1] || ac_cache_was_asked(cache, size))
         return false;
     ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
+    ac_block_touch_neighbours(block); /* they are looked at next */
     cache->loose[cache->loose_count++] = block;
     cache->loose_bytes += size;
     return true;

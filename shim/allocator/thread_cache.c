@@ -70,8 +70,9 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
 
 /* Whatever is ready goes. */
 static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
-    bool any = shrink(cache, magazine, 0);
-    return ac_cache_unpark(cache, magazine, false) || any;
+    bool any = magazine->top && shrink(cache, magazine, 0);
+    bool wait = ac_cache_queue(cache, magazine)->first;
+    return (wait && ac_cache_unpark(cache, magazine, false)) || any;
 }
 
 /* And what is not as well. */
