@@ -276,7 +276,11 @@ uint64_t ac_pending_budget(const ac_allocator_t *allocator);
 uint64_t ac_pending_least(const ac_allocator_t *allocator);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
-bool ac_pending_drain(ac_arena_t *arena);
+bool ac_pending_drain_queues(ac_arena_t *arena);
+static inline bool ac_pending_drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && ac_pending_drain_queues(arena);
+}
 
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */

@@ -115,20 +115,28 @@ struct ac_segment {
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 
-/* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of
- * ten words whatever the number of blocks. */
-enum { AC_BIN_WORDS = 10, AC_BINS = AC_BIN_WORDS * 64, AC_BIN_SCAN = 16 };
+/* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
+ * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be
+ * looked at: each look is a miss of the processor's cache where there are many blocks. */
+enum {
+    AC_BIN_BITS = 6,
+    AC_BIN_WORDS = 40,
+    AC_BINS = AC_BIN_WORDS * 64,
+    AC_BIN_SCAN = 4,
+    AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
+};
 
 typedef struct {
     uint64_t nonempty[AC_BIN_WORDS];
     ac_block_t *bin[AC_BINS];
 } ac_free_index_t;
 
-/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 16 granules. */
+/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
 static inline unsigned ac_free_index_bin(uint64_t size) {
+    const unsigned steps = 1 << AC_BIN_BITS;
     uint64_t granules = size >> AC_GRANULE_BITS;
-    unsigned shift = 59 - (unsigned)__builtin_clzll(granules | 16);
-    unsigned bin = shift * 16 + (unsigned)(granules >> shift);
+    unsigned shift = 63 - AC_BIN_BITS - (unsigned)__builtin_clzll(granules | steps);
+    unsigned bin = shift * steps + (unsigned)(granules >> shift);
     return bin < AC_BINS ? bin : AC_BINS - 1;
 }
 

@@ -130,9 +130,6 @@ bool ac_cache_has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t by
     ac_cache_room_t *other = &cache->books->side[!flow].room;
     ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
     ac_cache_room_t *lead = &cache->lead[flow];
-    if (own->blocks >= blocks && own->bytes >= (int64_t)bytes &&
-        own->requested >= (int64_t)requested)
-        return true;
     return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, &lead->blocks,
                     blocks) &&
            has_room(&own->bytes, &other->bytes, &slack->bytes, &others->bytes, &lead->bytes,

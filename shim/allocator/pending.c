@@ -22,7 +22,7 @@ uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes) {
     return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
-static bool drain_queues(ac_arena_t *arena) {
+bool ac_pending_drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
@@ -40,11 +40,6 @@ static bool drain_queues(ac_arena_t *arena) {
         }
     }
     return any;
-}
-
-bool ac_pending_drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
-    return waiting && drain_queues(arena);
 }
 
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {

@@ -10,8 +10,11 @@
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
 enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
-#define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
+#define SMALL_LIMIT ((uint64_t)8 << 20) /* of all small magazines together */
 #define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
+
+/* A magazine of large blocks that so many misses found empty is given up. */
+enum { LARGE_IDLE = 8 };
 
 enum { RECALL_TRIES = 10000 };
 
@@ -141,9 +144,18 @@ void ac_cache_tidy(ac_cache_t *cache) {
         tidy(cache);
 }
 
+/* The same before a large request is looked for: of sizes that do not return there are many. */
+static bool empty_large(ac_cache_t *cache, ac_magazine_t *magazine) {
+    if (magazine->top || ac_cache_queue(cache, magazine)->first) {
+        magazine->fetched = 0;
+        return empty(cache, magazine);
+    }
+    return ++magazine->fetched == LARGE_IDLE && dismiss(cache, magazine);
+}
+
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
     bool any = tidy(cache);
-    any |= ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
+    any |= for_used(cache, 1, empty_large);
     if (all && ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
     return any;
@@ -231,8 +243,12 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
 /* --- the owner's requests and frees that take the lock --- */
 
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
-    return ac_cache_usable(cache) &&
-           !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_DUE | AC_GATE_STALE;
+    if (!cache || atomic_load_explicit(&cache->gate, memory_order_acquire) & shut)
+        return false;
+    const ac_cache_room_t *room = &cache->books->side[pool - AC_POOL_SMALL].room;
+    return (room->blocks > 0 && room->bytes >= (int64_t)size &&
+            room->requested >= (int64_t)bytes) ||
            ac_cache_has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
