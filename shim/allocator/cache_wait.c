@@ -35,11 +35,6 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     ac_fence_want(cache->line, false, weight_of(cache, block->size));
 }
 
-/* Whether a magazine for the size is due. */
-static bool lacks_magazine(ac_cache_t *cache, uint64_t size) {
-    return ac_cache_magazine(cache, size)->size != size && ac_cache_was_asked(cache, size);
-}
-
 /* Keep the block, which is ready.  One whose size was asked for lately gets a magazine where
  * there is none: that takes the lock. */
 static bool put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
@@ -47,7 +42,8 @@ static bool put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     if (ac_cache_push(cache, block, ordered))
         return true;
     if (cache->loose_count == AC_CACHE_LOOSE || size > cache->largest ||
-        cache->loose_bytes + size > cache->limit[1] || lacks_magazine(cache, size))
+        cache->promised[1] + cache->loose_bytes + size > cache->limit[1] ||
+        ac_cache_was_asked(cache, size))
         return false;
     ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
     ac_block_touch_neighbours(block); /* they are looked at next */

@@ -8,9 +8,9 @@
 #include "allocator/carve.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
-enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
+enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
-#define SMALL_LIMIT ((uint64_t)8 << 20) /* of all small magazines together */
+#define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together, or their share */
 #define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 /* A magazine of large blocks that so many misses found empty is given up. */
@@ -304,8 +304,10 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    const uint64_t limit[AC_FLOWS] = {
-        settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT, settings->cache};
+    uint64_t small = settings->cache / SMALL_SHARE;
+    if (small < SMALL_LIMIT)
+        small = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
+    const uint64_t limit[AC_FLOWS] = {small, settings->cache};
     for (int i = 0; i < AC_FLOWS; i++) {
         if (cache->limit[i] != limit[i])
             for_used(cache, i, dismiss);
