@@ -416,6 +416,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
     uint64_t block[3], address;
     for (unsigned i = 0; i < 3; i++)
         block[i] = alloc((5 + i) * MIB);
+    take(700);
     ac_caches_recall(allocator, cache); /* it knows by now that others raise figures */
     pthread_mutex_lock(&allocator->lock);
     for (int i = 0; i < 3; i++)
@@ -426,6 +427,8 @@ START_TEST(loose_blocks_go_with_the_next_request) {
     ck_assert_int_eq(now().active[AC_POOL_ALL].current, 0);
     end();
     ck_assert(!hit(5 * MIB, &address));
+    take(6000); /* of the other pool */
+    ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert_uint_eq(take(19 * MIB), block[0]);
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
     ck_assert_int_eq(ac_cache_free(cache, block[1]), AC_BAD_ADDRESS);
@@ -452,10 +455,22 @@ START_TEST(loose_blocks_are_taken_back) {
     ck_assert(ac_caches_recall(allocator, NULL));
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
     put(block[1]);
+    ck_assert_uint_eq(cache->loose_count, 1);
     fake_context_kill(&context[0]);
     ac_arena_drop(arena);
+    ck_assert_uint_eq(cache->loose_count, 0);
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
     ck_assert_uint_eq(device.used, 0);
+}
+END_TEST
+
+/* Pages of larger ones may go elsewhere. */
+START_TEST(large_blocks_on_pages_are_not_loose) {
+    settings.expandable = true;
+    settings.page = settings.small_page = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    put(alloc(AC_RANGE_KEEP + AC_GRANULE));
+    ck_assert_uint_eq(cache->loose_count, 0);
 }
 END_TEST
 
@@ -619,6 +634,7 @@ int main(void) {
     tcase_add_test(all, loose_blocks_go_with_the_next_request);
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
+    tcase_add_test(all, large_blocks_on_pages_are_not_loose);
     tcase_add_test(all, a_closed_cache_has_no_loose_blocks);
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);
     tcase_add_test(all, what_waits_is_not_kept_free_memory);
