@@ -424,7 +424,7 @@ START_TEST(loose_blocks_go_with_the_next_request) {
     pthread_mutex_unlock(&allocator->lock);
     ck_assert_uint_eq(counted().thread_cache_blocks, 3);
     ck_assert_uint_eq(counted().thread_cache_bytes, 18 * MIB);
-    ck_assert_int_eq(now().active[AC_POOL_ALL].current, 0);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);
     end();
     ck_assert(!hit(5 * MIB, &address));
     take(6000); /* of the other pool */
