@@ -1,6 +1,8 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
 
+#include "allocator/trim.h"
+
 /* Lock the allocator that owns `address`; NULL: nobody does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
@@ -13,43 +15,121 @@ static ac_arena_t *lock_owner(uint64_t address) {
     return NULL;
 }
 
-ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
-                                    ac_allocator_t **locked) {
-    ac_arena_t *arena = ac_page_map_owner(address);
+static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_arena_t **owner) {
+    ac_arena_t *arena = *owner = lock_owner(address);
     if (!arena)
         return AC_NOT_OURS;
-    pthread_mutex_lock(&arena->allocator->lock);
-    ac_block_t *block = ac_page_map_look(address, arena);
-    if ((!block || block->state == AC_BLOCK_SLAB) && ac_page_map_owner(address) == arena)
-        block = ac_slab_get(address);
-    if (block && block->state == AC_BLOCK_ALLOCATED) {
-        *found = block;
-        *locked = arena->allocator;
-        return AC_OK;
+    ac_status_t status = AC_OK;
+    *found = ac_page_map_look(address, arena);
+    if (!*found || (*found)->state == AC_BLOCK_SLAB)
+        status = ac_slab_get(address, found);
+    else if ((*found)->state != AC_BLOCK_ALLOCATED)
+        status = AC_BAD_ADDRESS;
+    if (status != AC_OK)
+        pthread_mutex_unlock(&arena->allocator->lock);
+    return status;
+}
+
+ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
+                                    ac_allocator_t **locked) {
+    ac_arena_t *arena;
+    ac_status_t status = lock_block(address, found, &arena);
+    if (status == AC_OOM) { /* others may have records that they can do without */
+        ac_slabs_settle(arena->allocator);
+        ac_caches_recall(arena->allocator, NULL);
+        status = lock_block(address, found, &arena);
     }
-    bool gone = ac_page_map_owner(address) != arena;
+    if (status == AC_OK)
+        *locked = arena->allocator;
+    return status;
+}
+
+/* The block around an address, under its owner's lock; in *shown if it has no record. */
+static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
+    const ac_block_t *block = ac_page_map_find(address);
+    return block && block->state == AC_BLOCK_SLAB ? ac_slab_at(block, address, shown) : block;
+}
+
+/* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */
+static ac_status_t lock_shown(uint64_t address, ac_block_t *shown, const ac_block_t **found) {
+    ac_arena_t *arena = lock_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    *found = around(address, shown);
+    if (*found && (*found)->address == address && (*found)->state == AC_BLOCK_ALLOCATED)
+        return AC_OK;
     pthread_mutex_unlock(&arena->allocator->lock);
-    return gone ? AC_NOT_OURS : AC_BAD_ADDRESS;
+    return AC_BAD_ADDRESS;
+}
+
+static ac_allocator_t *allocator_of(const ac_block_t *block) {
+    return block->segment->arena->allocator;
+}
+
+/* Free the block without a record.  AC_BUSY: that would be too early, *target (with *all for all
+ * contexts) comes first, unless it was `reached`. */
+static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64_t *target) {
+    ac_arena_t *arena = shown->segment->arena;
+    *target = ac_fence_target(&arena->line, all);
+    reached |= *target <= ac_fence_reached(&arena->line, *all);
+    /* A graph that is being captured may name it, else. */
+    if (!ac_fence_untouched(&arena->line, shown->clock) && (!reached || ac_held_open()))
+        return AC_BUSY;
+    ac_caches_before_free(arena->allocator);
+    ac_segment_release(shown);
+    ac_segment_finish(shown);
+    arena->allocator->counters->cached_frees++;
+    arena->allocator->counters->ready_frees++;
+    return AC_OK;
+}
+
+ac_status_t ac_block_free_bare(uint64_t address) {
+    const uint64_t limit_ns = 1000000000;
+    for (bool waited = false;; waited = true) {
+        ac_block_t shown;
+        const ac_block_t *block;
+        bool all;
+        uint64_t target;
+        ac_status_t status = lock_shown(address, &shown, &block);
+        if (status != AC_OK)
+            return status;
+        ac_arena_t *arena = block->segment->arena;
+        bool bare = block == &shown;
+        if (bare)
+            status = free_shown(&shown, waited, &all, &target);
+        bool leaving = arena->tainted_idle;
+        pthread_mutex_unlock(&arena->allocator->lock);
+        if (!bare)
+            return ac_block_free(address); /* it has a record by now */
+        if (status == AC_OK && leaving)
+            ac_trim_tainted(arena);
+        if (status == AC_OK || waited)
+            return status == AC_OK ? AC_OK : AC_FAILED;
+        /* What is submitted from now on is not on this block: once is enough. */
+        if (ac_fence_wait(&arena->line, all, target, limit_ns) != AC_OK)
+            return AC_FAILED;
+    }
 }
 
 ac_status_t ac_block_mark_used(uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    ac_block_t shown;
+    const ac_block_t *block;
+    ac_status_t status = lock_shown(address, &shown, &block);
     if (status != AC_OK)
         return status;
-    ac_fence_line_t *line = &block->segment->arena->line;
-    pthread_mutex_unlock(&allocator->lock);
-    ac_fence_submitted(line);
+    ac_arena_t *arena = block->segment->arena;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_fence_submitted(&arena->line);
     return AC_OK;
 }
 
 ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    ac_block_t shown;
+    const ac_block_t *block;
+    ac_status_t status = lock_shown(address, &shown, &block);
     if (status != AC_OK)
         return status;
+    ac_allocator_t *allocator = allocator_of(block);
     *fresh = false;
     if (block->segment->range) {
         ac_range_pin(block);
@@ -64,14 +144,14 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
 }
 
 ac_status_t ac_block_pin(uint64_t address) {
-    ac_block_t *block;
-    ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    ac_block_t shown;
+    const ac_block_t *block;
+    ac_status_t status = lock_shown(address, &shown, &block);
     if (status != AC_OK)
         return status;
     if (block->segment->range)
         ac_range_pin(block);
-    pthread_mutex_unlock(&allocator->lock);
+    pthread_mutex_unlock(&allocator_of(block)->lock);
     return AC_OK;
 }
 
@@ -84,14 +164,12 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     if (!arena)
         return AC_NOT_OURS;
     /* A segment's blocks leave no gap, but for pages of a range that are under way. */
-    const ac_block_t *block = ac_page_map_find(address);
     ac_block_t shown;
+    const ac_block_t *block = around(address, &shown);
     if (!block) {
         pthread_mutex_unlock(&arena->allocator->lock);
         return AC_NOT_OURS;
     }
-    if (block->state == AC_BLOCK_SLAB)
-        block = ac_slab_at(block, address, &shown);
     *info = (ac_block_info_t){.arena = arena,
                               .address = block->address,
                               .size = block->size,

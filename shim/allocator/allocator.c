@@ -107,7 +107,9 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, request->size);
+    const ac_settings_t *settings = &arena->allocator->settings;
+    ac_fit_t fit = exhaustive ? ac_size_fit_last(settings, request->size)
+                              : ac_size_fit(settings, request->size);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -162,7 +164,7 @@ static uint64_t segment_size(const ac_allocator_t *allocator, const ac_request_t
     if (request->pool == AC_POOL_SMALL)
         return AC_SMALL_SEGMENT;
     uint64_t need = round_up(request->size, AC_SEGMENT_ALIGN);
-    if (exact || request->size >= settings->max_split_size)
+    if (exact || settings->exact || request->size >= settings->max_split_size)
         return need;
     uint64_t grow = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current / 8;
     grow = at_least(grow, settings->large_segment_size);
@@ -490,7 +492,7 @@ static bool must_close(const ac_request_t *request, bool all) {
     pthread_mutex_lock(&allocator->lock);
     uint64_t size = segment_size(allocator, request, true);
     bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
-                 beyond(allocator, size, ac_pending_least(allocator)) ||
+                 beyond(allocator, size, ac_pending_least_budget(allocator)) ||
                  beyond(allocator, size, allocator->settings.limit);
     pthread_mutex_unlock(&allocator->lock);
     return worth && !ac_fence_under_way(&arena->line, all);
@@ -540,8 +542,6 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     while (must_wait(request, &all, &target)) {
         if (order_streams(request, false) == AC_OK)
             return AC_OK;
-        if (request->stream)
-            break; /* the program counts on it that the host does not wait */
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
         if (try_again(request, false))
@@ -647,7 +647,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
-            return status;
+            return status == AC_OOM ? ac_block_free_bare(address) : status;
     }
     ac_block_touch_neighbours(block);
     ac_cache_tidy(cache);
@@ -713,6 +713,10 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_block_t *block;
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
+        ac_fence_submitted(&arena->line);
+        return ac_block_free_bare(address);
+    }
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;

@@ -41,6 +41,8 @@ typedef struct {
     bool expandable; /* arenas grow by pages where the device has them (expand.h) */
     uint64_t page, small_page; /* bytes of a page, by pool */
     double page_budget;        /* times the high-water mark; 0: as moving costs */
+    double wait_budget;        /* bytes reserved beyond it, as a share, before a request waits */
+    bool exact;                /* native segments as small, and blocks as whole, as can be */
 } ac_settings_t;
 
 typedef struct ac_allocator ac_allocator_t;
@@ -78,7 +80,8 @@ ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
 /* Free the block at `address`, whoever owns it.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS (inside
- * our segments, but no allocated block starts there). */
+ * our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its
+ * work does not end. */
 ac_status_t ac_block_free(uint64_t address);
 
 /* What the block around `address` looks like from outside. */
@@ -113,8 +116,9 @@ ac_status_t ac_block_mark_used(uint64_t address);
  * num_sync_all_streams).  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
-/* An epoch has passed: give back the segments that were idle for `epochs` whole ones, so that
- * what stays reserved was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
+/* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
+ * whole pages of free memory that nothing was freed in for as long, so that what stays reserved
+ * was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */

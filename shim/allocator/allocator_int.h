@@ -47,7 +47,8 @@ struct ac_arena {
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
-    uint64_t hole_age;       /* of the newest */
+    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
+    uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
@@ -110,6 +111,10 @@ void ac_segment_release(ac_block_t *block);
 /* The pending block is out of reach of the device: coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
 
+/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
+ * together with its neighbours. */
+void ac_segment_withdraw(ac_block_t *block);
+
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 
@@ -143,6 +148,8 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 /* size.c: the size that a request is served with; what may serve it. */
 uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
+/* The same where else it would fail. */
+ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
@@ -267,24 +274,23 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* pending.c: freed memory that work may still touch.  All under the lock. */
+/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
 
-/* Where memory may grow to before a request waits for pending frees instead: 1.25 times the
- * high-water mark of allocated bytes, and never less than so much that is not worth a fence for
- * each miss, nor a wait: six segments, 120 MiB. */
+/* Where memory may grow to before a request waits for pending frees instead: a share more than
+ * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
+ * segments, is not worth a fence for each miss, nor a wait. */
 uint64_t ac_pending_budget(const ac_allocator_t *allocator);
-uint64_t ac_pending_least(const ac_allocator_t *allocator);
+uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
+
+/* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
+ * budget, so that there is an older one to wait for when that is used up. */
+uint64_t ac_pending_share(const ac_allocator_t *allocator);
+
+/* What a free adds to that, of AC_FENCE_EPOCH. */
+uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
-bool ac_pending_drain_queues(ac_arena_t *arena);
-static inline bool ac_pending_drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
-    return waiting && ac_pending_drain_queues(arena);
-}
-
-/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
- * none. */
-bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
+bool ac_pending_drain(ac_arena_t *arena);
 
 /* The released block waits for fence `target`, which may not be lower than those of the queue:
  * read it under the same lock. */
@@ -294,18 +300,20 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
  * longer. */
 void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
 
-/* Of a free: a fence is due after AC_FENCE_EPOCH frees, or when half of what may be pending
- * within the budget is (the share).  So there is an older one to wait for when the budget is used
- * up. */
-uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
-uint64_t ac_pending_share(const ac_allocator_t *allocator);
+/* The oldest and newest targets that pending blocks of either kind wait for; false: there are
+ * none. */
+bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
- * AC_NOT_OURS, AC_BAD_ADDRESS. */
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* allocator.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
+/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
+ * for a second at the most.  AC_FAILED: that did not do. */
+ac_status_t ac_block_free_bare(uint64_t address);
+
+/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
 void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

@@ -9,7 +9,9 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
                               .large_segment_size = config->large_segment_size,
                               .limit = AC_UNLIMITED,
                               .gc_threshold = config->garbage_collection_threshold,
-                              .cache = config->thread_cache};
+                              .cache = config->thread_cache,
+                              .wait_budget = config->wait_budget,
+                              .exact = config->low_memory && !config->expandable_segments};
     if (config->expandable_segments) {
         settings.expandable = true;
         settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;

@@ -30,10 +30,10 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
 static void count(ac_check_t *check, const ac_block_t *block) {
     check->pending += block->state == AC_BLOCK_PENDING;
     check->cached += block->state == AC_BLOCK_CACHED;
+    check->waiting += block->state == AC_BLOCK_WAITING;
     check->ordered += block->state == AC_BLOCK_ORDERED;
     check->held += block->state == AC_BLOCK_HELD;
     check->kept += block->state == AC_BLOCK_HELD;
-    check->waiting += block->state == AC_BLOCK_WAITING;
     check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
                         block->state == AC_BLOCK_WAITING;
     if (block->state == AC_BLOCK_ALLOCATED && block->async)
@@ -242,10 +242,10 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
-    const char *wrong = NULL;
     uint64_t wait;
-    check->listed = check->pending = check->cached = check->held = check->ordered = 0;
-    check->waiting = 0;
+    const char *wrong = NULL;
+    check->listed = check->pending = check->cached = check->waiting = 0;
+    check->held = check->ordered = 0;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);

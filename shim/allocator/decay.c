@@ -3,7 +3,9 @@
  *
  * A segment notes the epoch in which it became idle, and every use takes it off the idle list:
  * one that is still there and was for so many whole epochs was not used in them.  What stays is
- * the high-water mark of recent use, by segments.  No time is read where memory is handed out. */
+ * the high-water mark of recent use, by segments.  Holes of a range note theirs likewise with
+ * every free in them.  No time is read where memory is handed out. */
+#include "allocator/expand.h"
 #include "allocator/trim.h"
 
 /* Freed memory that work may still reach is neither in use nor idle: see whether that work is
@@ -41,6 +43,7 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
             continue;
         freed += ac_trim_tainted(arena);
         freed += ac_trim_aged(arena, epochs);
+        freed += ac_expand_trim_aged(arena, epochs);
     }
     return freed;
 }

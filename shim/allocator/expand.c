@@ -138,18 +138,18 @@ static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     return best->block != NULL;
 }
 
-ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
-                                  uint64_t reached, bool *starved) {
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
     if (atomic_load(&arena->line.broken))
         return NULL; /* nobody tells any more what its work does: its end will */
-    for (ac_block_t *hole = arena->holes; hole; hole = hole->age_next) {
-        if ((pool != AC_POOL_ALL && hole->segment->pool != pool) ||
+    for (ac_block_t *hole = arena->oldest_hole; hole; hole = hole->age_prev) {
+        if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
-            !ac_range_tail(hole, span, pinned, 1, &first, &count))
+            (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
+            !ac_range_tail(hole, pick->span, pick->pinned, 1, &first, &count))
             continue;
-        if (hole->clock > reached)
+        if (hole->clock > pick->reached)
             *starved = true;
         else
             oldest = hole;
@@ -163,10 +163,10 @@ uint64_t ac_expand_reached(ac_arena_t *arena) {
     return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
 }
 
-bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
     *run = (ac_run_t){.range = hole->segment->range};
-    ac_range_tail(hole, span, pinned, most, &run->first, &run->count);
+    ac_range_tail(hole, pick->span, pick->pinned, most, &run->first, &run->count);
     uint64_t from = ac_range_address(run->range, run->first);
     run->block = ac_range_claim(hole, from, from + (run->count << AC_PAGE_BITS), spares);
     run->range->calls += run->block != NULL;
@@ -176,32 +176,36 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pi
 /* Find up to `pages` in holes. */
 static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
-    unsigned span = (unsigned)(growth->page >> AC_PAGE_BITS);
-    uint64_t reached = ac_expand_reached(arena), found = 0;
+    const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
+                                 .span = (unsigned)(growth->page >> AC_PAGE_BITS),
+                                 .reached = ac_expand_reached(arena)};
+    uint64_t found = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
         return 0;
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(arena->allocator, &growth->spares, 8)) {
-        ac_block_t *hole =
-            ac_expand_oldest_hole(arena, AC_POOL_ALL, span, false, reached, &starved);
+        ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
         ac_run_t *run = &growth->run[growth->runs];
-        if (!ac_expand_claim_run(run, hole, span, false, pages - found, &growth->spares))
+        if (!ac_expand_claim_run(run, hole, &pick, pages - found, &growth->spares))
             break;
         growth->runs++;
-        found += run->count / span;
+        found += run->count / pick.span;
     }
     growth->starved = starved && found < pages;
     return found;
 }
 
-/* Put everything back that was claimed, by what the units say. */
-static void settle(ac_growth_t *growth) {
-    ac_range_settle(growth->block, &growth->spares);
+/* Put everything back that was claimed; `filled`: all of the place has pages. */
+static void settle(ac_growth_t *growth, bool filled) {
+    if (filled)
+        ac_range_settle_whole(growth->block, true, &growth->spares);
+    else
+        ac_range_settle(growth->block, &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
-        ac_range_settle(growth->run[i].block, &growth->spares);
+        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, &growth->spares);
 }
 
 static void end_calls(ac_growth_t *growth) {
@@ -212,7 +216,7 @@ static void end_calls(ac_growth_t *growth) {
 }
 
 static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
-    settle(growth);
+    settle(growth, false);
     end_calls(growth);
     growth->runs = 0;
     return status;
@@ -221,6 +225,41 @@ static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
 /* Waiting may make more holes complete, and nothing keeps it from ending. */
 static bool may_wait(const ac_growth_t *growth) {
     return growth->starved && !growth->patient;
+}
+
+/* Note which units of the place lack pages: its blocks say so until it is claimed. */
+static void find_gaps(ac_growth_t *growth, const ac_place_t *place) {
+    const ac_range_t *range = growth->range;
+    growth->gaps = 0;
+    for (const ac_block_t *block = place->block; block && block->address < place->to;
+         block = block->next) {
+        if (block->state != AC_BLOCK_UNMAPPED)
+            continue;
+        uint64_t from = block->address, to = block->address + block->size;
+        if (growth->gaps < AC_EXPAND_GAPS) {
+            growth->gap[growth->gaps].first =
+                ac_range_unit(range, from > place->from ? from : place->from);
+            growth->gap[growth->gaps].end = ac_range_unit(range, to < place->to ? to : place->to);
+        }
+        growth->gaps++;
+    }
+}
+
+/* The gap number (*at)++, of units [*first, *end).  False: there are no more.  Those that were
+ * too many to be noted are looked for, behind *end. */
+static bool next_gap(const ac_growth_t *growth, unsigned *at, uint64_t *first, uint64_t *end) {
+    const ac_range_t *range = growth->range;
+    unsigned number = (*at)++;
+    if (number >= growth->gaps)
+        return false;
+    if (number < AC_EXPAND_GAPS) {
+        *first = growth->gap[number].first;
+        *end = growth->gap[number].end;
+        return true;
+    }
+    *first = ac_range_same(range, *end, growth->end);
+    *end = ac_range_same(range, *first, growth->end);
+    return true;
 }
 
 /* AC_OK: claimed.  AC_NOT_OURS: no range has room.  AC_BUSY: wait first.  AC_OOM: the limit. */
@@ -240,6 +279,7 @@ static ac_status_t plan(ac_growth_t *growth) {
         return AC_FAILED;
     }
     growth->range = place.block->segment->range;
+    find_gaps(growth, &place);
     growth->block = ac_range_claim(place.block, place.from, place.to, &growth->spares);
     if (!growth->block) {
         ac_spares_return(allocator, &growth->spares);
@@ -250,8 +290,10 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->end = ac_range_unit(growth->range, place.to + AC_SEGMENT_ALIGN - 1);
     if (growth->range->high < growth->end)
         growth->range->high = growth->end;
-    if (!ac_range_cover(growth->block))
-        return give_up(growth, AC_FAILED);
+    unsigned gap = 0;
+    for (uint64_t first, end; next_gap(growth, &gap, &first, &end);)
+        if (!ac_range_cover(growth->range, first, end))
+            return give_up(growth, AC_FAILED);
 
     uint64_t moved = 0, reserved = reserved_bytes(allocator);
     if (growth->force || reserved + place.missing > budget(growth))
@@ -261,19 +303,28 @@ static ac_status_t plan(ac_growth_t *growth) {
     if (growth->create == 0)
         return AC_OK;
     uint64_t live = high_water(ask), limit = allocator->settings.limit;
+    uint64_t patience = live + (uint64_t)((double)live * allocator->settings.wait_budget);
     bool full = growth->create > limit || reserved > limit - growth->create;
-    if (may_wait(growth) &&
-        (full || growth->force || reserved + growth->create > live + live / 4))
+    if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
     return full ? give_up(growth, AC_OOM) : AC_OK;
 }
 
 /* --- the device's part, without the lock --- */
 
-/* Units of a page that was mapped or is so no more. */
-static void mark(ac_range_t *range, uint64_t first, uint64_t count, unsigned flags) {
+/* The page is mapped at these units. */
+static void lay(ac_range_t *range, uint64_t first, uint64_t count, uint64_t page) {
+    ac_unit_t *unit = ac_expand_unit(range, first);
+    for (uint64_t i = 0; i < count; i++)
+        unit[i] = (ac_unit_t){.back = (uint16_t)i, .flags = AC_UNIT_MAPPED};
+    unit->page = page;
+    unit->span = (uint16_t)count;
+}
+
+/* Nothing is mapped at these units; where a page began it is still known. */
+static void lift(ac_range_t *range, uint64_t first, uint64_t count) {
     for (uint64_t at = first; at < first + count; at++)
-        ac_expand_unit(range, at)->flags = (uint16_t)flags;
+        ac_expand_unit(range, at)->flags = 0;
 }
 
 void ac_expand_take_away(ac_growth_t *growth) {
@@ -284,7 +335,7 @@ void ac_expand_take_away(ac_growth_t *growth) {
             arena->ops->pages_unmap(arena->context, ac_range_address(run->range, run->first),
                                     run->count << AC_PAGE_BITS) == AC_OK;
         if (run->taken)
-            mark(run->range, run->first, run->count, 0);
+            lift(run->range, run->first, run->count);
     }
 }
 
@@ -341,7 +392,7 @@ static void drop_pages(ac_growth_t *growth, uint64_t first, uint64_t end) {
         ac_expand_release(growth, unit->page, count << AC_PAGE_BITS);
         unit->page = 0;
         unit->span = 0;
-        mark(range, at, count, 0);
+        lift(range, at, count);
         at += count;
     }
 }
@@ -365,9 +416,7 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
             ac_expand_release(growth, page, count << AC_PAGE_BITS);
             break;
         }
-        mark(range, at, count, AC_UNIT_MAPPED | AC_UNIT_NEW);
-        ac_expand_unit(range, at)->page = page;
-        ac_expand_unit(range, at)->span = (uint16_t)count;
+        lay(range, at, count, page);
         at += count;
     }
     if (at == first)
@@ -375,7 +424,7 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
     uint64_t address = ac_range_address(range, first), bytes = (at - first) << AC_PAGE_BITS;
     ac_status_t allowed = arena->ops->pages_allow(arena->context, address, bytes);
     if (allowed == AC_OK) {
-        mark(range, first, at - first, AC_UNIT_MAPPED);
+        growth->laid += bytes;
         return status;
     }
     arena->ops->pages_unmap(arena->context, address, bytes);
@@ -384,20 +433,13 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
 }
 
 static ac_status_t carry_out(ac_growth_t *growth) {
-    const ac_range_t *range = growth->range;
     ac_status_t status = AC_OK;
+    unsigned gap = 0;
     growth->at_run = 0;
     growth->at_unit = 0;
     ac_expand_take_away(growth);
-    for (uint64_t at = growth->first; at < growth->end && status == AC_OK;) {
-        uint64_t first = at;
-        while (at < growth->end && !(range->unit[at].flags & AC_UNIT_MAPPED))
-            at++;
-        if (at > first)
-            status = fill(growth, first, at);
-        else
-            at++;
-    }
+    for (uint64_t first, end; status == AC_OK && next_gap(growth, &gap, &first, &end);)
+        status = fill(growth, first, end);
     uint64_t page;
     while ((page = next_moved(growth)))
         ac_expand_release(growth, page, growth->page);
@@ -405,14 +447,6 @@ static ac_status_t carry_out(ac_growth_t *growth) {
 }
 
 /* --- a step --- */
-
-/* Bytes of pages that a range has now, by the units of the part that was moved. */
-static uint64_t mapped_units(const ac_range_t *range, uint64_t first, uint64_t end) {
-    uint64_t count = 0;
-    for (uint64_t at = first; at < end; at++)
-        count += range->unit[at].flags & AC_UNIT_MAPPED ? 1 : 0;
-    return count << AC_PAGE_BITS;
-}
 
 void ac_expand_account(ac_range_t *range, int64_t bytes) {
     ac_device_stats_t *stats = range->arena->allocator->stats;
@@ -424,7 +458,7 @@ void ac_expand_account(ac_range_t *range, int64_t bytes) {
 }
 
 /* The books follow what the device did: first what went, so that no peak shows a page twice. */
-static void account_all(ac_growth_t *growth, uint64_t before) {
+static void account_all(ac_growth_t *growth) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     ac_device_counters_t *counters = allocator->counters;
     for (unsigned i = 0; i < growth->runs; i++)
@@ -433,9 +467,8 @@ static void account_all(ac_growth_t *growth, uint64_t before) {
                               -(int64_t)(growth->run[i].count << AC_PAGE_BITS));
             allocator->stats->num_device_free++;
         }
-    uint64_t now = mapped_units(growth->range, growth->first, growth->end);
-    ac_expand_account(growth->range, (int64_t)(now - before));
-    allocator->stats->num_device_alloc += now > before;
+    ac_expand_account(growth->range, (int64_t)growth->laid);
+    allocator->stats->num_device_alloc += growth->laid > 0;
     counters->driver_allocs += growth->pages_created;
     counters->driver_frees += growth->pages_released;
     counters->pages_moved += growth->pages_moved;
@@ -476,8 +509,7 @@ static ac_status_t step(ac_growth_t *growth) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t announced = growth->create;
-    uint64_t before = mapped_units(growth->range, growth->first, growth->end);
-    growth->created = growth->released = growth->moved = 0;
+    growth->laid = growth->created = growth->released = growth->moved = 0;
     growth->pages_created = growth->pages_moved = growth->pages_released = 0;
     allocator->growing += announced;
     allocator->calls++;
@@ -494,9 +526,9 @@ static ac_status_t step(ac_growth_t *growth) {
         finish(growth, announced, status);
         return AC_FAILED;
     }
-    account_all(growth, before);
+    account_all(growth);
     uint64_t address = growth->block->address;
-    settle(growth);
+    settle(growth, status == AC_OK);
     if (status == AC_OK)
         status = serve(ask, ac_page_map_find(address), address);
     end_calls(growth);
@@ -508,18 +540,18 @@ static ac_status_t step(ac_growth_t *growth) {
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
     bool all = atomic_load(&ac_fence_crossed);
-    ac_expand_complete(arena,
-                       wait && !growth->ask->aside && !ac_fence_holding(&arena->line, all));
+    ac_expand_complete(arena, wait && !ac_fence_holding(&arena->line, all));
     growth->patient = wait;
 }
 
 ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    ac_growth_t growth = {.ask = ask};
+    ac_growth_t growth;
     ac_status_t status;
     bool polled = false, oom = false;
     *changed = false;
+    ac_growth_init(&growth, ask);
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
     /* A plain request fares beside a capture as the driver's own would. */

@@ -9,8 +9,8 @@
  * high end, with one unmapping.  Only where all work that was submitted before the last free in
  *      the hole has completed: taking a page away is no work of a stream, so no stream's order
  *      protects it.  Never pages that are pinned;
- *   3. from the device beyond the budget; beyond 1.25 H only after waiting for holes that are not
- *      complete yet, where waiting cannot last for ever.
+ *   3. from the device beyond the budget; beyond the waiting limit (`wait_budget`) only after
+ * waiting for holes that are not complete yet, where waiting cannot last for ever.
  *
  * A step plans and claims under the lock, which leaves what it works on in no index and no list
  * that others look at; it asks the device without the lock; and it settles under the lock again,
@@ -24,7 +24,7 @@ typedef struct {
     ac_arena_t *arena;
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool aside;    /* the host may not wait, and captures are let pass: a request of a stream */
+    bool aside;    /* captures are let pass: a request of a stream */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* Called under the lock with a free block that fits. */
     void (*serve)(void *arg, ac_block_t *block);
@@ -41,6 +41,9 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed);
 /* Give whole pages of complete holes back, oldest first, until `bytes` are reached; those of one
  * pool or (AC_POOL_ALL) both.  Returns bytes. */
 uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes);
+
+/* The same for all holes that were free for `epochs` whole ones (ac_allocator_decay). */
+uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
 
 /* With `wait`, wait until all holes are complete; else only look. */
 void ac_expand_complete(ac_arena_t *arena, bool wait);

@@ -21,20 +21,21 @@ void ac_expand_complete(ac_arena_t *arena, bool wait) {
 }
 
 /* Up to AC_EXPAND_RUNS runs of whole pages, as far as `bytes` go. */
-static void claim_idle(ac_growth_t *batch, int pool, uint64_t bytes) {
+static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_arena_t *arena = batch->ask->arena;
-    uint64_t reached = ac_expand_reached(arena), found = 0;
+    uint64_t found = 0;
+    pick->reached = ac_expand_reached(arena);
     batch->runs = 0;
     while (!arena->dead && found < bytes && batch->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(arena->allocator, &batch->spares, 4)) {
-        ac_block_t *hole = ac_expand_oldest_hole(arena, pool, 0, true, reached, &batch->starved);
+        ac_block_t *hole = ac_expand_oldest_hole(arena, pick, &batch->starved);
         if (!hole)
             break;
         ac_run_t *run = &batch->run[batch->runs];
         uint64_t most = UINT64_MAX;
         if (bytes != AC_UNLIMITED)
             most = (bytes - found + batch->page - 1) / batch->page;
-        if (!ac_expand_claim_run(run, hole, 0, true, most, &batch->spares))
+        if (!ac_expand_claim_run(run, hole, pick, most, &batch->spares))
             break;
         batch->runs++;
         found += run->count << AC_PAGE_BITS;
@@ -56,17 +57,19 @@ static void give_back(ac_growth_t *batch) {
     }
 }
 
-uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
+/* Of the holes that `pick` names, until `bytes` are reached. */
+static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_allocator_t *allocator = arena->allocator;
-    const ac_growth_ask_t ask = {.arena = arena, .pool = pool};
-    ac_growth_t batch = {.ask = &ask};
+    const ac_growth_ask_t ask = {.arena = arena, .pool = pick->pool};
+    ac_growth_t batch;
     uint64_t total = 0, done = 1;
     if (arena->ops->capturing(arena->context))
         return 0;
+    ac_growth_init(&batch, &ask);
     pthread_mutex_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {
-        claim_idle(&batch, pool, bytes == AC_UNLIMITED ? bytes : bytes - total);
+        claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
             break;
         batch.released = batch.pages_released = 0;
@@ -85,7 +88,7 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle(run->block, &batch.spares);
+            ac_range_settle_whole(run->block, !run->taken, &batch.spares);
         }
         done = batch.released;
         total += done;
@@ -104,6 +107,16 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
     if (dead)
         ac_expand_bury(arena);
     return total;
+}
+
+uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
+    return trim(arena, &(ac_hole_pick_t){.pool = pool, .pinned = true}, bytes);
+}
+
+uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs) {
+    ac_expand_complete(arena, false);
+    return trim(arena, &(ac_hole_pick_t){.pool = AC_POOL_ALL, .pinned = true, .epochs = epochs},
+                AC_UNLIMITED);
 }
 
 /* --- the end of a context --- */

@@ -2,9 +2,11 @@
 #ifndef AC_EXPAND_INT_H
 #define AC_EXPAND_INT_H
 
+#include <string.h>
+
 #include "allocator/expand.h"
 
-enum { AC_EXPAND_RUNS = 64 };
+enum { AC_EXPAND_RUNS = 64, AC_EXPAND_GAPS = 32 };
 
 /* Pages side by side that are taken from a hole. */
 typedef struct {
@@ -17,11 +19,11 @@ typedef struct {
 typedef struct {
     const ac_growth_ask_t *ask;
     ac_range_t *range;
-    ac_block_t *block;                 /* MOVING: where the request goes */
-    uint64_t first, end;               /* units that the block touches */
-    uint64_t page;                     /* bytes */
-    uint64_t create;                   /* bytes that the device may be asked for */
-    uint64_t created, released, moved; /* bytes, as the device did */
+    ac_block_t *block;                       /* MOVING: where the request goes */
+    uint64_t first, end;                     /* units that the block touches */
+    uint64_t page;                           /* bytes */
+    uint64_t create;                         /* bytes that the device may be asked for */
+    uint64_t laid, created, released, moved; /* bytes, as the device did */
     uint64_t pages_created, pages_moved, pages_released;
     bool force;   /* the device has no more: moving comes first */
     bool starved; /* holes were passed over that are not complete */
@@ -29,9 +31,19 @@ typedef struct {
     bool patient; /* all that could be waited for was */
     unsigned runs, at_run;
     uint64_t at_unit; /* of that run: the next page to be used */
-    ac_run_t run[AC_EXPAND_RUNS];
     ac_spares_t spares;
+    unsigned gaps;
+    struct {
+        uint64_t first, end;      /* units of the place that lack pages, in order */
+    } gap[AC_EXPAND_GAPS];        /* [gaps] */
+    ac_run_t run[AC_EXPAND_RUNS]; /* [runs]: the others hold no values */
 } ac_growth_t;
+
+/* Everything but the runs becomes 0. */
+static inline void ac_growth_init(ac_growth_t *growth, const ac_growth_ask_t *ask) {
+    memset(growth, 0, offsetof(ac_growth_t, gap));
+    growth->ask = ask;
+}
 
 static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) {
     return &range->unit[unit];
@@ -39,16 +51,23 @@ static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) 
 
 /* --- under the lock --- */
 
-/* The hole freed first, of a pool or AC_POOL_ALL, that has pages of `span` units (0: any) and
- * whose work is over by `reached`.  *starved: one was passed over for its work. */
-ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, int pool, unsigned span, bool pinned,
-                                  uint64_t reached, bool *starved);
+/* Which holes, and which of their pages. */
+typedef struct {
+    int pool;         /* AC_POOL_ALL: both */
+    unsigned span;    /* units of a page; 0: any */
+    bool pinned;      /* pinned ones as well */
+    uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
+    uint64_t reached; /* up to which target work is over: ac_expand_reached */
+} ac_hole_pick_t;
+
+/* The hole freed first that has such pages.  *starved: one was passed over for its work. */
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
 
 /* Up to which target work is over. */
 uint64_t ac_expand_reached(ac_arena_t *arena);
 
-/* Take up to `most` pages of the hole: a run.  False: host memory is short. */
-bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, unsigned span, bool pinned,
+/* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares);
 
 /* The range has `bytes` more pages, or less. */

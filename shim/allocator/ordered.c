@@ -1,33 +1,21 @@
 /* Blocks that were freed in the order of a stream, by stream and age (streams.h).
  *
- * Neighbours of one stream are joined at once, at the price of the older one's position: memory
- * that a stream uses again and again stays in large pieces.  What a request leaves of such a
- * block keeps its place in the list.
+ * Neighbours of one stream are joined at once, at the price of the older one's position, and free
+ * memory beside them joins in: what a stream uses again and again stays in large pieces.  What a
+ * request leaves of such a block keeps its place in the list.
  *
  * Invariants (ac_ordered_check): a list's positions and fence targets never fall from head to
  * tail (the last list, of streams that are not known any more: only the targets); `filled` has a
  * bit for each list that is not empty; the blocks of a list but the last are in its stream's
  * index. */
-#include "allocator/allocator_int.h"
+#include "allocator/ordered_int.h"
+
 #include "device/wait.h"
 
-enum { LISTS = AC_ORDER_SLOTS + 1 };
+typedef ac_ordered_list_t list_t;
+
+enum { LISTS = AC_ORDERED_LISTS, JOIN_SHARE = 4 };
 enum { UNORDERED = 1, UNORDERED_DONE };
-
-typedef struct {
-    ac_block_t *head, *tail;               /* oldest first */
-    ac_free_index_t *index[AC_POOL_KINDS]; /* made at first need; [AC_POOL_ALL] is unused */
-    unsigned pins;                         /* device calls under way with the stream's handle */
-} list_t;
-
-struct ac_ordered {
-    ac_order_t order;
-    uint64_t filled; /* bit per slot */
-    uint64_t pinned;
-    bool handed_on; /* memory that work was under way on has a new owner */
-    uint64_t last;  /* such work has a clock up to this one; 0: it goes on */
-    list_t list[LISTS];
-};
 
 _Atomic bool ac_streams_tracked;
 
@@ -111,17 +99,41 @@ static void join_next(ac_block_t *block) {
     ac_segment_absorb_next(block);
 }
 
+/* What is beside the block becomes part of it where it is alike, or free: the latter waits for
+ * nothing itself, but memory that a stream uses again and again would else fall to pieces among
+ * the streams.  Not where the most of it would be withheld from others. */
+static bool joins(const ac_block_t *block, const ac_block_t *beside) {
+    return alike(block, beside) ||
+           (beside && beside->state == AC_BLOCK_FREE && beside->size / JOIN_SHARE <= block->size);
+}
+
+/* The block beside `block` leaves its lists and waits for what `block` does. */
+static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *block) {
+    if (beside->state == AC_BLOCK_ORDERED) {
+        list_remove(ordered, beside);
+        return;
+    }
+    ac_segment_withdraw(beside);
+    AC_BLOCK_SET(beside, state, AC_BLOCK_ORDERED);
+    AC_BLOCK_SET(beside, clock, block->clock);
+    beside->position = block->position;
+    beside->stream = block->stream;
+    beside->all = block->all;
+    beside->early = false;
+}
+
 /* The block, whose stream, position and target are set, waits in its list. */
 static void bind(ac_ordered_t *ordered, ac_block_t *block) {
     AC_BLOCK_SET(block, state, AC_BLOCK_ORDERED);
     block->early = false;
-    if (alike(block, block->next)) {
-        list_remove(ordered, block->next);
+    bool place = block->stream != AC_ORDER_NONE;
+    while (place && joins(block, block->next)) {
+        join(ordered, block->next, block);
         join_next(block);
     }
-    if (alike(block, block->prev)) {
+    while (place && joins(block, block->prev)) {
+        join(ordered, block->prev, block);
         block = block->prev;
-        list_remove(ordered, block);
         join_next(block);
     }
     list_insert(ordered, block);
@@ -160,6 +172,15 @@ static ac_ordered_t *ordered_of(ac_arena_t *arena) {
     return ordered;
 }
 
+ac_arena_t *ac_ordered_next(unsigned *i) {
+    while (*i < atomic_load(&tracked_high)) {
+        ac_arena_t *arena = atomic_load(&tracked[(*i)++]);
+        if (arena)
+            return arena;
+    }
+    return NULL;
+}
+
 void ac_ordered_close(ac_arena_t *arena) {
     ac_ordered_t *ordered = arena->ordered;
     if (!ordered)
@@ -195,10 +216,6 @@ static bool follows_order(const ac_arena_t *arena) {
            !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
 }
 
-static unsigned slot_of(ac_ordered_t *ordered, ac_stream_t stream) {
-    return ac_order_slot(&ordered->order, stream, ordered->filled | ordered->pinned);
-}
-
 bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     bool early = block->early;
@@ -209,7 +226,7 @@ bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, boo
     block->position = 0;
     if (!ordered || !follows_order(arena) || block->segment->tainted || ac_slab_is_slot(block))
         return false;
-    unsigned slot = slot_of(ordered, stream);
+    unsigned slot = ac_ordered_slot(ordered, stream);
     if (slot == AC_ORDER_NONE || !have_index(&ordered->list[slot], block->segment->pool))
         return false;
     /* The owner before may still be at work where the new stream does not come after it. */
@@ -405,7 +422,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     if (status == AC_OK) {
         if (own && was.position > ordered->order.base[from])
             ordered->order.item[from] = seen;
-        unsigned to = own ? AC_ORDER_NONE : slot_of(ordered, request->stream);
+        unsigned to = own ? AC_ORDER_NONE : ac_ordered_slot(ordered, request->stream);
         if (to != AC_ORDER_NONE)
             ac_order_join(&ordered->order, to, &proves);
         if (own)
@@ -555,139 +572,9 @@ bool ac_arena_unordered(ac_arena_t *arena) {
 }
 
 void ac_streams_unordered(void) {
-    for (unsigned i = 0; i < atomic_load(&tracked_high); i++) {
-        ac_arena_t *arena = atomic_load(&tracked[i]);
-        if (arena)
-            ac_arena_unordered(arena);
-    }
-}
-
-bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream) {
-    pthread_mutex_lock(&arena->allocator->lock);
-    unsigned slot =
-        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
-    bool asked = slot == AC_ORDER_NONE || arena->ordered->order.kind[slot] != AC_ORDER_UNKNOWN;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return asked;
-}
-
-void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent) {
-    pthread_mutex_lock(&arena->allocator->lock);
-    unsigned slot =
-        arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
-    if (slot != AC_ORDER_NONE)
-        arena->ordered->order.kind[slot] =
-            independent ? AC_ORDER_INDEPENDENT : AC_ORDER_DEPENDENT;
-    pthread_mutex_unlock(&arena->allocator->lock);
-}
-
-/* --- what the program's calls prove --- */
-
-/* Lock the arena's allocator; NULL: there is no order to know. */
-static ac_order_t *lock_order(ac_arena_t *arena) {
-    if (!arena)
-        return NULL;
-    pthread_mutex_lock(&arena->allocator->lock);
-    if (arena->ordered)
-        return &arena->ordered->order;
-    pthread_mutex_unlock(&arena->allocator->lock);
-    return NULL;
-}
-
-static void unlock(ac_arena_t *arena) {
-    pthread_mutex_unlock(&arena->allocator->lock);
-}
-
-void ac_edge_record_begin(ac_edge_t *edge, ac_arena_t *arena, uint64_t event,
-                          ac_stream_t stream) {
-    ac_order_t *order = lock_order(arena);
-    edge->arena = order ? arena : NULL;
-    if (!order)
-        return;
-    ac_order_record_begin(order, event, ac_order_find(order, stream), &edge->mark);
-    unlock(arena);
-}
-
-void ac_edge_record_end(const ac_edge_t *edge, bool good) {
-    ac_order_t *order = lock_order(edge->arena);
-    if (!order)
-        return;
-    ac_order_record_end(order, &edge->mark, good);
-    unlock(edge->arena);
-}
-
-static bool look(ac_edge_t *edge, ac_arena_t *arena, uint64_t event) {
-    ac_order_t *order = lock_order(arena);
-    if (!order)
-        return false;
-    if (ac_order_look(order, event, &edge->mark))
-        edge->arena = arena;
-    unlock(arena);
-    return edge->arena;
-}
-
-void ac_edge_of_event(ac_edge_t *edge, ac_arena_t *arena, uint64_t event) {
-    edge->arena = NULL;
-    if (arena) {
-        look(edge, arena, event);
-        return;
-    }
-    for (unsigned i = 0; i < atomic_load(&tracked_high); i++)
-        if (look(edge, atomic_load(&tracked[i]), event))
-            return;
-}
-
-void ac_edge_of_stream(ac_edge_t *edge, ac_arena_t *arena, ac_stream_t stream) {
-    ac_order_t *order = lock_order(arena);
-    edge->arena = NULL;
-    if (!order)
-        return;
-    unsigned slot = ac_order_find(order, stream);
-    if (slot != AC_ORDER_NONE) {
-        edge->arena = arena;
-        edge->mark.event = 0;
-        ac_order_read(order, slot, &edge->mark.vector);
-        if (order->kind[slot] != AC_ORDER_INDEPENDENT) /* the free itself is not in the stream */
-            edge->mark.vector.at[slot] = 0;
-    }
-    unlock(arena);
-}
-
-void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream) {
-    ac_order_t *order = lock_order(edge->arena);
-    if (!order)
-        return;
-    unsigned to = ac_order_still(order, &edge->mark) ? slot_of(edge->arena->ordered, stream)
-                                                     : AC_ORDER_NONE;
-    if (to != AC_ORDER_NONE)
-        ac_order_join(order, to, &edge->mark.vector);
-    unlock(edge->arena);
-}
-
-void ac_edge_completed(const ac_edge_t *edge) {
-    ac_order_t *order = lock_order(edge->arena);
-    if (!order)
-        return;
-    bool event = edge->mark.event; /* which may be recorded unseen where work goes unseen */
-    if (!event || (ac_order_still(order, &edge->mark) && !atomic_load(&ac_fence_uncounted)))
-        ac_order_completed(order, &edge->mark.vector);
-    unlock(edge->arena);
-}
-
-void ac_event_forget(uint64_t event) {
-    for (unsigned i = 0; i < atomic_load(&tracked_high); i++) {
-        ac_arena_t *arena = atomic_load(&tracked[i]);
-        ac_order_t *order = lock_order(arena);
-        if (!order)
-            continue;
-        ac_order_forget(order, event);
-        unlock(arena);
-    }
-}
-
-void ac_event_distrust(uint64_t event) {
-    ac_order_distrust(event);
-    ac_event_forget(event);
+    unsigned i = 0;
+    for (ac_arena_t *arena; (arena = ac_ordered_next(&i));)
+        ac_arena_unordered(arena);
 }
 
 void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {

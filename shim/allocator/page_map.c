@@ -163,22 +163,34 @@ static bool have_node(node_t *_Atomic *place) {
     return true;
 }
 
+/* The first address of the next node. */
+static uint64_t node_end(uint64_t address) {
+    const uint64_t bytes = (uint64_t)NODE_SIZE << AC_PAGE_BITS;
+    return (address / bytes + 1) * bytes;
+}
+
+static void set_owner(uint64_t from, uint64_t to, struct ac_arena *owner) {
+    while (from < to) {
+        uint64_t end = node_end(from) < to ? node_end(from) : to;
+        page_t *page = page_of(from), *last = page + ((end - from) >> AC_PAGE_BITS);
+        for (; page && page < last; page++)
+            atomic_store_explicit(&page->owner, owner, memory_order_release);
+        from = end;
+    }
+}
+
 bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner) {
     if (address >= ADDRESS_LIMIT || bytes > ADDRESS_LIMIT - address)
         return false;
-    for (uint64_t at = address; at < address + bytes; at += AC_SEGMENT_ALIGN) {
-        if (!have_node(&root[at >> (AC_PAGE_BITS + NODE_BITS)])) {
-            ac_page_map_uncover(address, at - address);
+    for (uint64_t at = address; at < address + bytes; at = node_end(at))
+        if (!have_node(&root[at >> (AC_PAGE_BITS + NODE_BITS)]))
             return false;
-        }
-        atomic_store_explicit(&page_of(at)->owner, owner, memory_order_release);
-    }
+    set_owner(address, address + bytes, owner);
     return true;
 }
 
 void ac_page_map_uncover(uint64_t address, uint64_t bytes) {
-    for (uint64_t at = address; at < address + bytes; at += AC_SEGMENT_ALIGN)
-        atomic_store_explicit(&page_of(at)->owner, NULL, memory_order_release);
+    set_owner(address, address + bytes, NULL);
 }
 
 /* --- starts --- */

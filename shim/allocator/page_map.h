@@ -38,7 +38,7 @@ enum { AC_SLAB_BITS = 16, AC_SLAB_PLACES = 1 << (AC_PAGE_BITS - AC_SLAB_BITS) };
  */
 bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner);
 
-/* The segment is gone; all its starts were cleared before. */
+/* The segment is gone; all its starts were cleared before.  What was not covered stays so. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
 /* What starts at `address`, inside a covered page, is about to be looked up or changed: the

@@ -1,16 +1,18 @@
-/* Freed memory that work may still touch: the queues of an arena, and what they are worth. */
+/* Freed memory that waits for a fence: the queues of an arena, and how much of it is worth
+ * waiting for. */
 #include "allocator/allocator_int.h"
 
-#include "allocator/trim.h"
+/* --- how much --- */
 
-uint64_t ac_pending_least(const ac_allocator_t *allocator) {
+uint64_t ac_pending_least_budget(const ac_allocator_t *allocator) {
     return 6 * allocator->settings.large_segment_size;
 }
 
 uint64_t ac_pending_budget(const ac_allocator_t *allocator) {
     uint64_t live = allocator->high_water;
-    uint64_t least = ac_pending_least(allocator);
-    return live + live / 4 > least ? live + live / 4 : least;
+    uint64_t least = ac_pending_least_budget(allocator);
+    live += (uint64_t)((double)live * allocator->settings.wait_budget);
+    return live > least ? live : least;
 }
 
 uint64_t ac_pending_share(const ac_allocator_t *allocator) {
@@ -22,33 +24,7 @@ uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes) {
     return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
 }
 
-bool ac_pending_drain_queues(ac_arena_t *arena) {
-    bool any = arena->ordered && ac_ordered_drain(arena);
-    for (int all = 0; all < 2; all++) {
-        ac_pending_t *queue = &arena->pending[all];
-        if (!queue->head)
-            continue;
-        uint64_t reached = ac_fence_reached(&arena->line, all);
-        while (queue->head && queue->head->clock <= reached) {
-            ac_block_t *block = queue->head;
-            queue->head = block->list_next;
-            if (!queue->head)
-                queue->tail = NULL;
-            queue->bytes -= block->size;
-            ac_segment_finish(block);
-            any = true;
-        }
-    }
-    return any;
-}
-
-bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
-    const ac_pending_t *queue = &arena->pending[all];
-    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
-    *newest = queue->head ? queue->tail->clock : 0;
-    ac_ordered_targets(arena, all, oldest, newest);
-    return *oldest != UINT64_MAX;
-}
+/* --- the queues --- */
 
 void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
     ac_pending_t *queue = &block->segment->arena->pending[all];
@@ -68,6 +44,39 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_queue(block, target, all);
     ac_fence_want(&arena->line, all, ac_pending_weight(arena->allocator, block->size));
+}
+
+bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
+    const ac_pending_t *queue = &arena->pending[all];
+    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
+    *newest = queue->head ? queue->tail->clock : 0;
+    ac_ordered_targets(arena, all, oldest, newest);
+    return *oldest != UINT64_MAX;
+}
+
+static bool drain_queues(ac_arena_t *arena) {
+    bool any = arena->ordered && ac_ordered_drain(arena);
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &arena->pending[all];
+        if (!queue->head)
+            continue;
+        uint64_t reached = ac_fence_reached(&arena->line, all);
+        while (queue->head && queue->head->clock <= reached) {
+            ac_block_t *block = queue->head;
+            queue->head = block->list_next;
+            if (!queue->head)
+                queue->tail = NULL;
+            queue->bytes -= block->size;
+            ac_segment_finish(block);
+            any = true;
+        }
+    }
+    return any;
+}
+
+bool ac_pending_drain(ac_arena_t *arena) {
+    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    return waiting && drain_queues(arena);
 }
 
 void ac_allocator_drain(ac_allocator_t *allocator) {

@@ -13,8 +13,9 @@ static bool is_open(const ac_block_t *block) {
 
 typedef struct {
     const ac_range_t *range;
-    uint64_t size, page;
-    uint64_t run; /* bytes of the run that is looked at */
+    uint64_t size;
+    uint32_t span; /* units of a page */
+    uint64_t run;  /* bytes of the run that is looked at */
     ac_place_t *best;
 } search_t;
 
@@ -25,14 +26,15 @@ static uint64_t end_of(const ac_block_t *block) {
 /* Pages are aligned within the range; at the ends of an unmapped block they may be cut, where
  * smaller ones lie beside it. */
 static uint64_t page_floor(const search_t *search, const ac_block_t *block, uint64_t address) {
-    uint64_t base = search->range->address;
-    uint64_t floor = base + (address - base) / search->page * search->page;
+    uint32_t unit = (uint32_t)ac_range_unit(search->range, address);
+    uint64_t floor = ac_range_address(search->range, unit / search->span * search->span);
     return floor > block->address ? floor : block->address;
 }
 
 static uint64_t page_ceil(const search_t *search, const ac_block_t *block, uint64_t address) {
-    uint64_t base = search->range->address, page = search->page;
-    uint64_t ceil = base + (address - base + page - 1) / page * page;
+    uint32_t span = search->span;
+    uint32_t unit = (uint32_t)ac_range_unit(search->range, address + AC_SEGMENT_ALIGN - 1);
+    uint64_t ceil = ac_range_address(search->range, (uint64_t)((unit + span - 1) / span) * span);
     return ceil < end_of(block) ? ceil : end_of(block);
 }
 
@@ -92,7 +94,8 @@ static void visit_run(search_t *search, ac_block_t *first) {
 }
 
 bool ac_place_find(const ac_range_t *range, uint64_t size, uint64_t page, ac_place_t *place) {
-    search_t search = {.range = range, .size = size, .page = page, .best = place};
+    search_t search = {
+        .range = range, .size = size, .span = (uint32_t)(page >> AC_PAGE_BITS), .best = place};
     place->block = NULL;
     for (const ac_block_t *block = range->unmapped; block; block = block->list_next) {
         ac_block_t *first = (ac_block_t *)block;

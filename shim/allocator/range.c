@@ -110,7 +110,8 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
         /* What is waited for before pages leave: all that was submitted before this free, on
          * whatever stream; being handed out again may need less. */
         bool all;
-        AC_BLOCK_SET(block, requested, ++arena->hole_age);
+        AC_BLOCK_SET(block, requested,
+                     (uint64_t)arena->allocator->epoch << 32 | ++arena->hole_age);
         AC_BLOCK_SET(block, clock, ac_fence_target(&arena->line, &all));
     }
     if (!is_hole(block))
@@ -119,7 +120,18 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     block->age_next = arena->holes;
     if (arena->holes)
         arena->holes->age_prev = block;
+    else
+        arena->oldest_hole = block;
     arena->holes = block;
+}
+
+uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
+    bool large = block->segment->range && block->size / 8 > freed && is_hole(block);
+    return large ? ac_range_hole_age(block) : UINT64_MAX;
+}
+
+uint32_t ac_range_hole_epochs(const ac_block_t *block) {
+    return block->segment->arena->allocator->epoch - (uint32_t)(block->requested >> 32);
 }
 
 void ac_range_hole_leave(ac_block_t *block) {
@@ -132,6 +144,8 @@ void ac_range_hole_leave(ac_block_t *block) {
         arena->holes = block->age_next;
     if (block->age_next)
         block->age_next->age_prev = block->age_prev;
+    else
+        arena->oldest_hole = block->age_prev;
 }
 
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
@@ -142,11 +156,9 @@ bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t 
     uint64_t pages = 0;
     *count = 0;
     while (at > low && pages < most) {
-        uint64_t begin = at - 1;
-        while (begin > low && !range->unit[begin].span)
-            begin--;
+        uint64_t begin = ac_range_page_begin(range, at - 1);
         const ac_unit_t *unit = &range->unit[begin];
-        bool whole = unit->span && begin + unit->span == at;
+        bool whole = begin >= low && begin + unit->span == at;
         if (whole && (!span || unit->span == span) &&
             (pinned || !(unit->flags & AC_UNIT_PINNED))) {
             *first = begin;
@@ -292,36 +304,27 @@ static void own_units(const ac_block_t *block, uint64_t *first, uint64_t *end) {
     *end = unit_floor(range, block->address + block->size);
 }
 
-bool ac_range_cover(const ac_block_t *moving) {
-    const ac_range_t *range = moving->segment->range;
-    uint64_t first, end;
-    own_units(moving, &first, &end);
-    for (uint64_t at = first; at < end; at++)
-        if (!(range->unit[at].flags & AC_UNIT_MAPPED) &&
-            !ac_page_map_cover(ac_range_address(range, at), AC_SEGMENT_ALIGN, range->arena))
-            return false;
-    return true;
+bool ac_range_cover(const ac_range_t *range, uint64_t first, uint64_t end) {
+    return ac_page_map_cover(ac_range_address(range, first), (end - first) << AC_PAGE_BITS,
+                             range->arena);
 }
 
 void ac_range_uncover(const ac_block_t *moving, bool all) {
     const ac_range_t *range = moving->segment->range;
     uint64_t end = last_unit(moving);
-    for (uint64_t at = first_unit(moving); at < end; at++) {
-        uint64_t address = ac_range_address(range, at);
-        if ((all || !(range->unit[at].flags & AC_UNIT_MAPPED)) && ac_page_map_owner(address))
-            ac_page_map_uncover(address, AC_SEGMENT_ALIGN);
+    for (uint64_t at = first_unit(moving), next; at < end; at = next) {
+        next = ac_range_same(range, at, end);
+        if (all || !ac_range_is_mapped(range, at))
+            ac_page_map_uncover(ac_range_address(range, at), (next - at) << AC_PAGE_BITS);
     }
 }
 
 /* Where the part of the block that begins at `address` ends: all of it mapped, or nothing. */
 static uint64_t part_end(const ac_block_t *block, uint64_t address, bool *mapped) {
     const ac_range_t *range = block->segment->range;
-    uint64_t end = last_unit(block);
     uint64_t at = unit_floor(range, address);
-    *mapped = range->unit[at].flags & AC_UNIT_MAPPED;
-    while (at < end && (bool)(range->unit[at].flags & AC_UNIT_MAPPED) == *mapped)
-        at++;
-    uint64_t address_end = ac_range_address(range, at);
+    *mapped = ac_range_is_mapped(range, at);
+    uint64_t address_end = ac_range_address(range, ac_range_same(range, at, last_unit(block)));
     uint64_t block_end = block->address + block->size;
     return address_end < block_end ? address_end : block_end;
 }
@@ -345,9 +348,22 @@ static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
     unmapped_enter(range, block);
 }
 
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares) {
+    if (!mapped) {
+        uint64_t first, end;
+        own_units(moving, &first, &end);
+        ac_page_map_uncover(ac_range_address(moving->segment->range, first), (end - first)
+                                                                                 << AC_PAGE_BITS);
+        settle_unmapped(moving, spares);
+    } else if (ac_page_map_set(moving->address, moving)) {
+        ac_segment_coalesce(moving);
+    }
+    /* Else host memory is short, and nobody could free what is here: it stays as it is until the
+     * context goes. */
+}
+
 void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
     ac_segment_t *segment = moving->segment;
-    ac_range_uncover(moving, false);
     for (;;) {
         bool mapped;
         uint64_t end = part_end(moving, moving->address, &mapped);
@@ -356,12 +372,7 @@ void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
             rest = cut(moving, end - moving->address, spares);
             segment->busy++;
         }
-        if (!mapped)
-            settle_unmapped(moving, spares);
-        else if (ac_page_map_set(moving->address, moving))
-            ac_segment_coalesce(moving);
-        /* Else host memory is short, and nobody could free what is here: it stays as it is until
-         * the context goes. */
+        ac_range_settle_whole(moving, mapped, spares);
         if (!rest)
             return;
         moving = rest;
@@ -373,12 +384,8 @@ void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
 void ac_range_pin(const ac_block_t *block) {
     ac_range_t *range = block->segment->range;
     uint64_t end = last_unit(block);
-    for (uint64_t at = first_unit(block); at < end; at++) {
-        uint64_t begin = at;
-        while (!range->unit[begin].span)
-            begin--; /* the page names its first unit */
-        range->unit[begin].flags |= AC_UNIT_PINNED;
-    }
+    for (uint64_t at = first_unit(block); at < end; at = ac_range_page_end(range, at))
+        range->unit[ac_range_page_begin(range, at)].flags |= AC_UNIT_PINNED;
 }
 
 uint64_t ac_range_idle_bytes(const ac_range_t *range) {
@@ -451,11 +458,14 @@ uint64_t ac_range_check(const ac_range_t *range, const char **wrong) {
             if (at < covered)
                 continue; /* a unit that two blocks share, or of a page that was counted */
             const ac_unit_t *unit = &range->unit[at];
-            if (!unit->span || at + unit->span > units || unit->flags & AC_UNIT_NEW) {
+            if (!unit->span || at + unit->span > units) {
                 *wrong = "pages overlap, or leave units out";
                 break;
             }
             covered = at + unit->span;
+            for (uint64_t i = at; i < covered; i++)
+                if (range->unit[i].back != i - at || (i > at && range->unit[i].span))
+                    *wrong = "units of a page";
             mapped += (uint64_t)unit->span << AC_PAGE_BITS;
         }
     }

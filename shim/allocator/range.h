@@ -12,7 +12,8 @@
  *     their ends in mapped units; under all other blocks every unit is mapped;
  *   two UNMAPPED blocks are never neighbours;
  *   the page map covers exactly the mapped units, and those of MOVING blocks that get pages;
- *   pages do not overlap: the unit where one begins names it and says how many it has.
+ *   pages do not overlap: the unit where one begins names it and says how many it has, and all of
+ *   them say how far it is to there.
  *
  * All under the allocator's lock, with one exception: the units of a MOVING block belong to the
  * thread that moves its pages, which works on them without the lock. */
@@ -29,13 +30,13 @@ typedef struct ac_range ac_range_t;
 
 enum {
     AC_UNIT_MAPPED = 1, /* a page covers it */
-    AC_UNIT_PINNED = 2, /* what others know of the memory here must stay true: it never moves */
-    AC_UNIT_NEW = 4     /* of a page that is mapped but that nobody may use yet */
+    AC_UNIT_PINNED = 2  /* what others know of the memory here must stay true: it never moves */
 };
 
 typedef struct {
     uint64_t page; /* of the device, where `span` is not 0 */
     uint16_t span; /* units of the page that begins here; 0: none does */
+    uint16_t back; /* where a page is mapped: units since it began */
     uint16_t flags;
 } ac_unit_t;
 
@@ -59,6 +60,32 @@ static inline uint64_t ac_range_address(const ac_range_t *range, uint64_t unit) 
     return range->address + (unit << AC_PAGE_BITS);
 }
 
+/* Where the page that covers a mapped unit begins, and where it ends. */
+static inline uint64_t ac_range_page_begin(const ac_range_t *range, uint64_t unit) {
+    return unit - range->unit[unit].back;
+}
+
+static inline uint64_t ac_range_page_end(const ac_range_t *range, uint64_t unit) {
+    uint64_t begin = ac_range_page_begin(range, unit);
+    return begin + range->unit[begin].span;
+}
+
+static inline bool ac_range_is_mapped(const ac_range_t *range, uint64_t unit) {
+    return range->unit[unit].flags & AC_UNIT_MAPPED;
+}
+
+/* Where the units from `unit` to `end` on that are mapped, or not, as it is, come to an end. */
+static inline uint64_t ac_range_same(const ac_range_t *range, uint64_t unit, uint64_t end) {
+    if (!ac_range_is_mapped(range, unit)) {
+        while (unit < end && !ac_range_is_mapped(range, unit))
+            unit++;
+        return unit;
+    }
+    while (unit < end && ac_range_is_mapped(range, unit))
+        unit = ac_range_page_end(range, unit);
+    return unit < end ? unit : end;
+}
+
 /* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
  */
 ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
@@ -76,10 +103,22 @@ void ac_range_lose(ac_segment_t *segment);
 void ac_range_hole_enter(ac_block_t *block, bool fresh);
 void ac_range_hole_leave(ac_block_t *block);
 
-/* The age of a hole: grows with each free. */
+/* The age of a hole, which is that of the last free in it but for small ones: grows with each, in
+ * its lower half, and with each epoch (decay.c). It
+ * may overflow, which costs order only. */
 static inline uint64_t ac_range_hole_age(const ac_block_t *block) {
     return block->requested;
 }
+
+/* The age of a large hole of a range, which so many bytes that are freed beside it leave as it
+ * is; else UINT64_MAX.  For any free block. */
+uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed);
+static inline void ac_range_hole_set_age(ac_block_t *block, uint64_t age) {
+    AC_BLOCK_SET(block, requested, age);
+}
+
+/* How many epochs ended since the last free in it. */
+uint32_t ac_range_hole_epochs(const ac_block_t *block);
 
 /* --- moving: a part of a range in the hands of one thread --- */
 
@@ -98,8 +137,9 @@ void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
  * short, and nothing has changed. */
 ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares);
 
-/* The page map answers for all units of the block.  False: host memory is short; settle it. */
-bool ac_range_cover(const ac_block_t *moving);
+/* The page map answers for the units [first, end) of a MOVING block, which have no pages.  False:
+ * host memory is short; settle it. */
+bool ac_range_cover(const ac_range_t *range, uint64_t first, uint64_t end);
 
 /* It does no more, for those without a page or for `all`. */
 void ac_range_uncover(const ac_block_t *moving, bool all);
@@ -107,6 +147,9 @@ void ac_range_uncover(const ac_block_t *moving, bool all);
 /* Turn the block into free and unmapped ones, by what its units say.  Takes as many spares as it
  * has parts but one. */
 void ac_range_settle(ac_block_t *moving, ac_spares_t *spares);
+
+/* The same where all of it is mapped now, or nothing. */
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares);
 
 /* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
  * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has

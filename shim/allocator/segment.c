@@ -359,9 +359,12 @@ void ac_segment_coalesce(ac_block_t *block) {
         return;
     }
     int64_t blocks = 0, bytes = 0;
+    uint64_t age = UINT64_MAX, freed = block->size;
     if (block->next && block->next->state == AC_BLOCK_FREE) {
         blocks--;
         bytes -= (int64_t)block->next->size;
+        if (segment->range)
+            age = ac_range_hole_keeps(block->next, freed);
         index_remove(block->next);
         ac_segment_absorb_next(block);
     }
@@ -369,6 +372,8 @@ void ac_segment_coalesce(ac_block_t *block) {
         blocks--;
         bytes -= (int64_t)block->prev->size;
         block = block->prev;
+        if (segment->range && ac_range_hole_keeps(block, freed) < age)
+            age = ac_range_hole_keeps(block, freed);
         index_remove(block);
         ac_segment_absorb_next(block);
     }
@@ -378,8 +383,24 @@ void ac_segment_coalesce(ac_block_t *block) {
     }
     count_inactive(segment, blocks, bytes);
     index_insert(block, true);
+    if (age != UINT64_MAX)
+        ac_range_hole_set_age(block, age);
     if (--segment->busy == 0)
         idle_enter(segment);
+}
+
+void ac_segment_withdraw(ac_block_t *block) {
+    ac_segment_t *segment = block->segment;
+    ac_device_stats_t *s = segment->arena->allocator->stats;
+    index_remove(block);
+    if (beside_others(block))
+        count_inactive(segment, -1, -(int64_t)block->size);
+    if (segment->busy++ == 0)
+        idle_leave(segment);
+    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+    AC_BLOCK_SET(block, requested, 0);
+    ac_stat_pools_up(s->active, segment->pool, 1);
+    ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)block->size);
 }
 
 void ac_segment_taint(ac_segment_t *segment) {

@@ -22,7 +22,7 @@ uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
 
 /* A request below max_split_size accepts no block that must stay whole, but for one no larger
  * than the segment it would get otherwise. */
-ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
+ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size) {
     uint64_t whole = round_up(size, AC_SEGMENT_ALIGN) + 1;
     if (size < settings->max_split_size)
         return (ac_fit_t){size, 0,
@@ -30,4 +30,14 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
     uint64_t slack = settings->large_segment_size;
     return (ac_fit_t){size, settings->max_split_size,
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
+}
+
+/* Large free blocks are kept for requests that nearly fill them, where memory is dear. */
+ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
+    const uint64_t large = (uint64_t)32 << 20;
+    ac_fit_t fit = ac_size_fit_last(settings, size);
+    uint64_t below = size <= large / 2 ? large : 2 * size + 1;
+    if (settings->exact && below < fit.below)
+        fit.below = below;
+    return fit;
 }

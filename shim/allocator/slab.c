@@ -83,18 +83,21 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
     return &slab->block->segment->arena->allocator->slots;
 }
 
-/* What a record of the slot says, for whoever it is. */
+/* What a record of the slot says, for whoever it is.  Its address comes last: whoever was handed
+ * the block may know it by the same record from before, and frees it without the lock as soon as
+ * that says its address (ac_cache_owns). */
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
-    uint64_t word = word_of(slab, i);
-    ac_block_init(record, address_of(slab, i), slab->size, segment);
+    uint64_t word = word_of(slab, i), address = address_of(slab, i);
+    ac_block_init(record, address | 1, slab->size, segment);
     AC_BLOCK_SET(record, slab, slab);
     AC_BLOCK_SET(record, requested, word >> 1);
     AC_BLOCK_SET(record, clock, slab->slot[i].clock);
-    if (!word)
-        return;
-    AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
-    AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+    if (word) {
+        AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
+        AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+    }
+    atomic_store_explicit(&record->address, address, memory_order_release);
 }
 
 /* The slot's record from now on; NULL when host memory is short. */
@@ -280,7 +283,10 @@ ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
 void ac_slab_coalesce(ac_block_t *slot) {
     ac_slab_t *slab = slab_of(slot);
     unsigned i = slot_at(slab, slot->address);
-    take_record(slab, i, 0);
+    if (record_in(word_of(slab, i)))
+        take_record(slab, i, 0);
+    else
+        set_word(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
     if (++slab->free == slab->slots)
         give_back(slab);
@@ -290,14 +296,16 @@ void ac_slab_coalesce(ac_block_t *slot) {
 
 /* --- lookups --- */
 
-ac_block_t *ac_slab_get(uint64_t address) {
+ac_status_t ac_slab_get(uint64_t address, ac_block_t **found) {
     ac_slab_t *slab = ac_page_map_slab(address);
     if (!slab)
-        return NULL;
+        return AC_BAD_ADDRESS;
     unsigned i = slot_at(slab, address);
     uint64_t word = i < slab->slots ? word_of(slab, i) : 0;
-    ac_block_t *record = word & 1 ? give_record(slab, i) : record_in(word);
-    return record && record->state == AC_BLOCK_ALLOCATED ? record : NULL;
+    *found = word & 1 ? give_record(slab, i) : record_in(word);
+    if (*found && (*found)->state == AC_BLOCK_ALLOCATED)
+        return AC_OK;
+    return word & 1 ? AC_OOM : AC_BAD_ADDRESS;
 }
 
 ac_block_t *ac_slab_look(uint64_t address) {
@@ -323,6 +331,7 @@ static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     if (used == AC_SLAB_SIZE)
         return false;
     ac_block_init(rest, slab->block->address + used, AC_SLAB_SIZE - used, slab->block->segment);
+    AC_BLOCK_SET(rest, requested, 0);
     return true;
 }
 

@@ -2,7 +2,7 @@
  *
  * A block of its own record costs more host memory than a quarter of its 512 bytes.  In a slab a
  * block is a *slot* of 16 bytes, and has a record only while something happens to it: while it is
- * new, in a thread's cache, pending or held, and from the moment that it is named from outside.
+ * new, in a thread's cache, pending or held.
  * To everybody else such a record is a block as any other, but that it has no neighbours and that
  * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
  * to their slots when there are many (ac_slabs_settle).
@@ -69,11 +69,12 @@ static inline bool ac_slab_is_slot(const ac_block_t *block) {
  * pool, or host memory is short. */
 ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size);
 
-/* The slot is free again, and its record nobody's. */
+/* The slot is free again, and its record nobody's; `slot` may be what ac_slab_at shows. */
 void ac_slab_coalesce(ac_block_t *slot);
 
-/* The block that is allocated at `address` in a slab, with a record from now on; NULL. */
-ac_block_t *ac_slab_get(uint64_t address);
+/* The block that is allocated at `address` in a slab, with a record from now on.  AC_BAD_ADDRESS;
+ * AC_OOM: host memory is short. */
+ac_status_t ac_slab_get(uint64_t address, ac_block_t **found);
 
 /* The record of what starts at `address`, in a slab or not, or NULL: without a lock, at worst
  * outdated. */

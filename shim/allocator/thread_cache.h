@@ -140,7 +140,7 @@ bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 
 /* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
- * record is not its any more: only inside that does not change. */
+ * record is not its any more: only inside the cache that does not change. */
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 
 /* The same for what is allocated at `address`. */
@@ -277,10 +277,11 @@ static inline bool ac_cache_may_have(const ac_cache_t *cache, const ac_block_t *
     return atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
 }
 
-/* Whether the record is that of a block that is allocated at `address` and the cache may have. */
+/* Whether the record is that of a block that is allocated at `address` and the cache may have.
+ * Acquire: another thread may have given it to the block just now (slab.c). */
 static inline bool ac_cache_owns(const ac_cache_t *cache, const ac_block_t *block,
                                  uint64_t address) {
-    return ac_block_address(block) == address &&
+    return atomic_load_explicit(&block->address, memory_order_acquire) == address &&
            atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED &&
            ac_cache_may_have(cache, block);
 }
@@ -304,9 +305,9 @@ static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bo
                           ac_single_protects(cache->line)));
 }
 
-/* Keep the block at `address` if the cache's owner was handed it and nothing was submitted
- * beside, while nothing captures, contexts do not reach each other's memory, and all work is
- * seen: whoever calls this knows (ac_fence_simple). */
+/* Keep the block at `address` if the cache's owner was handed it and nothing was
+ * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
+ * work is seen: whoever calls this knows (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))

@@ -315,7 +315,7 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
 
 /* Keys of one kind of segments. */
 static void warn_of_pages(parser_t *p) {
-    static const unsigned of_pages[] = {ROW_page_size_mb, ROW_page_budget, ROW_low_memory};
+    static const unsigned of_pages[] = {ROW_page_size_mb, ROW_page_budget};
     bool pages = p->config.expandable_segments;
     for (unsigned i = 0; !pages && i < sizeof of_pages / sizeof *of_pages; i++)
         if (p->value_at[of_pages[i]])

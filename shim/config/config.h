@@ -19,7 +19,8 @@ typedef struct {
     bool expandable_segments;    /* memory in pages */
     uint64_t page_size;          /* bytes of a page */
     double page_budget;          /* 0: as moving costs */
-    bool low_memory;             /* the smallest pages */
+    double wait_budget;          /* as a share of the most allocated */
+    bool low_memory;             /* the smallest pages, exact segments */
     uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
     uint64_t large_segment_size; /* bytes: least size of a new large segment */
     uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */

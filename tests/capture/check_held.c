@@ -22,8 +22,10 @@ static void check(void) {
 }
 
 static void set_up(void) {
-    static const ac_settings_t settings = {
-        .max_split_size = AC_UNLIMITED, .large_segment_size = 20 * MIB, .limit = AC_UNLIMITED};
+    static const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                           .wait_budget = 0.25,
+                                           .large_segment_size = 20 * MIB,
+                                           .limit = AC_UNLIMITED};
     fake_device_init(&device, 64 * MIB);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < 2; i++) {

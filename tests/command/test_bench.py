@@ -247,6 +247,13 @@ class Bench(base.CommandTest):
                                        LD_LIBRARY_PATH=self.path("driver")).stdout)
         self.assertIs(whole["simulated"], True)
 
+    def test_without(self):
+        whole = self.bench("--only", "replace", "--without", "glibc,static")
+        self.assertNotIn("glibc", whole["replace_ns"])
+        for peer in ("glibc", "static"):
+            self.assertIn("--without", whole["skipped"][peer])
+        self.assert_figures(whole["replace_ns"], ("accelcache", "bare"))
+
     # ------------------------------------------------------------ text
 
     def test_tables(self):
@@ -272,6 +279,7 @@ class Bench(base.CommandTest):
 
     def test_usage(self):
         for arguments in (("--only",), ("--only", ""), ("--only", "hot"), ("--only", "cub,"),
+                          ("--without", "cubs"), ("--without", "accelcache"),
                           ("--only", "replace", "nothing"), ("replace",), ("--rounds", "0"),
                           ("--rounds", "x"), ("--pass-us", "-1"), ("--pairs", ""),
                           ("--pairs", "1x"), ("--fast",), ("--json", "--markdown"),

@@ -105,7 +105,7 @@ static void (*const operation[])(void) = {
     oracle_drop,
     oracle_synchronize,
     oracle_trim,
-    oracle_trim,
+    oracle_settle,
     oracle_taint,
     oracle_capture,
     oracle_configure,

@@ -135,9 +135,10 @@ START_TEST(random_steady) {
     oracle.steady = true;
     bool rare = _i % 3 == 2, faults = _i > 8;
     run_steps(PLAIN, rare, faults ? 20 : 0);
-    if (!rare && !faults && _i % 4) { /* else there may be none for most of the time */
-        ck_assert_uint_gt(oracle.waits, 20);
-        ck_assert_uint_gt(oracle.gathers, 5);
+    /* Else there may be no cache for most of the time, or each has little. */
+    if (!rare && !faults && oracle.most_caches == 1) {
+        ck_assert_uint_gt(oracle.waits, 5);
+        ck_assert_uint_gt(oracle.gathers, 0);
     }
 }
 END_TEST

@@ -22,8 +22,11 @@ struct oracle_opened {
             oracle_wrong("step %u: " __VA_ARGS__);                                               \
     } while (0)
 
+/* Up to 128 MiB; one size so often that slabs of it are full. */
 static uint64_t draw_size(void) {
-    uint64_t log = oracle_draw(28); /* up to 128 MiB */
+    uint64_t log = oracle_draw(32);
+    if (log >= 28)
+        return AC_SLAB_LARGEST;
     return ((uint64_t)1 << log) + oracle_draw((uint64_t)1 << log);
 }
 
@@ -104,6 +107,7 @@ void oracle_begin(bool bump, bool pages) {
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                                      .wait_budget = 0.25,
                                       .large_segment_size = 20 * MIB,
                                       .limit = AC_UNLIMITED,
                                       .cache = 128 * MIB,
@@ -451,6 +455,8 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
+    oracle.settings.wait_budget = 0.1 * oracle_draw(4);
+    oracle.settings.exact = oracle_draw(4) == 0;
     oracle.settings.cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)

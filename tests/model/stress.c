@@ -34,6 +34,7 @@ static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                 .wait_budget = 0.25,
                                  .large_segment_size = 4 * MIB,
                                  .limit = AC_UNLIMITED,
                                  .cache = 2 * MIB,
@@ -159,10 +160,12 @@ static void one_round(caches_t *caches, uint64_t *state) {
     int c = (int)draw(state, contexts);
     ac_cache_t *cache = cache_for(caches, c, state);
     held_t *held = malloc(sizeof *held);
-    /* Half of the sizes come again and again. */
+    /* Half of the sizes come again and again, and one so often that slabs of it are full. */
     uint64_t bytes = (uint64_t)1 << draw(state, 21);
     if (draw(state, 2))
         bytes += draw(state, 4096);
+    if (draw(state, 3) == 0)
+        bytes = AC_SLAB_LARGEST;
     ac_block_info_t info;
     if (!held || serve(cache, c, bytes, draw(state, 8) == 0, &held->address) != AC_OK) {
         atomic_fetch_add(&refused, 1);
@@ -217,7 +220,7 @@ static void *meddler(void *arg) {
         ac_device_stats_t now;
         uint64_t clock;
         const char *why = NULL;
-        switch (draw(&state, 10)) {
+        switch (draw(&state, 11)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
@@ -251,6 +254,12 @@ static void *meddler(void *arg) {
             break;
         case 8:
             ac_slabs_settle(allocator);
+            break;
+        case 9: /* as a request that is about to fail, with nobody kept out of his cache */
+            pthread_mutex_lock(&allocator->lock);
+            if (!arena[c]->dead)
+                ac_slabs_dissolve(arena[c]);
+            pthread_mutex_unlock(&allocator->lock);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);

@@ -229,6 +229,45 @@ START_TEST(cost_files) {
 }
 END_TEST
 
+/* The simulated device's form: by bytes alone, and with calls that the model does not make. */
+START_TEST(measured_tables) {
+    char path[] = "costs-XXXXXX", *error = NULL;
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    FILE *file = fdopen(fd, "w");
+    fputs("function,ns_fixed,ns_per_mib,ns_per_page,source\n# a comment\n"
+          "cuMemCreate,7,20,\"a GPU, today\"\ncuLaunchKernel,3,0,\"a GPU\"\n"
+          "cuMemSetAccess,5,4\ncuMemUnmap,50,4,30,\"2 GPUs, today\"\ncuMemMap,5,0,30\n",
+          file);
+    fclose(file);
+    cmd_costs_default(&costs);
+    ck_assert_msg(cmd_costs_read(&costs, path, &error), "%s", error);
+    ck_assert_double_eq(costs.create.fixed, 7);
+    ck_assert_double_eq(costs.create.per_mib, 20);
+    ck_assert_double_eq(costs.create_least.fixed, 7);
+    ck_assert_double_eq(costs.create_least.per_mib, 20);
+    ck_assert_double_eq(costs.allow.per_mib, 4);
+    ck_assert_double_eq(costs.allow.per_page, 0);
+    ck_assert_double_eq(costs.unmap.per_page, 30);
+    ck_assert_double_eq(costs.unmap.fixed, 20); /* its first page is a page like the others */
+    ck_assert_double_eq(costs.map.fixed, 0);
+    ck_assert_double_eq(costs.free.fixed, 200000); /* not named: as it was */
+
+    static const char *const bad[] = {"cuMemAlloc\n",        "cuMemAlloc,1\n",
+                                      "cuMemAlloc,1,2,-3\n", "cuMemAlloc,-1,2\n",
+                                      "cuMemAlloc,1,x,y\n",  "operation,1,2,\"no call\"\n"};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        file = fopen(path, "w");
+        fprintf(file, "function,ns_fixed,ns_per_mib,source\n%s", bad[i]);
+        fclose(file);
+        ck_assert(!cmd_costs_read(&costs, path, &error));
+        ck_assert_ptr_nonnull(strstr(error, "line 2"));
+        free(error);
+    }
+    remove(path);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("modelled device");
     TCase *tests = tcase_create("all");
@@ -238,6 +277,7 @@ int main(void) {
     tcase_add_test(tests, run_ahead);
     tcase_add_test(tests, pages);
     tcase_add_test(tests, cost_files);
+    tcase_add_test(tests, measured_tables);
     suite_add_tcase(suite, tests);
     TCase *wrong = tcase_create("misuse");
     tcase_add_checked_fixture(wrong, begin_misuse, NULL);

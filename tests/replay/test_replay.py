@@ -185,6 +185,10 @@ class Replay(frame.TraceTest):
                                         "cuMemAlloc,1000,250,0\n")
         figures = self.replay(path, "--conf", SMALL, "--costs", costs)
         self.assertEqual(figures["driver_ms_per_1000_ops"]["first"], 1.5)
+        self.write("costs.csv", "function,ns_fixed,ns_per_mib,source\n"
+                                "cuMemAlloc,1000,500,\"as measured\"\ncuMemcpy,1,0,\"no call of ours\"\n")
+        figures = self.replay(path, "--conf", SMALL, "--costs", costs)
+        self.assertEqual(figures["driver_ms_per_1000_ops"]["first"], 2.5)
         self.write("costs.csv", "\ncuMemAlloc,1\n")
         self.assertIn("line 2", self.expect(1, "replay", path, "--costs", costs).stderr)
 

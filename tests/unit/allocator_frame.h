@@ -19,8 +19,10 @@ static ac_settings_t settings;
 
 static inline void begin(uint64_t capacity) {
     fake_device_init(&device, capacity);
-    settings = (ac_settings_t){
-        .max_split_size = AC_UNLIMITED, .large_segment_size = 20 * MIB, .limit = AC_UNLIMITED};
+    settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
+                               .wait_budget = 0.25,
+                               .large_segment_size = 20 * MIB,
+                               .limit = AC_UNLIMITED};
     allocator = ac_allocator_create(&settings, &stats, &counters);
     fake_context_init(&context[0], &device);
     fake_context_init(&context[1], &device);

@@ -266,6 +266,27 @@ START_TEST(a_slack_smaller_than_a_page) {
 }
 END_TEST
 
+/* --- low memory --- */
+
+START_TEST(segments_are_exact_and_large_blocks_whole) {
+    settings.exact = true;
+    ac_allocator_configure(allocator, &settings);
+    alloc(3 * MIB);
+    ck_assert_uint_eq(reserved(), 4 * MIB);
+    uint64_t large = alloc(128 * MIB);
+    give(large);
+    ck_assert_uint_eq(alloc(64 * MIB), large); /* half of it */
+    ck_assert_uint_eq(reserved(), 132 * MIB);
+    uint64_t small = alloc(10 * MIB); /* not a part of the other half */
+    ck_assert_uint_eq(reserved(), 142 * MIB);
+    settings.limit = 142 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    ck_assert_uint_eq(alloc(10 * MIB), large + 64 * MIB); /* but rather than fail */
+    give(small);
+    ck_assert_uint_eq(alloc(10 * MIB), small);
+}
+END_TEST
+
 /* --- roundup_power2_divisions --- */
 
 START_TEST(divisions_round_exactly) {
@@ -523,6 +544,7 @@ int main(void) {
     tcase_add_test(large, many_segments_go_at_once);
     tcase_add_test(tight, idle_memory_of_all_contexts_is_given_back);
     tcase_add_test(tight, tainted_memory_counts_as_given_back);
+    tcase_add_test(large, segments_are_exact_and_large_blocks_whole);
     tcase_add_test(tight, a_tainted_segment_serves_no_other);
     tcase_add_test(tight, the_pools_help_each_other);
     tcase_add_test(tight, small_requests_use_large_segments_at_the_end);

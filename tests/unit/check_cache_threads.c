@@ -80,6 +80,47 @@ START_TEST(owners_and_recalls) {
 }
 END_TEST
 
+static _Atomic bool apart;
+static uint64_t mine;
+
+static void *give_mine(void *arg) {
+    ac_cache_t *cache = arg;
+    while (!atomic_load_explicit(&apart, memory_order_relaxed))
+        sched_yield();
+    if (ac_cache_free(cache, mine) != AC_OK)
+        atomic_fetch_add(&refused, 1);
+    return NULL;
+}
+
+/* A block gets the record again that its owner knows it by, from another thread that the owner
+ * never met: what it says is there when its address is. */
+START_TEST(a_record_that_comes_back) {
+    pthread_t thread;
+    ac_cache_t *cache = ac_cache_open(arena, &books[0]);
+    atomic_store(&refused, 0);
+    atomic_store(&apart, false);
+    uint64_t block[4];
+    for (int i = 0; i < 4; i++) /* no peak is near afterwards: the free takes no lock */
+        ck_assert_int_eq(ac_cache_alloc(cache, 512, false, &block[i]), AC_OK);
+    for (int i = 3; i >= 0; i--)
+        ck_assert_int_eq(ac_cache_free(cache, block[i]), AC_OK);
+    ck_assert_int_eq(ac_cache_alloc(cache, 512, false, &mine), AC_OK);
+    ac_caches_recall(allocator, NULL);
+    const ac_block_t *known = *ac_cache_handed(cache, mine);
+    ck_assert_int_eq(pthread_create(&thread, NULL, give_mine, cache), 0);
+    ac_slabs_settle(allocator);
+    ck_assert_uint_ne(known->address, mine);
+    pthread_mutex_lock(&allocator->lock);
+    ck_assert(ac_slabs_dissolve(arena));
+    ck_assert_uint_eq(known->address, mine);
+    pthread_mutex_unlock(&allocator->lock);
+    atomic_store_explicit(&apart, true, memory_order_relaxed);
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(atomic_load(&refused), 0);
+    ac_cache_close(cache);
+}
+END_TEST
+
 /* Without the barrier an owner may be inside unseen: what it keeps stays with it, and it goes on
  * keeping. */
 START_TEST(nothing_is_taken_back_without_a_barrier) {
@@ -104,6 +145,7 @@ int main(void) {
     tcase_add_checked_fixture(all, begin_cached, end);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, owners_and_recalls);
+    tcase_add_test(all, a_record_that_comes_back);
     tcase_add_test(all, nothing_is_taken_back_without_a_barrier);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

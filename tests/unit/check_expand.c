@@ -76,6 +76,32 @@ START_TEST(moves_before_growing) {
 }
 END_TEST
 
+/* A place with more gaps than a step notes: every second page is there already. */
+START_TEST(fills_many_gaps) {
+    enum { BLOCKS = 128 };
+    uint64_t block[BLOCKS];
+    settings.page = 2 * MIB;
+    limit_to(BLOCKS * 2 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(2 * MIB);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(block[i]);
+    /* They take what was under these; neither is a place for what follows. */
+    uint64_t large = alloc(BLOCKS / 2 * MIB), keep = alloc(3 * MIB);
+    uint64_t other_large = alloc(BLOCKS / 2 * MIB - 4 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, BLOCKS / 2);
+    for (int i = 1; i < BLOCKS - 1; i += 2)
+        give(block[i]);
+    give(large);
+    give(other_large);
+    uint64_t all = alloc(BLOCKS * 2 * MIB - 6 * MIB);
+    ck_assert_uint_lt(all, block[BLOCKS - 1]); /* not where a large one was */
+    ck_assert(fake_usable(&device, all, BLOCKS * 2 * MIB - 6 * MIB));
+    ck_assert_uint_eq(reserved(), settings.limit);
+    give(keep);
+}
+END_TEST
+
 START_TEST(grows_within_the_budget) {
     make_hole();
     raise_high_water(512 * MIB);
@@ -148,6 +174,68 @@ START_TEST(grows_rather_than_waits) {
     alloc(104 * MIB); /* the work is over by now: pages move */
     ck_assert_uint_gt(counters.pages_moved, 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+enum { EPOCHS = 4 };
+
+static uint64_t pass(unsigned epochs) {
+    uint64_t freed = 0;
+    while (epochs--)
+        freed += ac_allocator_decay(allocator, EPOCHS);
+    return freed;
+}
+
+START_TEST(idle_pages_go) {
+    uint64_t a = alloc(32 * MIB), b = alloc(2 * MIB), c = alloc(100);
+    alloc(MIB);
+    pass(20);
+    ck_assert_uint_eq(reserved(), 42 * MIB); /* in use */
+    give(a);
+    give(c);
+    ck_assert_uint_eq(pass(EPOCHS), 0);
+    give(b); /* not much beside the hole: it stays as old as it is */
+    ck_assert_uint_eq(pass(1), 34 * MIB);
+    ck_assert_uint_eq(reserved(), 8 * MIB);
+    ck_assert_uint_eq(pass(20), 0);
+    ck_assert_uint_eq(counters.trimmed_bytes, 34 * MIB);
+}
+END_TEST
+
+/* A hole that something is taken out of and put back to is in use, the rest of it is not. */
+START_TEST(used_pages_stay) {
+    uint64_t a = alloc(64 * MIB);
+    alloc(MIB);
+    give(a);
+    for (int i = 0; i < 3 * EPOCHS; i++) {
+        uint64_t part = alloc(16 * MIB);
+        pass(1);
+        give(part);
+    }
+    ck_assert_uint_eq(reserved(), 72 * MIB);
+    uint64_t part = alloc(16 * MIB);
+    pass(EPOCHS);
+    ck_assert_uint_eq(pass(1), 48 * MIB);
+    give(part);
+}
+END_TEST
+
+/* Free memory that only a stream's order protects does not go before its work is over, and nobody
+ * waits for that. */
+START_TEST(idle_pages_behind_work) {
+    atomic_store(&ac_single_wanted, true);
+    alloc(MIB);
+    uint64_t hole = alloc(32 * MIB);
+    alloc(MIB);
+    lean_on_stream(hole);
+    device.freeing = no_work_below;
+    ck_assert_uint_eq(pass(20), 0);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], 0);
+    atomic_store(&context[0].capturing, true);
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    ck_assert_uint_eq(pass(1), 0);
+    atomic_store(&context[0].capturing, false);
+    ck_assert_uint_eq(pass(1), 24 * MIB);
 }
 END_TEST
 
@@ -359,10 +447,14 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin_wide, end_paged);
     tcase_add_test(tests, grows_by_pages);
     tcase_add_test(tests, moves_before_growing);
+    tcase_add_test(tests, fills_many_gaps);
     tcase_add_test(tests, grows_within_the_budget);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
+    tcase_add_test(tests, idle_pages_go);
+    tcase_add_test(tests, used_pages_stay);
+    tcase_add_test(tests, idle_pages_behind_work);
     tcase_add_test(tests, captures);
     tcase_add_test(tests, pinned_pages_stay);
     tcase_add_test(tests, trims_parts_of_holes);

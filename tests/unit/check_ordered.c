@@ -17,10 +17,11 @@ static ac_arena_t *arena;
 
 static void begin(uint64_t limit) {
     const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                                    .wait_budget = 0.25,
                                     .large_segment_size = 20 * MIB,
                                     .limit = limit,
                                     .cache = 128 * MIB};
-    fake_device_init(&device, 64 * MIB);
+    fake_device_init(&device, 512 * MIB);
     fake_context_init(&context, &device);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     arena = ac_arena_create(allocator, &fake_ops, &context);
@@ -84,6 +85,46 @@ START_TEST(neighbours_join_and_are_cut) {
     give(a, S);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
     ck_assert_uint_eq(counters.async_same_stream, 2);
+    end();
+}
+END_TEST
+
+/* Free memory between the blocks of a stream joins in, but not much more than there is of them.
+ */
+START_TEST(free_neighbours_join) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), b = take(S, MIB), c = take(S, MIB), address;
+    ck_assert_int_eq(ac_block_free(b), AC_OK); /* nothing was submitted: free at once */
+    check();
+    give(c, S); /* and b, not the 17 MiB behind it */
+    ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 3 * MIB);
+    ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_ALL].current, 17 * MIB);
+    give(a, S); /* all three in one */
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
+    ck_assert_int_eq(ac_arena_alloc(arena, 17 * MIB, true, &address), AC_OK);
+    check();
+    ck_assert_uint_eq(take(S, 3 * MIB), a);
+    ck_assert_uint_eq(counters.async_same_stream, 1);
+    give(a, S);
+    fake_complete(&context, context.submitted);
+    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
+    ck_assert_int_eq(ac_arena_alloc(arena, 3 * MIB, true, &address), AC_OK);
+    ck_assert_uint_eq(address, a);
+    check();
+    end();
+}
+END_TEST
+
+/* Beyond the budget, and with no block that another stream could be made to wait for. */
+START_TEST(a_request_of_a_stream_waits_before_it_grows_on) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, 60 * MIB), b = take(S, 60 * MIB);
+    give(a, S);
+    give(b, S);
+    ck_assert_uint_eq(counters.fence_waits, 0);
+    take(T, 100 * MIB);
+    ck_assert_uint_gt(counters.fence_waits, 0);
+    ck_assert_uint_le(stats.reserved_bytes[AC_POOL_ALL].peak, 160 * MIB);
     end();
 }
 END_TEST
@@ -212,6 +253,8 @@ int main(void) {
     Suite *suite = suite_create("ordered");
     TCase *tests = tcase_create("ordered");
     tcase_add_test(tests, neighbours_join_and_are_cut);
+    tcase_add_test(tests, free_neighbours_join);
+    tcase_add_test(tests, a_request_of_a_stream_waits_before_it_grows_on);
     tcase_add_test(tests, only_what_is_proven_changes_streams);
     tcase_add_test(tests, an_early_block_stays_behind_its_past);
     tcase_add_test(tests, an_early_block_knows_no_quiet_life);

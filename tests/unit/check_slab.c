@@ -1,4 +1,6 @@
 /* Slabs: small blocks side by side, and their records that come and go. */
+#include <sys/resource.h>
+
 #include "allocator_frame.h"
 
 enum { KIB = 1024 };
@@ -205,7 +207,7 @@ static uint64_t take(ac_cache_t *cache, uint64_t bytes) {
 /* Between looking for a block and freeing it its record may become another's. */
 START_TEST(a_record_found_before_it_went) {
     ac_cache_t *cache = open_cache();
-    uint64_t kept[6], address;
+    uint64_t kept[6];
     for (int i = 0; i < 6; i++)
         kept[i] = take(cache, 512);
     for (int i = 3; i < 6; i++) /* no peak is near */
@@ -227,8 +229,7 @@ START_TEST(a_record_found_before_it_went) {
     *ac_cache_handed(cache, kept[1]) = found;
     ck_assert(!ac_cache_give_handed(cache, kept[1]));
     ck_assert_int_eq(ac_cache_free(cache, kept[1]), AC_OK);
-    ck_assert(ac_cache_take(cache, 512, &address, ac_fence_handout));
-    ck_assert_uint_eq(address, kept[1]);
+    ck_assert_uint_eq(take(cache, 512), kept[1]);
     ac_cache_close(cache);
 }
 END_TEST
@@ -237,13 +238,121 @@ START_TEST(records_stay_while_a_thread_is_in_its_cache) {
     ac_cache_t *cache = open_cache();
     uint64_t a = take(cache, 512);
     ac_block_t *block = ac_cache_block(cache, a);
-    ck_assert(ac_cache_enter(cache));
+    atomic_store(&cache->busy, 1); /* inside, the short way or the long one */
     ac_slabs_settle(allocator);
     ck_assert(ac_cache_owns(cache, block, a));
     ac_cache_leave(cache);
     settle();
     ck_assert(!ac_cache_owns(cache, block, a));
     ac_cache_close(cache);
+}
+END_TEST
+
+/* --- host memory runs short --- */
+
+static ac_block_t *used_up; /* by list_next */
+
+/* From here on nobody gets a record that another one does not give back. */
+static void use_records_up(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = 4096; /* not one page more */
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    pthread_mutex_lock(&allocator->lock);
+    for (ac_block_t *record; (record = ac_record_block(allocator)); used_up = record)
+        record->list_next = used_up;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+static void spare_records(unsigned n) {
+    pthread_mutex_lock(&allocator->lock);
+    for (; n && used_up; n--) {
+        ac_block_t *record = used_up;
+        used_up = record->list_next;
+        ac_record_block_return(allocator, record);
+    }
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+static void host_memory_is_back(void) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+}
+
+START_TEST(a_free_needs_no_record) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer itself needs the address space */
+#endif
+    uint64_t a = alloc(512), b = alloc(512), c = alloc(512), d = alloc(512);
+    alloc(512);
+    settle();
+    use_records_up();
+    ac_status_t ready = ac_block_free(a);
+    submit(0);
+    ac_status_t waits = ac_block_free(b); /* as the driver's own would */
+    ac_status_t in_order = ac_block_free_on(arena, 1, c);
+    submit(0);
+    ac_held_begin(1);
+    submit(0);
+    ac_status_t captured = ac_block_free(d);
+    ac_held_end();
+    ac_status_t again = ac_block_free(b);
+    ac_status_t later = ac_block_free(d);
+    host_memory_is_back();
+    ck_assert_int_eq(ready, AC_OK);
+    ck_assert_int_eq(waits, AC_OK);
+    ck_assert_int_eq(in_order, AC_OK);
+    ck_assert_int_eq(captured, AC_FAILED); /* a graph may name it, and who would know? */
+    ck_assert_int_eq(again, AC_BAD_ADDRESS);
+    ck_assert_int_eq(later, AC_OK);
+    ck_assert_int_eq(context[0].completed == context[0].submitted, true);
+    ck_assert_uint_eq(in_use(), 512);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
+    end();
+    ck_assert_uint_eq(alloc(512), a);
+}
+END_TEST
+
+/* It waits in the queue by the record of a block that can do without. */
+START_TEST(a_free_takes_the_record_of_another) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;
+#endif
+    uint64_t a = alloc(512);
+    settle();
+    alloc(512);
+    submit(0);
+    use_records_up();
+    ac_status_t status = ac_block_free(a);
+    host_memory_is_back();
+    ck_assert_int_eq(status, AC_OK);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    ck_assert_uint_eq(records(), 1);
+    ck_assert_uint_eq(context[0].completed, 0);
+    end();
+}
+END_TEST
+
+/* What others know of a block decides where it may go. */
+START_TEST(a_taint_needs_no_record) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;
+#endif
+    bool fresh = false;
+    uint64_t a = alloc(512);
+    settle();
+    use_records_up();
+    ac_status_t marked = ac_block_mark_used(a), tainted = ac_block_taint(a, &fresh);
+    host_memory_is_back();
+    ck_assert_int_eq(marked, AC_OK);
+    ck_assert_int_eq(tainted, AC_OK);
+    ck_assert(fresh);
+    uint64_t elsewhere = alloc(512);
+    ck_assert_uint_ge(elsewhere - a + 2 * MIB, 4 * MIB);
+    ck_assert_int_eq(ac_block_taint(a + 512, &fresh), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_mark_used(a + 100), AC_BAD_ADDRESS);
 }
 END_TEST
 
@@ -337,6 +446,37 @@ START_TEST(pending_blocks_are_in_the_way) {
 }
 END_TEST
 
+/* It is all or nothing for each slab, however far the records go. */
+START_TEST(as_far_as_records_go) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return;
+#endif
+    static uint64_t a[5000];
+    unsigned n = crowd(a, 1536), spare = 0;
+    uint64_t b = 0;
+    settle();
+    ac_status_t status;
+    const char *why = NULL;
+    do {
+        use_records_up();
+        spare_records(spare++);
+        status = try_alloc(arena, 60 * KIB, &b);
+        if (ac_allocator_check(allocator, &why))
+            break;
+    } while (status != AC_OK && spare < 10 * n);
+    host_memory_is_back();
+    ck_assert_msg(!why, "%s", why);
+    ck_assert_int_eq(status, AC_OK);
+    ck_assert_uint_gt(spare, 3);
+    for (unsigned i = 0; i < n; i++)
+        give(a[i]);
+    give(b);
+    end();
+    ac_allocator_trim(allocator, false);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("slab");
     TCase *all = tcase_create("all");
@@ -355,10 +495,14 @@ int main(void) {
     tcase_add_test(all, marked_as_used_without_a_record);
     tcase_add_test(all, a_record_found_before_it_went);
     tcase_add_test(all, records_stay_while_a_thread_is_in_its_cache);
+    tcase_add_test(all, a_free_needs_no_record);
+    tcase_add_test(all, a_free_takes_the_record_of_another);
+    tcase_add_test(all, a_taint_needs_no_record);
     tcase_add_test(all, a_tainted_segment_takes_its_slabs_along);
     tcase_add_test(all, a_lost_context_takes_its_slabs_along);
     tcase_add_test(all, free_slots_serve_any_size);
     tcase_add_test(all, pending_blocks_are_in_the_way);
+    tcase_add_test(all, as_far_as_records_go);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

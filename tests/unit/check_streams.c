@@ -18,8 +18,10 @@ static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 
 static void begin(void) {
-    ac_settings_t settings = {
-        .max_split_size = AC_UNLIMITED, .large_segment_size = 20 * MIB, .limit = AC_UNLIMITED};
+    ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
+                              .wait_budget = 0.25,
+                              .large_segment_size = 20 * MIB,
+                              .limit = AC_UNLIMITED};
     fake_device_init(&device, 64 * MIB);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < 2; i++) {

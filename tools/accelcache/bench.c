@@ -19,6 +19,7 @@ static const char help_head[] =
     "host's side alone.\n\n"
     "  --quick         fewer and shorter passes: half a minute\n"
     "  --only PART...  these parts alone (also with commas between them)\n"
+    "  --without PEER  leave these out, by their names in JSON, with commas between them\n"
     "  --sim           the simulated device, though a driver is there\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the library, instead of the environment's\n"
     "  --lib FILE      the library to measure, instead of the one beside this command\n"
@@ -35,7 +36,8 @@ static const char help_tail[] =
     "greatest behind it.  Columns: accelcache is the exported cudaMalloc of a preloaded "
     "program,\n"
     "static cudart one with the runtime linked in, cuMemAlloc the driver's call.  On a GPU\n"
-    "cudaMallocAsync, RMM and PyTorch are added, the last two called from Python.\n\n"
+    "cudaMallocAsync, RMM and PyTorch are added, the last two called from Python, and NVIDIA's\n"
+    "static runtime takes the place of the stand-in where it was there to link.\n\n"
     "JSON, peers being accelcache, bare, cub, glibc and mimalloc:\n"
     "  hot_pair        {bytes: {PEER_ns, static_ns, driver_ns, instructions: of accelcache}}\n"
     "  replace_ns      {peer: ns}\n"
@@ -61,6 +63,7 @@ static const char help_tail[] =
 enum {
     OPT_QUICK = 256,
     OPT_ONLY,
+    OPT_WITHOUT,
     OPT_SIM,
     OPT_CONF,
     OPT_LIB,
@@ -72,6 +75,7 @@ enum {
 
 static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
                                         {"only", required_argument, NULL, OPT_ONLY},
+                                        {"without", required_argument, NULL, OPT_WITHOUT},
                                         {"sim", no_argument, NULL, OPT_SIM},
                                         {"conf", required_argument, NULL, OPT_CONF},
                                         {"lib", required_argument, NULL, OPT_LIB},
@@ -106,6 +110,22 @@ static int add_parts(bench_t *b, const char *names) {
     return CMD_OK;
 }
 
+/* The same for peers; the library itself is what is measured. */
+static int leave_out_peers(bench_t *b, const char *names) {
+    while (*names) {
+        size_t length = strcspn(names, ",");
+        bench_peer_id_t peer = BENCH_accelcache + 1;
+        while (peer < BENCH_PEER_COUNT &&
+               (strncmp(bench_peers[peer].id, names, length) || bench_peers[peer].id[length]))
+            peer++;
+        if (peer == BENCH_PEER_COUNT)
+            return cmd_usage("--without: there is no peer \"%.*s\"", (int)length, names);
+        b->without |= 1u << peer;
+        names += length + (names[length] == ',');
+    }
+    return CMD_OK;
+}
+
 static int read_number(const char *option, const char *text, long most, long *number) {
     char *end;
     *number = strtol(text, &end, 10);
@@ -124,6 +144,9 @@ static int read_options(bench_t *b, int argc, char **argv) {
             break;
         case OPT_ONLY:
             status = *optarg ? add_parts(b, optarg) : cmd_usage("--only: no part was given");
+            break;
+        case OPT_WITHOUT:
+            status = leave_out_peers(b, optarg);
             break;
         case OPT_SIM:
             b->force_simulated = true;

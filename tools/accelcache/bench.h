@@ -24,6 +24,8 @@ enum { BENCH_HOT = 1, BENCH_REPLACE = 2, BENCH_THREADS = 4, BENCH_CROSS = 8, BEN
                "the simulated device was not built")                                             \
     BENCH_PEER(static, "bench_static", true, ANY, BENCH_HOT, "static cudart",                    \
                "the simulated device was not built")                                             \
+    BENCH_PEER(cudart, "bench_cudart", true, GPU, BENCH_HOT, "NVIDIA's static cudart",           \
+               "CMake found no libcudart_static.a of a CUDA toolkit")                            \
     BENCH_PEER(driver, "bench_driver", true, ANY, BENCH_HOT, "cuMemAlloc",                       \
                "the simulated device was not built")                                             \
     BENCH_PEER(c_api, "bench_c_api", true, ANY, BENCH_HOT, "C API",                                \
@@ -61,7 +63,7 @@ typedef struct {
     bool quick, json, markdown, force_simulated;
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs; /* 0: by `quick` */
-    unsigned only;               /* bit per part */
+    unsigned only, without;      /* bit per part, per peer */
     /* Found out, before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];

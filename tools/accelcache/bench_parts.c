@@ -441,6 +441,10 @@ int bench_probe(bench_t *b) {
     for (bench_peer_id_t peer = 0; peer < BENCH_PEER_COUNT; peer++) {
         const bench_peer_t *p = &bench_peers[peer];
         char *error = NULL, *missing = NULL;
+        if (b->without & 1u << peer) {
+            bench_skip(b, p->id, "left out as --without says");
+            continue;
+        }
         if (p->gpu_only && b->simulated) {
             bench_skip(b, p->id, "measured on a GPU only");
             continue;
@@ -460,6 +464,11 @@ int bench_probe(bench_t *b) {
         json_decref(info);
         free(error);
         free(missing);
+    }
+    /* The stand-in serves where NVIDIA's own is not to be had. */
+    if (b->usable[BENCH_cudart] && b->usable[BENCH_static]) {
+        b->usable[BENCH_static] = false;
+        bench_skip(b, bench_peers[BENCH_static].id, "NVIDIA's runtime is there: cudart");
     }
     if (!b->usable[BENCH_accelcache]) {
         cmd_say("the library cannot be measured: %s",

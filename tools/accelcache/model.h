@@ -45,7 +45,9 @@ typedef struct {
 } cmd_costs_t;
 
 void cmd_costs_default(cmd_costs_t *costs);
-/* Take over what a CSV file says.  False, and *error is one line, malloc'd. */
+/* Take over what a CSV file says: one of the model's (model_calls.def), or a table of the
+ * simulated device, whose first line begins with "function,": as measured on a GPU.  False, and
+ * *error is one line, malloc'd. */
 bool cmd_costs_read(cmd_costs_t *costs, const char *path, char **error);
 
 /* The driver's name of a call. */

@@ -37,13 +37,15 @@ typedef struct {
     uint32_t mapped; /* times */
 } page_t;
 
-/* Reserved addresses, and which page (by number, 0: none) begins at each multiple of UNIT. */
+/* Reserved addresses, and which page (by number, 0: none) covers each multiple of UNIT; with
+ * BEGINS where it begins there. */
 typedef struct {
     uint64_t address, size;
     uint32_t *page;
 } reserved_t;
 
 enum { MOST_RESERVED = 16 };
+#define BEGINS ((uint32_t)1 << 31)
 #define UNIT AC_SEGMENT_ALIGN
 
 /* Invariants: the ranges are in address order and do not overlap; `used` is the sum of their

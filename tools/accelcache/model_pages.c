@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* No page is larger: a search for the one that covers an address goes no further back. */
-#define LARGEST_PAGE ((uint64_t)1 << 30)
-
 static size_t page_table_size(const reserved_t *reserved) {
     return reserved->size / UNIT * sizeof *reserved->page;
 }
@@ -122,53 +119,43 @@ ac_status_t model_page_release(void *context, uint64_t number) {
     return AC_OK;
 }
 
-/* The page that covers `address`, however far before it begins; *begin is set. */
-static uint32_t covering(const cmd_model_t *model, const reserved_t *reserved, uint64_t address,
-                         uint64_t *begin) {
-    for (uint64_t at = address;; at -= UNIT) {
-        uint32_t number = *page_at(reserved, at);
-        *begin = at;
-        if (number)
-            return at + model->page[number].bytes > address ? number : 0;
-        if (at == reserved->address || address - at >= LARGEST_PAGE)
-            return 0;
-    }
-}
-
 ac_status_t model_page_map(void *context, uint64_t address, uint64_t bytes, uint64_t number) {
     cmd_model_t *model = context;
     page_t *page = page_of(model, number);
     reserved_t *reserved = reserved_at(model, address, bytes);
-    uint64_t begin;
     model_charge(model, CMD_CALL_map, &model->costs.map, bytes, 1);
     if (!page || !page->held || page->bytes != bytes || !reserved)
         return model_misuse(model, "mapped what is no page, or where no range is");
-    for (uint64_t at = address; at < address + bytes; at += UNIT)
-        if (covering(model, reserved, at, &begin))
+    uint32_t *first = page_at(reserved, address);
+    for (uint64_t i = 0; i < bytes / UNIT; i++)
+        if (first[i])
             return model_misuse(model, "mapped a page over another");
-    *page_at(reserved, address) = (uint32_t)number;
+    for (uint64_t i = 0; i < bytes / UNIT; i++)
+        first[i] = (uint32_t)number;
+    *first |= BEGINS;
     page->mapped++;
     return AC_OK;
 }
 
 /* How many whole pages lie side by side there; 0: they do not. */
-static uint64_t count_pages(const cmd_model_t *model, const reserved_t *reserved,
-                            uint64_t address, uint64_t bytes) {
-    uint64_t pages = 0, at = address;
-    while (at < address + bytes) {
-        uint32_t number = *page_at(reserved, at);
-        if (!number)
+static uint64_t count_pages(const reserved_t *reserved, uint64_t address, uint64_t bytes) {
+    const uint32_t *first = page_at(reserved, address), *last = first + bytes / UNIT;
+    uint64_t pages = 0;
+    if (bytes == 0 || bytes % UNIT || !(*first & BEGINS))
+        return 0;
+    for (const uint32_t *at = first; at < last; at++) {
+        if (!*at)
             return 0;
-        at += model->page[number].bytes;
-        pages++;
+        pages += *at >> 31;
     }
-    return at == address + bytes ? pages : 0;
+    bool inside = address + bytes < reserved->address + reserved->size;
+    return inside && *last && !(*last & BEGINS) ? 0 : pages;
 }
 
 ac_status_t model_pages_allow(void *context, uint64_t address, uint64_t bytes) {
     cmd_model_t *model = context;
     reserved_t *reserved = reserved_at(model, address, bytes);
-    uint64_t pages = reserved ? count_pages(model, reserved, address, bytes) : 0;
+    uint64_t pages = reserved ? count_pages(reserved, address, bytes) : 0;
     model_charge(model, CMD_CALL_allow, &model->costs.allow, bytes, pages);
     return pages ? AC_OK : model_misuse(model, "gave access to what is not mapped");
 }
@@ -176,13 +163,15 @@ ac_status_t model_pages_allow(void *context, uint64_t address, uint64_t bytes) {
 ac_status_t model_pages_unmap(void *context, uint64_t address, uint64_t bytes) {
     cmd_model_t *model = context;
     reserved_t *reserved = reserved_at(model, address, bytes);
-    uint64_t pages = reserved ? count_pages(model, reserved, address, bytes) : 0;
+    uint64_t pages = reserved ? count_pages(reserved, address, bytes) : 0;
     model_charge(model, CMD_CALL_unmap, &model->costs.unmap, bytes, pages);
     if (!pages)
         return model_misuse(model, "unmapped what is not mapped");
     for (uint64_t at = address; at < address + bytes;) {
-        page_t *page = &model->page[*page_at(reserved, at)];
-        *page_at(reserved, at) = 0;
+        uint32_t *first = page_at(reserved, at);
+        page_t *page = &model->page[*first & ~BEGINS];
+        for (uint64_t i = 0; i < page->bytes / UNIT; i++)
+            first[i] = 0;
         at += page->bytes;
         page->mapped--;
         drop_page(model, page);

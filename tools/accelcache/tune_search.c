@@ -218,12 +218,19 @@ static void simplify(tune_t *tune, const unsigned *key, unsigned keys) {
     }
 }
 
+/* How long pending memory is waited for changes nothing where none is pending. */
+static bool has_no_say(const tune_t *tune, unsigned row) {
+    return tune->plan.work == CMD_WORK_NONE && !strcmp(rows[row].key, "wait_budget");
+}
+
 /* From the best point on, until no key brings more. */
 static void descend(tune_t *tune, const unsigned *key, unsigned keys, double end) {
     for (unsigned round = 0; round < ROUNDS; round++) {
         size_t before = tune->best;
         for (unsigned i = 0; i < keys; i++) {
             size_t from = tune->count;
+            if (has_no_say(tune, key[i]))
+                continue;
             tune->cut_short |= seconds_now() > end;
             if (tune->cut_short)
                 return;

@@ -257,6 +257,12 @@ void sim_call_bytes(sim_fn_t fn, uint64_t bytes) {
         self->call_ns += (uint64_t)((double)sim_cost_per_mib(fn) * (double)bytes / (1 << 20));
 }
 
+void sim_call_pages(sim_fn_t fn, uint64_t pages) {
+    sim_thread_t *self = sim_cost_per_page(fn) && pages > 1 ? sim_thread() : NULL;
+    if (self)
+        self->call_ns += sim_cost_per_page(fn) * (pages - 1);
+}
+
 void sim_call_pay(sim_fn_t fn, unsigned traits) {
     uint64_t cost = sim_cost_fixed(fn);
     if (sim_self) {

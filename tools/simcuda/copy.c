@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "copy.h"
+#include "pool.h"
 #include "referee.h"
 #include "state.h"
 
@@ -96,8 +97,12 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
     out->pitch = pitch;
     out->plane = pitch * height;
     out->first = side->address + side->x + side->y * pitch + side->z * out->plane;
+    size_t extent = (copy->planes - 1) * out->plane + (copy->rows - 1) * out->pitch + copy->width;
     const sim_alloc_t *record = sim_alloc_around(out->first);
     if (!record) {
+        out->kind = SIDE_DEVICE;
+        if (extent <= sim_graph_mem_left(out->first))
+            return CUDA_SUCCESS;
         if (sim_space_holds(out->first) || side->type == CU_MEMORYTYPE_DEVICE)
             return CUDA_ERROR_INVALID_VALUE;
         out->kind = SIDE_PAGEABLE;
@@ -107,7 +112,6 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
                 : record->host                  ? SIDE_PINNED
                                                 : SIDE_DEVICE;
     /* Records of VMM memory join up; any other copy must stay within its allocation. */
-    size_t extent = (copy->planes - 1) * out->plane + (copy->rows - 1) * out->pitch + copy->width;
     if (out->kind == SIDE_DEVICE && record->kind != SIM_MEM_VMM &&
         extent > record->base + record->size - out->first)
         return CUDA_ERROR_INVALID_VALUE;
@@ -252,10 +256,11 @@ CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned v
     if (rows == 1)
         pitch = row_bytes;
     const sim_alloc_t *record = sim_alloc_around(address);
-    if (!record || address % element || pitch % element || pitch < row_bytes)
-        return CUDA_ERROR_INVALID_VALUE;
     uint64_t extent = (rows - 1) * pitch + row_bytes;
-    if (record->kind != SIM_MEM_VMM && extent > record->base + record->size - address)
+    if (address % element || pitch % element || pitch < row_bytes ||
+        (!record && extent > sim_graph_mem_left(address)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (record && record->kind != SIM_MEM_VMM && extent > record->base + record->size - address)
         return CUDA_ERROR_INVALID_VALUE;
     sim_work_t *work = sim_work_new(&fill_ops, ctx, sizeof(fill_payload_t));
     bool good = work;

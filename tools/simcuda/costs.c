@@ -1,5 +1,6 @@
-/* What driver calls cost: a csv table, function,ns_fixed,ns_per_mib,source.  The published
- * one is part of the library, from costs/published.csv, its single source. */
+/* What driver calls cost: a csv table, function,ns_fixed,ns_per_mib,source, or with ns_per_page
+ * (of each page beyond the first) before the source.  The published one is part of the library,
+ * from costs/published.csv, its single source. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const char sim_published_costs[];
 
-static struct { uint64_t fixed, per_mib; } costs[SIM_FN_COUNT];
+static struct { uint64_t fixed, per_mib, per_page; } costs[SIM_FN_COUNT];
 static bool any;
 
 /* A row names a function with all its versions, or one symbol. */
@@ -35,12 +36,19 @@ static bool add_row(const char *line) {
     uint64_t per_mib = strtoull(end + 1, &end, 10);
     if (*end && *end != ',' && *end != '\r')
         return false;
+    uint64_t per_page = 0;
+    if (*end == ',') { /* the source is text */
+        char *more;
+        uint64_t value = strtoull(end + 1, &more, 10);
+        per_page = more > end + 1 && (!*more || *more == ',') ? value : 0;
+    }
     bool known = false;
     for (unsigned i = 0; i < SIM_FN_COUNT; i++) {
         if (strcmp(sim_fn_name(i), name) && strcmp(sim_fn_symbol(i), name))
             continue;
         costs[i].fixed = fixed;
         costs[i].per_mib = per_mib;
+        costs[i].per_page = per_page;
         known = any = true;
     }
     return known;
@@ -95,4 +103,8 @@ uint64_t sim_cost_fixed(sim_fn_t fn) {
 
 uint64_t sim_cost_per_mib(sim_fn_t fn) {
     return costs[fn].per_mib;
+}
+
+uint64_t sim_cost_per_page(sim_fn_t fn) {
+    return costs[fn].per_page;
 }

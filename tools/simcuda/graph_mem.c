@@ -52,6 +52,13 @@ sim_graph_mem_t *sim_graph_mem_at(uint64_t address) {
     return NULL;
 }
 
+uint64_t sim_graph_mem_left(uint64_t address) {
+    for (size_t i = 0; i < all.count; i++)
+        if (address - all.item[i]->base < all.item[i]->size)
+            return all.item[i]->base + all.item[i]->size - address;
+    return 0;
+}
+
 sim_graph_mem_t *sim_graph_mem_ref(sim_graph_mem_t *mem) {
     mem->refs++;
     return mem;

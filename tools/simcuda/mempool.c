@@ -406,6 +406,7 @@ static CUresult alloc_async(CUdeviceptr *out, size_t size, CUstream handle, bool
     if (result)
         return result;
     sim_pool_t *pool = sim_pool_current(stream->ctx->device);
+    sim_call_bytes(SIM_FN_cuMemAllocAsync, size);
     return pool ? alloc_from(pool, stream, size, out) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -424,6 +425,7 @@ static CUresult alloc_from_async(CUdeviceptr *out, size_t size, CUmemoryPool han
     if (result)
         return result;
     sim_pool_t *pool = sim_pool_get(handle);
+    sim_call_bytes(SIM_FN_cuMemAllocFromPoolAsync, size);
     return pool ? alloc_from(pool, stream, size, out) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -509,6 +511,7 @@ static CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread
     sim_alloc_t *record = sim_alloc_at(address);
     if (!record)
         return CUDA_ERROR_INVALID_VALUE;
+    sim_call_bytes(SIM_FN_cuMemFreeAsync, record->size);
     if (record->kind == SIM_MEM_DEVICE)
         return free_plain(record, stream);
     if (record->kind != SIM_MEM_POOL || !record->owner)

@@ -61,6 +61,9 @@ typedef struct sim_graph_mem {
 CUresult sim_graph_mem_new(const CUDA_MEM_ALLOC_NODE_PARAMS *params, uint64_t graph_id,
                            sim_graph_mem_t **out);
 sim_graph_mem_t *sim_graph_mem_at(uint64_t address); /* starts there, or NULL */
+/* How many bytes from the address on belong to a graph, whether a launch has them allocated or not:
+ * nodes may name them before there is a record.  0: none. */
+uint64_t sim_graph_mem_left(uint64_t address);
 sim_graph_mem_t *sim_graph_mem_ref(sim_graph_mem_t *mem);
 void sim_graph_mem_unref(sim_graph_mem_t *mem);
 /* Items that allocate and free it; NULL without memory.  Submitting an allocation must be

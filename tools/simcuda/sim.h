@@ -57,6 +57,8 @@ enum {
 const char *sim_fn_symbol(sim_fn_t fn);
 /* Adds the size-dependent part of the running call's cost (ns_per_mib of the cost table). */
 void sim_call_bytes(sim_fn_t fn, uint64_t bytes);
+/* The same for ns_per_page: of each page that the call speaks of beyond the first. */
+void sim_call_pages(sim_fn_t fn, uint64_t pages);
 /* One line to the call log (`log:`); used by unsupported bodies. Any lock state. */
 void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -49,6 +49,7 @@ bool sim_costs_load(const char *which);
 bool sim_costs_any(void);
 uint64_t sim_cost_fixed(sim_fn_t fn);
 uint64_t sim_cost_per_mib(sim_fn_t fn);
+uint64_t sim_cost_per_page(sim_fn_t fn);
 
 /* clock.c */
 void sim_clock_start(void);

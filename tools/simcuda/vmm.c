@@ -234,6 +234,7 @@ SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
     sim_physical_t *physical = physical_get(handle);
     if (!physical)
         return CUDA_ERROR_INVALID_VALUE;
+    sim_call_bytes(SIM_FN_cuMemRelease, physical->size);
     physical->refs--;
     physical_settle(physical);
     return CUDA_SUCCESS;
@@ -286,6 +287,7 @@ SIM_API(cuMemAddressReserve)
     reservation->size = size;
     reservation->taken = taken;
     sim_tree_insert(&reservations, &reservation->node);
+    sim_call_bytes(SIM_FN_cuMemAddressReserve, size);
     *out = base;
     return CUDA_SUCCESS;
 }
@@ -304,6 +306,7 @@ SIM_API(cuMemAddressFree)(CUdeviceptr address, size_t size) {
     reservation_t *reservation = (reservation_t *)(void *)sim_tree_find(reservations, address);
     if (!reservation || reservation->size != size || first_in(address, size))
         return CUDA_ERROR_INVALID_VALUE;
+    sim_call_bytes(SIM_FN_cuMemAddressFree, size);
     sim_tree_remove(&reservations, &reservation->node);
     sim_range_give(address, reservation->taken);
     free(reservation);
@@ -411,11 +414,14 @@ SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     sim_wait_device(sim_alloc_at(address)->device);
     if (!whole_mappings(address, size)) /* the wait dropped the lock */
         return CUDA_ERROR_INVALID_VALUE;
-    for (uint64_t at = address; at < address + size;) {
+    sim_call_bytes(SIM_FN_cuMemUnmap, size);
+    uint64_t pages = 0;
+    for (uint64_t at = address; at < address + size; pages++) {
         sim_alloc_t *record = sim_alloc_at(at);
         at += record->size;
         unmap_one(record);
     }
+    sim_call_pages(SIM_FN_cuMemUnmap, pages);
     return CUDA_SUCCESS;
 }
 
@@ -468,12 +474,14 @@ SIM_API(cuMemSetAccess)
         if (result)
             return result;
     }
-    for (uint64_t at = address; at < address + size;) {
+    uint64_t pages = 0;
+    for (uint64_t at = address; at < address + size; pages++) {
         sim_alloc_t *record = sim_alloc_at(at);
         apply_access(record, desc, count);
         at += record->size;
     }
     sim_call_bytes(SIM_FN_cuMemSetAccess, size);
+    sim_call_pages(SIM_FN_cuMemSetAccess, pages);
     return CUDA_SUCCESS;
 }
 

@@ -23,7 +23,7 @@ _accelcache() {
         options="--objective --capacity --pending --streams --costs --ordinal --seconds --json --help"
         ;;
     bench)
-        options="--quick --only --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
+        options="--quick --only --without --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
         ;;
     *) return ;;
     esac

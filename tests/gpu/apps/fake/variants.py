@@ -1,0 +1,7 @@
+"""The table of the framework in miniature; see ../variants.py."""
+from runs import App, Variant
+
+OFF = {"FAKEFRAME_CACHE": "off"}
+APPS = {"fake": App("fake_train.py", ("line", "curve"), (
+    Variant("own"), Variant("ours", OFF, True), Variant("own"), Variant("beside", {}, True),
+    Variant("bare", OFF)))}

@@ -1,0 +1,131 @@
+"""What tests/gpu/qualify runs: parts, their budgets, and one row per program that is started.
+PROTOCOL.md explains the fields."""
+from typing import NamedTuple, Optional
+
+
+class Check(NamedTuple):
+    part: int
+    name: str
+    command: tuple
+    limit: float                   # seconds; --seconds scales it with the budgets
+    lines: tuple = ()              # same=True: the name alone
+    optional: Optional[str] = None
+    needs: Optional[str] = None    # a key of NOT_BUILT
+    sim: bool = True
+    same: bool = False
+    tolerance: float = 0.0
+    conf: str = ""                 # same=True: settings of the library
+    own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
+
+
+# part: (title, seconds).  Together with 30 s for a compiler they stay below eight minutes.
+PARTS = {
+    1: ("Does the real stack behave as the design assumes?", 50),
+    2: ("Right", 130),
+    3: ("Real applications", 130),
+    4: ("Costs", 35),
+    5: ("Traces", 20),
+    6: ("Speed", 60),
+}
+
+# Features that some rows need and the library does not have yet.
+NOT_BUILT = {
+    "ipc_tokens": "IPC handles for blocks inside a segment",
+    "pluggable": "the library as a framework's pluggable allocator",
+}
+
+SIZES = (512, 65536, 1 << 20, 64 << 20)  # of a pair of malloc and free
+
+# stream_stress: name, settings of the library, options.  Without the library every free waits for
+# the device: little is allocated there.
+STRESS = (
+    ("plain", "none"),
+    ("auto", "fence:auto"),
+    ("ctx", "fence:ctx"),
+    ("streams", "fence:streams"),
+    ("sync", "fence:sync"),
+    ("malloc", "fence:auto", "--async", "0"),
+    ("async", "fence:auto", "--plain", "0"),
+    ("limited", "memory_limit:1G"),
+    ("expandable", "expandable_segments:true"),
+    ("many_streams", "single_stream:false"),
+)
+LITMUS = (
+    ("plain", "none"),
+    ("auto", "fence:auto"),
+    ("streams", "fence:streams"),
+)
+
+# Python applications: name, limit, what they need, cases.
+APPS = (
+    ("torch", 64, None, "transformer", "resnet", "streams"),
+    ("torch_compile", 27, None, "compiled"),
+    ("torch_plugged", 40, "pluggable", "transformer", "resnet"),
+    ("cupy", 8, None, "filters"),
+    ("jax", 15, None, "mlp"),
+    ("numba", 8, None, "kernels"),
+    ("rmm", 8, None, "buffers"),
+)
+
+CHECKS = (
+    # ---------------------------------------------------------------- 1: facts (facts/)
+    *(Check(part=1, name="facts_%d" % fact, limit=5, lines=("fact%02d.*" % fact,),
+            command=("{build}/tests/gpu/gpu_facts", str(fact))) for fact in range(1, 13)),
+    Check(part=1, name="guesses", limit=25, lines=("guess.*",),
+          command=("{build}/tests/gpu/gpu_guesses",)),
+    Check(part=1, name="answers", limit=25, command=("{python}", "{gpu}/facts/answers.py"),
+          lines=("answers.same_with_library", "answers.as_simulated")),
+
+    # ---------------------------------------------------------------- 2: right: driver programs
+    *(Check(part=2, name="stress_" + name, limit=6, lines=("stress_" + name,),
+            command=("{python}", "{gpu}/rows.py", "stress", name, *given))
+      for name, *given in STRESS),
+    *(Check(part=2, name="litmus_" + name, limit=20, lines=("litmus_" + name,),
+            command=("{python}", "{gpu}/rows.py", "litmus", name, conf))
+      for name, conf in LITMUS),
+
+    # ---------------------------------------------------------------- 2: right (right/)
+    *(Check(part=2, name="right_" + "_".join(words), limit=6, same=True,
+            command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
+      for words in (("threads", "own"), ("threads", "perthread"), ("graphs",), ("ordered",),
+                    ("contexts",), ("processes", "ipc"), ("processes", "fork"))),
+    Check(part=2, name="right_processes_inner", limit=6, same=True, needs="ipc_tokens",
+          command=("{build}/tests/gpu/right_processes", "inner")),
+    *(Check(part=2, name="right_" + name, limit=limit, same=True,
+            command=("{build}/tests/gpu/right_" + name,))
+      for name, limit in (("cublas", 8), ("cufft", 6), ("cusolver", 8), ("cudnn", 12),
+                          ("nccl", 12))),
+
+    # ---------------------------------------------------------------- 3: applications (apps/)
+    *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,
+            command=("{python}", "{gpu}/apps/apps.py", name),
+            lines=tuple("app.%s.%s.%s" % (name, case, line) for case in cases
+                        for line in ("losses", "time", "memory", "waits")))
+      for name, limit, needs, *cases in APPS),
+
+    # ---------------------------------------------------------------- 4: costs (costs/)
+    Check(part=4, name="costs", command=("{python}", "{gpu}/costs/costs.py"), limit=35,
+          lines=("cost.table", "cost.*", "hook.*")),
+
+    # ---------------------------------------------------------------- 5: traces
+    Check(part=5, name="traces", limit=20, sim=False, own_runtime=True,
+          command=("{python}", "{gpu}/traces", "record"), lines=("trace.*",)),
+
+    # ---------------------------------------------------------------- 6: speed
+    # Before the pairs, which show their figures beside the library's.
+    *(Check(part=6, name="speed_" + module, limit=12, sim=False, own_runtime=True,
+            command=("{python}", "{gpu}/speed/speed.py", module),
+            lines=tuple("pair_%s_%d" % (module, size) for size in SIZES) + ("replace_" + module,))
+      for module in ("rmm", "torch")),
+    Check(part=6, name="speed_pairs", limit=25, command=("{python}", "{gpu}/speed/speed.py", "pairs"),
+          lines=tuple("pair_%s_%d" % (way, size) for way in ("shared", "driver", "c_api")
+                      for size in SIZES) +
+          ("pair_bare_ratio", "pair_async_ratio", "replace")),
+    Check(part=6, name="speed_static", limit=10,
+          command=("{python}", "{gpu}/speed/speed.py", "static"),
+          lines=tuple("pair_static_%d" % size for size in SIZES)),
+    Check(part=6, name="speed_work", limit=25, command=("{python}", "{gpu}/speed/speed.py", "work"),
+          lines=("launch_1_streams", "launch_4_streams", "hook_culaunchkernel",
+                 "hook_cumemcpyasync", "multistream_plain", "multistream_async", "threads_*",
+                 "work_measured")),
+)

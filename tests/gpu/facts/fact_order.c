@@ -1,0 +1,384 @@
+/* Facts 5, 10 and 11: what events cover, within a context and across, and in which order kernels
+ * of a stream begin.
+ *
+ * Whether an event covers a kernel is told by the kernel's own event, recorded right behind it in
+ * its stream: that one has to be over as soon as the other is, and the other may not be over
+ * while it is not. */
+#include "facts.h"
+
+#include <pthread.h>
+
+enum { ROUNDS = 3, RECORDS = 200, MORE_STREAMS = 32, PROCESSORS = 1 };
+
+static CUevent event(void) {
+    CUevent made;
+    MUST(cu.cuEventCreate(&made, CU_EVENT_DISABLE_TIMING));
+    return made;
+}
+
+static CUstream nonblocking(void) {
+    CUstream stream;
+    MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+/* ---------------------------------------------------------------- 5 */
+
+/* The event is asked until it is over: is the kernel, which writes `to`, over then?  1 yes, 0 no,
+ * -1 it was over before anything could be asked. */
+static int outlives(CUevent covering, unsigned word) {
+    bool was_running = false;
+    for (;;) {
+        bool running = gpu.words[word] == 0;
+        CUresult result = cu.cuEventQuery(covering);
+        if (result == CUDA_SUCCESS)
+            return gpu.words[word] ? (was_running ? 1 : -1) : 0;
+        if (result != CUDA_ERROR_NOT_READY)
+            MUST(result);
+        was_running |= running;
+        gpu_pause();
+    }
+}
+
+typedef CUresult record_t(CUevent event);
+
+static CUresult record_primary(CUevent covering) {
+    return cu.cuCtxRecordEvent(gpu.primary, covering);
+}
+
+static CUresult record_beside(CUevent covering) {
+    return cu.cuCtxRecordEvent(fact_beside()->context, covering);
+}
+
+/* Puts a slow kernel that writes gpu.words[word] somewhere. */
+typedef CUresult submit_t(unsigned word);
+
+static void covers(claim_t claim, submit_t *submit, record_t *record, CUevent covering) {
+    int seen = -1;
+    for (int i = 0; i < ROUNDS && seen != 0; i++) {
+        unsigned word = GPU_WORDS_KEPT + (unsigned)i;
+        gpu.words[word] = 0;
+        CUresult launched = submit(word), result = launched ? launched : record(covering);
+        if (result) {
+            MUST(cu.cuCtxSynchronize());
+            fact_skip(claim, "unknown: %s answered %s", launched ? "launching" : "recording",
+                      gpu_error(result));
+            return;
+        }
+        int now = outlives(covering, word);
+        MUST(cu.cuCtxSynchronize());
+        seen = now >= 0 ? now : seen;
+    }
+    if (seen < 0)
+        fact_skip(claim, "unknown: the kernel was over before the event could be asked");
+    else
+        fact_answer(
+            claim, seen,
+            seen ? "The event was over with the kernel of 20 ms, not before, in each of %d "
+                   "rounds."
+                 : "The event was over while the kernel of 20 ms ran (%d rounds at most).",
+            ROUNDS);
+}
+
+static CUstream streams[2];
+
+static CUresult in_nonblocking(unsigned word) {
+    return gpu_try(gpu.slow, streams[0], gpu_word(0), gpu_word(word));
+}
+
+static CUresult in_blocking(unsigned word) {
+    return gpu_try(gpu.slow, streams[1], gpu_word(0), gpu_word(word));
+}
+
+static CUresult in_legacy(unsigned word) {
+    return gpu_try(gpu.slow, CU_STREAM_LEGACY, gpu_word(0), gpu_word(word));
+}
+
+static CUresult in_per_thread(unsigned word) {
+    return gpu_try(gpu.slow, CU_STREAM_PER_THREAD, gpu_word(0), gpu_word(word));
+}
+
+static void *elsewhere(void *word) {
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    MUST(in_per_thread(*(unsigned *)word));
+    return NULL;
+}
+
+static CUresult in_other_thread(unsigned word) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, elsewhere, &word))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    pthread_join(thread, NULL);
+    return CUDA_SUCCESS;
+}
+
+static CUresult in_destroyed(unsigned word) {
+    CUstream stream = nonblocking();
+    gpu_launch(gpu.slow, stream, gpu_word(0), gpu_word(word));
+    return cu.cuStreamDestroy_v2(stream);
+}
+
+static CUresult in_beside(unsigned word) {
+    const fact_beside_t *beside = fact_beside();
+    MUST(cu.cuCtxSetCurrent(beside->context));
+    gpu_launch(beside->slow, beside->stream, gpu_word(0), gpu_word(word));
+    return cu.cuCtxSetCurrent(gpu.primary);
+}
+
+/* An event belongs to the context that was current when it was made. */
+static void covers_beside(void) {
+    MUST(cu.cuCtxSetCurrent(fact_beside()->context));
+    CUevent covering = event();
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    covers(CLAIM_5_covers_user_context, in_beside, record_beside, covering);
+    MUST(cu.cuEventDestroy_v2(covering));
+}
+
+/* A green context over all processors; kernels of it are the primary one's. */
+static CUstream green_stream(void) {
+    static CUstream stream;
+    unsigned long long resource[64]; /* larger than the ABI has it */
+    CUdevResourceDesc desc;
+    CUgreenCtx green;
+    if (stream || !GPU_HAS(cuGreenCtxCreate) || !GPU_HAS(cuGreenCtxStreamCreate))
+        return stream;
+    CUdevResource *processors = (CUdevResource *)(void *)resource;
+    if (cu.cuDeviceGetDevResource(gpu.device, processors, PROCESSORS) ||
+        cu.cuDevResourceGenerateDesc(&desc, processors, 1) ||
+        cu.cuGreenCtxCreate(&green, desc, gpu.device, 1) ||
+        cu.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0))
+        stream = NULL;
+    return stream;
+}
+
+static CUresult in_green(unsigned word) {
+    return gpu_try(gpu.slow, green_stream(), gpu_word(0), gpu_word(word));
+}
+
+static CUresult record_once(void *arg) {
+    return cu.cuCtxRecordEvent(gpu.primary, *(CUevent *)arg);
+}
+
+/* A kernel behind the record, in another stream, is over while the recorded one runs. */
+static void holds_up_streams(void) {
+    CUevent covering = event();
+    CUstream other = nonblocking();
+    unsigned word = GPU_WORDS_KEPT, next = word + 1;
+    int early = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        gpu.words[word] = gpu.words[next] = 0;
+        MUST(in_nonblocking(word));
+        MUST(cu.cuCtxRecordEvent(gpu.primary, covering));
+        gpu_launch(gpu.quick, other, gpu_word(0), gpu_word(next));
+        MUST(cu.cuStreamSynchronize(other));
+        early += gpu.words[word] == 0;
+        MUST(cu.cuCtxSynchronize());
+    }
+    fact_answer(CLAIM_5_holds_up_streams, early == 0,
+                "A quick kernel behind the record was over before the recorded one in %d of %d "
+                "rounds.",
+                early, ROUNDS);
+}
+
+static double cost_of_record(void) {
+    CUevent covering = event();
+    MUST(record_primary(covering));
+    double before = gpu_clock();
+    for (int i = 0; i < RECORDS; i++)
+        MUST(record_primary(covering));
+    double after = gpu_clock();
+    MUST(cu.cuCtxSynchronize());
+    MUST(cu.cuEventDestroy_v2(covering));
+    return (after - before) * 1e6 / RECORDS;
+}
+
+void fact_5(void) {
+    CUevent probe = event();
+    CUresult there = GPU_HAS(cuCtxRecordEvent) ? cu.cuCtxRecordEvent(gpu.primary, probe)
+                                               : CUDA_ERROR_NOT_FOUND;
+    if (there) {
+        for (claim_t claim = CLAIM_5_covers_nonblocking; claim <= CLAIM_5_ns_32_streams; claim++)
+            fact_skip(claim, "not here: cuCtxRecordEvent (%s); fence:auto goes by streams",
+                      gpu_error(there));
+        return;
+    }
+    streams[0] = nonblocking();
+    MUST(cu.cuStreamCreate(&streams[1], CU_STREAM_DEFAULT));
+    fact_figure(CLAIM_5_ns_idle, cost_of_record(), "ns", "Mean of %d records, device idle.",
+                RECORDS);
+    covers(CLAIM_5_covers_nonblocking, in_nonblocking, record_primary, probe);
+    covers(CLAIM_5_covers_blocking, in_blocking, record_primary, probe);
+    covers(CLAIM_5_covers_legacy, in_legacy, record_primary, probe);
+    covers(CLAIM_5_covers_per_thread, in_per_thread, record_primary, probe);
+    covers(CLAIM_5_covers_other_threads, in_other_thread, record_primary, probe);
+    covers(CLAIM_5_covers_destroyed, in_destroyed, record_primary, probe);
+    if (fact_needs(CLAIM_5_covers_green, green_stream(), "green contexts with streams"))
+        covers(CLAIM_5_covers_green, in_green, record_primary, probe);
+    if (fact_needs(CLAIM_5_covers_user_context, fact_beside(), "a second context"))
+        covers_beside();
+    fact_waits(CLAIM_5_holds_up_host, streams[0], gpu.slow, NULL, record_once, &probe);
+    holds_up_streams();
+    for (int i = 0; i < MORE_STREAMS; i++)
+        gpu_launch(gpu.quick, nonblocking(), gpu_word(0), gpu_word(1));
+    MUST(cu.cuCtxSynchronize());
+    fact_figure(CLAIM_5_ns_32_streams, cost_of_record(), "ns",
+                "Mean of %d records, device idle, %d more streams that had work.", RECORDS,
+                MORE_STREAMS);
+}
+
+/* ---------------------------------------------------------------- 10 */
+
+/* A slow kernel, an event behind it, a quick one behind that in another context's or device's
+ * stream: the quick one reads what the slow one wrote. */
+static void waits_across(claim_t claim, CUcontext second, CUstream stream, gpu_kernel_t quick) {
+    CUstream first = nonblocking();
+    CUevent behind = event();
+    unsigned word = GPU_WORDS_KEPT, next = word + 1;
+    int right = 0;
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < ROUNDS && !result; i++) {
+        gpu.words[word] = gpu.words[next] = 0;
+        gpu_launch(gpu.slow, first, gpu_word(0), gpu_word(word));
+        MUST(cu.cuEventRecord(behind, first));
+        MUST(cu.cuCtxSetCurrent(second));
+        result = cu.cuStreamWaitEvent(stream, behind, 0);
+        gpu_launch(quick, stream, gpu_word(word), gpu_word(next));
+        MUST(cu.cuStreamSynchronize(stream));
+        right += gpu.words[next] == 2;
+        MUST(cu.cuCtxSetCurrent(gpu.primary));
+        MUST(cu.cuCtxSynchronize());
+    }
+    fact_answer(claim, !result && right == ROUNDS,
+                "Waiting answered %s; the second kernel read the first one's word in %d of %d "
+                "rounds.",
+                gpu_error(result), right, ROUNDS);
+}
+
+static void query_across(const fact_beside_t *beside) {
+    CUstream first = nonblocking();
+    CUevent behind = event();
+    gpu_launch(gpu.slow, first, gpu_word(0), gpu_word(1));
+    MUST(cu.cuEventRecord(behind, first));
+    MUST(cu.cuCtxSetCurrent(beside->context));
+    CUresult early = cu.cuEventQuery(behind), wait = cu.cuEventSynchronize(behind);
+    CUresult late = cu.cuEventQuery(behind);
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    fact_answer(CLAIM_10_query_across_contexts,
+                (early == CUDA_ERROR_NOT_READY || !early) && !wait && !late,
+                "Query while the kernel ran: %s; synchronise: %s; query: %s.", gpu_error(early),
+                gpu_error(wait), gpu_error(late));
+}
+
+static void covers_itself_only(void) {
+    CUevent covering = event();
+    unsigned word = GPU_WORDS_KEPT;
+    gpu.words[word] = 0;
+    MUST(in_beside(word));
+    CUresult result = cu.cuCtxRecordEvent(gpu.primary, covering);
+    while (!result && cu.cuEventQuery(covering) == CUDA_ERROR_NOT_READY)
+        gpu_pause();
+    bool running = gpu.words[word] == 0;
+    MUST(cu.cuCtxSetCurrent(fact_beside()->context));
+    MUST(cu.cuCtxSynchronize());
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    if (result)
+        fact_skip(CLAIM_10_context_covers_itself_only, "recording answered %s",
+                  gpu_error(result));
+    else
+        fact_answer(CLAIM_10_context_covers_itself_only, running,
+                    "The event was over while the other context's kernel was %s.",
+                    running ? "running" : "over, too");
+}
+
+static void across_devices(void) {
+    CUdevice device;
+    CUcontext context;
+    CUstream stream;
+    gpu_kernel_t quick, slow;
+    if (!fact_needs(CLAIM_10_wait_across_devices, gpu.devices > 1, "a second device"))
+        return;
+    MUST(cu.cuDeviceGet(&device, 1));
+    MUST(cu.cuDevicePrimaryCtxRetain(&context, device));
+    MUST(cu.cuCtxSetCurrent(context));
+    MUST(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    gpu_kernels(&quick, &slow);
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    waits_across(CLAIM_10_wait_across_devices, context, stream, quick);
+}
+
+void fact_10(void) {
+    const fact_beside_t *beside = fact_beside();
+    if (fact_needs(CLAIM_10_wait_across_contexts, beside, "a second context"))
+        waits_across(CLAIM_10_wait_across_contexts, beside->context, beside->stream,
+                     beside->quick);
+    if (fact_needs(CLAIM_10_query_across_contexts, beside, "a second context"))
+        query_across(beside);
+    if (fact_needs(CLAIM_10_context_covers_itself_only, beside && GPU_HAS(cuCtxRecordEvent),
+                   "a second context and cuCtxRecordEvent"))
+        covers_itself_only();
+    across_devices();
+}
+
+/* ---------------------------------------------------------------- 11 */
+
+/* A slow kernel writes `word`; the next one on its stream reads it when it begins. */
+static int begins_early(bool programmatic, CUresult *result) {
+    CUstream stream = nonblocking();
+    unsigned word = GPU_WORDS_KEPT, next = word + 1;
+    int early = 0;
+    *result = CUDA_SUCCESS;
+    for (int i = 0; i < ROUNDS && !*result; i++) {
+        gpu.words[word] = gpu.words[next] = 0;
+        gpu_launch(gpu.slow, stream, gpu_word(0), gpu_word(word));
+        if (programmatic)
+            *result = gpu_launch_early(gpu.quick, stream, gpu_word(word), gpu_word(next));
+        else
+            gpu_launch(gpu.quick, stream, gpu_word(word), gpu_word(next));
+        MUST(cu.cuStreamSynchronize(stream));
+        early += gpu.words[next] == 1;
+    }
+    MUST(cu.cuStreamDestroy_v2(stream));
+    return early;
+}
+
+static int plain_behind_programmatic(void) {
+    CUstream stream = nonblocking();
+    unsigned word = GPU_WORDS_KEPT, third = word + 2;
+    int early = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        gpu.words[word] = gpu.words[third] = 0;
+        gpu_launch(gpu.slow, stream, gpu_word(0), gpu_word(word));
+        MUST(gpu_launch_early(gpu.quick, stream, gpu_word(0), gpu_word(word + 1)));
+        gpu_launch(gpu.quick, stream, gpu_word(word), gpu_word(third));
+        MUST(cu.cuStreamSynchronize(stream));
+        early += gpu.words[third] == 1;
+    }
+    MUST(cu.cuStreamDestroy_v2(stream));
+    return early;
+}
+
+void fact_11(void) {
+    CUresult result;
+    int early = begins_early(false, &result);
+    fact_answer(CLAIM_11_plain_launch_waits, early == 0,
+                "The second kernel began before the first one's end in %d of %d rounds.", early,
+                ROUNDS);
+    bool able = gpu.major >= 9 && GPU_HAS(cuLaunchKernelEx);
+    const char *what = "compute capability 9.0 or later";
+    if (fact_needs(CLAIM_11_plain_after_programmatic_waits, able, what)) {
+        early = plain_behind_programmatic();
+        fact_answer(CLAIM_11_plain_after_programmatic_waits, early == 0,
+                    "The third kernel began before the first one's end in %d of %d rounds.",
+                    early, ROUNDS);
+    }
+    if (!fact_needs(CLAIM_11_begins_early, able, what))
+        return;
+    early = begins_early(true, &result);
+    if (gpu.simulated && !early && !result)
+        fact_skip(CLAIM_11_begins_early,
+                  "needs a GPU: the simulated device starts no kernel early");
+    else
+        fact_answer(CLAIM_11_begins_early, early > 0,
+                    "It began before the first one's end in %d of %d rounds (launch: %s).", early,
+                    ROUNDS, gpu_error(result));
+}

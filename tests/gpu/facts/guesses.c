@@ -1,0 +1,351 @@
+/* gpu_guesses: what the device at hand says where the simulated one guesses.
+ *
+ *   gpu_guesses [--judge] [--write FILE] [PROBE...]       all probes unless some are named
+ *
+ * One line a row of tools/simcuda/guesses.def (PROTOCOL.md); the table with this device's answers
+ * is written to FILE, or to guesses.def in QUALIFY_OUT.  On the simulated device the rows come
+ * out as they are.  Probes that may end a context or a process run in one of their own; a probe
+ * that does not return in time, or crashes, says so.
+ *
+ * Exit status 0, 1 when an answer of the simulated device is not the one in the table, 2 wrong
+ * usage, 77 no driver or no device. */
+#include "guesses.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ANSWER = 200, LIMIT_S = 10, WIDTH = 98 };
+
+/* OPEN: with the others in one process.  ALONE: in one of its own.  RAW: likewise, and the device
+ * is not opened.  LATE: likewise, when the driver's destructors have run. */
+typedef enum { OPEN, ALONE, RAW, LATE } how_t;
+
+static const struct {
+    const char *probe;
+    how_t how;
+} apart[] = {
+    {"free_after_error", ALONE}, {"copy_beyond", ALONE},
+    {"destroyed_stream", ALONE}, {"destroyed_context", ALONE},
+    {"destroy_primary", ALONE},  {"destroy_pending", ALONE},
+    {"reset_counts", ALONE},     {"release_unretained", RAW},
+    {"context_memory", ALONE},   {"fork", ALONE},
+    {"late_calls", LATE},        {"free_others", ALONE},
+};
+
+static const struct {
+    const char *probe, *function, *situation, *answer;
+    void (*ask)(void);
+} rows[] = {
+#define SIM_GUESS(probe, function, situation, answer)                                            \
+    {#probe, #function, situation, answer, guess_##probe},
+#include "guesses.def"
+#undef SIM_GUESS
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* Shared with the processes that ask. */
+typedef struct {
+    char answer[ROWS][ANSWER];
+    bool over[ROWS];
+    int now; /* the row that is being asked */
+    bool simulated, opened;
+} answers_t;
+
+static answers_t *answers;
+
+/* ---------------------------------------------------------------- what probes use */
+
+void say(const char *format, ...) {
+    char *text = answers->answer[answers->now];
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, ANSWER - used, format, arguments);
+    va_end(arguments);
+}
+
+void say_also(const char *word) {
+    say("%s%s", *answers->answer[answers->now] ? ", " : "", word);
+}
+
+const char *say_waits(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_call_t *call,
+                      void *arg) {
+    gpu_wait_t seen = gpu_does_wait(stream, slow, other, call, arg);
+    if (seen.result)
+        return gpu_error(seen.result);
+    return seen.answer == GPU_WAITED    ? "waits"
+           : seen.answer == GPU_DID_NOT ? "does not wait"
+                                        : "unclear";
+}
+
+static void also_if_waits(const char *name, const char *answer) {
+    if (!strcmp(answer, "waits"))
+        say_also(name);
+    else if (strcmp(answer, "does not wait")) {
+        say_also(name);
+        say(" (%s)", answer);
+    }
+}
+
+void say_waits_for(gpu_call_t *call, void *arg) {
+    CUstream blocking = a_stream(CU_STREAM_DEFAULT), free = a_stream(CU_STREAM_NON_BLOCKING);
+    also_if_waits("legacy stream", say_waits(CU_STREAM_LEGACY, gpu.slow, NULL, call, arg));
+    also_if_waits("blocking streams", say_waits(blocking, gpu.slow, NULL, call, arg));
+    also_if_waits("non-blocking streams", say_waits(free, gpu.slow, NULL, call, arg));
+    if (beside()) {
+        MUST(cu.cuCtxSetCurrent(beside()->context));
+        also_if_waits("other contexts",
+                      say_waits(beside()->stream, beside()->slow, gpu.primary, call, arg));
+        MUST(cu.cuCtxSetCurrent(gpu.primary));
+    }
+    if (!*answers->answer[answers->now])
+        say("nothing");
+}
+
+const beside_t *beside(void) {
+    static beside_t made;
+    if (made.context)
+        return &made;
+    bool done = GPU_HAS(cuCtxCreate_v2) && !cu.cuCtxCreate_v2(&made.context, 0, gpu.device);
+    if (!done && GPU_HAS(cuCtxCreate_v4))
+        done = !cu.cuCtxCreate_v4(&made.context, NULL, 0, gpu.device);
+    if (!done)
+        return NULL;
+    made.stream = a_stream(CU_STREAM_NON_BLOCKING);
+    gpu_kernels(&made.quick, &made.slow);
+    gpu_launch(made.slow, made.stream, gpu_word(0), gpu_word(1));
+    MUST(cu.cuCtxSynchronize());
+    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* one context is on the stack, as before */
+    return &made;
+}
+
+CUstream a_stream(unsigned flags) {
+    CUstream stream;
+    MUST(cu.cuStreamCreate(&stream, flags));
+    return stream;
+}
+
+CUevent an_event(void) {
+    CUevent event;
+    MUST(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    return event;
+}
+
+CUdeviceptr some_memory(size_t bytes) {
+    CUdeviceptr memory;
+    MUST(cu.cuMemAlloc_v2(&memory, bytes));
+    return memory;
+}
+
+CUdeviceptr mapped_memory(size_t *bytes) {
+    CUmemAllocationProp prop;
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr range = 0;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = gpu.device;
+    CUmemAccessDesc access = {prop.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (!GPU_HAS(cuMemCreate) ||
+        cu.cuMemGetAllocationGranularity(bytes, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+        cu.cuMemCreate(&handle, *bytes, &prop, 0))
+        return 0;
+    MUST(cu.cuMemAddressReserve(&range, *bytes, 0, 0, 0));
+    MUST(cu.cuMemMap(range, *bytes, 0, handle, 0));
+    MUST(cu.cuMemSetAccess(range, *bytes, &access, 1));
+    return range;
+}
+
+const green_t *a_green_context(void) {
+    static green_t made;
+    unsigned long long resource[64]; /* larger than the ABI has it */
+    CUdevResource *processors = (CUdevResource *)(void *)resource;
+    CUdevResourceDesc desc;
+    if (made.stream)
+        return &made;
+    if (!GPU_HAS(cuGreenCtxCreate) || !GPU_HAS(cuGreenCtxStreamCreate) ||
+        cu.cuDeviceGetDevResource(gpu.device, processors, 1) ||
+        cu.cuDevResourceGenerateDesc(&desc, processors, 1) ||
+        cu.cuGreenCtxCreate(&made.green, desc, gpu.device, 1) ||
+        cu.cuCtxFromGreenCtx(&made.view, made.green) ||
+        cu.cuGreenCtxStreamCreate(&made.stream, made.green, CU_STREAM_NON_BLOCKING, 0)) {
+        say("not here");
+        return NULL;
+    }
+    return &made;
+}
+
+/* ---------------------------------------------------------------- processes */
+
+static how_t how_of(int row) {
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        if (!strcmp(apart[i].probe, rows[row].probe))
+            return apart[i].how;
+    return OPEN;
+}
+
+static bool is_chosen(int row, int count, char **names) {
+    for (int i = 0; i < count; i++)
+        if (!strcmp(names[i], rows[row].probe))
+            return true;
+    return count == 0;
+}
+
+static void ask(int row) {
+    answers->now = row;
+    alarm(LIMIT_S);
+    rows[row].ask();
+    alarm(0);
+    answers->over[row] = true;
+}
+
+static void at_end(void) {
+    ask(answers->now);
+}
+
+/* A library that was opened later than the driver is taken down later, too: its destructor asks.
+ */
+static void ask_late(void) {
+    char path[1024] = "";
+    void (**hook)(void) = NULL;
+    if (readlink("/proc/self/exe", path, sizeof path - 32) > 0 && strrchr(path, '/'))
+        strcpy(strrchr(path, '/') + 1, "libgpu_late.so");
+    void *library = dlopen(path, RTLD_NOW);
+    if (library)
+        hook = dlsym(library, "gpu_late_hook");
+    if (!hook)
+        _exit(3);
+    *hook = at_end;
+    exit(0);
+}
+
+static void child(int from, int count, char **names) {
+    how_t how = how_of(from);
+    answers->now = from;
+    bool there = how == RAW ? gpu_load() : gpu_open();
+    answers->simulated |= gpu.simulated;
+    if (!there)
+        _exit(77);
+    answers->opened = true;
+    if (how == LATE)
+        ask_late();
+    ask(from);
+    for (int row = from + 1; how == OPEN && row < ROWS; row++)
+        if (how_of(row) == OPEN && !answers->over[row] && is_chosen(row, count, names))
+            ask(row);
+    _exit(0);
+}
+
+/* False: there is no device. */
+static bool run_from(int row, int count, char **names) {
+    int status = 0;
+    pid_t process = fork();
+    if (process == 0)
+        child(row, count, names);
+    if (process < 0 || waitpid(process, &status, 0) != process)
+        return false;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77 && !answers->opened)
+        return false;
+    int now = answers->now;
+    if (answers->over[now])
+        return true;
+    answers->answer[now][0] = '\0';
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        say("did not return within %d s", LIMIT_S);
+    else if (WIFSIGNALED(status))
+        say("crashed with signal %d", WTERMSIG(status));
+    else
+        say("could not be asked (exit status %d)", WEXITSTATUS(status));
+    answers->over[now] = true;
+    return true;
+}
+
+/* ---------------------------------------------------------------- what comes out */
+
+static void write_row(FILE *file, int row) {
+    char line[4 * ANSWER];
+    int head = snprintf(line, sizeof line, "SIM_GUESS(%s, %s, \"%s\",", rows[row].probe,
+                        rows[row].function, rows[row].situation);
+    bool fits = head + 4 + (int)strlen(answers->answer[row]) <= WIDTH;
+    fprintf(file, "%s%s\"%s\")\n", line, fits ? " " : "\n          ", answers->answer[row]);
+}
+
+static bool write_table(const char *path) {
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return false;
+    fprintf(file, "%s",
+            "/* Answers that NVIDIA's documentation leaves open: what the simulated device says "
+            "until a GPU\n"
+            " * has been asked.\n"
+            " *\n"
+            " *   SIM_GUESS(probe, function, \"situation\", \"answer\")\n"
+            " *\n"
+            " * tests/gpu/facts has a probe for each row; gpu_guesses writes this file. */\n");
+    for (int row = 0; row < ROWS; row++)
+        write_row(file, row);
+    return fclose(file) == 0;
+}
+
+static void report(int row, bool judge) {
+    char name[80];
+    const char *answer = answers->answer[row];
+    bool same = !strcmp(answer, rows[row].answer);
+    snprintf(name, sizeof name, "guess.%s", rows[row].probe);
+    if (answers->simulated && !same)
+        report_fail(name, "%s, %s: the simulated device says \"%s\", its table \"%s\"",
+                    rows[row].function, rows[row].situation, answer, rows[row].answer);
+    else if (answers->simulated && !judge)
+        report_skip(name, "needs a GPU");
+    else if (same)
+        report_pass(name, "%s, %s: %s", rows[row].function, rows[row].situation, answer);
+    else
+        report_fact(name, false, "%s, %s: %s.  The simulated device guesses: %s",
+                    rows[row].function, rows[row].situation, answer, rows[row].answer);
+}
+
+int main(int argc, char **argv) {
+    const char *out = getenv("QUALIFY_OUT"), *path = NULL;
+    char own[1024];
+    bool judge = false;
+    int first = 1;
+    for (; first < argc && !strncmp(argv[first], "--", 2); first++)
+        if (!strcmp(argv[first], "--judge"))
+            judge = true;
+        else if (!strcmp(argv[first], "--write") && first + 1 < argc)
+            path = argv[++first];
+        else {
+            fprintf(stderr, "usage: gpu_guesses [--judge] [--write FILE] [PROBE...]\n");
+            return 2;
+        }
+    if (out && !path) {
+        snprintf(own, sizeof own, "%s/guesses.def", out);
+        path = own;
+    }
+    answers =
+        mmap(NULL, sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (answers == MAP_FAILED)
+        return 1;
+    int count = argc - first;
+    for (int row = 0; row < ROWS; row++)
+        if (!answers->over[row] && is_chosen(row, count, argv + first) &&
+            !run_from(row, count, argv + first)) {
+            fprintf(stderr, "gpu_guesses: no CUDA driver, or no device\n");
+            return 77;
+        }
+    for (int row = 0; row < ROWS; row++)
+        if (answers->over[row])
+            report(row, judge);
+        else
+            snprintf(answers->answer[row], ANSWER, "%s", rows[row].answer);
+    if (path && !write_table(path))
+        fprintf(stderr, "gpu_guesses: %s could not be written\n", path);
+    return report_end();
+}

@@ -1,0 +1,98 @@
+/* NVIDIA's libraries, found at run time: by the loader, in a CUDA installation, or among the
+ * packages of the machine's Python. */
+#include <dlfcn.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "right.h"
+
+enum { PATHS = 1024 };
+
+static void *open_in(const char *folder, const char *soname) {
+    char pattern[2 * PATHS];
+    glob_t found;
+    void *library = NULL;
+    snprintf(pattern, sizeof pattern, "%s/%s", folder, soname);
+    if (glob(pattern, 0, NULL, &found))
+        return NULL;
+    for (size_t i = 0; i < found.gl_pathc && !library; i++)
+        library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_GLOBAL);
+    globfree(&found);
+    return library;
+}
+
+/* Wheels keep their libraries in nvidia/NAME/lib of a folder that Python searches. */
+static void *open_in_python(const char *soname) {
+    const char *python = getenv("QUALIFY_PYTHON");
+    char command[PATHS], line[PATHS], folder[PATHS + 32];
+    void *library = NULL;
+    snprintf(command, sizeof command,
+             "LD_PRELOAD= '%s' -c 'import sys; print(*sys.path, sep=\"\\n\")' 2>/dev/null",
+             python ? python : "python3");
+    FILE *from = popen(command, "r");
+    while (from && !library && fgets(line, sizeof line, from)) {
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(folder, sizeof folder, "%s/nvidia/*/lib", line);
+        if (*line)
+            library = open_in(folder, soname);
+    }
+    if (from)
+        pclose(from);
+    return library;
+}
+
+void *right_library(const char *what, const char *const *sonames) {
+    static const char *const folders[] = {"/usr/local/cuda/lib64", "/usr/local/cuda*/lib64",
+                                          "/usr/lib/x86_64-linux-gnu", "/opt/cuda/lib64"};
+    void *library = NULL;
+    for (int i = 0; sonames[i] && !library; i++) {
+        library = dlopen(sonames[i], RTLD_NOW | RTLD_GLOBAL);
+        for (size_t j = 0; j < sizeof folders / sizeof *folders && !library; j++)
+            library = open_in(folders[j], sonames[i]);
+    }
+    for (int i = 0; sonames[i] && !library; i++)
+        library = open_in_python(sonames[i]);
+    if (!library)
+        right_skip("%s is not on this machine", what);
+    return library;
+}
+
+void right_find(void *library, const char *name, void *slot) {
+    void *found = dlsym(library, name);
+    if (!found) {
+        fprintf(stderr, "the library has no %s\n", name);
+        exit(1);
+    }
+    memcpy(slot, &found, sizeof found);
+}
+
+void right_library_must(int status, const char *call) {
+    if (!status)
+        return;
+    if (gpu.simulated)
+        right_skip("needs a GPU: NVIDIA's library does not run on the simulated device (%s: %d)",
+                   call, status);
+    fprintf(stderr, "%s: %d\n", call, status);
+    exit(1);
+}
+
+CUdeviceptr right_floats(size_t n, unsigned long long seed) {
+    float *values = malloc(n * sizeof *values);
+    CUdeviceptr memory = right_alloc(n * sizeof *values);
+    if (!values)
+        exit(1);
+    for (size_t i = 0; i < n; i++)
+        values[i] = (float)right_below(&seed, 20001) / 10000.0f - 1.0f;
+    MUST(cu.cuMemcpyHtoD_v2(memory, values, n * sizeof *values));
+    free(values);
+    return memory;
+}
+
+unsigned long long right_floats_end(CUdeviceptr at, size_t n) {
+    MUST(cu.cuCtxSynchronize());
+    unsigned long long sum = right_sum(at, (unsigned)n, RIGHT_LANE(NULL));
+    MUST(cu.cuMemFree_v2(at));
+    return sum;
+}

@@ -1,0 +1,94 @@
+/* right_ordered: stream-ordered allocations.  Buffers are allocated on one stream, used on
+ * another behind an event, freed on a third; pools of the program's own beside the default one;
+ * memory of both APIs freed by the other one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "right.h"
+
+enum { STREAMS = 6, ROUNDS = 60, LIVE = 10, MOST_WORDS = 1 << 16 };
+
+typedef struct {
+    CUdeviceptr at;
+    unsigned words;
+    CUevent ready;
+} buffer_t;
+
+static CUstream streams[STREAMS];
+static CUmemoryPool pool;
+static unsigned long long seed = 3;
+
+static CUstream any_stream(void) {
+    return streams[right_below(&seed, STREAMS)];
+}
+
+static buffer_t make(void) {
+    buffer_t made = {0, 1 + right_below(&seed, MOST_WORDS), NULL};
+    CUstream stream = any_stream();
+    size_t bytes = made.words * sizeof(uint32_t);
+    switch (right_below(&seed, 3)) {
+    case 0:
+        MUST(cu.cuMemAllocFromPoolAsync(&made.at, bytes, pool, stream));
+        break;
+    case 1:
+        made.at = right_alloc(bytes);
+        break;
+    default:
+        MUST(cu.cuMemAllocAsync(&made.at, bytes, stream));
+    }
+    MUST(cu.cuMemsetD32Async(made.at, right_below(&seed, 1000), made.words, stream));
+    right_mix(made.at, made.words, 5, RIGHT_LANE(stream));
+    MUST(cu.cuEventCreate(&made.ready, CU_EVENT_DISABLE_TIMING));
+    MUST(cu.cuEventRecord(made.ready, stream));
+    return made;
+}
+
+static unsigned long long end(buffer_t *buffer) {
+    CUstream stream = any_stream();
+    MUST(cu.cuStreamWaitEvent(stream, buffer->ready, 0));
+    right_mix(buffer->at, buffer->words, 9, RIGHT_LANE(stream));
+    unsigned long long sum = right_sum(buffer->at, buffer->words, RIGHT_LANE(stream));
+    right_last_work(buffer->at, buffer->words, RIGHT_LANE(stream));
+    if (right_below(&seed, 4)) {
+        MUST(cu.cuMemFreeAsync(buffer->at, stream));
+    } else {
+        MUST(cu.cuStreamSynchronize(stream)); /* cuMemFree of ordered memory waits for nobody */
+        MUST(cu.cuMemFree_v2(buffer->at));
+    }
+    MUST(cu.cuEventDestroy_v2(buffer->ready));
+    return sum;
+}
+
+int main(void) {
+    buffer_t live[LIVE];
+    CUmemPoolProps props;
+    int supported = 0;
+    right_open();
+    cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, gpu.device);
+    if (!supported || !GPU_HAS(cuMemAllocAsync))
+        right_skip("the device has no memory pools");
+    memset(&props, 0, sizeof props);
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    props.location.id = gpu.device;
+    MUST(cu.cuMemPoolCreate(&pool, &props));
+    for (int i = 0; i < STREAMS; i++)
+        streams[i] = right_stream();
+    for (int i = 0; i < LIVE; i++)
+        live[i] = make();
+    for (int round = 0; round < ROUNDS; round++) {
+        unsigned long long sum = 0;
+        for (int i = 0; i < LIVE; i++) {
+            unsigned which = right_below(&seed, LIVE);
+            sum = sum * 31 + end(&live[which]);
+            live[which] = make();
+        }
+        printf("round %d: %016llx\n", round, sum);
+    }
+    for (int i = 0; i < LIVE; i++)
+        end(&live[i]);
+    MUST(cu.cuCtxSynchronize());
+    MUST(cu.cuMemPoolDestroy(pool));
+    return 0;
+}
