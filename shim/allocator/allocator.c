@@ -597,6 +597,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
+    ac_cache_tidy(request->cache);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool =
         request->size <= allocator->settings.small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
@@ -636,6 +637,13 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     return alloc(&request, cached_only, address);
 }
 
+bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if (ac_cache_take_long(cache, bytes, address))
+        return true;
+    ac_request_t request = {.arena = cache->arena, .requested = bytes, .cache = cache};
+    return alloc(&request, true, address) == AC_OK;
+}
+
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
@@ -645,6 +653,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             return status == AC_OOM ? ac_block_free_bare(address) : status;
     }
     ac_block_touch_neighbours(block);
+    ac_cache_tidy(cache);
     if (ac_cache_take_back(cache, block)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;

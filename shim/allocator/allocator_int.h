@@ -202,6 +202,9 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
  * if there were any. */
 bool ac_cache_flush(ac_cache_t *cache, bool all);
 
+/* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
+void ac_cache_tidy(ac_cache_t *cache);
+
 /* The same for all that the cache holds: what is not ready becomes pending. */
 bool ac_cache_leave_all(ac_cache_t *cache);
 

@@ -39,31 +39,33 @@ typedef enum {
  * slabs have no neighbours, and only their slab knows of them (slab.h). */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
-     * write to them with every hit. */
+     * write to them with every hit.  What is looked at in a block because it is beside another
+     * one, or in its bin, is in the first of the two. */
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
-                                   Free ones of a range: their age (ac_range_hole_age) */
-    _Atomic uint64_t clock;  /* fence clock when handed out; when pending, waiting or held: what
-                                for */
-    ac_block_t *prev, *next; /* neighbours in the segment */
-    ac_block_t *list_prev, *list_next; /* free: its bin; pending: queue; held: list;
-                                          unused: spares; ordered: a bin of its stream */
-    ac_block_t *age_prev, *age_next;   /* ordered: the list of its stream, oldest first;
-                                          free ones of a range: those with whole pages;
-                                          in a slab: all such records */
-    uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
-                          allocated ones that took over such memory: `early` */
+    ac_block_t *prev, *next;               /* neighbours in the segment */
+    ac_block_t *list_prev, *list_next;     /* free: its bin; pending: queue; held: list;
+                                              unused: spares; ordered: a bin of its stream */
     ac_segment_t *segment;
-    struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
     _Atomic ac_block_state_t state;
     _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
-    uint8_t stream;        /* slot of that stream; AC_ORDER_NONE: not known any more */
-    bool all;              /* ordered: waits for all contexts */
     bool early;            /* allocated: work of the owner before may still be under way */
     bool async;            /* allocated: by a request that named a stream */
-    bool oversize;         /* counted in oversize_allocations: the limit may change meanwhile */
+    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
+                                   Free ones of a range: their age (ac_range_hole_age) */
+    _Atomic uint64_t clock; /* fence clock when handed out; when pending, waiting or held: what
+                               for */
+    struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
+    ac_block_t *age_prev, *age_next; /* ordered: the list of its stream, oldest first;
+                                        free ones of a range: those with whole pages;
+                                        in a slab: all such records */
+    uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
+                          allocated ones that took over such memory: `early` */
+    uint8_t stream;    /* slot of that stream; AC_ORDER_NONE: not known any more */
+    bool all;          /* ordered: waits for all contexts */
+    bool oversize;     /* counted in oversize_allocations: the limit may change meanwhile */
 };
+_Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 
 /* What threads look at without the lock is written whole; what orders it are the locks. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
@@ -113,20 +115,28 @@ struct ac_segment {
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 
-/* Free blocks by size: 16 bins per power of two, last freed first.  Finding a bin is a scan of
- * ten words whatever the number of blocks. */
-enum { AC_BIN_WORDS = 10, AC_BINS = AC_BIN_WORDS * 64, AC_BIN_SCAN = 16 };
+/* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
+ * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be
+ * looked at: each look is a miss of the processor's cache where there are many blocks. */
+enum {
+    AC_BIN_BITS = 6,
+    AC_BIN_WORDS = 40,
+    AC_BINS = AC_BIN_WORDS * 64,
+    AC_BIN_SCAN = 4,
+    AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
+};
 
 typedef struct {
     uint64_t nonempty[AC_BIN_WORDS];
     ac_block_t *bin[AC_BINS];
 } ac_free_index_t;
 
-/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 16 granules. */
+/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
 static inline unsigned ac_free_index_bin(uint64_t size) {
+    const unsigned steps = 1 << AC_BIN_BITS;
     uint64_t granules = size >> AC_GRANULE_BITS;
-    unsigned shift = 59 - (unsigned)__builtin_clzll(granules | 16);
-    unsigned bin = shift * 16 + (unsigned)(granules >> shift);
+    unsigned shift = 63 - AC_BIN_BITS - (unsigned)__builtin_clzll(granules | steps);
+    unsigned bin = shift * steps + (unsigned)(granules >> shift);
     return bin < AC_BINS ? bin : AC_BINS - 1;
 }
 

@@ -35,21 +35,52 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     ac_fence_want(cache->line, false, weight_of(cache, block->size));
 }
 
+/* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:
+ * that takes the lock. */
+static bool may_be_loose(ac_cache_t *cache, uint64_t size) {
+    return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
+           cache->promised[1] + cache->loose_bytes + size <= cache->limit[1] &&
+           !ac_cache_was_asked(cache, size);
+}
+
+/* Keep the block, which is ready; there is room for it. */
+static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    uint64_t size = block->size;
+    if (ac_cache_push(cache, block, ordered))
+        return;
+    ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
+    ac_block_touch_neighbours(block); /* they are looked at next */
+    ac_page_map_touch(block->address + size);
+    cache->loose[cache->loose_count++] = block;
+    cache->loose_bytes += size;
+}
+
+/* Whether a stream's order may protect what is freed now: each free leans on it once, so who asks
+ * must go by the answer (single.h). */
+static bool may_lean(const ac_cache_t *cache) {
+    return ac_single_mode(atomic_load(&cache->line->single.word)) < AC_SINGLE_MANY;
+}
+
 /* Inside. */
-static bool keep(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
-    ac_magazine_t *magazine = ac_cache_magazine(cache, block->size);
-    bool ordered;
-    uint64_t target;
-    /* Inside, because whoever takes a segment out of service looks at caches after that. */
-    if (!ac_cache_owns(cache, block, address) || magazine->size != block->size || ac_held_open())
+static bool keep(ac_cache_t *cache, ac_block_t *block) {
+    uint64_t size = block->size, target;
+    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
+    bool own = magazine->size == size, ordered;
+    bool room = (own && magazine->left) || may_be_loose(cache, size);
+    if (!room && (!own || may_lean(cache) || ac_fence_untouched(cache->line, block->clock)))
         return false;
-    if (ac_cache_ready(cache, block, &ordered))
-        return ac_cache_push(cache, block, ordered);
-    if (!may_wait(cache, block, &target))
+    if (room && ac_cache_ready(cache, block, &ordered)) {
+        put_in(cache, block, ordered);
+        return true;
+    }
+    if (!own || ac_held_open() || !may_wait(cache, block, &target))
         return false;
-    if (target <= ac_fence_reached(cache->line, false))
-        return ac_cache_push(cache, block, false);
-    park(cache, ac_cache_queue(cache, magazine), block, target);
+    if (target > ac_fence_reached(cache->line, false))
+        park(cache, ac_cache_queue(cache, magazine), block, target);
+    else if (room)
+        put_in(cache, block, false);
+    else
+        return false;
     return true;
 }
 
@@ -68,7 +99,7 @@ static bool enter_long(ac_cache_t *cache) {
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     if (!ac_cache_enter(cache) && !enter_long(cache))
         return false;
-    bool kept = keep(cache, block, address);
+    bool kept = ac_cache_owns(cache, block, address) && keep(cache, block);
     ac_cache_leave(cache);
     return kept;
 }

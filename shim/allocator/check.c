@@ -3,6 +3,8 @@
 
 #include "allocator/allocator_int.h"
 
+enum { FREEZE_TRIES = 50 };
+
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t async_bytes;
@@ -200,6 +202,11 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
             blocks += count;
         }
+        for (unsigned i = 0; i < cache->loose_count; i++) {
+            expect(check, cache->loose[i]->state == AC_BLOCK_CACHED, "loose block is not cached");
+            bytes += cache->loose[i]->size;
+            blocks++;
+        }
         for (int i = 0; i < AC_FLOWS; i++) {
             const ac_cache_wait_t *said = &cache->books->side[i].waiting;
             expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
@@ -284,7 +291,10 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t check;
     ac_cache_sum_t sum;
     memset(&check, 0, sizeof check);
-    ac_caches_freeze(allocator);
+    /* A thread that is kept from running may be inside for long; one without a barrier for ever.
+     */
+    for (int i = 0; !ac_caches_freeze(allocator) && i < FREEZE_TRIES; i++)
+        ac_caches_thaw(allocator);
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);

@@ -35,7 +35,9 @@ ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit
     /* Bins above the own one fit by size; only `below`, `until` and the last bin, which holds
      * sizes without bound, can reject there. */
     for (unsigned bin = next_bin(index, own); bin < AC_BINS; bin = next_bin(index, bin + 1)) {
-        unsigned limit = exhaustive || bin == AC_BINS - 1 ? UINT32_MAX : AC_BIN_SCAN;
+        unsigned limit = exhaustive || bin == AC_BINS - 1 ? UINT32_MAX
+                         : fit->until                     ? AC_BIN_SCAN_ORDERED
+                                                          : AC_BIN_SCAN;
         ac_block_t *best = scan(index->bin[bin], fit, limit);
         if (best)
             return best;

@@ -233,6 +233,10 @@ static uint64_t more_lines(uint64_t old, uint64_t key) {
     return (uint64_t)starts_in(old) << POINTER_BITS | (uint64_t)(uintptr_t)lines | log;
 }
 
+void ac_page_map_touch(uint64_t address) {
+    __builtin_prefetch(page_of(address), 1);
+}
+
 bool ac_page_map_set(uint64_t address, struct ac_block *block) {
     page_t *page = page_of(address);
     uint64_t key = key_of(address), word = word_of(block) | key;

@@ -41,6 +41,10 @@ bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner)
 /* The segment is gone; all its starts were cleared before.  What was not covered stays so. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 
+/* What starts at `address`, inside a covered page, is about to be looked up or changed: the
+ * processor may fetch it meanwhile. */
+void ac_page_map_touch(uint64_t address);
+
 /* `block` starts at `address`, inside a covered page, where none did.  False when host memory is
  * short: nothing has changed. */
 bool ac_page_map_set(uint64_t address, struct ac_block *block);

@@ -277,6 +277,8 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     int64_t whole = (int64_t)block->size;
 
     ac_block_touch_neighbours(block);
+    if (block->size > size)
+        ac_page_map_touch(block->address + size);
     index_remove(block);
     bool cut = block->size > size &&
                block->size < segment->arena->allocator->settings.max_split_size &&

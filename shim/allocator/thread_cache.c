@@ -8,10 +8,13 @@
 #include "allocator/carve.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
-enum { SMALL_MOST = 32, SMALL_LEAST = 4, LARGE_MOST = 4, LARGE_SHARE = 4 };
+enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE_SHARE = 4 };
 #define SMALL_BYTES ((uint64_t)128 << 10)
-#define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together */
+#define SMALL_LIMIT ((uint64_t)1 << 20) /* of all small magazines together, or their share */
 #define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
+
+/* A magazine of large blocks that so many misses found empty is given up. */
+enum { LARGE_IDLE = 8 };
 
 enum { RECALL_TRIES = 10000 };
 
@@ -70,8 +73,9 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
 
 /* Whatever is ready goes. */
 static bool empty(ac_cache_t *cache, ac_magazine_t *magazine) {
-    bool any = shrink(cache, magazine, 0);
-    return ac_cache_unpark(cache, magazine, false) || any;
+    bool any = magazine->top && shrink(cache, magazine, 0);
+    bool wait = ac_cache_queue(cache, magazine)->first;
+    return (wait && ac_cache_unpark(cache, magazine, false)) || any;
 }
 
 /* And what is not as well. */
@@ -122,15 +126,43 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
     cache->hand[flow] = at;
 }
 
+static bool tidy(ac_cache_t *cache) {
+    unsigned n = cache->loose_count;
+    cache->loose_count = 0;
+    cache->loose_bytes = 0;
+    for (unsigned i = 0; i < n; i++) {
+        ac_block_t *block = cache->loose[i];
+        block->segment->allocated--;
+        moved(cache, -1, block->size);
+        ac_segment_coalesce(block);
+    }
+    return n;
+}
+
+void ac_cache_tidy(ac_cache_t *cache) {
+    if (cache && cache->loose_count && ac_cache_usable(cache))
+        tidy(cache);
+}
+
+/* The same before a large request is looked for: of sizes that do not return there are many. */
+static bool empty_large(ac_cache_t *cache, ac_magazine_t *magazine) {
+    if (magazine->top || ac_cache_queue(cache, magazine)->first) {
+        magazine->fetched = 0;
+        return empty(cache, magazine);
+    }
+    return ++magazine->fetched == LARGE_IDLE && dismiss(cache, magazine);
+}
+
 bool ac_cache_flush(ac_cache_t *cache, bool all) {
-    bool any = ac_cache_books_held(cache->books, 1) && for_used(cache, 1, empty);
+    bool any = tidy(cache);
+    any |= for_used(cache, 1, empty_large);
     if (all && ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
     return any;
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {
-    bool any = false;
+    bool any = tidy(cache);
     for (int i = 0; i < AC_FLOWS; i++)
         if (ac_cache_books_held(cache->books, i))
             any |= for_used(cache, i, leave);
@@ -153,20 +185,10 @@ static void assign(ac_cache_t *cache, uint64_t size) {
     *used_word(cache, magazine) |= used_bit(cache, magazine);
 }
 
-static uint32_t *seen_of(ac_cache_t *cache, uint64_t size) {
-    return &cache->seen[ac_cache_magazine(cache, size) - cache->magazine];
-}
-
-/* Whether the owner asked for the size lately. */
-static bool was_asked(ac_cache_t *cache, uint64_t size) {
-    return ac_cache_magazine(cache, size)->size == size ||
-           *seen_of(cache, size) == size >> AC_GRANULE_BITS;
-}
-
 /* It asks for it now: whether it did so before. */
 static bool returns(ac_cache_t *cache, uint64_t size) {
-    bool again = was_asked(cache, size);
-    *seen_of(cache, size) = (uint32_t)(size >> AC_GRANULE_BITS);
+    bool again = ac_cache_was_asked(cache, size);
+    *ac_cache_seen(cache, size) = (uint32_t)(size >> AC_GRANULE_BITS);
     return again;
 }
 
@@ -174,7 +196,8 @@ static bool returns(ac_cache_t *cache, uint64_t size) {
  * sizes that were asked for lately: others are more use in one piece. */
 static bool makes_room(ac_cache_t *cache, uint64_t size) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] || !was_asked(cache, size))
+    if (size > AC_CACHE_LARGEST || !cache->limit[ac_cache_flow(size)] ||
+        !ac_cache_was_asked(cache, size))
         return false;
     if (magazine->size != size)
         assign(cache, size);
@@ -193,8 +216,7 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
 
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     ac_arena_t *arena = cache->arena;
-    uint64_t largest = arena->allocator->settings.expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
-    if (!ac_cache_usable(cache) || size > largest || !cache->limit[ac_cache_flow(size)] ||
+    if (!ac_cache_usable(cache) || size > cache->largest || !cache->limit[ac_cache_flow(size)] ||
         !returns(cache, size))
         return; /* only those who come again get more than they ask for */
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
@@ -221,8 +243,12 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
 /* --- the owner's requests and frees that take the lock --- */
 
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
-    return ac_cache_usable(cache) &&
-           !(atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE)) &&
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_DUE | AC_GATE_STALE;
+    if (!cache || atomic_load_explicit(&cache->gate, memory_order_acquire) & shut)
+        return false;
+    const ac_cache_room_t *room = &cache->books->side[pool - AC_POOL_SMALL].room;
+    return (room->blocks > 0 && room->bytes >= (int64_t)size &&
+            room->requested >= (int64_t)bytes) ||
            ac_cache_has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
@@ -278,8 +304,10 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    const uint64_t limit[AC_FLOWS] = {
-        settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT, settings->cache};
+    uint64_t small = settings->cache / SMALL_SHARE;
+    if (small < SMALL_LIMIT)
+        small = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
+    const uint64_t limit[AC_FLOWS] = {small, settings->cache};
     for (int i = 0; i < AC_FLOWS; i++) {
         if (cache->limit[i] != limit[i])
             for_used(cache, i, dismiss);
@@ -287,6 +315,7 @@ static void configure(ac_cache_t *cache) {
     }
     cache->may_wait[0] = settings->cache < SMALL_WAIT ? settings->cache : SMALL_WAIT;
     cache->may_wait[1] = settings->cache;
+    cache->largest = settings->expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
 }
 
 /* Under the lock. */
@@ -456,6 +485,8 @@ static bool lose(ac_cache_t *cache) {
         cache->queue[i] = (ac_cache_queue_t){NULL, NULL};
     }
     memset(cache->used, 0, sizeof cache->used);
+    cache->loose_count = 0;
+    cache->loose_bytes = 0;
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->books->side[i].flow;

@@ -24,6 +24,9 @@
  * what may still be taken before one could rise.  With several a thread absorbs after
  * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all books first.
  *
+ * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
+ * next request, or there are AC_CACHE_LOOSE of them.
+ *
  * A size gets a magazine when it comes by a second time before others took its place: blocks of
  * sizes that do not return would come and go at the price of a split and a search each.
  */
@@ -40,6 +43,7 @@ enum {
     AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
     AC_CACHE_HANDED = 64,
     AC_CACHE_MOST = 256, /* blocks of a magazine */
+    AC_CACHE_LOOSE = 8,
     AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
 };
 
@@ -102,6 +106,11 @@ struct ac_cache {
     ac_cache_t *sibling;                     /* for whoever owns the cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
     ac_cache_queue_t queue[AC_CACHE_MAGAZINES];
+    /* Blocks of sizes that have no magazine, given without the lock: they go to the free memory
+     * as soon as the owner has it again. */
+    ac_block_t *loose[AC_CACHE_LOOSE];
+    unsigned loose_count;
+    uint64_t loose_bytes, largest;     /* largest: of what may be kept */
     unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
     uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
@@ -121,6 +130,9 @@ void ac_cache_close(ac_cache_t *cache);
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
+
+/* The same where ac_cache_take failed, from free memory alone.  False: there is none. */
+bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 
 /* --- hits --- */
 
@@ -236,6 +248,15 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
     const ac_cache_side_t *side = cache->books->side;
     return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
+}
+
+/* Whether the owner asked for the size lately. */
+static inline uint32_t *ac_cache_seen(ac_cache_t *cache, uint64_t size) {
+    return &cache->seen[ac_cache_magazine(cache, size) - cache->magazine];
+}
+static inline bool ac_cache_was_asked(ac_cache_t *cache, uint64_t size) {
+    return ac_cache_magazine(cache, size)->size == size ||
+           *ac_cache_seen(cache, size) == size >> AC_GRANULE_BITS;
 }
 
 /* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */

@@ -120,7 +120,8 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
         return malloc_unknown(thread, pointer, bytes, caller);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
     if (__builtin_expect(!pointer, 0) ||
-        !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
+        (!ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone) &&
+         !ac_cache_fetch(thread->fast.cache, bytes, &address)))
         return malloc_slow(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 /* Blocks that wait in a thread's cache, on a fake device: when they are ready, where they are
- * while they are not, and what the figures say meanwhile. */
+ * while they are not, and what the figures say meanwhile.  And those that are loose there. */
 #include <string.h>
 
 #include "allocator_frame.h"
@@ -409,6 +409,79 @@ START_TEST(not_of_a_shared_segment) {
 }
 END_TEST
 
+/* --- blocks of sizes that nobody asked for --- */
+
+/* Neither the free takes the lock, nor does the block stay longer than until somebody has it. */
+START_TEST(loose_blocks_go_with_the_next_request) {
+    uint64_t block[3], address;
+    for (unsigned i = 0; i < 3; i++)
+        block[i] = alloc((5 + i) * MIB);
+    take(700);
+    ac_caches_recall(allocator, cache); /* it knows by now that others raise figures */
+    pthread_mutex_lock(&allocator->lock);
+    for (int i = 0; i < 3; i++)
+        put(block[i]);
+    pthread_mutex_unlock(&allocator->lock);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 3);
+    ck_assert_uint_eq(counted().thread_cache_bytes, 18 * MIB);
+    ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);
+    end();
+    ck_assert(!hit(5 * MIB, &address));
+    take(6000); /* of the other pool */
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(take(19 * MIB), block[0]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    ck_assert_int_eq(ac_cache_free(cache, block[1]), AC_BAD_ADDRESS);
+}
+END_TEST
+
+START_TEST(few_blocks_are_loose) {
+    uint64_t block[AC_CACHE_LOOSE + 1];
+    for (unsigned i = 0; i <= AC_CACHE_LOOSE; i++)
+        block[i] = alloc((200 + i) << 10);
+    for (unsigned i = 0; i < AC_CACHE_LOOSE; i++)
+        put(block[i]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, AC_CACHE_LOOSE);
+    put(block[AC_CACHE_LOOSE]);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    put(alloc(LIMIT + MIB)); /* nor do they have many bytes */
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+}
+END_TEST
+
+START_TEST(loose_blocks_are_taken_back) {
+    uint64_t block[2] = {alloc(5 * MIB), alloc(7 * MIB)};
+    put(block[0]);
+    ck_assert(ac_caches_recall(allocator, NULL));
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    put(block[1]);
+    ck_assert_uint_eq(cache->loose_count, 1);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(cache->loose_count, 0);
+    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
+    ck_assert_uint_eq(device.used, 0);
+}
+END_TEST
+
+/* Pages of larger ones may go elsewhere. */
+START_TEST(large_blocks_on_pages_are_not_loose) {
+    settings.expandable = true;
+    settings.page = settings.small_page = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    put(alloc(AC_RANGE_KEEP + AC_GRANULE));
+    ck_assert_uint_eq(cache->loose_count, 0);
+}
+END_TEST
+
+START_TEST(a_closed_cache_has_no_loose_blocks) {
+    put(alloc(5 * MIB));
+    ac_cache_close(cache);
+    cache = NULL;
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 20 * MIB);
+}
+END_TEST
+
 /* --- figures --- */
 
 enum { LIVE = 24, STEPS = 6000 };
@@ -558,6 +631,11 @@ int main(void) {
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);
     tcase_add_test(all, not_of_a_shared_segment);
+    tcase_add_test(all, loose_blocks_go_with_the_next_request);
+    tcase_add_test(all, few_blocks_are_loose);
+    tcase_add_test(all, loose_blocks_are_taken_back);
+    tcase_add_test(all, large_blocks_on_pages_are_not_loose);
+    tcase_add_test(all, a_closed_cache_has_no_loose_blocks);
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);
     tcase_add_test(all, what_waits_is_not_kept_free_memory);
     suite_add_tcase(suite, all);

@@ -23,14 +23,14 @@ START_TEST(bins_grow_with_the_size) {
     unsigned last = ac_free_index_bin(AC_GRANULE);
     ck_assert_uint_gt(last, 0);
     for (uint64_t size = AC_GRANULE; size < (uint64_t)1 << 50;
-         size += (size / 64 / AC_GRANULE + 1) * AC_GRANULE) {
+         size += (size / 256 / AC_GRANULE + 1) * AC_GRANULE) {
         unsigned bin = ac_free_index_bin(size);
         ck_assert_uint_ge(bin, last);
         ck_assert_uint_lt(bin, AC_BINS - 1); /* the bin without bound is for what cannot come */
         last = bin;
     }
-    for (uint64_t power = (uint64_t)16 * AC_GRANULE; power < (uint64_t)1 << 49; power *= 2)
-        ck_assert_uint_eq(ac_free_index_bin(2 * power) - ac_free_index_bin(power), 16);
+    for (uint64_t power = (uint64_t)64 * AC_GRANULE; power < (uint64_t)1 << 49; power *= 2)
+        ck_assert_uint_eq(ac_free_index_bin(2 * power) - ac_free_index_bin(power), 64);
     ck_assert_uint_eq(ac_free_index_bin((uint64_t)1 << 62), AC_BINS - 1);
 }
 END_TEST
@@ -101,10 +101,10 @@ END_TEST
 
 START_TEST(the_scan_is_bounded) {
     for (int i = 0; i < 40; i++) { /* all in one bin; the fitting one is the oldest */
-        block[i].size = (i == 0 ? 1055 : 1024) * AC_GRANULE;
+        block[i].size = (i == 0 ? 4159 : 4096) * AC_GRANULE;
         ac_free_index_insert(&free_blocks, &block[i]);
     }
-    ac_fit_t fit = {1050 * AC_GRANULE, 0, UINT64_MAX, 0};
+    ac_fit_t fit = {4150 * AC_GRANULE, 0, UINT64_MAX, 0};
     ck_assert_ptr_null(ac_free_index_find(&free_blocks, &fit, false));
     ck_assert_ptr_eq(ac_free_index_find(&free_blocks, &fit, true), &block[0]);
 }
