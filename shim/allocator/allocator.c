@@ -653,7 +653,8 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             return status == AC_OOM ? ac_block_free_bare(address) : status;
     }
     ac_block_touch_neighbours(block);
-    ac_cache_tidy(cache);
+    if (cache && cache->arena->allocator == allocator)
+        ac_cache_tidy(cache); /* another device's lock is not its */
     if (ac_cache_take_back(cache, block)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
