@@ -173,9 +173,11 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
     return run->block;
 }
 
-/* Find up to `pages` in holes. */
+/* Find up to `pages` in holes.  The spares that the place left are its own: should the device
+ * fail, it falls into as many parts as it was made of, and one more. */
 static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
+    const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
     const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
                                  .span = (unsigned)(growth->page >> AC_PAGE_BITS),
                                  .reached = ac_expand_reached(arena)};
@@ -184,7 +186,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     if (arena->ops->capturing(arena->context))
         return 0;
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(arena->allocator, &growth->spares, 8)) {
+           ac_spares_fill(arena->allocator, &growth->spares, spares)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;

@@ -133,8 +133,9 @@ bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned cou
 void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
 
 /* Make [from, to), which lies in free and unmapped blocks from `block` on, one MOVING block.
- * Takes up to two spares and adds those of the blocks that it swallows.  NULL: host memory is
- * short, and nothing has changed. */
+ * Takes up to AC_CLAIM_SPARES and adds those of the blocks that it swallows.  NULL: host memory
+ * is short, and nothing has changed. */
+enum { AC_CLAIM_SPARES = 2 };
 ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares);
 
 /* The page map answers for the units [first, end) of a MOVING block, which have no pages.  False:

@@ -39,6 +39,22 @@ static void limit_to(uint64_t bytes) {
     ac_allocator_configure(allocator, &settings);
 }
 
+static void fail_it(void *arg, fake_kind_t kind) {
+    if (kind == *(const fake_kind_t *)arg) {
+        device.before = NULL;
+        device.fail_at = device.total_calls + 1;
+    }
+}
+
+/* The next such call fails. */
+static void fail_next(fake_kind_t kind, ac_status_t status) {
+    static fake_kind_t which;
+    which = kind;
+    device.fail_with[kind] = status;
+    device.arg = &which;
+    device.before = fail_it;
+}
+
 /* A hole of 32 MiB with 3 whole pages, between two blocks of 1 MiB; reserved: 40 MiB. */
 static void make_hole(void) {
     uint64_t hole;
@@ -99,6 +115,39 @@ START_TEST(fills_many_gaps) {
     ck_assert(fake_usable(&device, all, BLOCKS * 2 * MIB - 6 * MIB));
     ck_assert_uint_eq(reserved(), settings.limit);
     give(keep);
+}
+END_TEST
+
+/* The same where the device fails, and the pages come from many holes with something left on both
+ * sides: all parts of the place are put back. */
+START_TEST(puts_many_gaps_back) {
+    enum { GAPS = 20 };
+    uint64_t block[2 * GAPS], hole[GAPS];
+    settings.page = 2 * MIB;
+    limit_to(AC_UNLIMITED);
+    for (int i = 0; i < 2 * GAPS; i++)
+        block[i] = alloc(2 * MIB);
+    alloc(MIB);
+    for (int i = 0; i < GAPS; i++) {
+        hole[i] = alloc(4 * MIB);
+        alloc(2 * MIB);
+    }
+    limit_to(reserved());
+    for (int i = 0; i < 2 * GAPS; i += 2)
+        give(block[i]);
+    alloc(2 * GAPS * MIB);
+    ck_assert_uint_eq(counters.pages_moved, GAPS);
+    for (int i = 0; i < GAPS; i++)
+        give(hole[i]);
+    for (int i = 1; i < 2 * GAPS - 1; i += 2)
+        give(block[i]);
+    uint64_t address, size = (2 * GAPS - 1) * 2 * MIB;
+    fail_next(FAKE_PAGE_MAP, AC_FAILED);
+    ck_assert_int_eq(try_alloc(arena, size, &address), AC_FAILED);
+    ck_assert_uint_eq(device.failed, 1);
+    ck_assert_uint_gt(device.calls[FAKE_PAGES_UNMAP], GAPS);
+    uint64_t all = alloc(size - 4 * MIB);
+    ck_assert(fake_usable(&device, all, size - 4 * MIB));
 }
 END_TEST
 
@@ -448,6 +497,7 @@ int main(void) {
     tcase_add_test(tests, grows_by_pages);
     tcase_add_test(tests, moves_before_growing);
     tcase_add_test(tests, fills_many_gaps);
+    tcase_add_test(tests, puts_many_gaps_back);
     tcase_add_test(tests, grows_within_the_budget);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
