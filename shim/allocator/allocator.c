@@ -447,23 +447,25 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
     bool wait =
-        pending && *target > arena->overdue &&
+        pending && ac_pending_hopeful(arena, *all) &&
         beyond(allocator, segment_size(allocator, request, true), ac_pending_budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
 
 /* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
- * or not before the program goes on.  What was waited for in vain is not waited for again. */
+ * or not before the program goes on.  Where nothing can be recorded there is no limit to it, and
+ * a request of a stream, which no driver would keep, does not wait. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
-    const uint64_t limit_ns = 1000000000;
     ac_arena_t *arena = request->arena;
+    if (request->stream && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED)
+        return AC_BUSY;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target, limit_ns);
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
-    if (status == AC_BUSY && arena->overdue < target)
-        arena->overdue = target;
+    if (status == AC_BUSY)
+        ac_pending_in_vain(arena, target);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);

@@ -541,8 +541,15 @@ static ac_status_t step(ac_growth_t *growth) {
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
-    bool all = atomic_load(&ac_fence_crossed);
-    ac_expand_complete(arena, wait && !ac_fence_holding(&arena->line, all));
+    bool all = atomic_load(&ac_fence_crossed), ends = wait;
+    if (wait) {
+        pthread_mutex_lock(&arena->allocator->lock);
+        ends = ac_pending_hopeful(arena, all);
+        pthread_mutex_unlock(&arena->allocator->lock);
+        ends = ends && !ac_fence_holding(&arena->line, all) &&
+               !(growth->ask->aside && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED);
+    }
+    ac_expand_complete(arena, ends);
     growth->patient = wait;
 }
 

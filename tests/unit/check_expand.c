@@ -226,6 +226,30 @@ START_TEST(grows_rather_than_waits) {
 }
 END_TEST
 
+/* Work that does not end is waited for once, not by each request. */
+START_TEST(waits_in_vain_once) {
+    atomic_store(&ac_single_wanted, true);
+    settings.wait_budget = 0;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t hole = alloc(100 * MIB);
+    alloc(MIB);
+    device.endless = true;
+    lean_on_stream(hole);
+    for (int i = 0; i < 4; i++) {
+        uint64_t more = alloc(104 * MIB);
+        alloc(MIB);
+        lean_on_stream(more);
+        alloc(108 * MIB);
+    }
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 1);
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    device.endless = false;
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    alloc(120 * MIB);
+    ck_assert_uint_gt(counters.pages_moved, 0);
+}
+END_TEST
+
 enum { EPOCHS = 4 };
 
 static uint64_t pass(unsigned epochs) {
@@ -502,6 +526,7 @@ int main(void) {
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
+    tcase_add_test(tests, waits_in_vain_once);
     tcase_add_test(tests, idle_pages_go);
     tcase_add_test(tests, used_pages_stay);
     tcase_add_test(tests, idle_pages_behind_work);
