@@ -174,7 +174,7 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
 }
 
 /* Find up to `pages` in holes.  The spares that the place left are its own: should the device
- * fail, it falls into as many parts as it was made of, and one more. */
+ * fail, it falls into as many parts as it was made of, and a few more. */
 static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
     const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
@@ -205,7 +205,7 @@ static void settle(ac_growth_t *growth, bool filled) {
     if (filled)
         ac_range_settle_whole(growth->block, true, &growth->spares);
     else
-        ac_range_settle(growth->block, &growth->spares);
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
         ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, &growth->spares);
 }
@@ -274,6 +274,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->page = page_size(growth);
     growth->runs = 0;
     growth->starved = growth->partial = false;
+    growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
         return AC_NOT_OURS;
     if (!ac_spares_fill(allocator, &growth->spares, 8)) {
@@ -429,8 +430,13 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
         growth->laid += bytes;
         return status;
     }
-    arena->ops->pages_unmap(arena->context, address, bytes);
-    drop_pages(growth, first, at);
+    if (arena->ops->pages_unmap(arena->context, address, bytes) == AC_OK) {
+        drop_pages(growth, first, at);
+    } else {
+        growth->barred = address;
+        growth->barred_end = address + bytes;
+        growth->laid += bytes;
+    }
     return allowed;
 }
 

@@ -39,19 +39,26 @@ static void limit_to(uint64_t bytes) {
     ac_allocator_configure(allocator, &settings);
 }
 
+static fake_kind_t to_fail[2];
+
 static void fail_it(void *arg, fake_kind_t kind) {
-    if (kind == *(const fake_kind_t *)arg) {
-        device.before = NULL;
+    unsigned *left = arg;
+    if (*left && kind == to_fail[*left - 1]) {
+        --*left;
         device.fail_at = device.total_calls + 1;
     }
 }
 
-/* The next such call fails. */
-static void fail_next(fake_kind_t kind, ac_status_t status) {
-    static fake_kind_t which;
-    which = kind;
-    device.fail_with[kind] = status;
-    device.arg = &which;
+/* The next call of the kind fails; and after it, unless it is of the same kind, that of the
+ * other.
+ */
+static void fail_next(fake_kind_t kind, fake_kind_t then) {
+    static unsigned left;
+    left = kind == then ? 1 : 2;
+    to_fail[left - 1] = kind;
+    to_fail[0] = then;
+    device.fail_with[kind] = device.fail_with[then] = AC_FAILED;
+    device.arg = &left;
     device.before = fail_it;
 }
 
@@ -142,7 +149,7 @@ START_TEST(puts_many_gaps_back) {
     for (int i = 1; i < 2 * GAPS - 1; i += 2)
         give(block[i]);
     uint64_t address, size = (2 * GAPS - 1) * 2 * MIB;
-    fail_next(FAKE_PAGE_MAP, AC_FAILED);
+    fail_next(FAKE_PAGE_MAP, FAKE_PAGE_MAP);
     ck_assert_int_eq(try_alloc(arena, size, &address), AC_FAILED);
     ck_assert_uint_eq(device.failed, 1);
     ck_assert_uint_gt(device.calls[FAKE_PAGES_UNMAP], GAPS);
@@ -468,6 +475,25 @@ START_TEST(context_gone_meanwhile) {
 }
 END_TEST
 
+/* Pages that nobody may use and that the device would not take away either: no request gets them,
+ * and what lies around them is as good as before. */
+START_TEST(pages_that_stay_barred) {
+    uint64_t address, first = alloc(3 * MIB), free_from = first + 3 * MIB;
+    fail_next(FAKE_PAGES_ALLOW, FAKE_PAGES_UNMAP);
+    ck_assert_int_eq(try_alloc(arena, 12 * MIB, &address), AC_FAILED);
+    ck_assert_uint_eq(device.failed, 2);
+    ck_assert_uint_eq(reserved(), 16 * MIB);
+    uint64_t second = alloc(5 * MIB), third = alloc(20 * MIB);
+    ck_assert_uint_eq(second, free_from);
+    ck_assert(fake_usable(&device, third, 20 * MIB));
+    give(second);
+    give(third);
+    ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(reserved(), 16 * MIB);
+    ck_assert(fake_usable(&device, alloc(100 * MIB), 100 * MIB));
+}
+END_TEST
+
 static void some_program(void) {
     uint64_t kept[6] = {0}, address;
     for (unsigned i = 0; i < 6; i++)
@@ -540,6 +566,7 @@ int main(void) {
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);
+    tcase_add_test(tests, pages_that_stay_barred);
     tcase_add_loop_test(tests, every_call_fails_once, 0, 3);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
