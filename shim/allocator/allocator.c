@@ -82,20 +82,26 @@ static void conclude(const ac_request_t *request, bool served) {
     ac_caches_after(request->cache, request->size);
 }
 
-static ac_order_request_t ordered_request(const ac_request_t *request) {
-    return (ac_order_request_t){
-        .stream = *request->stream,
-        .pool = request->pool,
-        .size = request->size,
-        .requested = request->requested,
-        .fit = ac_size_fit(&request->arena->allocator->settings, request->size)};
+/* The blocks that a search looks for. */
+static ac_fit_t fit_for(const ac_request_t *request, bool exhaustive) {
+    const ac_settings_t *settings = &request->arena->allocator->settings;
+    return exhaustive ? ac_size_fit_last(settings, request->size)
+                      : ac_size_fit(settings, request->size);
+}
+
+static ac_order_request_t ordered_request(const ac_request_t *request, bool exhaustive) {
+    return (ac_order_request_t){.stream = *request->stream,
+                                .pool = request->pool,
+                                .size = request->size,
+                                .requested = request->requested,
+                                .fit = fit_for(request, exhaustive)};
 }
 
 /* Memory that the order of streams makes this request's. */
 static bool search_ordered(ac_request_t *request, bool exhaustive) {
     if (!request->stream || !request->arena->ordered)
         return false;
-    ac_order_request_t ordered = ordered_request(request);
+    ac_order_request_t ordered = ordered_request(request, exhaustive);
     if (!ac_ordered_serve(request->arena, &ordered, exhaustive))
         return false;
     request->address = ordered.address;
@@ -107,9 +113,7 @@ static bool search_ordered(ac_request_t *request, bool exhaustive) {
 static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
-    const ac_settings_t *settings = &arena->allocator->settings;
-    ac_fit_t fit = exhaustive ? ac_size_fit_last(settings, request->size)
-                              : ac_size_fit(settings, request->size);
+    ac_fit_t fit = fit_for(request, exhaustive);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -447,36 +451,39 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
     bool wait =
-        pending && *target > arena->overdue &&
+        pending && ac_pending_hopeful(arena, *all) &&
         beyond(allocator, segment_size(allocator, request, true), ac_pending_budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
 
 /* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
- * or not before the program goes on.  What was waited for in vain is not waited for again. */
+ * or not before the program goes on.  Where nothing can be recorded there is no limit to it, and
+ * a request of a stream, which no driver would keep, does not wait. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
-    const uint64_t limit_ns = 1000000000;
     ac_arena_t *arena = request->arena;
+    if (request->stream && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED)
+        return AC_BUSY;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target, limit_ns);
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
-    if (status == AC_BUSY && arena->overdue < target)
-        arena->overdue = target;
+    if (status == AC_BUSY)
+        ac_pending_in_vain(arena, target);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
     pthread_mutex_unlock(&arena->allocator->lock);
     return status;
 }
 
-/* Memory of its own stream that takes a device call; or of another, which its own waits for. */
-static ac_status_t order_streams(ac_request_t *request, bool own) {
+/* Memory of its own stream that takes a device call; or of another, which its own waits for.
+ * `last`: nothing else is left. */
+static ac_status_t order_streams(ac_request_t *request, bool own, bool last) {
     ac_allocator_t *allocator = request->arena->allocator;
     if (!request->stream)
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
-    ac_order_request_t ordered = ordered_request(request);
+    ac_order_request_t ordered = ordered_request(request, last);
     pthread_mutex_unlock(&allocator->lock);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
     request->address = ordered.address;
@@ -530,7 +537,7 @@ static bool ask_fences(ac_request_t *request) {
 
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    if (order_streams(request, true) == AC_OK || ask_fences(request))
+    if (order_streams(request, true, false) == AC_OK || ask_fences(request))
         return AC_OK;
     /* Before anybody waits, or the device is asked: what threads keep for themselves, ready (then
      * there is a second answer to ask for) or not. */
@@ -540,7 +547,7 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     bool all;
     uint64_t target;
     while (must_wait(request, &all, &target)) {
-        if (order_streams(request, false) == AC_OK)
+        if (order_streams(request, false, false) == AC_OK)
             return AC_OK;
         if (wait_for(request, all, target) != AC_OK)
             break; /* capture, or a broken context: growing may still work */
@@ -550,7 +557,7 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     if (try_again(request, false))
         return AC_OK;
     ac_status_t status = grow_within(request);
-    if (status == AC_OOM && order_streams(request, false) == AC_OK)
+    if (status == AC_OOM && order_streams(request, false, true) == AC_OK)
         return AC_OK;
     return status == AC_OOM ? last_resort(request) : status;
 }
@@ -653,7 +660,8 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             return status == AC_OOM ? ac_block_free_bare(address) : status;
     }
     ac_block_touch_neighbours(block);
-    ac_cache_tidy(cache);
+    if (cache && cache->arena->allocator == allocator)
+        ac_cache_tidy(cache); /* another device's lock is not its */
     if (ac_cache_take_back(cache, block)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;

@@ -42,7 +42,7 @@ struct ac_arena {
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_slabs_t slabs;
     ac_pending_t pending[2];         /* [1]: waits for all contexts */
-    uint64_t overdue;                /* a target up to which waiting took too long */
+    uint64_t overdue;                /* a target that was waited for in vain */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
@@ -309,6 +309,15 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
+
+/* How long a request waits for a fence that could save memory. */
+#define AC_PATIENCE_NS ((uint64_t)1000000000)
+
+/* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
+ * since fences complete in order, and the work before it may not end before the program goes on.
+ * Else each request would be kept for as long. */
+bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
+void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */

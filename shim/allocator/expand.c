@@ -173,9 +173,11 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
     return run->block;
 }
 
-/* Find up to `pages` in holes. */
+/* Find up to `pages` in holes.  The spares that the place left are its own: should the device
+ * fail, it falls into as many parts as it was made of, and a few more. */
 static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     ac_arena_t *arena = growth->ask->arena;
+    const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
     const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
                                  .span = (unsigned)(growth->page >> AC_PAGE_BITS),
                                  .reached = ac_expand_reached(arena)};
@@ -184,7 +186,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     if (arena->ops->capturing(arena->context))
         return 0;
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(arena->allocator, &growth->spares, 8)) {
+           ac_spares_fill(arena->allocator, &growth->spares, spares)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
@@ -203,7 +205,7 @@ static void settle(ac_growth_t *growth, bool filled) {
     if (filled)
         ac_range_settle_whole(growth->block, true, &growth->spares);
     else
-        ac_range_settle(growth->block, &growth->spares);
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
         ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, &growth->spares);
 }
@@ -272,6 +274,7 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->page = page_size(growth);
     growth->runs = 0;
     growth->starved = growth->partial = false;
+    growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
         return AC_NOT_OURS;
     if (!ac_spares_fill(allocator, &growth->spares, 8)) {
@@ -427,8 +430,13 @@ static ac_status_t fill(ac_growth_t *growth, uint64_t first, uint64_t end) {
         growth->laid += bytes;
         return status;
     }
-    arena->ops->pages_unmap(arena->context, address, bytes);
-    drop_pages(growth, first, at);
+    if (arena->ops->pages_unmap(arena->context, address, bytes) == AC_OK) {
+        drop_pages(growth, first, at);
+    } else {
+        growth->barred = address;
+        growth->barred_end = address + bytes;
+        growth->laid += bytes;
+    }
     return allowed;
 }
 
@@ -539,8 +547,15 @@ static ac_status_t step(ac_growth_t *growth) {
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
-    bool all = atomic_load(&ac_fence_crossed);
-    ac_expand_complete(arena, wait && !ac_fence_holding(&arena->line, all));
+    bool all = atomic_load(&ac_fence_crossed), ends = wait;
+    if (wait) {
+        pthread_mutex_lock(&arena->allocator->lock);
+        ends = ac_pending_hopeful(arena, all);
+        pthread_mutex_unlock(&arena->allocator->lock);
+        ends = ends && !ac_fence_holding(&arena->line, all) &&
+               !(growth->ask->aside && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED);
+    }
+    ac_expand_complete(arena, ends);
     growth->patient = wait;
 }
 

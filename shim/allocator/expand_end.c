@@ -5,7 +5,6 @@
 /* --- giving back --- */
 
 void ac_expand_complete(ac_arena_t *arena, bool wait) {
-    const uint64_t limit_ns = 1000000000;
     bool all = atomic_load(&ac_fence_crossed);
     pthread_mutex_lock(&arena->allocator->lock);
     bool any = !arena->dead && arena->holes;
@@ -13,7 +12,12 @@ void ac_expand_complete(ac_arena_t *arena, bool wait) {
     if (!any)
         return;
     if (wait) {
-        ac_fence_wait(&arena->line, all, ac_fence_now(), limit_ns);
+        uint64_t target = ac_fence_now();
+        bool in_vain = ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS) == AC_BUSY;
+        pthread_mutex_lock(&arena->allocator->lock);
+        if (in_vain)
+            ac_pending_in_vain(arena, target);
+        pthread_mutex_unlock(&arena->allocator->lock);
         return;
     }
     ac_fence_close(&arena->line, all);

@@ -54,6 +54,15 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     return *oldest != UINT64_MAX;
 }
 
+bool ac_pending_hopeful(const ac_arena_t *arena, bool all) {
+    return ac_fence_reached(&arena->line, all) >= arena->overdue || ac_fence_idle(&arena->line);
+}
+
+void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
+    if (arena->overdue < target)
+        arena->overdue = target;
+}
+
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     for (int all = 0; all < 2; all++) {

@@ -362,17 +362,20 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares)
      * context goes. */
 }
 
-void ac_range_settle(ac_block_t *moving, ac_spares_t *spares) {
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares) {
     ac_segment_t *segment = moving->segment;
     for (;;) {
-        bool mapped;
-        uint64_t end = part_end(moving, moving->address, &mapped);
+        bool mapped = false, stays = barred < end && moving->address == barred;
+        uint64_t to = stays ? end : part_end(moving, moving->address, &mapped);
+        if (barred < end && moving->address < barred && to > barred)
+            to = barred;
         ac_block_t *rest = NULL;
-        if (end < moving->address + moving->size) {
-            rest = cut(moving, end - moving->address, spares);
+        if (to < moving->address + moving->size) {
+            rest = cut(moving, to - moving->address, spares);
             segment->busy++;
         }
-        ac_range_settle_whole(moving, mapped, spares);
+        if (!stays)
+            ac_range_settle_whole(moving, mapped, spares);
         if (!rest)
             return;
         moving = rest;

@@ -133,8 +133,9 @@ bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned cou
 void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
 
 /* Make [from, to), which lies in free and unmapped blocks from `block` on, one MOVING block.
- * Takes up to two spares and adds those of the blocks that it swallows.  NULL: host memory is
- * short, and nothing has changed. */
+ * Takes up to AC_CLAIM_SPARES and adds those of the blocks that it swallows.  NULL: host memory
+ * is short, and nothing has changed. */
+enum { AC_CLAIM_SPARES = 2 };
 ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spares_t *spares);
 
 /* The page map answers for the units [first, end) of a MOVING block, which have no pages.  False:
@@ -144,9 +145,10 @@ bool ac_range_cover(const ac_range_t *range, uint64_t first, uint64_t end);
 /* It does no more, for those without a page or for `all`. */
 void ac_range_uncover(const ac_block_t *moving, bool all);
 
-/* Turn the block into free and unmapped ones, by what its units say.  Takes as many spares as it
- * has parts but one. */
-void ac_range_settle(ac_block_t *moving, ac_spares_t *spares);
+/* Turn the block into free and unmapped ones, by what its units say; but for [barred, end), whose
+ * pages are there and of no use: a part that stays MOVING until the context goes.  Takes as many
+ * spares as it has parts but one. */
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares);
 
 /* The same where all of it is mapped now, or nothing. */
 void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares);

@@ -404,8 +404,10 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
             continue;
         if (visit && !is_busy(cache))
             any |= visit(cache);
-        if (then)
+        if (then) { /* one that was not seen as well: nobody looks into it any more */
             atomic_fetch_or(&cache->gate, then);
+            unlist(cache);
+        }
         atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RECALLED);
     }
     return any;
@@ -478,8 +480,6 @@ void ac_caches_settle(ac_allocator_t *allocator) {
 
 /* The records go with the segments. */
 static bool lose(ac_cache_t *cache) {
-    ac_cache_sum_t sum;
-    ac_caches_absorb(cache->arena->allocator, &sum);
     for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
         cache->magazine[i] = (ac_magazine_t){0};
         cache->queue[i] = (ac_cache_queue_t){NULL, NULL};
@@ -496,17 +496,18 @@ static bool lose(ac_cache_t *cache) {
         cache->books->side[i].waiting = (ac_cache_wait_t){0, 0, 0};
         cache->books->waiting_absorbed[i] = (ac_cache_wait_t){0, 0, 0};
     }
-    unlist(cache);
     return true;
 }
 
 void ac_caches_drop(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
+    ac_cache_sum_t sum;
     if (!atomic_load(&allocator->cache_count))
         return;
     pthread_mutex_lock(&allocator->recall_lock);
     shut(allocator, NULL, arena);
     pthread_mutex_lock(&allocator->lock);
+    ac_caches_absorb(allocator, &sum);
     reopen(allocator, lose, AC_GATE_GONE);
     pthread_mutex_unlock(&allocator->lock);
     pthread_mutex_unlock(&allocator->recall_lock);

@@ -20,11 +20,14 @@ static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
             segment->arena->allocator->epoch - segment->idle_epoch > pick->epochs);
 }
 
-/* A segment on its way to the driver: in no book any more. */
+/* A segment on its way to the driver: in no book any more.  The records are out of use, and kept
+ * for its return: others may have used up all that there is meanwhile. */
 typedef struct {
     uint64_t address, size;
     int pool;
     bool tainted, refused;
+    ac_segment_t *segment;
+    ac_block_t *block;
 } ac_leaving_t;
 
 /* Take up to BATCH picked segments of the arena out of the books, longest idle first, until
@@ -40,9 +43,16 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes,
             .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
         *taken += s->size;
         ac_segment_remove(s, false);
+        leaving[n - 1].segment = ac_record_segment(arena->allocator); /* what was just returned */
+        leaving[n - 1].block = ac_record_block(arena->allocator);
     }
     arena->allocator->calls += n > 0;
     return n;
+}
+
+static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leaving) {
+    ac_record_segment_return(allocator, leaving->segment);
+    ac_record_block_return(allocator, leaving->block);
 }
 
 /* The device would not have the segment now: it is ours as before. */
@@ -79,6 +89,7 @@ static uint64_t trim(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes) {
         uint64_t spent = arena->ops->now_ns() - begin;
         pthread_mutex_lock(&allocator->lock);
         for (unsigned i = 0; i < n; i++) {
+            return_records(allocator, &leaving[i]);
             if (!leaving[i].refused)
                 continue;
             put_back(arena, &leaving[i]);

@@ -173,6 +173,42 @@ START_TEST(host_memory_runs_short) {
 }
 END_TEST
 
+static struct rlimit all_memory;
+
+/* Others take all records, and host memory for more is short, while the device is asked. */
+static void use_up_records(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != FAKE_SEGMENT_FREE)
+        return;
+    struct rlimit none = all_memory;
+    uint64_t address;
+    device.before = NULL;
+    none.rlim_cur = 4096;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+    while (try_alloc(arena, 100 * 1024, &address) == AC_OK)
+        ;
+    device.fail_at = device.total_calls + 1;
+}
+
+/* The device does not take a segment back: it is ours again, however short memory is. */
+START_TEST(a_refused_segment_needs_no_memory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* the sanitizer itself needs the address space */
+#endif
+    uint64_t a = alloc(60 * MIB);
+    alloc(100 * 1024);
+    give(a);
+    getrlimit(RLIMIT_AS, &all_memory);
+    device.fail_with[FAKE_SEGMENT_FREE] = AC_BUSY;
+    device.before = use_up_records;
+    ac_allocator_trim(allocator, false);
+    setrlimit(RLIMIT_AS, &all_memory);
+    ck_assert_uint_eq(device.failed, 1);
+    reserved();
+    ck_assert_uint_eq(alloc(60 * MIB), a);
+}
+END_TEST
+
 START_TEST(an_arena_needs_a_line) {
     static fake_context_t many[AC_FENCE_LINES];
     unsigned n = 0;
@@ -194,6 +230,7 @@ int main(void) {
     tcase_add_checked_fixture(large, begin_large, end);
     tcase_add_checked_fixture(tight, begin_tight, end);
     tcase_add_test(large, host_memory_runs_short);
+    tcase_add_test(large, a_refused_segment_needs_no_memory);
     tcase_add_test(tight, a_context_takes_its_memory_along);
     tcase_add_test(tight, addresses_come_back_before_the_news);
     tcase_add_test(tight, memory_for_an_ended_context_goes_back);

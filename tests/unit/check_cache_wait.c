@@ -464,6 +464,28 @@ START_TEST(loose_blocks_are_taken_back) {
 }
 END_TEST
 
+/* Whose lock is another one. */
+START_TEST(a_free_of_another_device_leaves_them) {
+    static fake_device_t far_device;
+    static fake_context_t far_context;
+    static ac_device_stats_t far_stats;
+    static ac_device_counters_t far_counters;
+    uint64_t address;
+    fake_device_init(&far_device, 64 * MIB);
+    far_device.bump = true;
+    far_device.next += (uint64_t)1 << 40;
+    fake_context_init(&far_context, &far_device);
+    ac_allocator_t *far = ac_allocator_create(&settings, &far_stats, &far_counters);
+    ac_arena_t *far_arena = ac_arena_create(far, &fake_ops, &far_context);
+    ck_assert_int_eq(try_alloc(far_arena, MIB, &address), AC_OK);
+    put(alloc(5 * MIB));
+    put(address);
+    ck_assert_uint_eq(cache->loose_count, 1);
+    ck_assert_uint_eq(far_counters.cached_frees, 1);
+    ac_arena_drop(far_arena);
+}
+END_TEST
+
 /* Pages of larger ones may go elsewhere. */
 START_TEST(large_blocks_on_pages_are_not_loose) {
     settings.expandable = true;
@@ -634,6 +656,7 @@ int main(void) {
     tcase_add_test(all, loose_blocks_go_with_the_next_request);
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
+    tcase_add_test(all, a_free_of_another_device_leaves_them);
     tcase_add_test(all, large_blocks_on_pages_are_not_loose);
     tcase_add_test(all, a_closed_cache_has_no_loose_blocks);
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);

@@ -39,6 +39,29 @@ static void limit_to(uint64_t bytes) {
     ac_allocator_configure(allocator, &settings);
 }
 
+static fake_kind_t to_fail[2];
+
+static void fail_it(void *arg, fake_kind_t kind) {
+    unsigned *left = arg;
+    if (*left && kind == to_fail[*left - 1]) {
+        --*left;
+        device.fail_at = device.total_calls + 1;
+    }
+}
+
+/* The next call of the kind fails; and after it, unless it is of the same kind, that of the
+ * other.
+ */
+static void fail_next(fake_kind_t kind, fake_kind_t then) {
+    static unsigned left;
+    left = kind == then ? 1 : 2;
+    to_fail[left - 1] = kind;
+    to_fail[0] = then;
+    device.fail_with[kind] = device.fail_with[then] = AC_FAILED;
+    device.arg = &left;
+    device.before = fail_it;
+}
+
 /* A hole of 32 MiB with 3 whole pages, between two blocks of 1 MiB; reserved: 40 MiB. */
 static void make_hole(void) {
     uint64_t hole;
@@ -99,6 +122,39 @@ START_TEST(fills_many_gaps) {
     ck_assert(fake_usable(&device, all, BLOCKS * 2 * MIB - 6 * MIB));
     ck_assert_uint_eq(reserved(), settings.limit);
     give(keep);
+}
+END_TEST
+
+/* The same where the device fails, and the pages come from many holes with something left on both
+ * sides: all parts of the place are put back. */
+START_TEST(puts_many_gaps_back) {
+    enum { GAPS = 20 };
+    uint64_t block[2 * GAPS], hole[GAPS];
+    settings.page = 2 * MIB;
+    limit_to(AC_UNLIMITED);
+    for (int i = 0; i < 2 * GAPS; i++)
+        block[i] = alloc(2 * MIB);
+    alloc(MIB);
+    for (int i = 0; i < GAPS; i++) {
+        hole[i] = alloc(4 * MIB);
+        alloc(2 * MIB);
+    }
+    limit_to(reserved());
+    for (int i = 0; i < 2 * GAPS; i += 2)
+        give(block[i]);
+    alloc(2 * GAPS * MIB);
+    ck_assert_uint_eq(counters.pages_moved, GAPS);
+    for (int i = 0; i < GAPS; i++)
+        give(hole[i]);
+    for (int i = 1; i < 2 * GAPS - 1; i += 2)
+        give(block[i]);
+    uint64_t address, size = (2 * GAPS - 1) * 2 * MIB;
+    fail_next(FAKE_PAGE_MAP, FAKE_PAGE_MAP);
+    ck_assert_int_eq(try_alloc(arena, size, &address), AC_FAILED);
+    ck_assert_uint_eq(device.failed, 1);
+    ck_assert_uint_gt(device.calls[FAKE_PAGES_UNMAP], GAPS);
+    uint64_t all = alloc(size - 4 * MIB);
+    ck_assert(fake_usable(&device, all, size - 4 * MIB));
 }
 END_TEST
 
@@ -174,6 +230,30 @@ START_TEST(grows_rather_than_waits) {
     alloc(104 * MIB); /* the work is over by now: pages move */
     ck_assert_uint_gt(counters.pages_moved, 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+}
+END_TEST
+
+/* Work that does not end is waited for once, not by each request. */
+START_TEST(waits_in_vain_once) {
+    atomic_store(&ac_single_wanted, true);
+    settings.wait_budget = 0;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t hole = alloc(100 * MIB);
+    alloc(MIB);
+    device.endless = true;
+    lean_on_stream(hole);
+    for (int i = 0; i < 4; i++) {
+        uint64_t more = alloc(104 * MIB);
+        alloc(MIB);
+        lean_on_stream(more);
+        alloc(108 * MIB);
+    }
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 1);
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    device.endless = false;
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    alloc(120 * MIB);
+    ck_assert_uint_gt(counters.pages_moved, 0);
 }
 END_TEST
 
@@ -395,6 +475,25 @@ START_TEST(context_gone_meanwhile) {
 }
 END_TEST
 
+/* Pages that nobody may use and that the device would not take away either: no request gets them,
+ * and what lies around them is as good as before. */
+START_TEST(pages_that_stay_barred) {
+    uint64_t address, first = alloc(3 * MIB), free_from = first + 3 * MIB;
+    fail_next(FAKE_PAGES_ALLOW, FAKE_PAGES_UNMAP);
+    ck_assert_int_eq(try_alloc(arena, 12 * MIB, &address), AC_FAILED);
+    ck_assert_uint_eq(device.failed, 2);
+    ck_assert_uint_eq(reserved(), 16 * MIB);
+    uint64_t second = alloc(5 * MIB), third = alloc(20 * MIB);
+    ck_assert_uint_eq(second, free_from);
+    ck_assert(fake_usable(&device, third, 20 * MIB));
+    give(second);
+    give(third);
+    ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(reserved(), 16 * MIB);
+    ck_assert(fake_usable(&device, alloc(100 * MIB), 100 * MIB));
+}
+END_TEST
+
 static void some_program(void) {
     uint64_t kept[6] = {0}, address;
     for (unsigned i = 0; i < 6; i++)
@@ -448,10 +547,12 @@ int main(void) {
     tcase_add_test(tests, grows_by_pages);
     tcase_add_test(tests, moves_before_growing);
     tcase_add_test(tests, fills_many_gaps);
+    tcase_add_test(tests, puts_many_gaps_back);
     tcase_add_test(tests, grows_within_the_budget);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
+    tcase_add_test(tests, waits_in_vain_once);
     tcase_add_test(tests, idle_pages_go);
     tcase_add_test(tests, used_pages_stay);
     tcase_add_test(tests, idle_pages_behind_work);
@@ -465,6 +566,7 @@ int main(void) {
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);
+    tcase_add_test(tests, pages_that_stay_barred);
     tcase_add_loop_test(tests, every_call_fails_once, 0, 3);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

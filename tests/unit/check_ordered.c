@@ -129,6 +129,60 @@ START_TEST(a_request_of_a_stream_waits_before_it_grows_on) {
 }
 END_TEST
 
+/* Work that waits for what the program does after its requests holds these up once, not each
+ * time, however often the memory before it changes hands; and no longer than until it is over. */
+START_TEST(work_that_does_not_end_is_waited_for_once) {
+    begin(AC_UNLIMITED);
+    ac_settings_t settings = allocator->settings;
+    settings.wait_budget = 0;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t a = take(S, 120 * MIB), small = take(S, MIB);
+    device.endless = true;
+    for (int i = 0; i < 8; i++) {
+        give(small, S);
+        take(T, 24 * MIB);
+        small = take(S, MIB);
+    }
+    ck_assert_uint_eq(counters.fence_waits, 1);
+    device.endless = false;
+    fake_complete(&context, atomic_load(&context.submitted));
+    give(small, S);
+    give(a, S);
+    take(T, 150 * MIB);
+    ck_assert_uint_eq(counters.fence_waits, 2);
+    end();
+}
+END_TEST
+
+/* Where nothing can be recorded a wait has no end: none for a request of a stream. */
+START_TEST(no_request_of_a_stream_waits_without_end) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, 60 * MIB), b = take(S, 60 * MIB);
+    device.no_fences = true;
+    give(a, S);
+    give(b, S);
+    take(T, 100 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 0);
+    end();
+}
+END_TEST
+
+/* Large blocks that are kept for large requests serve a small one before it fails, or waits for
+ * work that may not end before it. */
+START_TEST(a_large_block_of_the_stream_is_better_than_none) {
+    begin(64 * MIB);
+    ac_settings_t settings = allocator->settings;
+    settings.exact = true;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t a = take(S, 64 * MIB);
+    give(a, S);
+    ck_assert_uint_eq(take(S, MIB), a);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], 0);
+    ck_assert_uint_eq(counters.async_same_stream, 1);
+    end();
+}
+END_TEST
+
 START_TEST(only_what_is_proven_changes_streams) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB), address;
@@ -255,6 +309,9 @@ int main(void) {
     tcase_add_test(tests, neighbours_join_and_are_cut);
     tcase_add_test(tests, free_neighbours_join);
     tcase_add_test(tests, a_request_of_a_stream_waits_before_it_grows_on);
+    tcase_add_test(tests, work_that_does_not_end_is_waited_for_once);
+    tcase_add_test(tests, no_request_of_a_stream_waits_without_end);
+    tcase_add_test(tests, a_large_block_of_the_stream_is_better_than_none);
     tcase_add_test(tests, only_what_is_proven_changes_streams);
     tcase_add_test(tests, an_early_block_stays_behind_its_past);
     tcase_add_test(tests, an_early_block_knows_no_quiet_life);

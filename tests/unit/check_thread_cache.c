@@ -247,6 +247,29 @@ START_TEST(a_cache_outlives_its_context) {
 END_TEST
 
 /* A cache may remember it, and the address may be another record's by now. */
+/* Its thread was kept from running in the middle of a hit, all that time. */
+START_TEST(whoever_was_inside_when_it_ended_is_left_alone) {
+    uint64_t address;
+    take(512);
+    put(take(MIB));
+    put(take(MIB)); /* kept, as it came again */
+    submit(0);
+    atomic_store(&cache->busy, 1);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert_ptr_nonnull(ac_cache_magazine(cache, MIB)->top);
+    atomic_store(&cache->busy, 0);
+    end();
+    ck_assert(!ac_caches_recall(allocator, NULL));
+    ac_caches_settle(allocator);
+    ck_assert(!hit(MIB, &address));
+    ck_assert_int_eq(now().active_bytes[AC_POOL_ALL].current, 0);
+    ac_cache_close(cache);
+    cache = ac_cache_open(other, &books[0]); /* the same record */
+    ck_assert_ptr_null(cache->next);
+}
+END_TEST
+
 START_TEST(a_record_that_came_back_says_no_address) {
     uint64_t before = take(2 * MIB), a = take(MIB), address;
     put(a);
@@ -432,6 +455,7 @@ int main(void) {
     tcase_add_test(all, others_get_it_before_the_device_is_asked);
     tcase_add_test(all, idle_memory_counts_what_is_kept);
     tcase_add_test(all, a_cache_outlives_its_context);
+    tcase_add_test(all, whoever_was_inside_when_it_ended_is_left_alone);
     tcase_add_test(all, a_record_that_came_back_says_no_address);
     tcase_add_test(all, closing_gives_everything_back);
     tcase_add_test(all, none_where_the_settings_say_so);
