@@ -13,7 +13,7 @@
 #endif
 
 /* Pieces grow: a small program touches few pages, a large one makes few system calls. */
-enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 24 << 10, PAGE = 4 << 10 };
+enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 20 << 10, PAGE = 4 << 10 };
 _Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
