@@ -66,8 +66,11 @@ void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
     ac_arena_t *arena = ac_carve(sizeof *arena);
-    if (!arena)
+    ac_block_t **bins = ac_carve_table(2 * AC_BINS_BYTES);
+    if (!arena || !bins)
         return NULL;
+    arena->index[AC_POOL_SMALL].bin = bins;
+    arena->index[AC_POOL_LARGE].bin = bins + AC_BINS;
     static _Atomic unsigned numbers;
     unsigned number = atomic_fetch_add(&numbers, 1) + 1;
     arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;

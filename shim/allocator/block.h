@@ -126,10 +126,13 @@ enum {
     AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
 };
 
+/* The bins lie apart: most are never used, and one is looked at only where `nonempty` has its
+ * bit, so that they take host memory by the page. */
 typedef struct {
     uint64_t nonempty[AC_BIN_WORDS];
-    ac_block_t *bin[AC_BINS];
+    ac_block_t **bin; /* [AC_BINS] */
 } ac_free_index_t;
+#define AC_BINS_BYTES (AC_BINS * sizeof(ac_block_t *))
 
 /* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
 static inline unsigned ac_free_index_bin(uint64_t size) {
@@ -142,14 +145,17 @@ static inline unsigned ac_free_index_bin(uint64_t size) {
 
 static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
-    ac_block_t *next = index->bin[bin];
+    uint64_t *word = &index->nonempty[bin / 64], bit = (uint64_t)1 << (bin % 64);
+    ac_block_t *next = NULL;
+    if (*word & bit) {
+        next = index->bin[bin];
+        next->list_prev = block;
+    } else {
+        *word |= bit;
+    }
     block->list_prev = NULL;
     block->list_next = next;
     index->bin[bin] = block;
-    if (next)
-        next->list_prev = block;
-    else
-        index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
 }
 
 static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {

@@ -1,8 +1,11 @@
-/* A piece of mapped memory at a time, cut from front to end (carve.h). */
+/* A piece of mapped memory at a time, cut from front to end, and for tables from the end
+ * (carve.h). */
 #include "allocator/carve.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -10,41 +13,63 @@
 #endif
 
 /* Pieces grow: a small program touches few pages, a large one makes few system calls. */
-enum { FIRST = 64 << 10, LAST = 1 << 20, AT_ONCE = 32 << 10 };
+enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 20 << 10, PAGE = 4 << 10 };
+_Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char *at;
+static char *at; /* of the piece: records come from here on, tables from the end */
 static size_t left, next = FIRST;
 
-static void *cut(size_t bytes) {
-    if (left < bytes) {
-        void *piece =
-            mmap(NULL, next, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (piece == MAP_FAILED)
-            return NULL;
-        if (next == FIRST) { /* of which every program uses about so much: fewer faults */
-            int kept = errno;
-            madvise(piece, AT_ONCE, MADV_POPULATE_WRITE);
-            errno = kept; /* older kernels do not know how */
-        }
-        at = piece;
-        left = next;
-        next = next < LAST ? 2 * next : LAST;
+/* There are `bytes` left. */
+static bool have(size_t bytes) {
+    if (left >= bytes)
+        return true;
+    void *piece = mmap(NULL, next, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (piece == MAP_FAILED)
+        return false;
+    if (next == FIRST) { /* of which every program uses about so much: fewer faults */
+        int kept = errno;
+        madvise(piece, AT_ONCE, MADV_POPULATE_WRITE);
+        errno = kept; /* older kernels do not know how */
     }
+    at = piece;
+    left = next;
+    next = next < LAST ? 2 * next : LAST;
+    return true;
+}
+
+static void *cut(size_t bytes) {
+    if (!have(bytes))
+        return NULL;
     void *memory = at;
     at += bytes;
     left -= bytes;
     return memory;
 }
 
-void *ac_carve(size_t bytes) {
+static void *cut_table(size_t bytes) {
+    if (!have(bytes + PAGE))
+        return NULL;
+    left = (((uintptr_t)at + left - bytes) & ~(uintptr_t)(PAGE - 1)) - (uintptr_t)at;
+    return at + left;
+}
+
+static void *carve(size_t bytes, void *cutting(size_t)) {
     bytes = (bytes + AC_CARVE_ALIGN - 1) & ~(size_t)(AC_CARVE_ALIGN - 1);
-    if (bytes > FIRST)
+    if (bytes > MOST)
         return NULL;
     pthread_mutex_lock(&lock);
-    void *memory = cut(bytes);
+    void *memory = cutting(bytes);
     pthread_mutex_unlock(&lock);
     return memory;
+}
+
+void *ac_carve(size_t bytes) {
+    return carve(bytes, cut);
+}
+
+void *ac_carve_table(size_t bytes) {
+    return carve(bytes, cut_table);
 }
 
 void ac_carve_fork_child(void) {

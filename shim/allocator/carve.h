@@ -12,6 +12,10 @@ enum { AC_CARVE_ALIGN = 64 };
  * lock is held over nothing but the mapping of more memory, and may be taken inside any other. */
 void *ac_carve(size_t bytes);
 
+/* The same for a table most of which is never touched: it begins on a page, apart from records
+ * that are used whole, so that it takes host memory where it is used and nowhere else. */
+void *ac_carve_table(size_t bytes);
+
 /* In a fork child: another thread may have held the lock, or be halfway through a cut. */
 void ac_carve_fork_child(void);
 

@@ -2,12 +2,13 @@
 #include "allocator/fence.h"
 
 #include "allocator/generation.h"
+#include "observe/start.h"
 #include "plant.h"
 
 _Alignas(64) _Atomic uint64_t ac_fence_clock = 1; /* 0 is "before everything" */
 _Alignas(64) _Atomic uint64_t ac_generation = (uint64_t)1 << AC_GENERATION_SHIFT;
-_Atomic bool ac_fence_crossed;
-_Atomic bool ac_fence_uncounted;
+AC_START_DATA _Atomic bool ac_fence_crossed;
+AC_START_DATA _Atomic bool ac_fence_uncounted;
 
 static ac_fence_line_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
 _Atomic unsigned ac_fence_line_high;

@@ -139,9 +139,18 @@ static void bind(ac_ordered_t *ordered, ac_block_t *block) {
     list_insert(ordered, block);
 }
 
+enum { INDEX_BYTES = sizeof(ac_free_index_t) + AC_BINS_BYTES };
+
+static ac_free_index_t *new_index(void) {
+    ac_free_index_t *index = ac_record_memory(INDEX_BYTES);
+    if (index)
+        index->bin = (ac_block_t **)(index + 1);
+    return index;
+}
+
 static bool have_index(list_t *list, int pool) {
     if (!list->index[pool])
-        list->index[pool] = ac_record_memory(sizeof *list->index[pool]);
+        list->index[pool] = new_index();
     return list->index[pool];
 }
 
@@ -193,7 +202,7 @@ void ac_ordered_close(ac_arena_t *arena) {
     for (unsigned slot = 0; slot < LISTS; slot++)
         for (int pool = AC_POOL_SMALL; pool < AC_POOL_KINDS; pool++)
             if (ordered->list[slot].index[pool])
-                ac_record_memory_return(ordered->list[slot].index[pool], sizeof(ac_free_index_t));
+                ac_record_memory_return(ordered->list[slot].index[pool], INDEX_BYTES);
     ac_record_memory_return(ordered, sizeof *ordered);
     pthread_cond_broadcast(&arena->allocator->settled); /* for ac_arena_stream_gone */
 }

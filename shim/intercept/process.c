@@ -462,7 +462,7 @@ static void set_up(void) {
 
 /* Whether the driver of this process was initialised. */
 static bool driver_ready(void) {
-    static _Atomic bool bound, hopeless;
+    AC_START_DATA static _Atomic bool bound, hopeless;
     const char *missing = NULL;
     CUcontext current;
     if (atomic_load(&hopeless))

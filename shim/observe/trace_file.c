@@ -16,9 +16,10 @@
 
 #include "observe/dump.h"
 #include "observe/live_file.h"
+#include "observe/start.h"
 #include "observe/write.h"
 
-ac_trace_header_t *ac_trace_header;
+AC_START_DATA ac_trace_header_t *ac_trace_header;
 bool ac_trace_counter;
 uint32_t ac_trace_shift;
 

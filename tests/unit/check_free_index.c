@@ -7,7 +7,8 @@
 #include "allocator/block.h"
 
 enum { BLOCKS = 600 };
-static ac_free_index_t free_blocks;
+static ac_block_t *bins[AC_BINS];
+static ac_free_index_t free_blocks = {.bin = bins};
 static ac_block_t block[BLOCKS];
 static bool inside[BLOCKS];
 static uint64_t state = 88172645463325252u;

@@ -1,0 +1,73 @@
+/* Carved memory: zeroed, aligned, and nobody else's, records and tables as they come. */
+#include <check.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "allocator/carve.h"
+
+enum { CUTS = 4000, MOST = 64 << 10, PAGE = 4 << 10 };
+static struct {
+    unsigned char *memory;
+    size_t bytes;
+} cuts[CUTS];
+static uint64_t state = 88172645463325252u;
+
+static uint64_t draw(uint64_t below) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state % below;
+}
+
+static unsigned char mark_of(int i) {
+    return (unsigned char)(1 + i % 251);
+}
+
+static bool all_are(const unsigned char *memory, size_t bytes, unsigned char value) {
+    size_t at = 0;
+    while (at < bytes && memory[at] == value)
+        at++;
+    return at == bytes;
+}
+
+START_TEST(cuts_are_apart) {
+    for (int i = 0; i < CUTS; i++) {
+        bool table = draw(4) == 0;
+        size_t bytes = 1 + draw(draw(8) ? 3000 : MOST);
+        unsigned char *memory = table ? ac_carve_table(bytes) : ac_carve(bytes);
+        ck_assert_ptr_nonnull(memory);
+        ck_assert_uint_eq((uintptr_t)memory % (table ? PAGE : AC_CARVE_ALIGN), 0);
+        ck_assert_msg(all_are(memory, bytes, 0), "cut %d is not zeroed, or another's", i);
+        memset(memory, mark_of(i), bytes);
+        cuts[i].memory = memory;
+        cuts[i].bytes = bytes;
+        if (draw(500) == 0)
+            ac_carve_fork_child();
+    }
+    for (int i = 0; i < CUTS; i++)
+        ck_assert_msg(all_are(cuts[i].memory, cuts[i].bytes, mark_of(i)), "cut %d changed", i);
+}
+END_TEST
+
+START_TEST(the_largest_fits) {
+    ck_assert_ptr_nonnull(ac_carve(1)); /* a table is not alone in its piece */
+    ck_assert_ptr_nonnull(ac_carve_table(MOST));
+    ck_assert_ptr_nonnull(ac_carve(MOST));
+    ck_assert_ptr_null(ac_carve_table(MOST + 1));
+    ck_assert_ptr_null(ac_carve(MOST + 1));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("carve");
+    TCase *tests = tcase_create("carve");
+    tcase_add_test(tests, cuts_are_apart);
+    tcase_add_test(tests, the_largest_fits);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
