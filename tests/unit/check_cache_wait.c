@@ -409,6 +409,38 @@ START_TEST(not_of_a_shared_segment) {
 }
 END_TEST
 
+/* --- what a stream's order protects --- */
+
+static void submit_to(uint64_t stream) {
+    ac_fence_line_t *line = ac_arena_line(arena);
+    ac_joins_t joins = {0};
+    ac_fence_enter(line);
+    ac_single_enter(line, stream, &joins);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+}
+
+/* Whoever keeps it: a magazine, nobody for long, or a magazine that was full.  A second stream
+ * waits for it then. */
+START_TEST(such_a_free_leans_on_the_stream) {
+    uint64_t block[5];
+    habit(MIB);
+    for (int i = 0; i < 5; i++)
+        block[i] = _i == 1 ? alloc(5 * MIB) : take(MIB);
+    for (int i = 0; i < 4 && _i == 2; i++)
+        put(block[i]);
+    submit_to(0x1000);
+    if (_i == 3)
+        block[4] = alloc(5 * MIB); /* nothing comes after it */
+    put(block[4]);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(counted().ordered_frees, _i < 3);
+    submit_to(0x2000);
+    ck_assert_uint_eq(context[0].turns, _i < 3);
+    finish_work();
+}
+END_TEST
+
 /* --- blocks of sizes that nobody asked for --- */
 
 /* Neither the free takes the lock, nor does the block stay longer than until somebody has it. */
@@ -653,6 +685,7 @@ int main(void) {
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);
     tcase_add_test(all, not_of_a_shared_segment);
+    tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);
     tcase_add_test(all, loose_blocks_go_with_the_next_request);
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
