@@ -544,16 +544,23 @@ static ac_status_t alloc_slow(ac_request_t *request) {
     if (ac_caches_recall(arena->allocator, request->cache) &&
         (try_again(request, false) || ask_fences(request)))
         return AC_OK;
-    bool all;
+    bool all, waited;
     uint64_t target;
-    while (must_wait(request, &all, &target)) {
-        if (order_streams(request, false, false) == AC_OK)
-            return AC_OK;
-        if (wait_for(request, all, target) != AC_OK)
-            break; /* capture, or a broken context: growing may still work */
-        if (try_again(request, false))
-            return AC_OK;
-    }
+    int round = 0;
+    do {
+        waited = false;
+        while (must_wait(request, &all, &target)) {
+            if (order_streams(request, false, false) == AC_OK)
+                return AC_OK;
+            waited = wait_for(request, all, target) == AC_OK;
+            if (!waited)
+                break; /* capture, or a broken context: growing may still work */
+            if (try_again(request, false))
+                return AC_OK;
+        }
+        /* What others freed meanwhile is with them. */
+    } while (waited && ++round < LAST_ROUNDS &&
+             ac_caches_recall(arena->allocator, request->cache));
     if (try_again(request, false))
         return AC_OK;
     ac_status_t status = grow_within(request);

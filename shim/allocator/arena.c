@@ -4,6 +4,8 @@
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
 
+_Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
+
 ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
     ac_settings_t settings = {.max_split_size = config->max_split_size,
                               .large_segment_size = config->large_segment_size,

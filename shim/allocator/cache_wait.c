@@ -49,8 +49,7 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     if (ac_cache_push(cache, block, ordered))
         return;
     ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
-    ac_block_touch_neighbours(block); /* they are looked at next */
-    ac_page_map_touch(block->address + size);
+    ac_page_map_touch(block->address + size); /* it is looked at next */
     cache->loose[cache->loose_count++] = block;
     cache->loose_bytes += size;
 }

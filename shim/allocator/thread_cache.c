@@ -130,6 +130,8 @@ static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
     cache->loose_count = 0;
     cache->loose_bytes = 0;
+    for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
+        ac_block_touch_neighbours(cache->loose[i]);
     for (unsigned i = 0; i < n; i++) {
         ac_block_t *block = cache->loose[i];
         block->segment->allocated--;

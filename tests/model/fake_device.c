@@ -9,6 +9,7 @@ typedef struct {
     fake_context_t *context;
     uint64_t number; /* the last piece of work before it */
     unsigned magic;
+    uint64_t stream; /* of a turn */
 } fake_fence_t;
 
 enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead };
@@ -142,7 +143,7 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     fake_fence_t *fence = malloc(sizeof *fence);
     if (!fence)
         return fake_leave(context, AC_UNSUPPORTED);
-    *fence = (fake_fence_t){context, atomic_load(&context->submitted), FENCE_LIVE};
+    *fence = (fake_fence_t){context, atomic_load(&context->submitted), FENCE_LIVE, 0};
     device->live_fences++;
     *out = fence;
     return fake_leave(context, AC_OK);
@@ -188,10 +189,12 @@ static void fence_release(void *arg, void *what) {
 }
 
 /* The fake context does its work in the order of submission, as one stream would: a stream that
- * waits for another one has nothing to do but to be counted. */
+ * waits for another one has nothing to do but to be counted, and told of. */
 static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
-    (void)stream;
-    return fence_record(arg, false, out);
+    ac_status_t status = fence_record(arg, false, out);
+    if (status == AC_OK)
+        ((fake_fence_t *)*out)->stream = stream;
+    return status;
 }
 
 static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
@@ -200,8 +203,11 @@ static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
     if (stream == 0)
         return fence_wait(arg, what, 0);
     ac_status_t status = fake_enter(context, FAKE_TURN);
-    if (is_live(context, fence) && status == AC_OK)
+    if (is_live(context, fence) && status == AC_OK) {
         context->turns++;
+        if (context->device->turned)
+            context->device->turned(fence->stream, fence->number, stream);
+    }
     return fake_leave(context, status);
 }
 

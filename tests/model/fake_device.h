@@ -78,6 +78,8 @@ typedef struct {
     void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */
     /* Whatever goes to `to` now comes after all that `from` was given. */
     void (*ordered)(fake_context_t *context, uint64_t from, uint64_t to);
+    /* Whatever goes to `to` now comes after the work of `from` up to that number. */
+    void (*turned)(uint64_t from, uint64_t number, uint64_t to);
     void (*freeing)(void *arg, uint64_t address, uint64_t size);
     void *arg;
     uint64_t most_addresses; /* bytes that can be reserved at a time; 0: any number */

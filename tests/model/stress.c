@@ -8,7 +8,8 @@
  *
  * Where WAYS has `alone` in it there is a single context.  With `ordered` all its work goes to
  * one stream, whose order protects memory as well: new owners come after it, only pages that
- * leave do not.  With `pages` arenas grow by them. */
+ * leave do not.  With `streams` a second one has some of that, now and then: memory that was not
+ * waited for has to come after the owner before.  With `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -25,9 +26,9 @@
 #define WINDOW   (256 * MIB)
 #define GRANULES ((CAPACITY + FAKE_RESERVED * WINDOW) / AC_GRANULE)
 
-enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2, STREAM = 0x1000 };
+enum { THREADS = 4, SLOTS = 64, CONTEXTS = 2, STREAMS = 2, SECOND_EVERY = 200 };
 static unsigned contexts = CONTEXTS;
-static bool ordered;
+static bool ordered, streams;
 
 static fake_device_t device;
 static fake_context_t context[CONTEXTS];
@@ -49,6 +50,27 @@ static _Atomic unsigned long errors, served, refused;
 /* What the oracle knows of each granule of the device. */
 static _Atomic unsigned char owned[GRANULES];
 static _Atomic uint64_t busy_until[CONTEXTS][GRANULES];
+
+/* The same by stream, of the owner and of those before him; and up to which of its work the other
+ * stream comes after a stream. */
+static _Atomic uint64_t newest[STREAMS][GRANULES], before[STREAMS][GRANULES];
+static _Atomic uint64_t joined[STREAMS];
+static _Atomic unsigned long leaned; /* granules */
+
+static uint64_t key_of(unsigned stream) {
+    return 0x1000 + 16 * stream;
+}
+
+static void raise(_Atomic uint64_t *figure, uint64_t n) {
+    uint64_t seen = atomic_load(figure);
+    while (seen < n && !atomic_compare_exchange_weak(figure, &seen, n))
+        ;
+}
+
+static void turned(uint64_t from, uint64_t number, uint64_t to) {
+    if (from != to)
+        raise(&joined[to == key_of(1)], number);
+}
 
 /* Blocks that any thread may free: an exchange makes one the owner. */
 typedef struct {
@@ -107,13 +129,31 @@ static void take_granules(const held_t *held) {
         for (int c = 0; c < CONTEXTS && !ordered; c++)
             if (atomic_load(&busy_until[c][g]) > done[c])
                 wrong("handed out while work may touch it");
+        for (unsigned s = 0; s < STREAMS && streams; s++)
+            if (atomic_load(&newest[s][g]) > done[0]) {
+                raise(&before[s][g], atomic_load(&newest[s][g]));
+                atomic_fetch_add(&leaned, 1);
+            }
     }
 }
 
-/* A thread's caches, one per arena; NULL: none. */
+/* The owner's work on the block reached the stream. */
+static void comes_after(const held_t *held, unsigned stream, uint64_t number) {
+    uint64_t done = atomic_load(&context[0].completed), first = granule_of(held->address);
+    uint64_t known = atomic_load(&joined[stream]);
+    for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++) {
+        uint64_t other = atomic_load(&before[!stream][g]);
+        if (other > done && other > known)
+            wrong("work runs beside that of the owner before");
+        atomic_store(&newest[stream][g], number);
+    }
+}
+
+/* A thread's caches, one per arena; NULL: none.  And what it knows of streams. */
 typedef struct {
     ac_cache_t *cache[CONTEXTS];
     ac_cache_books_t books[CONTEXTS];
+    ac_joins_t joins;
 } caches_t;
 
 static void free_held(ac_cache_t *cache, held_t *held) {
@@ -126,16 +166,17 @@ static void free_held(ac_cache_t *cache, held_t *held) {
 }
 
 /* The owner gives work on its block to a context, as the hooks would. */
-static void submit(const held_t *held, int c) {
+static void submit(ac_joins_t *joins, const held_t *held, int c, unsigned stream) {
     ac_fence_line_t *line = ac_arena_line(arena[c]);
     if (ac_fence_full(line))
         ac_fence_close(line, atomic_load(&ac_fence_crossed));
     uint64_t number;
     if (ordered) {
-        ac_joins_t joins = {0};
         ac_fence_enter(line);
-        ac_single_enter(line, STREAM, &joins);
+        ac_single_enter(line, key_of(stream), joins);
         number = fake_submit(&context[c]);
+        if (streams)
+            comes_after(held, stream, number);
         ac_fence_leave(line);
     } else {
         number = fake_submit(&context[c]);
@@ -167,6 +208,10 @@ static ac_status_t serve(ac_cache_t *cache, int c, uint64_t bytes, bool cached_o
                  : ac_arena_alloc(arena[c], bytes, cached_only, address);
 }
 
+static unsigned draw_stream(uint64_t *state) {
+    return streams && draw(state, SECOND_EVERY) == 0;
+}
+
 static void one_round(caches_t *caches, uint64_t *state) {
     int c = (int)draw(state, contexts);
     ac_cache_t *cache = cache_for(caches, c, state);
@@ -190,19 +235,19 @@ static void one_round(caches_t *caches, uint64_t *state) {
         take_granules(held);
         held->context = c;
         if (draw(state, 3) == 0) /* crossed: any context may work on it */
-            submit(held, (int)draw(state, contexts));
+            submit(&caches->joins, held, (int)draw(state, contexts), draw_stream(state));
     }
     held = atomic_exchange(&board[draw(state, SLOTS)], held);
     if (!held)
         return;
     if (draw(state, 4) == 0)
-        submit(held, (int)draw(state, contexts));
+        submit(&caches->joins, held, (int)draw(state, contexts), draw_stream(state));
     free_held(cache_for(caches, held->context, state), held);
 }
 
 static void *worker(void *arg) {
     uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(uintptr_t)arg;
-    caches_t caches = {{NULL}, {{0}}};
+    caches_t caches = {.cache = {NULL}};
     for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++)
         one_round(&caches, &state);
     for (int c = 0; c < CONTEXTS; c++)
@@ -230,8 +275,9 @@ static void *meddler(void *arg) {
         int c = (int)draw(&state, contexts);
         ac_device_stats_t now;
         uint64_t clock;
+        ac_fence_line_t *line;
         const char *why = NULL;
-        switch (draw(&state, 11)) {
+        switch (draw(&state, 12)) {
         case 0:
             ac_allocator_trim(allocator, draw(&state, 2));
             break;
@@ -241,7 +287,9 @@ static void *meddler(void *arg) {
                 ac_fence_synced(ac_arena_line(arena[c]), clock);
             break;
         case 2:
+            ac_fence_capture_begin();
             atomic_store(&context[c].capturing, true);
+            ac_fence_capture_began();
             sched_yield();
             atomic_store(&context[c].capturing, false);
             break;
@@ -275,6 +323,12 @@ static void *meddler(void *arg) {
                 ac_slabs_dissolve(arena[c]);
             pthread_mutex_unlock(&allocator->lock);
             break;
+        case 10: /* or memory would wait for fences alone, soon */
+            line = ac_arena_line(arena[c]);
+            pthread_mutex_lock(&line->single.lock);
+            line->single.patience = 0;
+            pthread_mutex_unlock(&line->single.lock);
+            break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);
         }
@@ -288,7 +342,8 @@ int main(int argc, char **argv) {
     const char *why = NULL;
     if (argc > 1)
         rounds = strtoul(argv[1], NULL, 10);
-    ordered = argc > 2 && strstr(argv[2], "ordered");
+    streams = argc > 2 && strstr(argv[2], "streams");
+    ordered = streams || (argc > 2 && strstr(argv[2], "ordered"));
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
     atomic_store(&ac_single_wanted, ordered);
@@ -297,6 +352,7 @@ int main(int argc, char **argv) {
     settings.expandable = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;
+    device.turned = streams ? turned : NULL;
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_init(&context[c], &device);
@@ -322,6 +378,8 @@ int main(int argc, char **argv) {
         wrong(why ? why : device.wrong);
     if (ac_allocator_reserved(allocator) || device.used)
         wrong("memory is left over");
+    if (streams && (!context[0].turns || !atomic_load(&leaned) || !counters.fenced_frees))
+        wrong("the streams did not matter");
     if (atomic_load(&served) < rounds)
         wrong("hardly anything was served");
     for (int c = 0; c < CONTEXTS; c++) {

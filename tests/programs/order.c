@@ -130,7 +130,9 @@ void use_done(model_t *m, use_t use, point_t point, int lane) {
     for (unsigned i = 0; i < b->readers; i++)
         if (past_has(&m->item, b->read[i]))
             b->read[i--] = b->read[--b->readers];
-    b->read[b->readers++] = point;
+    point_t *last = b->readers ? &b->read[b->readers - 1] : NULL;
+    if (!last || last->chain != point.chain || last->pos != point.pos) /* once for a graph */
+        b->read[b->readers++] = point;
 }
 
 static bool captured_use_ordered(const model_t *m, const lane_t *lane, use_t use) {

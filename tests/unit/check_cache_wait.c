@@ -301,6 +301,46 @@ START_TEST(short_of_memory_others_wait_for_it) {
 }
 END_TEST
 
+static ac_cache_t *second;
+static uint64_t late;
+
+/* The other thread frees while this one waits. */
+static void free_late(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind != FAKE_WAIT || !late)
+        return;
+    submit(0);
+    ck_assert_int_eq(ac_cache_free(second, late), AC_OK);
+    ck_assert_uint_eq(books[1].side[1].waiting.blocks, 1);
+    late = 0;
+}
+
+START_TEST(beyond_the_budget_it_is_waited_for_again) {
+    uint64_t address, again;
+    settings.large_segment_size = 2 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    second = ac_cache_open(arena, &books[1]);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(ac_cache_alloc(second, 12 * MIB, false, &address), AC_OK);
+        if (i < 2)
+            ck_assert_int_eq(ac_cache_free(second, address), AC_OK);
+    }
+    give(alloc(10 * MIB));
+    uint64_t first = alloc(9 * MIB);
+    alloc(MIB); /* beside it: the segment stays */
+    submit(0);
+    give(first);
+    late = address;
+    device.before = free_late;
+    ck_assert_int_eq(try_alloc(arena, 12 * MIB, &again), AC_OK);
+    device.before = NULL;
+    ck_assert_uint_eq(late, 0);
+    ck_assert_uint_eq(again, address);
+    ck_assert_uint_eq(reserved(), 22 * MIB);
+    ac_cache_close(second);
+}
+END_TEST
+
 START_TEST(a_closed_cache_leaves_it_pending) {
     habit(MIB);
     uint64_t a = wait_for_work(MIB);
@@ -406,6 +446,38 @@ START_TEST(not_of_a_shared_segment) {
     submit(0);
     put(shared);
     ck_assert_uint_eq(waiting(), 0);
+}
+END_TEST
+
+/* --- what a stream's order protects --- */
+
+static void submit_to(uint64_t stream) {
+    ac_fence_line_t *line = ac_arena_line(arena);
+    ac_joins_t joins = {0};
+    ac_fence_enter(line);
+    ac_single_enter(line, stream, &joins);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+}
+
+/* Whoever keeps it: a magazine, nobody for long, or a magazine that was full.  A second stream
+ * waits for it then. */
+START_TEST(such_a_free_leans_on_the_stream) {
+    uint64_t block[5];
+    habit(MIB);
+    for (int i = 0; i < 5; i++)
+        block[i] = _i == 1 ? alloc(5 * MIB) : take(MIB);
+    for (int i = 0; i < 4 && _i == 2; i++)
+        put(block[i]);
+    submit_to(0x1000);
+    if (_i == 3)
+        block[4] = alloc(5 * MIB); /* nothing comes after it */
+    put(block[4]);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_uint_eq(counted().ordered_frees, _i < 3);
+    submit_to(0x2000);
+    ck_assert_uint_eq(context[0].turns, _i < 3);
+    finish_work();
 }
 END_TEST
 
@@ -646,6 +718,7 @@ int main(void) {
     tcase_add_loop_test(all, a_trim_leaves_it_or_waits_for_it, 0, 2);
     tcase_add_test(all, decay_asks_for_it);
     tcase_add_test(all, short_of_memory_others_wait_for_it);
+    tcase_add_test(all, beyond_the_budget_it_is_waited_for_again);
     tcase_add_test(all, a_closed_cache_leaves_it_pending);
     tcase_add_test(all, it_goes_with_its_context);
     tcase_add_test(all, another_size_takes_its_place);
@@ -653,6 +726,7 @@ int main(void) {
     tcase_add_test(all, not_where_other_contexts_reach_it);
     tcase_add_test(all, not_during_a_capture);
     tcase_add_test(all, not_of_a_shared_segment);
+    tcase_add_loop_test(all, such_a_free_leans_on_the_stream, 0, 4);
     tcase_add_test(all, loose_blocks_go_with_the_next_request);
     tcase_add_test(all, few_blocks_are_loose);
     tcase_add_test(all, loose_blocks_are_taken_back);
