@@ -243,7 +243,9 @@ static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     (void)arg;
     ac_status_t status =
         limit_ns ? fence_poll(asked, limit_ns) : fence_ask(asked, ac_driver.cuEventSynchronize);
-    return status == AC_UNSUPPORTED ? synchronize(asked->context) : status;
+    if (status != AC_UNSUPPORTED)
+        return status;
+    return limit_ns ? AC_BUSY : synchronize(asked->context); /* which knows no limit either */
 }
 
 /* A wait is no record: it is made during captures, too, but not on a stream that captures. */

@@ -207,6 +207,35 @@ START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
 }
 END_TEST
 
+/* --- waits --- */
+
+static unsigned synchronised;
+
+static CUresult no_answer(CUevent event) {
+    (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult synchronize(void) {
+    synchronised++;
+    return CUDA_SUCCESS;
+}
+
+/* The driver does not tell of an event: a wait without a limit has another way, one with a limit
+ * does not take it. */
+START_TEST(a_limited_wait_keeps_its_limit) {
+    void *fence = NULL;
+    ac_driver.cuEventQuery = ac_driver.cuEventSynchronize = no_answer;
+    ac_driver.cuCtxSynchronize = synchronize;
+    ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence), AC_OK);
+    ck_assert_int_eq(ac_cuda_ops.fence_wait(&context, fence, 1), AC_BUSY);
+    ck_assert_uint_eq(synchronised, 0);
+    ck_assert_int_eq(ac_cuda_ops.fence_wait(&context, fence, 0), AC_OK);
+    ck_assert_uint_eq(synchronised, 1);
+    ac_cuda_ops.fence_release(&context, fence);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_device");
     TCase *tests = tcase_create("cuda_device");
@@ -218,6 +247,7 @@ int main(void) {
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
+    tcase_add_test(tests, a_limited_wait_keeps_its_limit);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
