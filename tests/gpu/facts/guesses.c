@@ -108,31 +108,14 @@ void say_waits_for(gpu_call_t *call, void *arg) {
     also_if_waits("legacy stream", say_waits(CU_STREAM_LEGACY, gpu.slow, NULL, call, arg));
     also_if_waits("blocking streams", say_waits(blocking, gpu.slow, NULL, call, arg));
     also_if_waits("non-blocking streams", say_waits(free, gpu.slow, NULL, call, arg));
-    if (beside()) {
-        MUST(cu.cuCtxSetCurrent(beside()->context));
-        also_if_waits("other contexts",
-                      say_waits(beside()->stream, beside()->slow, gpu.primary, call, arg));
+    if (gpu_beside()) {
+        MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
+        also_if_waits("other contexts", say_waits(gpu_beside()->stream, gpu_beside()->slow,
+                                                  gpu.primary, call, arg));
         MUST(cu.cuCtxSetCurrent(gpu.primary));
     }
     if (!*answers->answer[answers->now])
         say("nothing");
-}
-
-const beside_t *beside(void) {
-    static beside_t made;
-    if (made.context)
-        return &made;
-    bool done = GPU_HAS(cuCtxCreate_v2) && !cu.cuCtxCreate_v2(&made.context, 0, gpu.device);
-    if (!done && GPU_HAS(cuCtxCreate_v4))
-        done = !cu.cuCtxCreate_v4(&made.context, NULL, 0, gpu.device);
-    if (!done)
-        return NULL;
-    made.stream = a_stream(CU_STREAM_NON_BLOCKING);
-    gpu_kernels(&made.quick, &made.slow);
-    gpu_launch(made.slow, made.stream, gpu_word(0), gpu_word(1));
-    MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* one context is on the stack, as before */
-    return &made;
 }
 
 CUstream a_stream(unsigned flags) {
@@ -172,23 +155,11 @@ CUdeviceptr mapped_memory(size_t *bytes) {
     return range;
 }
 
-const green_t *a_green_context(void) {
-    static green_t made;
-    unsigned long long resource[64]; /* larger than the ABI has it */
-    CUdevResource *processors = (CUdevResource *)(void *)resource;
-    CUdevResourceDesc desc;
-    if (made.stream)
-        return &made;
-    if (!GPU_HAS(cuGreenCtxCreate) || !GPU_HAS(cuGreenCtxStreamCreate) ||
-        cu.cuDeviceGetDevResource(gpu.device, processors, 1) ||
-        cu.cuDevResourceGenerateDesc(&desc, processors, 1) ||
-        cu.cuGreenCtxCreate(&made.green, desc, gpu.device, 1) ||
-        cu.cuCtxFromGreenCtx(&made.view, made.green) ||
-        cu.cuGreenCtxStreamCreate(&made.stream, made.green, CU_STREAM_NON_BLOCKING, 0)) {
+const gpu_green_t *a_green_context(void) {
+    const gpu_green_t *green = gpu_green();
+    if (!green)
         say("not here");
-        return NULL;
-    }
-    return &made;
+    return green;
 }
 
 /* ---------------------------------------------------------------- processes */
