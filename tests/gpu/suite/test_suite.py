@@ -249,6 +249,15 @@ class Budgets(Folder):
         result, found, _ = self.suite(rows, "--seconds", "5", parts={1: ("One", 60)})
         self.assertIn("after 3.3 s", found["slow"]["reason"])
 
+    def test_what_is_left(self):
+        """A part has what those before it left; the seconds given are for the parts that run."""
+        rows = [self.row("good", PROGRAMS["good"], ["good"]),
+                self.row("next", PROGRAMS["good"].replace("good", "next"), ["next"],
+                         "limit=4").replace("part=1", "part=2")]
+        for arguments, least in ((), 2), (("--parts", "2", "--seconds", "10"), 8):
+            result, _, _ = self.suite(rows, *arguments, parts={1: ("One", 20), 2: ("Two", 2)})
+            self.assertGreater(result["parts"][-1]["checks"][0]["limit"], least)
+
     def test_broken_off(self):
         out = os.path.join(self.folder, "out")
         table = self.table([self.row("good", PROGRAMS["good"], ["good"]),
