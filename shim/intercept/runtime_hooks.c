@@ -112,6 +112,16 @@ malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *ca
     return malloc_slow(thread, pointer, bytes, caller);
 }
 
+/* Apart, as what follows a free that misses: with a call inside a hit would save registers. */
+static __attribute__((noinline)) cudaError_type malloc_missed(ac_thread_t *thread, void **pointer,
+                                                              size_t bytes, const void *caller) {
+    uint64_t address;
+    if (!pointer || !ac_cache_fetch(thread->fast.cache, bytes, &address))
+        return malloc_slow(thread, pointer, bytes, caller);
+    *pointer = (void *)(uintptr_t)address;
+    return CUDA_SUCCESS;
+}
+
 cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
@@ -120,9 +130,8 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
         return malloc_unknown(thread, pointer, bytes, caller);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
     if (__builtin_expect(!pointer, 0) ||
-        (!ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone) &&
-         !ac_cache_fetch(thread->fast.cache, bytes, &address)))
-        return malloc_slow(thread, pointer, bytes, caller);
+        !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
+        return malloc_missed(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;
 }
@@ -153,16 +162,21 @@ static __attribute__((noinline)) cudaError_type free_unknown(ac_thread_t *thread
     return free_slow(thread, pointer, caller);
 }
 
+static __attribute__((noinline)) cudaError_type free_missed(ac_thread_t *thread, void *pointer,
+                                                            const void *caller) {
+    if (ac_cache_give_away(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
+        return CUDA_SUCCESS;
+    return free_slow(thread, pointer, caller);
+}
+
 cudaError_type cudaFree(void *pointer) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return free_unknown(thread, pointer, caller);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
-    uint64_t address = (uint64_t)(uintptr_t)pointer;
-    if (!ac_cache_give_handed(thread->fast.cache, address) &&
-        !ac_cache_give_away(thread->fast.cache, address))
-        return free_slow(thread, pointer, caller);
+    if (!ac_cache_give_handed(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
+        return free_missed(thread, pointer, caller);
     return CUDA_SUCCESS;
 }
 
