@@ -69,6 +69,18 @@ class Bundle(unittest.TestCase):
         self.assertEqual(set(re.findall(r"\(NEEDED\).*\[(.*)\]", library)) -
                          {"libc.so.6", "ld-linux-x86-64.so.2"}, set())
 
+    def test_nothing_of_this_machine(self):
+        """Where checkout and build folder lay is in none of the files, but for what nvcc notes."""
+        told = []
+        for place, _, names in os.walk(self.out):
+            for name in names:
+                with open(os.path.join(place, name), "rb") as file:
+                    content = file.read()
+                if any(path.encode() + b"/" in content for path in (SOURCE, BUILD)) and \
+                        not name.startswith("facts_cudart_"):
+                    told.append(name)
+        self.assertEqual(told, [])
+
     def test_size(self):
         size = sum(os.lstat(os.path.join(place, name)).st_size
                    for place, _, names in os.walk(self.out) for name in names)
