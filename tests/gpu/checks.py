@@ -18,7 +18,8 @@ class Check(NamedTuple):
     own_runtime: bool = False      # it brings its libcudart: that of the build is out of its sight
 
 
-# part: (title, seconds, to which comes what the parts before it left).  Together with 30 s for a compiler they stay below eight minutes.
+# part: (title, seconds), to which comes what the parts before it left of theirs.  Together with 30 s
+# for a compiler they are eight minutes.
 PARTS = {
     1: ("Does the real stack behave as the design assumes?", 46),
     2: ("Right", 130),
