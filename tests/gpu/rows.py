@@ -37,8 +37,9 @@ def last_line(text):
 
 
 def stress(name, conf, given):
-    # On the simulated device kernels are host functions: small buffers, or little happens.
-    usual = ["--max-bytes", "65536"] if SIMULATED else []
+    # On the simulated device kernels are host functions: small buffers, or little happens.  Tests of
+    # its own go on for longer there.
+    usual = ["--max-bytes", "65536", "--ops", "20000"] if SIMULATED else []
     if SIMULATED:
         conf = conf.replace("memory_limit:1G", "memory_limit:24M")
     # The rest is for the driver's start and for what is pending at the end.

@@ -44,44 +44,53 @@ static bool is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part
     return left_out;
 }
 
-/* The object that a workload prints, NULL where it has none to print; the caller decrefs it.
- * Passes are `longer` times as long as usual. */
-static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const char *arguments,
-                    long longer) {
+/* The objects that a workload prints, one for each turn (work.h), NULL where it has none to
+ * print; the caller decrefs them.  Passes are `longer` times as long as usual. */
+static json_t *work_turns(bench_t *b, bench_peer_id_t peer, const char *part,
+                          const char *arguments, long longer) {
     if (is_left_out(b, peer, part))
         return NULL;
     bench_child_t child = {.program = bench_peers[peer].program,
                            .preload = bench_peers[peer].preload};
     char *error = NULL;
-    long length = b->pairs ? b->pairs : b->pass_us * longer;
-    char *whole = cmd_format("%s passes=%d %s=%ld cpu=%d", arguments, b->quick ? 5 : 7,
-                             b->pairs ? "pairs" : "us", length, b->simulated);
+    int name = (int)strcspn(arguments, " ");
+    char *whole =
+        cmd_format("%.*s passes=%d us=%ld pairs=%ld cpu=%d %s", name, arguments, b->quick ? 5 : 7,
+                   b->pass_us * longer, b->pairs, b->simulated, arguments + name);
     json_t *all = bench_child_run(b, &child, whole, &error);
-    json_t *result = all ? json_incref(json_array_get(all, 0)) : NULL;
     if (!all)
         leave_out(b, peer, part, error);
-    json_decref(all);
     free(error);
     free(whole);
+    return all;
+}
+
+/* Of a single turn. */
+static json_t *work(bench_t *b, bench_peer_id_t peer, const char *part, const char *arguments,
+                    long longer) {
+    json_t *all = work_turns(b, peer, part, arguments, longer);
+    json_t *result = json_incref(json_array_get(all, 0));
+    json_decref(all);
     return result;
 }
 
-/* Its passes as samples under `path`; both strings are taken over.  The object comes back. */
-static json_t *sample_passes(bench_t *b, bench_peer_id_t peer, const char *part, long longer,
-                             char *arguments, char *path) {
-    json_t *result = work(b, peer, part, arguments, longer), *ns;
+/* The passes of a turn as samples under `path`, which is taken over. */
+static void sample_passes(bench_t *b, const json_t *result, char *path) {
+    json_t *ns;
     size_t i;
     json_array_foreach(json_object_get(result, "ns"), i, ns) {
         bench_sample(b, json_number_value(ns), "%s", path);
     }
-    free(arguments);
     free(path);
-    return result;
 }
 
+/* A workload of a single turn; both strings are taken over. */
 static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long longer,
                    char *arguments, char *path) {
-    json_decref(sample_passes(b, peer, part, longer, arguments, path));
+    json_t *result = work(b, peer, part, arguments, longer);
+    sample_passes(b, result, path);
+    json_decref(result);
+    free(arguments);
 }
 
 /* The peers that take part in something. */
@@ -93,11 +102,18 @@ static void sample(bench_t *b, bench_peer_id_t peer, const char *part, long long
 
 static void run_hot_pair(bench_t *b, long round) {
     (void)round;
-    for (int i = 0; i < SIZES; i++)
-        FOR_PEERS(b, peer, BENCH_HOT) {
-            sample(b, peer, "hot_pair", 1, cmd_format("hot live=0 bytes=%ld", sizes[i]),
-                   cmd_format("hot_pair/%ld/%s_ns", sizes[i], bench_peers[peer].id));
+    FOR_PEERS(b, peer, BENCH_HOT) {
+        char *arguments = cmd_format("hot live=0 bytes=%ld + bytes=%ld + bytes=%ld + bytes=%ld",
+                                     sizes[0], sizes[1], sizes[2], sizes[3]);
+        json_t *all = work_turns(b, peer, "hot_pair", arguments, 1), *turn;
+        size_t i;
+        json_array_foreach(all, i, turn) {
+            sample_passes(b, turn,
+                          cmd_format("hot_pair/%ld/%s_ns", sizes[i], bench_peers[peer].id));
         }
+        json_decref(all);
+        free(arguments);
+    }
 }
 
 static void run_replace(bench_t *b, long round) {
@@ -111,12 +127,21 @@ static void run_replace(bench_t *b, long round) {
 static void run_threads(bench_t *b, long round) {
     static const int counts[] = {1, 2, 4, 8, 16};
     (void)round;
-    for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++)
-        FOR_PEERS(b, peer, BENCH_THREADS) {
-            sample(b, peer, "threads", (counts[i] + 1) / 2,
-                   cmd_format("threads bytes=65536 threads=%d", counts[i]),
-                   cmd_format("threads/%d/%s", counts[i], bench_peers[peer].id));
+    FOR_PEERS(b, peer, BENCH_THREADS) {
+        char *arguments = cmd_format("threads bytes=65536"), *rest;
+        for (unsigned i = 0; i < sizeof counts / sizeof *counts; i++, free(rest)) {
+            rest = arguments;
+            arguments = cmd_format("%s %s threads=%d us=%ld", rest, i ? "+" : "", counts[i],
+                                   b->pass_us * ((counts[i] + 1) / 2));
         }
+        json_t *all = work_turns(b, peer, "threads", arguments, 1), *turn;
+        size_t i;
+        json_array_foreach(all, i, turn) {
+            sample_passes(b, turn, cmd_format("threads/%d/%s", counts[i], bench_peers[peer].id));
+        }
+        json_decref(all);
+        free(arguments);
+    }
 }
 
 /* A GPU has no room for a hundred thousand blocks of six MiB on average. */
@@ -148,9 +173,10 @@ static void run_tail(bench_t *b, long round) {
                                           "quiet_p999_ns"};
     (void)round;
     FOR_PEERS(b, peer, BENCH_TAIL) {
-        /* The last `pairs` counts: with --pairs that is the one which work() adds. */
-        char *arguments = cmd_format("tail bytes=65536 threads=16 streams=32 pairs=%d",
-                                     b->quick ? 64000 : 320000);
+        char *arguments =
+            cmd_format("tail bytes=65536 threads=16 streams=32 pairs=%ld", b->pairs   ? b->pairs
+                                                                           : b->quick ? 64000l
+                                                                                      : 320000l);
         json_t *result = work(b, peer, "tail", arguments, 1);
         for (unsigned i = 0; result && i < sizeof figures / sizeof *figures; i++)
             bench_sample(b, json_number_value(json_object_get(result, figures[i])), "tail/%s/%s",
@@ -192,17 +218,22 @@ enum { TURNS = 3 };
 static void run_launch(bench_t *b, long round) {
     static const int streams[] = {1, 4};
     (void)round;
-    for (unsigned i = 0; i < 2 * TURNS; i++) {
-        int n = streams[i % 2];
-        sample(b, BENCH_bare, "launch", 1, cmd_format("launch streams=%d", n),
-               cmd_format("launch/%d/bare_launch_ns", n));
-        sample(b, BENCH_accelcache, "launch", 1, cmd_format("hot live=0 bytes=1048576"),
-               cmd_format("launch/%d/pair_ns", n));
-        json_t *result = sample_passes(b, BENCH_accelcache, "launch", 1,
-                                       cmd_format("pair-launch bytes=1048576 streams=%d", n),
-                                       cmd_format("launch/%d/pair_launch_ns", n));
-        sample_fences(b, result, n);
-        json_decref(result);
+    for (unsigned i = 0; i < TURNS; i++) {
+        json_t *launch = work_turns(b, BENCH_bare, "launch", "launch streams=1 + streams=4", 1);
+        json_t *pair = work(b, BENCH_accelcache, "launch", "hot live=0 bytes=1048576", 1);
+        json_t *both = work_turns(b, BENCH_accelcache, "launch",
+                                  "pair-launch bytes=1048576 streams=1 + streams=4", 1);
+        for (unsigned k = 0; k < 2; k++) {
+            int n = streams[k];
+            sample_passes(b, json_array_get(launch, k),
+                          cmd_format("launch/%d/bare_launch_ns", n));
+            sample_passes(b, pair, cmd_format("launch/%d/pair_ns", n));
+            sample_passes(b, json_array_get(both, k), cmd_format("launch/%d/pair_launch_ns", n));
+            sample_fences(b, json_array_get(both, k), n);
+        }
+        json_decref(launch);
+        json_decref(pair);
+        json_decref(both);
     }
 }
 

@@ -3,7 +3,7 @@
 of work.h, called from Python.  The interpreter's own calls, some tens of ns, are part of the
 figures.
 
-    peers.py rmm|torch WORKLOAD [KEY=VALUE...]      one JSON object on stdout
+    peers.py rmm|torch WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...    as in work.h
 
 Exit status 77 where the module is not installed."""
 
@@ -115,23 +115,27 @@ def main():
             sys.argv[2] not in ("hot", "replace", "info"):
         print(__doc__, file=sys.stderr)
         return 2
-    keys = dict(DEFAULTS)
+    turns = [dict(DEFAULTS)]
     for argument in sys.argv[3:]:
         name, _, value = argument.partition("=")
-        if name not in keys or not value.isdigit():
+        if argument == "+":
+            turns.append(dict(turns[-1]))
+        elif name not in DEFAULTS or not value.isdigit():
             print(f"{argument}: no such key, or no number", file=sys.stderr)
             return 2
-        keys[name] = int(value)
+        else:
+            turns[-1][name] = int(value)
     take, give = openers[sys.argv[1]]()
-    result = {"peer": sys.argv[1], "workload": sys.argv[2]}
-    if sys.argv[2] == "info":
-        give(take(keys["bytes"]))
-        result.update(device_memory=True, simulated=False, library=False)
-    else:
-        work = Work(keys, take, give)
-        result.update(work.measure(getattr(work, sys.argv[2])))
-        work.close()
-    print(json.dumps(result))
+    for keys in turns:
+        result = {"peer": sys.argv[1], "workload": sys.argv[2]}
+        if sys.argv[2] == "info":
+            give(take(keys["bytes"]))
+            result.update(device_memory=True, simulated=False, library=False)
+        else:
+            work = Work(keys, take, give)
+            result.update(work.measure(getattr(work, sys.argv[2])))
+            work.close()
+        print(json.dumps(result))
     return 0
 
 

@@ -149,7 +149,8 @@ static const struct key {
 enum { KEYS = sizeof keys / sizeof *keys };
 
 static int usage(void) {
-    fputs("usage: bench_" PEER_NAME " WORKLOAD [KEY=VALUE...]\nworkloads:\n", stderr);
+    fputs("usage: bench_" PEER_NAME " WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...\nworkloads:\n",
+          stderr);
     for (int i = 0; i < WORKLOADS; i++)
         fprintf(stderr, "  %-12s %s\n", workloads[i].name, workloads[i].what);
     fputs("keys:\n", stderr);
@@ -174,6 +175,21 @@ static bool read_key(work_t *w, const char *argument) {
     return false;
 }
 
+/* The arguments up to a + or the end as keys; their number, 0 where one is none. */
+static int read_keys(work_t *w, char **argument, int count) {
+    int i = 0;
+    for (; i < count && strcmp(argument[i], "+") != 0; i++)
+        if (!read_key(w, argument[i]))
+            return 0;
+    return w->low > w->high ? 0 : i + 1;
+}
+
+static void run(const struct workload *workload, const work_t *w) {
+    printf("{\"peer\": \"" PEER_NAME "\", \"workload\": \"%s\", ", workload->name);
+    workload->run(w);
+    puts("}");
+}
+
 int main(int argc, char **argv) {
     work_t w;
     const struct workload *workload = NULL;
@@ -182,14 +198,12 @@ int main(int argc, char **argv) {
     for (int i = 0; argc > 1 && i < WORKLOADS; i++)
         if (!strcmp(argv[1], workloads[i].name))
             workload = &workloads[i];
-    for (int i = 2; i < argc; i++)
-        if (!read_key(&w, argv[i]))
-            return usage();
-    if (!workload || w.low > w.high)
+    int at = 2, used = workload ? read_keys(&w, argv + at, argc - at) : 0;
+    if (!used)
         return usage();
     work_peer_open();
-    printf("{\"peer\": \"" PEER_NAME "\", \"workload\": \"%s\", ", workload->name);
-    workload->run(&w);
-    puts("}");
+    for (run(workload, &w); (at += used) <= argc; run(workload, &w))
+        if (!(used = read_keys(&w, argv + at, argc - at)))
+            return usage();
     return 0;
 }

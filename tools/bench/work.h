@@ -1,6 +1,9 @@
 /* The programs behind `accelcache bench`: one source, built once for every allocator (a "peer").
  *
- *   bench_<peer> WORKLOAD [KEY=VALUE...]      one JSON object on stdout
+ *   bench_<peer> WORKLOAD [KEY=VALUE...] [+ KEY=VALUE...]...
+ *
+ * One JSON object on stdout; behind each + the workload once more, with the keys of before but for
+ * those that follow: on a GPU a process takes longer to start than to measure.
  *
  * A peer is a header (peer_*.h) with inline functions, so that what is timed is the call that a
  * program would make:

@@ -75,8 +75,13 @@ void work_replace(const work_t *w) {
     if (!w->live)
         work_fail("replace: live=0 leaves nothing to replace", 0);
     hold(w);
-    /* The first ones still make the cache grow: they are another matter than a steady state. */
-    replace_pass(w, w->pairs ? w->pairs : 20000 + 2 * w->live);
+    /* The first ones still make the cache grow: they are another matter than a steady state.  A
+     * peer without one would take many seconds for as many. */
+    enum { STEP = 500 };
+    double end = work_now() + 100e3 * (double)w->us;
+    for (long left = w->pairs ? w->pairs : 20000 + 2 * w->live; left > 0; left -= STEP)
+        if (w->pairs || work_now() < end)
+            replace_pass(w, left < STEP ? left : STEP);
     work_measure(w, replace_pass);
     release(w);
 }

@@ -8,6 +8,7 @@ simulated device's: sequences of calls of tests/answers/edges.c (PROTOCOL.md).
 Where the library's answer differs and answers_allowed.txt (tests/answers/allowed.txt) does not
 say that it may, the row that would say so is written to answers_allowed.txt in QUALIFY_OUT, as a
 guess to be judged; what the device said of everything to answers.txt there."""
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -86,7 +87,9 @@ def keep(name, lines):
 
 
 def main():
-    bare, ours = run(None), run(os.environ["QUALIFY_LIBRARY"])
+    # Both at once: each case is a process, and most of its time goes into opening the device.
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        bare, ours = pool.map(run, (None, os.environ["QUALIFY_LIBRARY"]))
     simulated, allowed = cases(read("answers_simulated.txt")), allowed_rows()
     if not bare:
         report.nothing("gpu_answers said nothing")

@@ -255,18 +255,10 @@ static void peers(CUdeviceptr at, CUmemGenericAllocationHandle handle) {
     MUST(cu.cuMemUnmap(at, page));
 }
 
-static bool has_pages(void) {
-    int supported = 0;
-    return GPU_HAS(cuMemCreate) && GPU_HAS(cuMemMap) && GPU_HAS(cuMemSetAccess) &&
-           !cu.cuDeviceGetAttribute(
-               &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu.device) &&
-           supported;
-}
-
 void fact_7(void) {
     CUmemGenericAllocationHandle handle, second;
     CUdeviceptr reserved;
-    if (!has_pages()) {
+    if (!gpu_has_pages()) {
         for (claim_t claim = CLAIM_7_mapped_twice; claim <= CLAIM_7_peer_access_by_set_access;
              claim++)
             if (claim != CLAIM_7_rdma_plain_memory)

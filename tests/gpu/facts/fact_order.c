@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-enum { ROUNDS = 3, RECORDS = 200, MORE_STREAMS = 32, PROCESSORS = 1 };
+enum { ROUNDS = 3, RECORDS = 200, MORE_STREAMS = 32 };
 
 static CUevent event(void) {
     CUevent made;
@@ -47,7 +47,7 @@ static CUresult record_primary(CUevent covering) {
 }
 
 static CUresult record_beside(CUevent covering) {
-    return cu.cuCtxRecordEvent(fact_beside()->context, covering);
+    return cu.cuCtxRecordEvent(gpu_beside()->context, covering);
 }
 
 /* Puts a slow kernel that writes gpu.words[word] somewhere. */
@@ -119,7 +119,7 @@ static CUresult in_destroyed(unsigned word) {
 }
 
 static CUresult in_beside(unsigned word) {
-    const fact_beside_t *beside = fact_beside();
+    const gpu_beside_t *beside = gpu_beside();
     MUST(cu.cuCtxSetCurrent(beside->context));
     gpu_launch(beside->slow, beside->stream, gpu_word(0), gpu_word(word));
     return cu.cuCtxSetCurrent(gpu.primary);
@@ -127,32 +127,15 @@ static CUresult in_beside(unsigned word) {
 
 /* An event belongs to the context that was current when it was made. */
 static void covers_beside(void) {
-    MUST(cu.cuCtxSetCurrent(fact_beside()->context));
+    MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     CUevent covering = event();
     MUST(cu.cuCtxSetCurrent(gpu.primary));
     covers(CLAIM_5_covers_user_context, in_beside, record_beside, covering);
     MUST(cu.cuEventDestroy_v2(covering));
 }
 
-/* A green context over all processors; kernels of it are the primary one's. */
-static CUstream green_stream(void) {
-    static CUstream stream;
-    unsigned long long resource[64]; /* larger than the ABI has it */
-    CUdevResourceDesc desc;
-    CUgreenCtx green;
-    if (stream || !GPU_HAS(cuGreenCtxCreate) || !GPU_HAS(cuGreenCtxStreamCreate))
-        return stream;
-    CUdevResource *processors = (CUdevResource *)(void *)resource;
-    if (cu.cuDeviceGetDevResource(gpu.device, processors, PROCESSORS) ||
-        cu.cuDevResourceGenerateDesc(&desc, processors, 1) ||
-        cu.cuGreenCtxCreate(&green, desc, gpu.device, 1) ||
-        cu.cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0))
-        stream = NULL;
-    return stream;
-}
-
 static CUresult in_green(unsigned word) {
-    return gpu_try(gpu.slow, green_stream(), gpu_word(0), gpu_word(word));
+    return gpu_try(gpu.slow, gpu_green()->stream, gpu_word(0), gpu_word(word));
 }
 
 static CUresult record_once(void *arg) {
@@ -212,9 +195,9 @@ void fact_5(void) {
     covers(CLAIM_5_covers_per_thread, in_per_thread, record_primary, probe);
     covers(CLAIM_5_covers_other_threads, in_other_thread, record_primary, probe);
     covers(CLAIM_5_covers_destroyed, in_destroyed, record_primary, probe);
-    if (fact_needs(CLAIM_5_covers_green, green_stream(), "green contexts with streams"))
+    if (fact_needs(CLAIM_5_covers_green, gpu_green(), "green contexts with streams"))
         covers(CLAIM_5_covers_green, in_green, record_primary, probe);
-    if (fact_needs(CLAIM_5_covers_user_context, fact_beside(), "a second context"))
+    if (fact_needs(CLAIM_5_covers_user_context, gpu_beside(), "a second context"))
         covers_beside();
     fact_waits(CLAIM_5_holds_up_host, streams[0], gpu.slow, NULL, record_once, &probe);
     holds_up_streams();
@@ -254,7 +237,7 @@ static void waits_across(claim_t claim, CUcontext second, CUstream stream, gpu_k
                 gpu_error(result), right, ROUNDS);
 }
 
-static void query_across(const fact_beside_t *beside) {
+static void query_across(const gpu_beside_t *beside) {
     CUstream first = nonblocking();
     CUevent behind = event();
     gpu_launch(gpu.slow, first, gpu_word(0), gpu_word(1));
@@ -278,7 +261,7 @@ static void covers_itself_only(void) {
     while (!result && cu.cuEventQuery(covering) == CUDA_ERROR_NOT_READY)
         gpu_pause();
     bool running = gpu.words[word] == 0;
-    MUST(cu.cuCtxSetCurrent(fact_beside()->context));
+    MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     MUST(cu.cuCtxSynchronize());
     MUST(cu.cuCtxSetCurrent(gpu.primary));
     if (result)
@@ -307,7 +290,7 @@ static void across_devices(void) {
 }
 
 void fact_10(void) {
-    const fact_beside_t *beside = fact_beside();
+    const gpu_beside_t *beside = gpu_beside();
     if (fact_needs(CLAIM_10_wait_across_contexts, beside, "a second context"))
         waits_across(CLAIM_10_wait_across_contexts, beside->context, beside->stream,
                      beside->quick);

@@ -32,7 +32,7 @@ static void free_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcont
     for (size_t i = 0; i < sizeof blocks.block / sizeof *blocks.block; i++)
         MUST(cu.cuMemAlloc_v2(&blocks.block[i], bytes));
     if (other)
-        MUST(cu.cuCtxSetCurrent(fact_beside()->context));
+        MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     fact_waits(claim, stream, slow, other, free_next, &blocks);
     if (other)
         MUST(cu.cuCtxSetCurrent(gpu.primary));
@@ -48,7 +48,7 @@ void fact_4(void) {
                large);
     free_waits(CLAIM_4_waits_nonblocking_stream, nonblocking, gpu.slow, NULL, large);
     free_waits(CLAIM_4_waits_small_block, nonblocking, gpu.slow, NULL, KIB);
-    const fact_beside_t *beside = fact_beside();
+    const gpu_beside_t *beside = gpu_beside();
     if (fact_needs(CLAIM_4_waits_other_context, beside, "a second context"))
         free_waits(CLAIM_4_waits_other_context, beside->stream, beside->slow, gpu.primary, large);
     CUdeviceptr memory, spare;
@@ -74,14 +74,6 @@ typedef struct {
     CUmemGenericAllocationHandle handle[16];
     unsigned next;
 } pages_t;
-
-static bool has_pages(void) {
-    int supported = 0;
-    return GPU_HAS(cuMemCreate) && GPU_HAS(cuMemMap) && GPU_HAS(cuMemSetAccess) &&
-           !cu.cuDeviceGetAttribute(
-               &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu.device) &&
-           supported;
-}
 
 static void pages_prepare(pages_t *p) {
     memset(p, 0, sizeof *p);
@@ -141,7 +133,7 @@ void fact_8(void) {
                                         release_next};
     enum { STEPS = 5, UNMAP = 3 };
     pages_t pages;
-    if (!has_pages()) {
+    if (!gpu_has_pages()) {
         for (int i = 0; i < STEPS; i++)
             fact_needs(claims[i], false, "virtual memory management");
         fact_needs(CLAIM_8_unmap_waits_other_context, false, "virtual memory management");
@@ -151,7 +143,7 @@ void fact_8(void) {
     pages_prepare(&pages);
     for (int i = 0; i < STEPS; i++)
         page_step(claims[i], &pages, calls[i], stream);
-    const fact_beside_t *beside = fact_beside();
+    const gpu_beside_t *beside = gpu_beside();
     if (!fact_needs(CLAIM_8_unmap_waits_other_context, beside, "a second context"))
         return;
     for (int i = 0; i < UNMAP; i++)
@@ -201,7 +193,7 @@ static void comes_back(void) {
 
 static void handles_count(void) {
     pages_t pages;
-    if (!fact_needs(CLAIM_12_counts_handles, has_pages(), "virtual memory management"))
+    if (!fact_needs(CLAIM_12_counts_handles, gpu_has_pages(), "virtual memory management"))
         return;
     pages_prepare(&pages);
     size_t before = free_now();

@@ -114,24 +114,6 @@ void fact_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcontext oth
                     seen.answer == GPU_WAITED ? "over" : "still running");
 }
 
-const fact_beside_t *fact_beside(void) {
-    static fact_beside_t beside;
-    if (beside.context)
-        return &beside;
-    bool made = GPU_HAS(cuCtxCreate_v2) && !cu.cuCtxCreate_v2(&beside.context, 0, gpu.device);
-    if (!made && GPU_HAS(cuCtxCreate_v4))
-        made = !cu.cuCtxCreate_v4(&beside.context, NULL, 0, gpu.device);
-    if (!made)
-        return NULL;
-    MUST(cu.cuStreamCreate(&beside.stream, CU_STREAM_NON_BLOCKING));
-    gpu_kernels(&beside.quick, &beside.slow);
-    gpu_launch(beside.quick, beside.stream, gpu_word(0), gpu_word(1));
-    gpu_launch(beside.slow, beside.stream, gpu_word(0), gpu_word(1));
-    MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuCtxPopCurrent_v2(NULL));
-    return &beside;
-}
-
 static void list(void) {
     static const char *const wanted[] = {"yes", "no", "noted", "figure"};
     for (int i = 0; i < CLAIMS; i++)

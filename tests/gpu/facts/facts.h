@@ -36,15 +36,6 @@ bool fact_needs(claim_t claim, bool there, const char *what);
 void fact_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcontext other,
                 gpu_call_t *call, void *arg);
 
-/* A context of cuCtxCreate beside the primary one, with a non-blocking stream and kernels;
- * the primary one is current afterwards.  NULL: there is none to be had. */
-typedef struct {
-    CUcontext context;
-    CUstream stream;
-    gpu_kernel_t quick, slow;
-} fact_beside_t;
-const fact_beside_t *fact_beside(void);
-
 void fact_1(void);
 void fact_2(void);
 void fact_3(void);

@@ -199,6 +199,49 @@ bool gpu_open(void) {
     return true;
 }
 
+const gpu_beside_t *gpu_beside(void) {
+    static gpu_beside_t made;
+    if (made.context)
+        return &made;
+    bool done = GPU_HAS(cuCtxCreate_v2) && !cu.cuCtxCreate_v2(&made.context, 0, gpu.device);
+    if (!done && GPU_HAS(cuCtxCreate_v4))
+        done = !cu.cuCtxCreate_v4(&made.context, NULL, 0, gpu.device);
+    if (!done)
+        return NULL;
+    MUST(cu.cuStreamCreate(&made.stream, CU_STREAM_NON_BLOCKING));
+    gpu_kernels(&made.quick, &made.slow);
+    gpu_launch(made.quick, made.stream, gpu_word(0), gpu_word(1));
+    gpu_launch(made.slow, made.stream, gpu_word(0), gpu_word(1));
+    MUST(cu.cuCtxSynchronize());
+    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* one context is on the stack, as before */
+    return &made;
+}
+
+const gpu_green_t *gpu_green(void) {
+    enum { PROCESSORS = 1 };
+    static gpu_green_t made;
+    unsigned long long resource[64] = {0}; /* larger than the ABI has it */
+    CUdevResource *processors = (CUdevResource *)(void *)resource;
+    CUdevResourceDesc desc;
+    if (made.stream)
+        return &made;
+    bool done = GPU_HAS(cuGreenCtxCreate) && GPU_HAS(cuGreenCtxStreamCreate) &&
+                !cu.cuDeviceGetDevResource(gpu.device, processors, PROCESSORS) &&
+                !cu.cuDevResourceGenerateDesc(&desc, processors, 1) &&
+                !cu.cuGreenCtxCreate(&made.green, desc, gpu.device, 1) &&
+                !cu.cuCtxFromGreenCtx(&made.view, made.green) &&
+                !cu.cuGreenCtxStreamCreate(&made.stream, made.green, CU_STREAM_NON_BLOCKING, 0);
+    return done ? &made : NULL;
+}
+
+bool gpu_has_pages(void) {
+    int supported = 0;
+    return GPU_HAS(cuMemCreate) && GPU_HAS(cuMemMap) && GPU_HAS(cuMemSetAccess) &&
+           !cu.cuDeviceGetAttribute(
+               &supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, gpu.device) &&
+           supported;
+}
+
 /* ---------------------------------------------------------------- waiting */
 
 /* The kernel has to be running still when the call is made, and over when it waited for it: the

@@ -80,6 +80,27 @@ CUdeviceptr gpu_word(unsigned i);
 /* The kernels in the current context. */
 void gpu_kernels(gpu_kernel_t *quick, gpu_kernel_t *slow);
 
+/* A context of cuCtxCreate beside the primary one, with a non-blocking stream and kernels; the
+ * primary one is current afterwards.  NULL: there is none to be had. */
+typedef struct {
+    CUcontext context;
+    CUstream stream;
+    gpu_kernel_t quick, slow;
+} gpu_beside_t;
+const gpu_beside_t *gpu_beside(void);
+
+/* A green context over all processors, its view as a context and a stream in it; kernels of it
+ * are the primary one's.  NULL: there is none to be had. */
+typedef struct {
+    CUgreenCtx green;
+    CUcontext view;
+    CUstream stream;
+} gpu_green_t;
+const gpu_green_t *gpu_green(void);
+
+/* Whether the device has virtual memory management. */
+bool gpu_has_pages(void);
+
 /* Does `call` hold up the host until a slow kernel in `stream` is over?  The current context is
  * the stream's unless `other` is given: the call is made with that one current. */
 typedef struct {

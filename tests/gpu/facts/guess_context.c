@@ -39,13 +39,13 @@ void guess_stream_handles(void) {
 void guess_elapsed_of_two(void) {
     CUevent events[2];
     float ms;
-    if (!beside()) {
+    if (!gpu_beside()) {
         say("not here");
         return;
     }
     for (int i = 0; i < 2; i++) {
         if (i)
-            MUST(cu.cuCtxSetCurrent(beside()->context));
+            MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
         MUST(cu.cuEventCreate(&events[i], 0));
         MUST(cu.cuEventRecord(events[i], NULL));
         MUST(cu.cuEventSynchronize(events[i]));
@@ -58,7 +58,7 @@ void guess_elapsed_of_two(void) {
 }
 
 static void *destroy_beside(void *arg) {
-    MUST(cu.cuCtxDestroy_v2(beside()->context));
+    MUST(cu.cuCtxDestroy_v2(gpu_beside()->context));
     return arg;
 }
 
@@ -67,18 +67,18 @@ void guess_destroyed_context(void) {
     CUdeviceptr memory;
     CUcontext top = NULL;
     pthread_t thread;
-    if (!beside()) {
+    if (!gpu_beside()) {
         say("not here");
         return;
     }
-    MUST(cu.cuCtxSetCurrent(beside()->context));
+    MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     if (!pthread_create(&thread, NULL, destroy_beside, NULL))
         pthread_join(thread, NULL);
     CUresult result = cu.cuCtxGetCurrent(&top);
-    say("%s; ", result                     ? gpu_error(result)
-                : top == beside()->context ? "its handle"
-                : top                      ? "another handle"
-                                           : "NULL");
+    say("%s; ", result                         ? gpu_error(result)
+                : top == gpu_beside()->context ? "its handle"
+                : top                          ? "another handle"
+                                               : "NULL");
     say("cuMemAlloc %s", gpu_error(cu.cuMemAlloc_v2(&memory, KIB)));
 }
 
@@ -92,14 +92,14 @@ void guess_destroy_primary(void) {
 
 /* The event goes with the context: the kernel's word tells whether it was over. */
 void guess_destroy_pending(void) {
-    if (!beside()) {
+    if (!gpu_beside()) {
         say("not here");
         return;
     }
-    MUST(cu.cuCtxSetCurrent(beside()->context));
+    MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
     gpu.words[20] = 0;
-    gpu_launch(beside()->slow, beside()->stream, gpu_word(0), gpu_word(20));
-    CUresult result = cu.cuCtxDestroy_v2(beside()->context);
+    gpu_launch(gpu_beside()->slow, gpu_beside()->stream, gpu_word(0), gpu_word(20));
+    CUresult result = cu.cuCtxDestroy_v2(gpu_beside()->context);
     bool over = gpu.words[20] != 0;
     say("%s, the work %s", gpu_error(result), over ? "was waited for" : "was not waited for");
 }
@@ -132,7 +132,7 @@ void guess_release_unretained(void) {
 void guess_context_memory(void) {
     size_t before, after, total;
     MUST(cu.cuMemGetInfo_v2(&before, &total));
-    if (!beside()) {
+    if (!gpu_beside()) {
         say("not here");
         return;
     }
@@ -160,7 +160,7 @@ static bool records(CUcontext context, CUstream stream) {
 }
 
 void guess_green_synchronize(void) {
-    const green_t *green = a_green_context();
+    const gpu_green_t *green = a_green_context();
     if (!green)
         return;
     CUstream streams[] = {green->stream, CU_STREAM_LEGACY, a_stream(CU_STREAM_NON_BLOCKING)};
@@ -177,7 +177,7 @@ void guess_green_synchronize(void) {
 }
 
 void guess_green_stream_context(void) {
-    const green_t *green = a_green_context();
+    const gpu_green_t *green = a_green_context();
     CUcontext of = NULL;
     if (!green)
         return;
@@ -189,7 +189,7 @@ void guess_green_stream_context(void) {
 }
 
 void guess_green_wait(void) {
-    const green_t *green = a_green_context();
+    const gpu_green_t *green = a_green_context();
     CUevent event = an_event();
     CUstream busy = a_stream(CU_STREAM_NON_BLOCKING);
     if (!green)

@@ -66,8 +66,8 @@ void guess_alloc_alignment(void) {
 
 void guess_free_without_context(void) {
     CUdeviceptr memory = some_memory(BLOCK), others = 0;
-    if (beside()) {
-        MUST(cu.cuCtxSetCurrent(beside()->context));
+    if (gpu_beside()) {
+        MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
         others = some_memory(BLOCK);
     }
     MUST(cu.cuCtxSetCurrent(NULL));

@@ -5,10 +5,10 @@
 
 void guess_launch_elsewhere(void) {
     CUdeviceptr word = gpu_word(0);
-    if (!beside())
+    if (!gpu_beside())
         say("not here");
     else
-        say("%s", gpu_error(gpu_try(beside()->quick, a_stream(0), word, word)));
+        say("%s", gpu_error(gpu_try(gpu_beside()->quick, a_stream(0), word, word)));
 }
 
 static CUresult launch_with_event(CUstream stream, CUevent event) {

@@ -2,10 +2,10 @@
  *
  *   gpu_guesses [--judge] [--write FILE] [PROBE...]       all probes unless some are named
  *
- * One line a row of tools/simcuda/guesses.def (PROTOCOL.md); the table with this device's answers
- * is written to FILE, or to guesses.def in QUALIFY_OUT.  On the simulated device the rows come
- * out as they are.  Probes that may end a context or a process run in one of their own; a probe
- * that does not return in time, or crashes, says so.
+ * One line a row of tools/simcuda/guesses.def (PROTOCOL.md), as soon as its process has ended;
+ * the table with this device's answers is written to FILE, or to guesses.def in QUALIFY_OUT.  On
+ * the simulated device the rows come out as they are.  Probes that may end a context or a process
+ * run in one of their own; a probe that does not return in time, or crashes, says so.
  *
  * Exit status 0, 1 when an answer of the simulated device is not the one in the table, 2 wrong
  * usage, 77 no driver or no device. */
@@ -21,7 +21,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ANSWER = 200, LIMIT_S = 10, WIDTH = 98 };
+/* LIMIT_S: of a probe, which takes a tenth of a second; OPEN_S: of opening the device. */
+enum { ANSWER = 200, LIMIT_S = 3, OPEN_S = 10, WIDTH = 98 };
 
 /* OPEN: with the others in one process.  ALONE: in one of its own.  RAW: likewise, and the device
  * is not opened.  LATE: likewise, when the driver's destructors have run. */
@@ -61,7 +62,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 /* Shared with the processes that ask. */
 typedef struct {
     char answer[ROWS][ANSWER];
-    bool over[ROWS];
+    bool over[ROWS], said[ROWS];
     int now; /* the row that is being asked */
     bool simulated, opened;
 } answers_t;
@@ -107,31 +108,14 @@ void say_waits_for(gpu_call_t *call, void *arg) {
     also_if_waits("legacy stream", say_waits(CU_STREAM_LEGACY, gpu.slow, NULL, call, arg));
     also_if_waits("blocking streams", say_waits(blocking, gpu.slow, NULL, call, arg));
     also_if_waits("non-blocking streams", say_waits(free, gpu.slow, NULL, call, arg));
-    if (beside()) {
-        MUST(cu.cuCtxSetCurrent(beside()->context));
-        also_if_waits("other contexts",
-                      say_waits(beside()->stream, beside()->slow, gpu.primary, call, arg));
+    if (gpu_beside()) {
+        MUST(cu.cuCtxSetCurrent(gpu_beside()->context));
+        also_if_waits("other contexts", say_waits(gpu_beside()->stream, gpu_beside()->slow,
+                                                  gpu.primary, call, arg));
         MUST(cu.cuCtxSetCurrent(gpu.primary));
     }
     if (!*answers->answer[answers->now])
         say("nothing");
-}
-
-const beside_t *beside(void) {
-    static beside_t made;
-    if (made.context)
-        return &made;
-    bool done = GPU_HAS(cuCtxCreate_v2) && !cu.cuCtxCreate_v2(&made.context, 0, gpu.device);
-    if (!done && GPU_HAS(cuCtxCreate_v4))
-        done = !cu.cuCtxCreate_v4(&made.context, NULL, 0, gpu.device);
-    if (!done)
-        return NULL;
-    made.stream = a_stream(CU_STREAM_NON_BLOCKING);
-    gpu_kernels(&made.quick, &made.slow);
-    gpu_launch(made.slow, made.stream, gpu_word(0), gpu_word(1));
-    MUST(cu.cuCtxSynchronize());
-    MUST(cu.cuCtxPopCurrent_v2(NULL)); /* one context is on the stack, as before */
-    return &made;
 }
 
 CUstream a_stream(unsigned flags) {
@@ -171,23 +155,11 @@ CUdeviceptr mapped_memory(size_t *bytes) {
     return range;
 }
 
-const green_t *a_green_context(void) {
-    static green_t made;
-    unsigned long long resource[64]; /* larger than the ABI has it */
-    CUdevResource *processors = (CUdevResource *)(void *)resource;
-    CUdevResourceDesc desc;
-    if (made.stream)
-        return &made;
-    if (!GPU_HAS(cuGreenCtxCreate) || !GPU_HAS(cuGreenCtxStreamCreate) ||
-        cu.cuDeviceGetDevResource(gpu.device, processors, 1) ||
-        cu.cuDevResourceGenerateDesc(&desc, processors, 1) ||
-        cu.cuGreenCtxCreate(&made.green, desc, gpu.device, 1) ||
-        cu.cuCtxFromGreenCtx(&made.view, made.green) ||
-        cu.cuGreenCtxStreamCreate(&made.stream, made.green, CU_STREAM_NON_BLOCKING, 0)) {
+const gpu_green_t *a_green_context(void) {
+    const gpu_green_t *green = gpu_green();
+    if (!green)
         say("not here");
-        return NULL;
-    }
-    return &made;
+    return green;
 }
 
 /* ---------------------------------------------------------------- processes */
@@ -237,6 +209,7 @@ static void ask_late(void) {
 static void child(int from, int count, char **names) {
     how_t how = how_of(from);
     answers->now = from;
+    alarm(OPEN_S);
     bool there = how == RAW ? gpu_load() : gpu_open();
     answers->simulated |= gpu.simulated;
     if (!there)
@@ -266,7 +239,7 @@ static bool run_from(int row, int count, char **names) {
         return true;
     answers->answer[now][0] = '\0';
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-        say("did not return within %d s", LIMIT_S);
+        say("did not return in time");
     else if (WIFSIGNALED(status))
         say("crashed with signal %d", WTERMSIG(status));
     else
@@ -279,10 +252,11 @@ static bool run_from(int row, int count, char **names) {
 
 static void write_row(FILE *file, int row) {
     char line[4 * ANSWER];
+    const char *answer = answers->over[row] ? answers->answer[row] : rows[row].answer;
     int head = snprintf(line, sizeof line, "SIM_GUESS(%s, %s, \"%s\",", rows[row].probe,
                         rows[row].function, rows[row].situation);
-    bool fits = head + 4 + (int)strlen(answers->answer[row]) <= WIDTH;
-    fprintf(file, "%s%s\"%s\")\n", line, fits ? " " : "\n          ", answers->answer[row]);
+    bool fits = head + 4 + (int)strlen(answer) <= WIDTH;
+    fprintf(file, "%s%s\"%s\")\n", line, fits ? " " : "\n          ", answer);
 }
 
 static bool write_table(const char *path) {
@@ -319,6 +293,14 @@ static void report(int row, bool judge) {
                     rows[row].function, rows[row].situation, answer, rows[row].answer);
 }
 
+static void report_new(bool judge) {
+    for (int row = 0; row < ROWS; row++)
+        if (answers->over[row] && !answers->said[row]) {
+            answers->said[row] = true;
+            report(row, judge);
+        }
+}
+
 int main(int argc, char **argv) {
     const char *out = getenv("QUALIFY_OUT"), *path = NULL;
     char own[1024];
@@ -343,16 +325,13 @@ int main(int argc, char **argv) {
         return 1;
     int count = argc - first;
     for (int row = 0; row < ROWS; row++)
-        if (!answers->over[row] && is_chosen(row, count, argv + first) &&
-            !run_from(row, count, argv + first)) {
-            fprintf(stderr, "gpu_guesses: no CUDA driver, or no device\n");
-            return 77;
+        if (!answers->over[row] && is_chosen(row, count, argv + first)) {
+            if (!run_from(row, count, argv + first)) {
+                fprintf(stderr, "gpu_guesses: no CUDA driver, or no device\n");
+                return 77;
+            }
+            report_new(judge);
         }
-    for (int row = 0; row < ROWS; row++)
-        if (answers->over[row])
-            report(row, judge);
-        else
-            snprintf(answers->answer[row], ANSWER, "%s", rows[row].answer);
     if (path && !write_table(path))
         fprintf(stderr, "gpu_guesses: %s could not be written\n", path);
     return report_end();

@@ -30,26 +30,12 @@ const char *say_waits(CUstream stream, gpu_kernel_t slow, CUcontext other, gpu_c
  * times. */
 void say_waits_for(gpu_call_t *call, void *arg);
 
-/* A context beside the primary one, which stays current: context, stream and kernels. */
-typedef struct {
-    CUcontext context;
-    CUstream stream;
-    gpu_kernel_t quick, slow;
-} beside_t;
-const beside_t *beside(void);
-
 CUstream a_stream(unsigned flags);
 CUevent an_event(void);
 CUdeviceptr some_memory(size_t bytes);
 /* Memory of cuMemMap; 0: there is none to be had. */
 CUdeviceptr mapped_memory(size_t *bytes);
-/* A green context with a stream, and its view as a context. */
-typedef struct {
-    CUgreenCtx green;
-    CUcontext view;
-    CUstream stream;
-} green_t;
 /* NULL, with an answer said: there is none to be had. */
-const green_t *a_green_context(void);
+const gpu_green_t *a_green_context(void);
 
 #endif

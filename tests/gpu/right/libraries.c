@@ -10,6 +10,30 @@
 
 enum { PATHS = 1024 };
 
+/* What was found and could not be loaded. */
+static char refused[PATHS];
+
+/* A library's companions lie beside it, where the loader may not look. */
+static void *open_file(const char *path) {
+    static const char *const companions[] = {"libcublasLt", "libnvJitLink", "libcublas",
+                                             "libcusparse"};
+    char pattern[2 * PATHS];
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    glob_t found;
+    for (size_t i = 0; i < sizeof companions / sizeof *companions && !library; i++) {
+        snprintf(pattern, sizeof pattern, "%.*s/%s.so.*", (int)(strrchr(path, '/') - path), path,
+                 companions[i]);
+        if (glob(pattern, 0, NULL, &found))
+            continue;
+        dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_GLOBAL);
+        globfree(&found);
+        library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    }
+    if (!library)
+        snprintf(refused, sizeof refused, ": %s", dlerror());
+    return library;
+}
+
 static void *open_in(const char *folder, const char *soname) {
     char pattern[2 * PATHS];
     glob_t found;
@@ -18,7 +42,7 @@ static void *open_in(const char *folder, const char *soname) {
     if (glob(pattern, 0, NULL, &found))
         return NULL;
     for (size_t i = 0; i < found.gl_pathc && !library; i++)
-        library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_GLOBAL);
+        library = open_file(found.gl_pathv[i]);
     globfree(&found);
     return library;
 }
@@ -55,7 +79,7 @@ void *right_library(const char *what, const char *const *sonames) {
     for (int i = 0; sonames[i] && !library; i++)
         library = open_in_python(sonames[i]);
     if (!library)
-        right_skip("%s is not on this machine", what);
+        right_skip("%s is not on this machine%s", what, refused);
     return library;
 }
 

@@ -12,7 +12,7 @@
 
 #include "right.h"
 
-enum { THREADS = 8, USUAL_ROUNDS = 150, SIMULATED_ROUNDS = 8, KEPT = 6, MOST_WORDS = 1 << 15 };
+enum { THREADS = 8, USUAL_ROUNDS = 60, SIMULATED_ROUNDS = 8, KEPT = 6, MOST_WORDS = 1 << 15 };
 
 typedef struct {
     CUdeviceptr at;

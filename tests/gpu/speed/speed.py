@@ -137,19 +137,20 @@ def ratios(rows, left_out):
 
 
 # ---------------------------------------------------------------- the static runtime
-def hot(program, size, preload):
-    """ns of a pair: the median of its passes."""
+def hot(program, preload):
+    """ns of a pair by size, each the median of its passes."""
     env = dict(os.environ, **(CHEAP if SIMULATED else {}))
     if preload:
         env["LD_PRELOAD"] = preload
     length = max(200, int((END - time.monotonic()) * 1e6 / 400))
-    done = subprocess.run([program, "hot", "live=0", "bytes=%d" % size, "passes=5",
-                           "us=%d" % min(2000, length)] + (["cpu=1"] if SIMULATED else []),
+    sizes = " + ".join("bytes=%d" % size for size in SIZES).split()
+    done = subprocess.run([program, "hot", "live=0", "passes=5", "us=%d" % min(2000, length),
+                           "cpu=%d" % SIMULATED, *sizes],
                           env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["exit status %d" % done.returncode]
         raise RuntimeError(said[-1])
-    return statistics.median(json.loads(done.stdout)["ns"])
+    return [statistics.median(json.loads(row)["ns"]) for row in done.stdout.splitlines()]
 
 
 def static():
@@ -158,18 +159,19 @@ def static():
     if not os.path.exists(program):
         report.nothing("bench_cudart was not built: no libcudart_static.a")
     null = os.path.join(BUILD, "tests/gpu/lib/libnull_driver.so")
-    for size in SIZES:
-        name = "pair_static_%d" % size
-        try:
-            # In turns, so that whatever else the machine does meets all alike.
-            rounds = [(hot(program, size, LIBRARY), hot(program, size, null)) for _ in range(3)]
-            bare = hot(program, size, None)
-        except RuntimeError as error:
-            # cudaErrorInsufficientDriver
-            tell = report.skipped if "(35)" in str(error) else report.failed
+    names = ["pair_static_%d" % size for size in SIZES]
+    try:
+        # In turns, so that whatever else the machine does meets all alike.
+        rounds = [(hot(program, LIBRARY), hot(program, null)) for _ in range(3)]
+        bares = hot(program, None)
+    except RuntimeError as error:
+        # cudaErrorInsufficientDriver
+        tell = report.skipped if "(35)" in str(error) else report.failed
+        for name in names:
             tell(name, "%s: %s" % (os.path.basename(program), error))
-            continue
-        ours, own = (statistics.median(column) for column in zip(*rounds))
+        return
+    for i, (name, bare) in enumerate(zip(names, bares)):
+        ours, own = (statistics.median(row[i] for row in column) for column in zip(*rounds))
         judged(name, ours, "ns", ours <= own + BESIDE_RUNTIME_NS,
                "<= %.1f" % (own + BESIDE_RUNTIME_NS),
                {"cudaMalloc/cudaFree": bare, "the runtime alone": own},
