@@ -38,6 +38,7 @@ typedef struct {
     uint64_t changes;          /* how many of the allocator's `changes` were its own */
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
+    bool scarce;               /* the device has no more: any block that fits is right */
     bool shrink;               /* about to fail: pages of the least size */
 } ac_request_t;
 
@@ -476,14 +477,13 @@ static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     return status;
 }
 
-/* Memory of its own stream that takes a device call; or of another, which its own waits for.
- * `last`: nothing else is left. */
-static ac_status_t order_streams(ac_request_t *request, bool own, bool last) {
+/* Memory of its own stream that takes a device call; or of another, which its own waits for. */
+static ac_status_t order_streams(ac_request_t *request, bool own) {
     ac_allocator_t *allocator = request->arena->allocator;
     if (!request->stream)
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
-    ac_order_request_t ordered = ordered_request(request, last);
+    ac_order_request_t ordered = ordered_request(request, request->scarce);
     pthread_mutex_unlock(&allocator->lock);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
     request->address = ordered.address;
@@ -535,36 +535,45 @@ static bool ask_fences(ac_request_t *request) {
     return false;
 }
 
+/* Wait for pending frees as long as that has to come before growing.  True: the request was
+ * served. */
+static bool wait_pending(ac_request_t *request, bool *waited) {
+    bool all;
+    uint64_t target;
+    while (must_wait(request, &all, &target)) {
+        if (order_streams(request, false) == AC_OK)
+            return true;
+        *waited = wait_for(request, all, target) == AC_OK;
+        if (!*waited)
+            break; /* capture, or a broken context: growing may still work */
+        if (try_again(request, false))
+            return true;
+    }
+    return false;
+}
+
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    if (order_streams(request, true, false) == AC_OK || ask_fences(request))
+    if (order_streams(request, true) == AC_OK || ask_fences(request))
         return AC_OK;
     /* Before anybody waits, or the device is asked: what threads keep for themselves, ready (then
      * there is a second answer to ask for) or not. */
     if (ac_caches_recall(arena->allocator, request->cache) &&
         (try_again(request, false) || ask_fences(request)))
         return AC_OK;
-    bool all, waited;
-    uint64_t target;
-    int round = 0;
-    do {
-        waited = false;
-        while (must_wait(request, &all, &target)) {
-            if (order_streams(request, false, false) == AC_OK)
-                return AC_OK;
-            waited = wait_for(request, all, target) == AC_OK;
-            if (!waited)
-                break; /* capture, or a broken context: growing may still work */
-            if (try_again(request, false))
-                return AC_OK;
-        }
+    for (int round = 0; round < LAST_ROUNDS; round++) {
+        bool waited = false;
+        if (wait_pending(request, &waited))
+            return AC_OK;
         /* What others freed meanwhile is with them. */
-    } while (waited && ++round < LAST_ROUNDS &&
-             ac_caches_recall(arena->allocator, request->cache));
+        if (!waited || !ac_caches_recall(arena->allocator, request->cache))
+            break;
+    }
     if (try_again(request, false))
         return AC_OK;
     ac_status_t status = grow_within(request);
-    if (status == AC_OOM && order_streams(request, false, true) == AC_OK)
+    request->scarce = status == AC_OOM;
+    if (status == AC_OOM && order_streams(request, false) == AC_OK)
         return AC_OK;
     return status == AC_OOM ? last_resort(request) : status;
 }

@@ -257,6 +257,25 @@ START_TEST(waits_in_vain_once) {
 }
 END_TEST
 
+/* Where nothing can be recorded a wait has no end: none for a request of a stream. */
+START_TEST(no_stream_waits_without_end) {
+    uint64_t address;
+    atomic_store(&ac_single_wanted, true);
+    settings.wait_budget = 0;
+    ac_allocator_configure(allocator, &settings);
+    uint64_t hole = alloc(100 * MIB);
+    alloc(MIB);
+    device.no_fences = true;
+    lean_on_stream(hole);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 104 * MIB, false, &address),
+                     AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 0);
+    ck_assert_uint_eq(counters.pages_moved, 0);
+    alloc(108 * MIB); /* any other may wait */
+    ck_assert_uint_gt(device.calls[FAKE_SYNCHRONIZE], 0);
+}
+END_TEST
+
 enum { EPOCHS = 4 };
 
 static uint64_t pass(unsigned epochs) {
@@ -553,6 +572,7 @@ int main(void) {
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
     tcase_add_test(tests, waits_in_vain_once);
+    tcase_add_test(tests, no_stream_waits_without_end);
     tcase_add_test(tests, idle_pages_go);
     tcase_add_test(tests, used_pages_stay);
     tcase_add_test(tests, idle_pages_behind_work);
