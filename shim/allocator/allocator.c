@@ -760,7 +760,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
             ac_fence_submitted(&owner->line);
         uint64_t target = ac_fence_target(&owner->line, &all);
         if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
-            ac_fence_earn(&arena->line, ac_pending_weight(allocator, size));
+            ac_fence_earn(&arena->line, ac_pending_weight(ac_pending_share(allocator), size));
         } else {
             allocator->counters->fenced_frees++;
             ac_pending_add(block, target, all);

@@ -292,8 +292,8 @@ uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
  * budget, so that there is an older one to wait for when that is used up. */
 uint64_t ac_pending_share(const ac_allocator_t *allocator);
 
-/* What a free adds to that, of AC_FENCE_EPOCH. */
-uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes);
+/* What a free adds to that share, of AC_FENCE_EPOCH.  Without the lock as well. */
+uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
 bool ac_pending_drain(ac_arena_t *arena);

@@ -13,15 +13,6 @@ static bool may_wait(ac_cache_t *cache, const ac_block_t *block, uint64_t *targe
     return !all;
 }
 
-/* A fence is due for it, as for the arena's own (allocator.c). */
-static uint32_t weight_of(const ac_cache_t *cache, uint64_t size) {
-    uint64_t weight = size * AC_FENCE_EPOCH;
-    if (weight < cache->share)
-        return 1;
-    return weight / cache->share < AC_FENCE_EPOCH ? (uint32_t)(weight / cache->share)
-                                                  : AC_FENCE_EPOCH;
-}
-
 static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, clock, target);
@@ -32,7 +23,7 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     else
         queue->first = block;
     queue->last = block;
-    ac_fence_want(cache->line, false, weight_of(cache, block->size));
+    ac_fence_want(cache->line, false, ac_pending_weight(cache->share, block->size));
 }
 
 /* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:

@@ -19,9 +19,11 @@ uint64_t ac_pending_share(const ac_allocator_t *allocator) {
     return (ac_pending_budget(allocator) - allocator->high_water) / 2 + 1;
 }
 
-uint32_t ac_pending_weight(const ac_allocator_t *allocator, uint64_t bytes) {
-    uint64_t share = bytes * AC_FENCE_EPOCH / ac_pending_share(allocator);
-    return share == 0 ? 1 : share < AC_FENCE_EPOCH ? (uint32_t)share : AC_FENCE_EPOCH;
+uint32_t ac_pending_weight(uint64_t share, uint64_t bytes) {
+    uint64_t weight = bytes * AC_FENCE_EPOCH;
+    if (weight < share)
+        return 1;
+    return weight / share < AC_FENCE_EPOCH ? (uint32_t)(weight / share) : AC_FENCE_EPOCH;
 }
 
 /* --- the queues --- */
@@ -43,7 +45,8 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
 void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
     ac_arena_t *arena = block->segment->arena;
     ac_pending_queue(block, target, all);
-    ac_fence_want(&arena->line, all, ac_pending_weight(arena->allocator, block->size));
+    ac_fence_want(&arena->line, all,
+                  ac_pending_weight(ac_pending_share(arena->allocator), block->size));
 }
 
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
