@@ -52,9 +52,6 @@ static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
  * after.  event_hooks.c. */
 void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream);
 
-/* Before a launch: its attributes may record events. */
-void ac_event_launch(const CUlaunchConfig *config);
-
 /* Before a node of a graph is made or changed: it may record an event. */
 void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params);
 
