@@ -7,7 +7,8 @@
 #include "intercept/process.h"
 
 /* `real`: the driver's function; return what it returns when there is none.  `thread`: the
- * record of the calling thread, NULL while the shim is not active.  Counts the call. */
+ * record of the calling thread, NULL while the shim is not active, where host memory is short,
+ * and for a guest.  Counts the call. */
 #define AC_BODY(symbol)                                                                          \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;                               \
@@ -38,6 +39,16 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait);
 static inline bool ac_owned(uint64_t address) {
     int state = atomic_load_explicit(&ac_state, memory_order_acquire);
     return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
+}
+
+/* No allocation has this address: in place of one of ours that is free, that may not be shared or
+ * freed now, or whose fate is not ours to decide, it makes the driver answer in its own words and
+ * order. */
+enum { AC_NOBODYS = 1 };
+
+/* Whether the driver has to answer, whatever the hook does without a record. */
+static inline bool ac_is_guest(const ac_thread_t *thread) {
+    return !thread && ac_thread_is_guest();
 }
 
 /* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */

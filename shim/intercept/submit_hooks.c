@@ -29,6 +29,7 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
  * context. */
 static void submit_unseen(void) {
     CUcontext current = NULL;
+    ac_thread_expect_guests();
     if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
         ac_fence_cross();
         ac_fence_uncount();
@@ -49,7 +50,8 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
     if (!context) {
-        submit_unseen();
+        if (!ac_is_guest(thread)) /* the driver refuses its work */
+            submit_unseen();
         return false;
     }
     if (!stream)
@@ -85,6 +87,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
 static _Atomic bool graphs_hold;
 
 void ac_graphs_hold(void) {
+    ac_thread_expect_guests();
     atomic_store(&graphs_hold, true);
 }
 
@@ -94,6 +97,7 @@ static void launch_graph(ac_submit_t *submit) {
 }
 
 void ac_submit_hold(ac_submit_t *submit) {
+    ac_thread_expect_guests(); /* it may be a host function */
     if (ac_cuda_is_capturing())
         ac_graphs_hold();
     submit->holds = true;
@@ -292,6 +296,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
     CUresult result;
+    if (ac_is_guest(thread))
+        return real(a, b, c);
     if (b > MOST && thread)
         submit_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++)
