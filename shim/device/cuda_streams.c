@@ -281,11 +281,11 @@ void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock) {
 }
 
 /* What an event of another thread's own stream does not cover.  The context's event does; where
- * there is none, the legacy stream's, which the streams that synchronise with that one then wait
- * for. */
+ * there is none to be had, the legacy stream's, which the streams that synchronise with that one
+ * then wait for. */
 static CUresult join_uncovered(ac_cuda_context_t *context, CUstream keeper) {
-    if (ac_driver.cuCtxRecordEvent)
-        return join(context, keeper, NULL);
+    if (ac_driver.cuCtxRecordEvent && join(context, keeper, NULL) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
     ac_cuda_count_one(AC_CUDA_FENCE_LEGACY);
     return join(context, keeper, CU_STREAM_LEGACY);
 }

@@ -92,6 +92,11 @@ static CUresult context_record(CUcontext of, CUevent event) {
     return CUDA_SUCCESS;
 }
 
+static CUresult no_record(CUcontext of, CUevent event) {
+    (void)of, (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
     (void)flags;
     clocks_t *before = &d.before[index_of(stream)];
@@ -320,6 +325,15 @@ START_TEST(the_contexts_own_event_comes_before_the_legacy_stream) {
     ck_assert(covers(own_of(2)));
     ck_assert_uint_eq(d.on_legacy, 0);
     ck_assert_uint_eq(d.whole, 1);
+    ac_driver.cuCtxRecordEvent = no_record;
+    thread = 3;
+    bool begun = ac_cuda_stream_begin(&context, CU_STREAM_PER_THREAD);
+    d.submitted[own_of(3)]++;
+    thread = 1;
+    ck_assert(covers(own_of(3)));
+    ck_assert_uint_eq(d.on_legacy, 1);
+    thread = 3;
+    ac_cuda_stream_end(&context, CU_STREAM_PER_THREAD, begun);
 }
 END_TEST
 
