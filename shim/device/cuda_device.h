@@ -49,6 +49,7 @@ typedef struct {
     uint64_t clock;   /* of the context, at the newest submission */
     CUevent event;    /* per-thread default stream: recorded on it by its thread ... */
     uint64_t covered; /* ... when `used` was this */
+    uint64_t awaited; /* the same, when a fence waited for its call too long */
 } ac_cuda_stream_t;
 
 typedef struct ac_cuda_context {

@@ -206,11 +206,19 @@ static bool is_others(const ac_cuda_stream_t *entry) {
     return entry->thread && entry->thread != self();
 }
 
-static bool others_inside(const ac_cuda_context_t *context) {
-    for (unsigned i = 0; i < context->stream_count; i++)
-        if (context->stream[i].inside && is_others(&context->stream[i]))
-            return true;
-    return false;
+/* Whether calls of other threads have not returned that are worth a wait; with `give_up`, they
+ * are no longer. */
+static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
+    bool any = false;
+    for (unsigned i = 0; i < context->stream_count; i++) {
+        ac_cuda_stream_t *entry = &context->stream[i];
+        if (!entry->inside || !is_others(entry) || entry->awaited == entry->used)
+            continue;
+        any = true;
+        if (give_up)
+            entry->awaited = entry->used;
+    }
+    return any;
 }
 
 /* Events of other threads' streams do not cover calls that have not returned: those mostly do so
@@ -218,7 +226,7 @@ static bool others_inside(const ac_cuda_context_t *context) {
 static void await_others(ac_cuda_context_t *context) {
     enum { PATIENCE_NS = 1000000, SECOND_NS = 1000000000 };
     struct timespec until;
-    if (!others_inside(context))
+    if (!others_inside(context, false))
         return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += PATIENCE_NS;
@@ -227,9 +235,9 @@ static void await_others(ac_cuda_context_t *context) {
         until.tv_sec++;
     }
     context->awaiting++;
-    while (others_inside(context) &&
-           ac_wait_until(&context->returned, &context->lock, &until) == 0)
-        ;
+    while (others_inside(context, false))
+        if (ac_wait_until(&context->returned, &context->lock, &until) != 0)
+            others_inside(context, true);
     context->awaiting--;
 }
 
@@ -253,7 +261,7 @@ static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
 static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     if (entry->inside)
         return;
-    entry->used = entry->covered = 0;
+    entry->used = entry->covered = entry->awaited = 0;
     if (context->naming == 0)
         spare_event(context, entry);
 }

@@ -4,7 +4,7 @@
 #include "intercept/body.h"
 #include "plant.h"
 
-unsigned ac_attribute_means(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
+static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
     if (!value || ac_attribute_is_harmless(id))
         return 0;
     switch (id) {
@@ -24,7 +24,7 @@ unsigned ac_attribute_means(CUlaunchAttributeID id, const CUlaunchAttributeValue
 }
 
 static unsigned seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
-    unsigned means = ac_attribute_means(id, value);
+    unsigned means = means_of(id, value);
     if (means & AC_LAUNCH_EVENT)
         ac_event_distrust((uint64_t)(uintptr_t)value->programmaticEvent.event);
     if (means & AC_LAUNCH_UNKNOWN) /* any event */

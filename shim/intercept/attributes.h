@@ -14,11 +14,8 @@ enum {
     AC_LAUNCH_UNKNOWN = 8 /* something that is not known here: all of it */
 };
 
-/* OR of the above.  Any thread. */
-unsigned ac_attribute_means(CUlaunchAttributeID id, const CUlaunchAttributeValue *value);
-
-/* The same for all attributes of a launch; an event that one of them records proves no order from
- * here on.  Before the driver gets the launch.  NULL is no launch. */
+/* OR of the above for the attributes of a launch; an event that one of them records proves no
+ * order from here on.  Before the driver gets the launch.  NULL is no launch.  Any thread. */
 unsigned ac_launch_seen(const CUlaunchConfig *config);
 
 /* For a kernel node, before the driver gets the attribute: what its graph may do from here on is

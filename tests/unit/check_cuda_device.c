@@ -340,6 +340,7 @@ END_TEST
 /* A call that has not returned, and may not before this thread goes on: its event does not cover
  * what it may have submitted. */
 START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
+    enum { FENCES = 500 };
     thread = 2;
     work_on(CU_STREAM_PER_THREAD);
     thread = 1;
@@ -349,7 +350,10 @@ START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
     marked = ac_cuda_stream_begin(&context, CU_STREAM_PER_THREAD);
     d.submitted[own_of(2)]++;
     thread = 1;
-    ck_assert(covers(own_of(2)));
+    uint64_t begun = ac_cuda_ops.now_ns();
+    for (int i = 0; i < FENCES; i++)
+        ck_assert(covers(own_of(2)));
+    ck_assert_uint_lt(ac_cuda_ops.now_ns() - begun, FENCES * 100000ull); /* waited for once */
     thread = 2;
     ac_cuda_stream_end(&context, CU_STREAM_PER_THREAD, marked);
     thread = 1;
