@@ -168,6 +168,19 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
     ac_context_note(context, result);
 }
 
+/* For the tests' library (plant.h). */
+#define SPOILT(symbol, args)                                                                     \
+    if (AC_ROW_PLANTED(symbol, long))                                                            \
+    return real args
+#define MARKED(symbol, stream, per_thread)                                                       \
+    (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
+
+/* A stream that `stream` is not. */
+INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
+    CUstream meant = ac_stream_resolved(stream, per_thread);
+    return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
 /* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
  * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
  * the clock, two counters. */
@@ -182,6 +195,8 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
+        if (AC_ROW_PLANTED(symbol, short) && ac_lane_of(thread, stream)->stream == stream)       \
+            return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
             return long_##symbol args;                                                           \
@@ -269,10 +284,12 @@ static bool is_plain(const CUlaunchConfig *config) {
     COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
                                        void **d) {                                               \
         AC_BODY(symbol);                                                                         \
+        SPOILT(symbol, (a, b, c, d));                                                            \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
-        bool kept = ac_submit_begin(&submit, thread, a ? a->hStream : NULL, per_thread);         \
+        bool kept = ac_submit_begin(                                                             \
+            &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
         AC_RETRY(result, real(a, b, c, d));                                                      \
@@ -302,6 +319,7 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 /* One launch, a stream on each of several devices. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
     AC_BODY(cuLaunchCooperativeKernelMultiDevice);
+    SPOILT(cuLaunchCooperativeKernelMultiDevice, (a, b, c));
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
@@ -309,8 +327,11 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     if (b > MOST && thread)
         submit_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++)
-        kept[i] = ac_submit_begin(&submit[i], thread, a[i].hStream, false);
-    ac_context_cross();
+        kept[i] = ac_submit_begin(
+            &submit[i], thread,
+            MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false), false);
+    if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
+        ac_context_cross();
     AC_RETRY(result, real(a, b, c));
     for (unsigned i = 0; i < b && i < MOST; i++)
         if (kept[i])
@@ -348,9 +369,11 @@ INLINE bool reaches_no_other(void) {
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
     COLD static CUresult long_##symbol params {                                                  \
         AC_BODY(symbol);                                                                         \
+        SPOILT(symbol, args);                                                                    \
         ac_submit_t submit;                                                                      \
-        bool kept = ac_submit_begin(&submit, thread, stream_of, MODE_##mode);                    \
-        if (kept)                                                                                \
+        bool kept = ac_submit_begin(&submit, thread,                                             \
+                                    MARKED(symbol, stream_of, MODE_##mode), MODE_##mode);        \
+        if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
         AC_RETRY(result, real args);                                                             \
@@ -363,6 +386,8 @@ INLINE bool reaches_no_other(void) {
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
+        if (AC_ROW_PLANTED(symbol, once))                                                        \
+            return real args;                                                                    \
         AC_RETRY(result, real args);                                                             \
         ac_context_note_current(thread, result);                                                 \
         return result;                                                                           \

@@ -1,0 +1,435 @@
+/* Every row that gives work to a stream or is tried again when memory is short: does the library
+ * do with it what the row says, and does this test notice where it does not?
+ *
+ *   rows              runs every row
+ *   rows SYMBOL       runs one
+ *   rows --planted    for every row and every way to spoil it (plant.h): the checks that are
+ * about that must fail (under the planted library)
+ *
+ * What the library should do comes from the driver's signatures (rows.py), not from hooks.def.  A
+ * new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
+ * is used, on a device of stand-ins (rows_device.h): work stays pending until somebody waits for
+ * it. ACCEL_ALLOC_CONF says how fences are recorded; ROWS_CONF the same in one word: ctx,
+ * streams, sync (single_stream is off there), single or single_streams. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "rows_device.h"
+
+#pragma weak accel_stats_json /* of the library that is preloaded */
+#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
+#include "device/cuda_functions.def"
+#undef CU_FN
+
+enum { MIB = 1 << 20, SOME = 64, ROOM = 4096, PASSES = 3 };
+
+/* What a row is called with. */
+typedef struct {
+    CUstream stream;
+    CUdeviceptr address[2];
+    CUlaunchConfig config;
+    CUDA_LAUNCH_PARAMS launches[2];
+    CUdeviceptr room[ROOM / sizeof(CUdeviceptr)]; /* for whatever is pointed to */
+} target_t;
+
+typedef enum { SUBMIT, RETRY, BODY } kind_t;
+
+typedef struct {
+    kind_t kind;
+    const char *symbol;
+    bool streamed; /* names a stream */
+    bool per_thread;
+    unsigned addresses;
+    bool many, holds;
+    CUresult (*call)(target_t *t);
+} row_t;
+
+#define ROW(kind, symbol, params, args, stream, per_thread, addresses, many, holds, values)      \
+    static CUresult call_##symbol(target_t *t) {                                                 \
+        (void)t;                                                                                 \
+        return symbol values;                                                                    \
+    }
+#include "rows.inc"
+#undef ROW
+static const row_t rows[] = {
+#define ROW(kind, symbol, params, args, stream, per_thread, addresses, many, holds, values)      \
+    {kind,  #symbol,      sizeof #stream != sizeof "NULL", per_thread, addresses, many,          \
+     holds, call_##symbol},
+#include "rows.inc"
+#undef ROW
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+/* --- the end of a check's process --- */
+
+enum { GOOD = 0, WRONG = 1, BROKEN = 2, ABSENT = 3 };
+
+static const char *running = ""; /* what a message begins with */
+static bool quiet;
+
+__attribute__((noreturn)) static void leave_with(int status, const char *what) {
+    if (!quiet || status == BROKEN)
+        fprintf(stderr, "%s: %s\n", running, what);
+    _exit(status);
+}
+static void expect(bool good, const char *what) {
+    if (!good)
+        leave_with(WRONG, what);
+}
+static void must(CUresult result, const char *call) {
+    char text[160];
+    snprintf(text, sizeof text, "%s: %d", call, (int)result);
+    if (result)
+        leave_with(BROKEN, text);
+}
+#define MUST(call) must(call, #call)
+
+/* --- parts of checks --- */
+
+static target_t target;
+static CUcontext here, there;
+
+static void set_up(void) {
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&here, 0));
+    MUST(cuCtxSetCurrent(here));
+}
+
+static CUstream new_stream(void) {
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static CUdeviceptr take(void) {
+    CUdeviceptr memory;
+    MUST(cuMemAlloc_v2(&memory, MIB));
+    return memory;
+}
+
+/* Memory of one's own beside others', so that the segment stays. */
+static CUdeviceptr take_first(void) {
+    take();
+    return take();
+}
+
+/* Asks for memory until `memory` comes back, SOME times at most. */
+static bool comes_back(CUdeviceptr memory) {
+    bool back = false;
+    for (int i = 0; i < SOME && !back; i++)
+        back = take() == memory;
+    return back;
+}
+
+static void aim(const row_t *row, CUstream stream, CUdeviceptr memory) {
+    target.stream = target.config.hStream = target.launches[1].hStream =
+        row->streamed ? stream : NULL;
+    target.launches[0].hStream = target.stream;
+    target.address[0] = target.address[1] = memory;
+    for (size_t i = 0; i < ROOM / sizeof(CUdeviceptr); i++)
+        target.room[i] = memory;
+}
+
+/* Calls the row; the number of its first work item. */
+static unsigned run_row(const row_t *row) {
+    unsigned first = rows_works();
+    must(row->call(&target), row->symbol);
+    unsigned made = rows_works() - first;
+    if (made != (strstr(row->symbol, "MultiDevice") ? 2 : 1))
+        leave_with(BROKEN, "the driver was given no work");
+    return first;
+}
+
+/* Other work, by a function that is not the row's. */
+static unsigned run_other(const row_t *row, CUstream stream, CUdeviceptr memory) {
+    unsigned first = rows_works();
+    if (strstr(row->symbol, "cuMemsetD8Async"))
+        MUST(cuMemsetD16Async(memory, 1, 4, stream));
+    else
+        MUST(cuMemsetD8Async(memory, 1, 4, stream));
+    return first;
+}
+
+/* The handle that always means the stream that the row does where it names none. */
+static CUstream plain_default(const row_t *row) {
+    return row->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
+static unsigned long long figure(const char *name) {
+    char key[128], *json = NULL;
+    snprintf(key, sizeof key, "\"%s\":", name);
+    if (accel_stats_json(&json) || !json)
+        leave_with(BROKEN, "no statistics");
+    const char *at = strstr(json, key);
+    unsigned long long value = at ? strtoull(at + strlen(key), NULL, 10) : 0;
+    free(json);
+    return value;
+}
+
+/* --- the checks; `variant` is explained at each --- */
+
+/* Each call counts as one call of its hook, and as one submission. */
+static void check_counted(const row_t *row, unsigned pass) {
+    set_up();
+    aim(row, new_stream(), take_first());
+    for (unsigned i = 0; i <= pass; i++) {
+        unsigned long long calls = figure(row->symbol), submissions = figure("submissions");
+        unsigned first = run_row(row);
+        if (i < pass)
+            continue;
+        expect(figure(row->symbol) == calls + 1, "the call was not counted");
+        expect(figure("submissions") - submissions == rows_works() - first,
+               "the submission was not counted");
+    }
+}
+
+/* What is freed after the call is not handed out while its work is pending.  `variant`: the pass,
+ * the first of which goes the long way; from PASSES on the same on the default stream. */
+static void check_covered(const row_t *row, unsigned variant) {
+    set_up();
+    unsigned pass = variant % PASSES;
+    CUstream stream = variant < PASSES ? new_stream() : NULL;
+    take();
+    for (unsigned i = 0; i <= pass; i++) {
+        CUdeviceptr memory = take();
+        aim(row, stream, memory);
+        if (pass == 2) /* nothing lies between the last two */
+            MUST(cuMemsetD32_v2(memory, 1, 4)), MUST(cuCtxSynchronize());
+        unsigned first = run_row(row);
+        MUST(cuMemFree_v2(memory));
+        bool back = comes_back(memory);
+        unsigned pending = rows_pending(first);
+        expect(!back || !pending, "memory was handed out while the call's work was pending");
+        if (!back && !pending)
+            leave_with(BROKEN, "the work did not stay pending");
+        MUST(cuCtxSynchronize());
+    }
+}
+
+/* The stream is the only one in use, and known as such: its order is enough for what is freed. */
+static void check_home(const row_t *row, unsigned on_default) {
+    set_up();
+    CUstream stream = on_default ? NULL : new_stream();
+    CUdeviceptr memory = take_first();
+    aim(row, stream, memory);
+    unsigned first = run_row(row);
+    run_other(row, stream && row->streamed ? stream : plain_default(row), memory);
+    MUST(cuMemFree_v2(memory));
+    bool back = comes_back(memory);
+    if (!rows_pending(first))
+        leave_with(BROKEN, "the work did not stay pending");
+    expect(back == !row->holds, row->holds ? "memory was handed out though others may be made "
+                                             "to wait for work that the program holds"
+                                           : "the stream was not taken for the only one in use");
+}
+
+/* The call's stream is a second one: its work comes after that of the first, whose order freed
+ * memory relied on.  `variant`: on the default stream; from 2 on after the stream was used. */
+static void check_second(const row_t *row, unsigned variant) {
+    set_up();
+    bool again = variant >= 2;
+    CUstream home = new_stream(), stream = variant % 2 ? NULL : new_stream();
+    CUdeviceptr memory = take_first();
+    aim(row, stream, memory);
+    if (again) {
+        run_row(row);
+        MUST(cuCtxSynchronize());
+    }
+    unsigned before = 0;
+    for (int i = 0; i < 3; i++) { /* behind the first ones comes an event, whoever follows */
+        before = run_other(row, home, memory);
+        MUST(cuMemFree_v2(memory));
+        if (take() != memory)
+            leave_with(BROKEN, "memory did not come back in the order of the only stream");
+    }
+    expect(rows_follow(run_row(row), before), "the work did not wait for the stream before it");
+}
+
+/* Address number `variant` (or, from there on, all that lies behind pointers) is memory of
+ * another device's context. */
+static void check_reach(const row_t *row, unsigned variant) {
+    set_up();
+    CUstream stream = new_stream();
+    CUdeviceptr near = take_first();
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    CUdeviceptr far = take_first();
+    MUST(cuCtxSetCurrent(here));
+    aim(row, stream, near);
+    run_row(row); /* the next one knows its stream */
+    if (variant < row->addresses)
+        target.address[variant] = far;
+    else
+        aim(row, stream, far);
+    unsigned first = run_row(row);
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuMemFree_v2(far));
+    expect(!comes_back(far),
+           "memory of another context was handed out while the work was pending");
+    if (!rows_pending(first))
+        leave_with(BROKEN, "the work did not stay pending");
+}
+
+/* Out of memory `variant` times, or for good where nothing can be given back. */
+static void check_retried(const row_t *row, unsigned variant) {
+    set_up();
+    CUdeviceptr memory;
+    unsigned long long calls = figure(row->symbol);
+    MUST(cuMemAlloc_v2(&memory, 64 * MIB));
+    aim(row, NULL, 0);
+    if (variant == 2) /* only a wait frees it */
+        MUST(cuMemsetD8Async(memory, 1, 4, new_stream()));
+    if (variant > 0)
+        MUST(cuMemFree_v2(memory));
+    unsigned long long used = simcuda_used_memory(0);
+    rows_stand_in(row->symbol, variant ? 1 : SOME);
+    CUresult result = row->call(&target);
+    unsigned asked = rows_asked();
+    rows_stand_in(NULL, 0);
+    if (variant && asked > 2 && !strcmp(row->symbol, "cuEventCreate"))
+        asked = 2; /* the library made events for a fence in between */
+    if (variant) {
+        expect(result == CUDA_SUCCESS && asked == 2, "the call was not tried again");
+        expect(simcuda_used_memory(0) + 64 * MIB <= used, "no memory was given back before that");
+    } else {
+        expect(result == CUDA_ERROR_OUT_OF_MEMORY && asked == 1,
+               "there was nothing to give back, and the call was tried again");
+    }
+    expect(figure(row->symbol) == calls + 1, "the call was not counted");
+}
+
+/* --- which checks a row has, and what has to fail where it is spoilt --- */
+
+enum {
+    LONG = 1,      /* the first submission to a stream */
+    SHORT = 2,     /* the next ones */
+    ELSEWHERE = 4, /* another stream is marked */
+    BLIND = 8,     /* no address is looked at */
+    ONCE = 16,     /* out of memory is the answer */
+};
+static const char *const spoilt[] = {"long", "short", "elsewhere", "blind", "once"};
+enum { SPOILT = sizeof spoilt / sizeof *spoilt };
+
+typedef struct {
+    const char *name;
+    void (*run)(const row_t *row, unsigned variant);
+    unsigned variant;
+    unsigned seen; /* the ways that it must notice */
+} check_t;
+
+enum { CHECKS = 16 };
+
+static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHECKS]) {
+    unsigned n = 0;
+    bool by_name = strstr(conf, "streams"); /* then every submission goes the long way */
+    bool shortened = !row->holds && !strstr(row->symbol, "GraphLaunch") &&
+                     !strstr(row->symbol, "MultiDevice") && !by_name;
+    unsigned elsewhere = by_name ? ELSEWHERE : 0, later = shortened ? SHORT : LONG;
+#define ADD(check_name, function, number, ways)                                                  \
+    check[n++] = (check_t) {                                                                     \
+        check_name, function, number, ways                                                       \
+    }
+    if (row->kind == RETRY) {
+        if (strcmp(conf, "ctx") != 0)
+            return 0;
+        ADD("tried again in vain", check_retried, 0, 0);
+        ADD("tried again", check_retried, 1, ONCE);
+        ADD("tried again after a wait", check_retried, 2, ONCE);
+        return n;
+    }
+    if (strstr(conf, "single")) {
+        bool many_streams = strstr(row->symbol, "MultiDevice");
+        if (!many_streams && row->streamed)
+            ADD("the only stream", check_home, 0, row->holds ? 0 : ELSEWHERE);
+        if (!many_streams)
+            ADD("the default stream is the only one", check_home, 1, row->holds ? 0 : ELSEWHERE);
+        if (row->streamed)
+            ADD("a second stream", check_second, 0, LONG | ELSEWHERE);
+        ADD("the default stream is a second one", check_second, 1, LONG);
+        if (row->streamed)
+            ADD("a second stream again", check_second, 2, later);
+        return n;
+    }
+    ADD("counted", check_counted, 0, LONG);
+    ADD("counted again", check_counted, 1, later);
+    if (row->streamed) {
+        ADD("covered", check_covered, 0, LONG | elsewhere);
+        ADD("covered again", check_covered, 1, later | elsewhere);
+    }
+    ADD("covered on the default stream", check_covered, PASSES, LONG);
+    ADD("covered on the default stream again", check_covered, PASSES + 1, later);
+    for (unsigned i = 0; i < row->addresses; i++)
+        ADD(i ? "reach of the second address" : "reach of an address", check_reach, i,
+            LONG | BLIND);
+    if (row->many)
+        ADD("reach of what is pointed to", check_reach, row->addresses, LONG | BLIND);
+    return n;
+}
+
+static int run_check(const row_t *row, const check_t *check, const char *plant) {
+    char name[160];
+    int status;
+    snprintf(name, sizeof name, "%s, %s%s%s", row->symbol, check->name, plant ? ", spoilt: " : "",
+             plant ? plant : "");
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        char spoil[160];
+        running = name;
+        quiet = plant;
+        snprintf(spoil, sizeof spoil, "%s:%s", row->symbol, plant ? plant : "");
+        if (plant)
+            setenv("ACCEL_PLANT_ROW", spoil, 1);
+        alarm(60);
+        check->run(row, check->variant);
+        _exit(GOOD);
+    }
+    while (waitpid(child, &status, 0) < 0)
+        if (errno != EINTR)
+            return BROKEN;
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    fprintf(stderr, "%s: ended by signal %d\n", name, WTERMSIG(status));
+    return BROKEN;
+}
+
+int main(int argc, char **argv) {
+    const char *conf = getenv("ROWS_CONF");
+    bool planted = argc > 1 && !strcmp(argv[1], "--planted");
+    const char *only = argc > 1 + planted ? argv[1 + planted] : NULL;
+    unsigned runs = 0, wrong = 0;
+    check_t check[CHECKS];
+    if (!conf || argc > 2 + planted) {
+        fprintf(stderr, "usage: ROWS_CONF=ctx|streams|sync|single|single_streams rows "
+                        "[--planted] [SYMBOL]\n");
+        return 64;
+    }
+    for (const row_t *row = rows; row < rows + ROWS; row++) {
+        unsigned count = !only || !strcmp(only, row->symbol) ? checks_of(row, conf, check) : 0;
+        for (unsigned i = 0; i < count; i++) {
+            if (!planted) {
+                runs++;
+                wrong += run_check(row, &check[i], NULL) != GOOD;
+                continue;
+            }
+            for (unsigned way = 0; way < SPOILT; way++) {
+                if (!(check[i].seen & 1u << way))
+                    continue;
+                runs++;
+                if (run_check(row, &check[i], spoilt[way]) == WRONG)
+                    continue;
+                fprintf(stderr, "%s, %s: passed though spoilt: %s\n", row->symbol, check[i].name,
+                        spoilt[way]);
+                wrong++;
+            }
+        }
+    }
+    printf("%u checks, %u wrong\n", runs, wrong);
+    return !runs || wrong;
+}
