@@ -238,6 +238,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode a, CUkernelNodeAttrID b,
 }
 
 void ac_event_launch(const CUlaunchConfig *config) {
-    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
+    for (unsigned i = 0;
+         config && config->attrs && i < config->numAttrs && !AC_PLANTED(launch_event_trusted);
+         i++)
         attribute(config->attrs[i].id, &config->attrs[i].value);
 }

@@ -114,9 +114,15 @@ static ac_context_t *context_of(const ac_fence_line_t *line) {
 }
 _Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
 
+/* What the lane says of its stream still holds. */
+INLINE bool is_of_now(const ac_lane_t *lane) {
+    return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
+}
+
 /* A default stream is the current context's. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
-    return context_of(line) == thread->known && !atomic_load(&ac_current_unseen);
+    return AC_PLANTED(lane_context_ignored) ||
+           (context_of(line) == thread->known && !atomic_load(&ac_current_unseen));
 }
 
 /* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
@@ -124,7 +130,7 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
 NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     ac_fence_line_t *line = lane->line;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
-    if (LIKELY(lane->stream == (void *)stream && lane->generation == ac_generation_now()) &&
+    if (LIKELY(lane->stream == (void *)stream && is_of_now(lane)) &&
         ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
         uint64_t key = ac_cuda_stream_key(stream);
         if (LIKELY(ac_single_passes(&line->single, key))) {
@@ -151,7 +157,7 @@ INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     atomic_store_explicit(&self->inside, lane->line, memory_order_relaxed);
     ac_barrier_light_free(); /* a lane is remembered where it is */
     if (LIKELY(lane->stream == (void *)stream) && LIKELY(lane->clock == ac_fence_now()) &&
-        LIKELY(lane->generation == ac_generation_now()) &&
+        LIKELY(is_of_now(lane)) &&
         LIKELY((uintptr_t)stream > 2 || is_current(thread, lane->line)))
         return true;
     return refresh(thread, lane, stream);
@@ -170,7 +176,7 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
 
 /* For the tests' library (plant.h). */
 #define SPOILT(symbol, args)                                                                     \
-    if (AC_ROW_PLANTED(symbol, long))                                                            \
+    if (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))                             \
     return real args
 #define MARKED(symbol, stream, per_thread)                                                       \
     (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
@@ -195,7 +201,8 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
-        if (AC_ROW_PLANTED(symbol, short) && ac_lane_of(thread, stream)->stream == stream)       \
+        if ((AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short)) &&                   \
+            ac_lane_of(thread, stream)->stream == stream)                                        \
             return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
@@ -284,6 +291,8 @@ static bool is_plain(const CUlaunchConfig *config) {
     COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
                                        void **d) {                                               \
         AC_BODY(symbol);                                                                         \
+        if (AC_PLANTED(body_unseen))                                                             \
+            return real(a, b, c, d);                                                             \
         SPOILT(symbol, (a, b, c, d));                                                            \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
@@ -328,8 +337,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
         submit_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++)
         kept[i] = ac_submit_begin(
-            &submit[i], thread,
-            MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false), false);
+            &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
+            false);
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
     AC_RETRY(result, real(a, b, c));
@@ -341,7 +350,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
 
 #define REACH_NONE    ((void)0)
 #define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
+#define REACH_2(p, q) (REACH_1(p), AC_PLANTED(second_address_ignored) ? (void)0 : REACH_1(q))
 #define REACH_MANY    ac_context_cross()
 #define REACH_GRAPH(exec)                                                                        \
     (launch_graph(&submit), ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
@@ -371,8 +380,8 @@ INLINE bool reaches_no_other(void) {
         AC_BODY(symbol);                                                                         \
         SPOILT(symbol, args);                                                                    \
         ac_submit_t submit;                                                                      \
-        bool kept = ac_submit_begin(&submit, thread,                                             \
-                                    MARKED(symbol, stream_of, MODE_##mode), MODE_##mode);        \
+        bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
+                                    MODE_##mode);                                                \
         if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
