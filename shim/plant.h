@@ -10,7 +10,8 @@
  *   short      the same where it goes the short way
  *   elsewhere  another stream is marked than the one that the work goes to
  *   blind      the memory that the call names is not looked at
- *   once       the driver's call is not made again when it was out of memory */
+ *   once       the driver's call is not made again when it was out of memory
+ *   deaf       its result does not tell of a broken context */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 

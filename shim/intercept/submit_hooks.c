@@ -181,6 +181,14 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
 #define MARKED(symbol, stream, per_thread)                                                       \
     (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
 
+#define RETRIED(symbol, result, call)                                                            \
+    do {                                                                                         \
+        (result) = (call);                                                                       \
+        if (!AC_ROW_PLANTED(symbol, once))                                                       \
+            AC_RETRY_AFTER(result, call);                                                        \
+    } while (0)
+#define HEARD(symbol, result) (AC_ROW_PLANTED(symbol, deaf) ? CUDA_SUCCESS : (result))
+
 /* A stream that `stream` is not. */
 INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
     CUstream meant = ac_stream_resolved(stream, per_thread);
@@ -211,9 +219,9 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
         ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
-        if (UNLIKELY(result != CUDA_SUCCESS))                                                    \
+        if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_PLANTED(symbol, once))                   \
             AC_RETRY_AFTER(result, real args);                                                   \
-        leave_lane(thread, lane, result);                                                        \
+        leave_lane(thread, lane, HEARD(symbol, result));                                         \
         return result;                                                                           \
     }
 
@@ -301,9 +309,9 @@ static bool is_plain(const CUlaunchConfig *config) {
             &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
-        AC_RETRY(result, real(a, b, c, d));                                                      \
+        RETRIED(symbol, result, real(a, b, c, d));                                               \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
@@ -335,16 +343,20 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     CUresult result;
     if (b > MOST && thread)
         submit_unseen();
-    for (unsigned i = 0; a && i < b && i < MOST; i++)
+    for (unsigned i = 0; a && i < b && i < MOST; i++) {
         kept[i] = ac_submit_begin(
             &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
             false);
+        if (kept[i])
+            ac_submit_hold(&submit[i]);
+    }
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
-    AC_RETRY(result, real(a, b, c));
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, real(a, b, c));
     for (unsigned i = 0; i < b && i < MOST; i++)
         if (kept[i])
-            ac_submit_end(&submit[i], thread, result);
+            ac_submit_end(&submit[i], thread,
+                          HEARD(cuLaunchCooperativeKernelMultiDevice, result));
     return result;
 }
 
@@ -385,9 +397,9 @@ INLINE bool reaches_no_other(void) {
         if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        RETRIED(symbol, result, real args);                                                      \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
@@ -395,10 +407,8 @@ INLINE bool reaches_no_other(void) {
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        if (AC_ROW_PLANTED(symbol, once))                                                        \
-            return real args;                                                                    \
-        AC_RETRY(result, real args);                                                             \
-        ac_context_note_current(thread, result);                                                 \
+        RETRIED(symbol, result, real args);                                                      \
+        ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }
 #include "intercept/hooks.def"

@@ -9,8 +9,8 @@
  * What the library should do comes from the driver's signatures (rows.py), not from hooks.def.  A
  * new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
  * is used, on a device of stand-ins (rows_device.h): work stays pending until somebody waits for
- * it. ACCEL_ALLOC_CONF says how fences are recorded; ROWS_CONF the same in one word: ctx,
- * streams, sync (single_stream is off there), single or single_streams. */
+ * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
+ * streams, sync and pages (single_stream is off there), single and single_streams. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -276,25 +276,94 @@ static void check_reach(const row_t *row, unsigned variant) {
         leave_with(BROKEN, "the work did not stay pending");
 }
 
-/* Out of memory `variant` times, or for good where nothing can be given back. */
+/* The stream is one of another context than the current one. */
+static void check_foreign(const row_t *row, unsigned variant) {
+    (void)variant;
+    set_up();
+    CUdeviceptr memory = take_first();
+    aim(row, new_stream(), memory);
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    take();
+    unsigned first = run_row(row);
+    MUST(cuCtxSetCurrent(here));
+    MUST(cuMemFree_v2(memory));
+    expect(!comes_back(memory), "memory was handed out while the call's work was pending");
+    if (!rows_pending(first))
+        leave_with(BROKEN, "the work did not stay pending");
+}
+
+/* The stream captures: what is freed after the call stays as long as the graph.  `variant`: how
+ * often the stream was used before. */
+static void check_captured(const row_t *row, unsigned variant) {
+    CUgraph graph;
+    set_up();
+    CUdeviceptr memory = take_first();
+    CUstream stream = new_stream();
+    aim(row, stream, memory);
+    for (unsigned i = 0; i < variant; i++)
+        run_row(row);
+    MUST(cuCtxSynchronize());
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    memory = take();
+    aim(row, stream, memory);
+    run_row(row);
+    MUST(cuMemFree_v2(memory));
+    expect(!comes_back(memory), "memory was handed out during the capture of the call");
+    MUST(cuStreamEndCapture(stream, &graph));
+    expect(!comes_back(memory), "memory was handed out that a graph is to use");
+    MUST(cuGraphDestroy(graph));
+    MUST(cuCtxSynchronize());
+    if (!comes_back(memory))
+        leave_with(WRONG, "memory stayed away when the graph was gone");
+}
+
+/* The context is broken, as the call's result says: memory is the driver's business then. */
+static void check_broken(const row_t *row, unsigned again) {
+    set_up();
+    CUdeviceptr memory = take_first();
+    aim(row, row->kind == RETRY ? NULL : new_stream(), memory);
+    if (again)
+        run_row(row);
+    MUST(cuMemFree_v2(memory));
+    MUST(cuCtxSynchronize());
+    unsigned long long before = simcuda_calls("cuMemAlloc_v2");
+    if (take() != memory || simcuda_calls("cuMemAlloc_v2") != before)
+        leave_with(BROKEN, "memory did not come back");
+    MUST(cuMemFree_v2(memory));
+    rows_stand_in(row->symbol, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    expect(row->call(&target) == CUDA_ERROR_ILLEGAL_ADDRESS, "the result is another one");
+    rows_stand_in(NULL, CUDA_SUCCESS, 0);
+    cuMemAlloc_v2(&memory, MIB);
+    expect(simcuda_calls("cuMemAlloc_v2") > before, "memory was served in a broken context");
+}
+
+enum { IN_VAIN, TRIMMED, WAITED, AGAIN };
+
+/* The call is out of memory; IN_VAIN: for good, and nothing can be given back; WAITED: there is
+ * work to wait for; AGAIN: the stream was used. */
 static void check_retried(const row_t *row, unsigned variant) {
     set_up();
     CUdeviceptr memory;
-    unsigned long long calls = figure(row->symbol);
+    CUstream stream = new_stream();
     MUST(cuMemAlloc_v2(&memory, 64 * MIB));
-    aim(row, NULL, 0);
-    if (variant == 2) /* only a wait frees it */
-        MUST(cuMemsetD8Async(memory, 1, 4, new_stream()));
-    if (variant > 0)
+    aim(row, stream, memory);
+    if (variant == AGAIN)
+        run_row(row);
+    if (variant == WAITED)
+        run_other(row, new_stream(), memory);
+    if (variant != IN_VAIN)
         MUST(cuMemFree_v2(memory));
-    unsigned long long used = simcuda_used_memory(0);
-    rows_stand_in(row->symbol, variant ? 1 : SOME);
+    if (variant == AGAIN)
+        MUST(cuCtxSynchronize());
+    unsigned long long used = simcuda_used_memory(0), calls = figure(row->symbol);
+    rows_stand_in(row->symbol, CUDA_ERROR_OUT_OF_MEMORY, variant == IN_VAIN ? SOME : 1);
     CUresult result = row->call(&target);
     unsigned asked = rows_asked();
-    rows_stand_in(NULL, 0);
-    if (variant && asked > 2 && !strcmp(row->symbol, "cuEventCreate"))
+    rows_stand_in(NULL, CUDA_SUCCESS, 0);
+    if (variant != IN_VAIN && asked > 2 && !strcmp(row->symbol, "cuEventCreate"))
         asked = 2; /* the library made events for a fence in between */
-    if (variant) {
+    if (variant != IN_VAIN) {
         expect(result == CUDA_SUCCESS && asked == 2, "the call was not tried again");
         expect(simcuda_used_memory(0) + 64 * MIB <= used, "no memory was given back before that");
     } else {
@@ -312,8 +381,9 @@ enum {
     ELSEWHERE = 4, /* another stream is marked */
     BLIND = 8,     /* no address is looked at */
     ONCE = 16,     /* out of memory is the answer */
+    DEAF = 32,     /* a broken context is not heard of */
 };
-static const char *const spoilt[] = {"long", "short", "elsewhere", "blind", "once"};
+static const char *const spoilt[] = {"long", "short", "elsewhere", "blind", "once", "deaf"};
 enum { SPOILT = sizeof spoilt / sizeof *spoilt };
 
 typedef struct {
@@ -323,7 +393,7 @@ typedef struct {
     unsigned seen; /* the ways that it must notice */
 } check_t;
 
-enum { CHECKS = 16 };
+enum { CHECKS = 32 };
 
 static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHECKS]) {
     unsigned n = 0;
@@ -335,20 +405,31 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
     check[n++] = (check_t) {                                                                     \
         check_name, function, number, ways                                                       \
     }
-    if (row->kind == RETRY) {
-        if (strcmp(conf, "ctx") != 0)
-            return 0;
-        ADD("tried again in vain", check_retried, 0, 0);
-        ADD("tried again", check_retried, 1, ONCE);
-        ADD("tried again after a wait", check_retried, 2, ONCE);
+    if (row->kind == RETRY && strcmp(conf, "ctx") != 0)
+        return 0;
+    if (!strcmp(conf, "ctx")) {
+        ADD("tried again in vain", check_retried, IN_VAIN, 0);
+        ADD("tried again", check_retried, TRIMMED, ONCE);
+        ADD("tried again after a wait", check_retried, WAITED, ONCE);
+        ADD("heard of a broken context", check_broken, 0, DEAF);
+    }
+    if (row->kind == RETRY)
         return n;
+    if (!strcmp(conf, "ctx")) {
+        if (shortened) {
+            ADD("tried again on a known stream", check_retried, AGAIN, ONCE);
+            ADD("heard of a broken context again", check_broken, 1, DEAF);
+        }
+        if (row->streamed) {
+            ADD("foreign stream", check_foreign, 0, LONG | ELSEWHERE);
+            ADD("captured", check_captured, 0, LONG);
+            ADD("captured again", check_captured, 1, later);
+        }
     }
     if (strstr(conf, "single")) {
-        bool many_streams = strstr(row->symbol, "MultiDevice");
-        if (!many_streams && row->streamed)
+        if (row->streamed)
             ADD("the only stream", check_home, 0, row->holds ? 0 : ELSEWHERE);
-        if (!many_streams)
-            ADD("the default stream is the only one", check_home, 1, row->holds ? 0 : ELSEWHERE);
+        ADD("the default stream is the only one", check_home, 1, row->holds ? 0 : ELSEWHERE);
         if (row->streamed)
             ADD("a second stream", check_second, 0, LONG | ELSEWHERE);
         ADD("the default stream is a second one", check_second, 1, LONG);
@@ -406,7 +487,7 @@ int main(int argc, char **argv) {
     unsigned runs = 0, wrong = 0;
     check_t check[CHECKS];
     if (!conf || argc > 2 + planted) {
-        fprintf(stderr, "usage: ROWS_CONF=ctx|streams|sync|single|single_streams rows "
+        fprintf(stderr, "usage: ROWS_CONF=ctx|streams|sync|pages|single|single_streams rows "
                         "[--planted] [SYMBOL]\n");
         return 64;
     }

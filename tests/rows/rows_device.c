@@ -14,8 +14,10 @@ static const uint64_t LONG_NS = (uint64_t)1000 * 1000 * 1000 * 1000;
 static sim_work_t *works[WORKS];
 static unsigned work_count;
 static const char *stood_in;
+static CUresult failure;
 static unsigned failures_left, asked;
 
+/* No place, and so nothing to wait for, where a stream captures. */
 static CUresult submit(const char *symbol, CUstream handle, bool per_thread) {
     static const sim_work_ops_t ops = {.name = "row", .type = SIM_WORK_OTHER};
     CUstream stream;
@@ -38,23 +40,34 @@ static CUresult submit_first(const char *symbol, const void *arguments) {
     return submit(symbol, launches[0].hStream, false);
 }
 
-/* True: *result is what the program gets. */
-static bool stands_in(const char *symbol, CUresult *result) {
+/* What the program gets instead of work. */
+static CUresult refused(const char *symbol) {
     if (!stood_in || strcmp(stood_in, symbol) != 0)
-        return false;
+        return CUDA_SUCCESS;
     asked++;
-    *result = failures_left ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-    if (failures_left)
-        failures_left--;
-    /* The library makes events meanwhile. */
-    return *result || strcmp(symbol, "cuEventCreate") != 0;
+    if (!failures_left)
+        return CUDA_SUCCESS;
+    failures_left--;
+    return failure;
+}
+
+/* True: *result is what the program gets, and nothing is done. */
+static bool stands_in(const char *symbol, CUresult *result) {
+    bool mine = stood_in && !strcmp(stood_in, symbol);
+    *result = refused(symbol);
+    return *result ||
+           (mine && strcmp(symbol, "cuEventCreate") != 0); /* the library needs events */
 }
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#define ROW_SUBMIT(symbol, args, stream, per_thread) return submit(#symbol, stream, per_thread);
+#define ROW_SUBMIT(symbol, args, stream, per_thread)                                             \
+    CUresult result = refused(#symbol);                                                          \
+    return result ? result : submit(#symbol, stream, per_thread);
 #define ROW_BODY(symbol, args, stream, per_thread)                                               \
-    CUresult result = submit_first(#symbol, a);                                                  \
+    CUresult result = refused(#symbol);                                                          \
+    if (!result)                                                                                 \
+        result = submit_first(#symbol, a);                                                       \
     return result ? result : submit(#symbol, stream, per_thread);
 #define ROW_RETRY(symbol, args, stream, per_thread)                                              \
     CUresult result;                                                                             \
@@ -93,9 +106,10 @@ EXPORT int rows_follow(unsigned first, unsigned before) {
     return follow;
 }
 
-EXPORT void rows_stand_in(const char *symbol, unsigned failures) {
+EXPORT void rows_stand_in(const char *symbol, CUresult result, unsigned failures) {
     sim_lock();
     stood_in = symbol;
+    failure = result;
     failures_left = failures;
     asked = 0;
     sim_unlock();

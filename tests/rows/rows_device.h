@@ -19,9 +19,10 @@ unsigned rows_pending(unsigned first);
  * Waits for them. */
 int rows_follow(unsigned first, unsigned before);
 
-/* The HOOK_RETRY function `symbol` (NULL: none) is stood in for from now on: it is out of memory
- * `failures` times, and then succeeds.  rows_asked: how often it was called since. */
-void rows_stand_in(const char *symbol, unsigned failures);
+/* The function `symbol` (NULL: none) answers `result` the next `failures` times, and does
+ * nothing; after that a HOOK_RETRY one succeeds, and does nothing either.  rows_asked: how often
+ * it was called since. */
+void rows_stand_in(const char *symbol, CUresult result, unsigned failures);
 unsigned rows_asked(void);
 
 #endif
