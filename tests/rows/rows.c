@@ -229,6 +229,54 @@ static void check_home(const row_t *row, unsigned on_default) {
                                            : "the stream was not taken for the only one in use");
 }
 
+/* A graph's launch holds its stream, as soon as there was work that any graph may have and that
+ * holds. `variant`: how that work came into a graph; the last one: not at all. */
+enum { GRAPH_WAYS = 6 };
+static void make_holding(const row_t *row, unsigned variant) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphNodeParams params = {.type = variant == 3 ? CU_GRAPH_NODE_TYPE_HOST
+                                                     : CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT};
+    MUST(cuGraphCreate(&graph, 0));
+    switch (variant) { /* that the driver refuses some of them changes nothing */
+    case 0:
+        cuGraphAddHostNode(&node, graph, NULL, 0, NULL);
+        break;
+    case 1:
+        cuGraphAddBatchMemOpNode(&node, graph, NULL, 0, NULL);
+        break;
+    case 2:
+        cuGraphAddExternalSemaphoresWaitNode(&node, graph, NULL, 0, NULL);
+        break;
+    case 3:
+        cuGraphAddNode(&node, graph, NULL, 0, &params);
+        break;
+    case 4:
+        cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
+        break;
+    case 5:
+        target.stream = new_stream();
+        MUST(cuStreamBeginCapture_v2(target.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        MUST(cuLaunchHostFunc(target.stream, NULL, NULL));
+        MUST(cuStreamEndCapture(target.stream, &graph));
+        break;
+    default:
+        break;
+    }
+    aim(row, new_stream(), take_first());
+}
+
+static void check_graph(const row_t *row, unsigned variant) {
+    set_up();
+    make_holding(row, variant);
+    CUdeviceptr memory = target.address[0];
+    run_row(row);
+    run_other(row, target.stream, memory);
+    MUST(cuMemFree_v2(memory));
+    expect(comes_back(memory) == (variant == GRAPH_WAYS),
+           "whether the graph may hold its stream was taken wrongly");
+}
+
 /* The call's stream is a second one: its work comes after that of the first, whose order freed
  * memory relied on.  `variant`: on the default stream; from 2 on after the stream was used. */
 static void check_second(const row_t *row, unsigned variant) {
@@ -435,6 +483,8 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
         ADD("the default stream is a second one", check_second, 1, LONG);
         if (row->streamed)
             ADD("a second stream again", check_second, 2, later);
+        for (unsigned i = 0; strstr(row->symbol, "GraphLaunch") && i <= GRAPH_WAYS; i++)
+            ADD("a graph that may hold", check_graph, i, 0);
         return n;
     }
     ADD("counted", check_counted, 0, LONG);
