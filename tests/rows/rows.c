@@ -230,9 +230,9 @@ static void check_home(const row_t *row, unsigned on_default) {
 }
 
 /* A graph's launch holds its stream, as soon as there was work that any graph may have and that
- * holds. `variant`: how that work came into a graph; the last one: not at all. */
+ * holds.  `variant`: how that work came into a graph; GRAPH_WAYS: there is other work only. */
 enum { GRAPH_WAYS = 6 };
-static void make_holding(const row_t *row, unsigned variant) {
+static void make_graph(const row_t *row, unsigned variant) {
     CUgraph graph;
     CUgraphNode node;
     CUgraphNodeParams params = {.type = variant == 3 ? CU_GRAPH_NODE_TYPE_HOST
@@ -254,13 +254,15 @@ static void make_holding(const row_t *row, unsigned variant) {
     case 4:
         cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
         break;
-    case 5:
+    default:
         target.stream = new_stream();
         MUST(cuStreamBeginCapture_v2(target.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-        MUST(cuLaunchHostFunc(target.stream, NULL, NULL));
+        if (variant < GRAPH_WAYS)
+            MUST(cuLaunchHostFunc(target.stream, NULL, NULL));
+        else
+            run_other(row, target.stream, 0);
         MUST(cuStreamEndCapture(target.stream, &graph));
-        break;
-    default:
+        MUST(cuCtxSynchronize());
         break;
     }
     aim(row, new_stream(), take_first());
@@ -268,7 +270,7 @@ static void make_holding(const row_t *row, unsigned variant) {
 
 static void check_graph(const row_t *row, unsigned variant) {
     set_up();
-    make_holding(row, variant);
+    make_graph(row, variant);
     CUdeviceptr memory = target.address[0];
     run_row(row);
     run_other(row, target.stream, memory);
