@@ -11,23 +11,13 @@
  * is used, on a device of stand-ins (rows_device.h): work stays pending until somebody waits for
  * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
  * streams, sync and pages (single_stream is off there), single and single_streams. */
-#include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "accelcache.h"
-#include "rows_device.h"
+#include "checks.h"
 
-#pragma weak accel_stats_json /* of the library that is preloaded */
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
-
-enum { MIB = 1 << 20, SOME = 64, ROOM = 4096, PASSES = 3 };
+enum { ROOM = 4096, PASSES = 3 };
 
 /* What a row is called with. */
 typedef struct {
@@ -66,66 +56,10 @@ static const row_t rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* --- the end of a check's process --- */
-
-enum { GOOD = 0, WRONG = 1, BROKEN = 2, ABSENT = 3 };
-
-static const char *running = ""; /* what a message begins with */
-static bool quiet;
-
-__attribute__((noreturn)) static void leave_with(int status, const char *what) {
-    if (!quiet || status == BROKEN)
-        fprintf(stderr, "%s: %s\n", running, what);
-    _exit(status);
-}
-static void expect(bool good, const char *what) {
-    if (!good)
-        leave_with(WRONG, what);
-}
-static void must(CUresult result, const char *call) {
-    char text[160];
-    snprintf(text, sizeof text, "%s: %d", call, (int)result);
-    if (result)
-        leave_with(BROKEN, text);
-}
-#define MUST(call) must(call, #call)
-
 /* --- parts of checks --- */
 
 static target_t target;
-static CUcontext here, there;
-
-static void set_up(void) {
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&here, 0));
-    MUST(cuCtxSetCurrent(here));
-}
-
-static CUstream new_stream(void) {
-    CUstream stream;
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
-}
-
-static CUdeviceptr take(void) {
-    CUdeviceptr memory;
-    MUST(cuMemAlloc_v2(&memory, MIB));
-    return memory;
-}
-
-/* Memory of one's own beside others', so that the segment stays. */
-static CUdeviceptr take_first(void) {
-    take();
-    return take();
-}
-
-/* Asks for memory until `memory` comes back, SOME times at most. */
-static bool comes_back(CUdeviceptr memory) {
-    bool back = false;
-    for (int i = 0; i < SOME && !back; i++)
-        back = take() == memory;
-    return back;
-}
+static CUcontext there;
 
 static void aim(const row_t *row, CUstream stream, CUdeviceptr memory) {
     target.stream = target.config.hStream = target.launches[1].hStream =
@@ -159,17 +93,6 @@ static unsigned run_other(const row_t *row, CUstream stream, CUdeviceptr memory)
 /* The handle that always means the stream that the row does where it names none. */
 static CUstream plain_default(const row_t *row) {
     return row->per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-}
-
-static unsigned long long figure(const char *name) {
-    char key[128], *json = NULL;
-    snprintf(key, sizeof key, "\"%s\":", name);
-    if (accel_stats_json(&json) || !json)
-        leave_with(BROKEN, "no statistics");
-    const char *at = strstr(json, key);
-    unsigned long long value = at ? strtoull(at + strlen(key), NULL, 10) : 0;
-    free(json);
-    return value;
 }
 
 /* --- the checks; `variant` is explained at each --- */
@@ -505,31 +428,19 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
     return n;
 }
 
+typedef struct {
+    const row_t *row;
+    const check_t *check;
+} job_t;
+
+static void do_job(const void *argument) {
+    const job_t *job = argument;
+    job->check->run(job->row, job->check->variant);
+}
+
 static int run_check(const row_t *row, const check_t *check, const char *plant) {
-    char name[160];
-    int status;
-    snprintf(name, sizeof name, "%s, %s%s%s", row->symbol, check->name, plant ? ", spoilt: " : "",
-             plant ? plant : "");
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        char spoil[160];
-        running = name;
-        quiet = plant;
-        snprintf(spoil, sizeof spoil, "%s:%s", row->symbol, plant ? plant : "");
-        if (plant)
-            setenv("ACCEL_PLANT_ROW", spoil, 1);
-        alarm(60);
-        check->run(row, check->variant);
-        _exit(GOOD);
-    }
-    while (waitpid(child, &status, 0) < 0)
-        if (errno != EINTR)
-            return BROKEN;
-    if (WIFEXITED(status))
-        return WEXITSTATUS(status);
-    fprintf(stderr, "%s: ended by signal %d\n", name, WTERMSIG(status));
-    return BROKEN;
+    job_t job = {row, check};
+    return checks_run(row->symbol, check->name, plant, do_job, &job);
 }
 
 int main(int argc, char **argv) {
