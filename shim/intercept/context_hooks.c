@@ -58,7 +58,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsign
         AC_BODY(symbol);                                                                         \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
-        if (!AC_PLANTED(current_context_kept))                                                   \
+        if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
             ac_thread_forget();                                                                  \
         return result;                                                                           \
     }

@@ -1,5 +1,5 @@
 /* Hooks with bodies of their own, each twin by its name: what a graph is made of, where a capture
- * begins and ends, what orders streams.
+ * begins and ends, what orders streams, which context is current.
  *
  *   bodies             runs every case
  *   bodies --planted   with each body spoilt (plant.h: unseen), which its case must notice
@@ -227,7 +227,58 @@ static void check_edge(const char *symbol) {
            "the order of the two streams was not seen");
 }
 
+/* --- contexts --- */
+
+/* What is asked for next is memory of the context that is current then. */
+static void check_current(const char *symbol) {
+    CUcontext there, popped;
+    int device = 0, expected = 1;
+    set_up();
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    take();
+    if (strstr(symbol, "Pop")) {
+        MUST(cuCtxPushCurrent_v2(there));
+        take();
+        expected = 0;
+    }
+    if (is(symbol, "cuCtxSetCurrent"))
+        MUST(cuCtxSetCurrent(there));
+    else if (is(symbol, "cuCtxPushCurrent"))
+        MUST(cuCtxPushCurrent(there));
+    else if (is(symbol, "cuCtxPushCurrent_v2"))
+        MUST(cuCtxPushCurrent_v2(there));
+    else if (is(symbol, "cuCtxPopCurrent"))
+        MUST(cuCtxPopCurrent(&popped));
+    else
+        MUST(cuCtxPopCurrent_v2(&popped));
+    MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, take()));
+    expect(device == expected, "memory of another context than the current one");
+}
+
+/* A synchronisation makes ready what was freed before. */
+static void check_synchronised(const char *symbol) {
+    set_up();
+    CUdeviceptr memory = take_first();
+    work(new_stream(), memory);
+    MUST(cuMemFree_v2(memory));
+    unsigned long long queries = figure("fence_queries"), syncs = figure("full_syncs");
+    if (is(symbol, "cuCtxSynchronize"))
+        MUST(cuCtxSynchronize());
+    else
+        MUST(cuCtxSynchronize_v2(here));
+    expect(comes_back(memory) && figure("fence_queries") == queries &&
+               figure("full_syncs") == syncs + 1,
+           "the synchronisation was not seen");
+}
+
 static const case_t cases[] = {
+    {"cuCtxSetCurrent", check_current},
+    {"cuCtxPushCurrent", check_current},
+    {"cuCtxPushCurrent_v2", check_current},
+    {"cuCtxPopCurrent", check_current},
+    {"cuCtxPopCurrent_v2", check_current},
+    {"cuCtxSynchronize", check_synchronised},
+    {"cuCtxSynchronize_v2", check_synchronised},
     {"cuGraphInstantiate", check_instantiate},
     {"cuGraphInstantiate_v2", check_instantiate},
     {"cuGraphInstantiateWithFlags", check_instantiate},
