@@ -227,6 +227,64 @@ static void check_edge(const char *symbol) {
            "the order of the two streams was not seen");
 }
 
+/* The event may be recorded where the library does not see it, or for something else: where it
+ * was recorded last orders nothing any more.  That the driver refuses some of it is no matter. */
+static void disturb(const char *symbol, CUevent event) {
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD};
+    CUlaunchAttributeValue value = {.programmaticEvent = {.event = event}};
+    CUipcEventHandle handle;
+    memcpy(params.payload, &event, sizeof event);
+    MUST(cuGraphCreate(&graph, 0));
+    if (is(symbol, "cuGraphAddEventRecordNode"))
+        cuGraphAddEventRecordNode(&node, graph, NULL, 0, event);
+    else if (is(symbol, "cuGraphEventRecordNodeSetEvent"))
+        cuGraphEventRecordNodeSetEvent(NULL, event);
+    else if (is(symbol, "cuGraphExecEventRecordNodeSetEvent"))
+        cuGraphExecEventRecordNodeSetEvent(NULL, NULL, event);
+    else if (is(symbol, "cuGraphNodeSetParams"))
+        cuGraphNodeSetParams(NULL, &params);
+    else if (is(symbol, "cuGraphExecNodeSetParams"))
+        cuGraphExecNodeSetParams(NULL, NULL, &params);
+    else if (is(symbol, "cuGraphAddNode"))
+        cuGraphAddNode(&node, graph, NULL, 0, &params);
+    else if (is(symbol, "cuGraphAddNode_v2"))
+        cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
+    else if (is(symbol, "cuGraphKernelNodeSetAttribute"))
+        cuGraphKernelNodeSetAttribute(NULL, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, &value);
+    else if (is(symbol, "cuIpcGetEventHandle"))
+        cuIpcGetEventHandle(&handle, event);
+    else if (is(symbol, "cuCtxRecordEvent"))
+        MUST(cuCtxRecordEvent(here, event));
+    else if (is(symbol, "cuEventDestroy"))
+        MUST(cuEventDestroy(event));
+    else
+        MUST(cuEventDestroy_v2(event));
+}
+
+static void check_distrusted(const char *symbol) {
+    CUdeviceptr memory, again;
+    CUevent event, second;
+    set_up();
+    CUstream from = new_stream(), to = new_stream();
+    MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    MUST(cuMemAllocAsync(&memory, MIB, from));
+    work(from, memory);
+    MUST(cuMemFreeAsync(memory, from));
+    MUST(cuEventRecord(event, from));
+    disturb(symbol, event);
+    if (strstr(symbol, "Destroy")) {
+        MUST(cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
+        if (second != event)
+            leave_with(BROKEN, "the event's handle did not come back");
+    }
+    MUST(cuStreamWaitEvent(to, event, 0));
+    unsigned long long proven = figure("async_proven");
+    MUST(cuMemAllocAsync(&again, MIB, to));
+    expect(figure("async_proven") == proven, "an event was trusted that may be another's");
+}
+
 /* --- contexts --- */
 
 /* What is asked for next is memory of the context that is current then. */
@@ -306,6 +364,18 @@ static const case_t cases[] = {
     {"cuEventRecordWithFlags_ptsz", check_edge},
     {"cuStreamWaitEvent", check_edge},
     {"cuStreamWaitEvent_ptsz", check_edge},
+    {"cuGraphAddEventRecordNode", check_distrusted},
+    {"cuGraphEventRecordNodeSetEvent", check_distrusted},
+    {"cuGraphExecEventRecordNodeSetEvent", check_distrusted},
+    {"cuGraphNodeSetParams", check_distrusted},
+    {"cuGraphExecNodeSetParams", check_distrusted},
+    {"cuGraphAddNode", check_distrusted},
+    {"cuGraphAddNode_v2", check_distrusted},
+    {"cuGraphKernelNodeSetAttribute", check_distrusted},
+    {"cuIpcGetEventHandle", check_distrusted},
+    {"cuCtxRecordEvent", check_distrusted},
+    {"cuEventDestroy", check_distrusted},
+    {"cuEventDestroy_v2", check_distrusted},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
