@@ -11,8 +11,8 @@
  *   elsewhere  another stream is marked than the one that the work goes to
  *   blind      the memory that the call names is not looked at
  *   once       the driver's call is not made again when it was out of memory
- *   unseen     a body of its own is without a record of its thread, and does the call only
- *   deaf       its result does not tell of a broken context */
+ *   deaf       the result of the driver's call does not tell of a broken context
+ *   unseen     a body of its own is without a record of its thread, and does the call only */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 

@@ -348,7 +348,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
             &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
             false);
         if (kept[i])
-            ac_submit_hold(&submit[i]);
+            ac_submit_hold(&submit[i]); /* as of any cooperative launch */
     }
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
