@@ -17,7 +17,7 @@ static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *v
         return value->cooperative ? AC_LAUNCH_HOLDS : 0;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return AC_LAUNCH_EVENT;
+        return AC_PLANTED(launch_event_trusted) ? 0 : AC_LAUNCH_EVENT;
     default:
         return AC_LAUNCH_EARLY | AC_LAUNCH_HOLDS | AC_LAUNCH_UNKNOWN;
     }

@@ -5,13 +5,15 @@
 #include "intercept/context.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
+#include "plant.h"
 
 /* `real`: the driver's function; return what it returns when there is none.  `thread`: the
  * record of the calling thread, NULL while the shim is not active, where host memory is short,
  * and for a guest.  Counts the call. */
 #define AC_BODY(symbol)                                                                          \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
-    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;                               \
+    ac_thread_t *thread =                                                                        \
+        ac_is_active() && !AC_ROW_PLANTED(symbol, unseen) ? ac_thread_get() : NULL;              \
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_##symbol);                                         \
     if (!real)                                                                                   \
     return CUDA_ERROR_NOT_FOUND

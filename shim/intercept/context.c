@@ -240,6 +240,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     pthread_mutex_unlock(&lock);
+    alive = alive && !AC_PLANTED(context_ends_at_once);
     for (unsigned i = 0; alive && i < found.count; i++)
         ac_arena_quiesce(found.context[i]->arena);
     for (unsigned i = 0; i < found.count; i++) {

@@ -3,6 +3,7 @@
 
 #include "allocator/expand.h"
 #include "device/driver.h"
+#include "plant.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
@@ -57,7 +58,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsign
         AC_BODY(symbol);                                                                         \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
-        ac_thread_forget();                                                                      \
+        if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
+            ac_thread_forget();                                                                  \
         return result;                                                                           \
     }
 CURRENT(cuCtxSetCurrent, (CUcontext a), (a))

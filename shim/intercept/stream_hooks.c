@@ -114,7 +114,8 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
-        if (ac_is_guest(thread) || (!thread && !ac_is_active()))                                 \
+        if (ac_is_guest(thread) ||                                                               \
+            (!thread && (!ac_is_active() || AC_ROW_PLANTED(symbol, unseen))))                    \
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, a, per_thread);                                \
         capture.graph = into;                                                                    \
@@ -163,10 +164,14 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
 
 CUresult cuStreamEndCapture(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture);
+    if (AC_ROW_PLANTED(cuStreamEndCapture, unseen))
+        return real(a, b);
     return end_capture(thread, real, a, false, b);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture_ptsz);
+    if (AC_ROW_PLANTED(cuStreamEndCapture_ptsz, unseen))
+        return real(a, b);
     return end_capture(thread, real, a, true, b);
 }

@@ -119,9 +119,15 @@ static ac_context_t *context_of(const ac_fence_line_t *line) {
 }
 _Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
 
+/* What the lane says of its stream still holds. */
+INLINE bool is_of_now(const ac_lane_t *lane) {
+    return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
+}
+
 /* A default stream is the current context's. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
-    return context_of(line) == thread->known && !atomic_load(&ac_current_unseen);
+    return AC_PLANTED(lane_context_ignored) ||
+           (context_of(line) == thread->known && !atomic_load(&ac_current_unseen));
 }
 
 /* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
@@ -129,7 +135,7 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
 NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     ac_fence_line_t *line = lane->line;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
-    if (LIKELY(lane->stream == (void *)stream && lane->generation == ac_generation_now()) &&
+    if (LIKELY(lane->stream == (void *)stream && is_of_now(lane)) &&
         ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
         uint64_t key = ac_cuda_stream_key(stream);
         if (LIKELY(ac_single_passes(&line->single, key))) {
@@ -156,7 +162,7 @@ INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     atomic_store_explicit(&self->inside, lane->line, memory_order_relaxed);
     ac_barrier_light_free(); /* a lane is remembered where it is */
     if (LIKELY(lane->stream == (void *)stream) && LIKELY(lane->clock == ac_fence_now()) &&
-        LIKELY(lane->generation == ac_generation_now()) &&
+        LIKELY(is_of_now(lane)) &&
         LIKELY((uintptr_t)stream > 2 || is_current(thread, lane->line)))
         return true;
     return refresh(thread, lane, stream);
@@ -173,6 +179,27 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
     ac_context_note(context, result);
 }
 
+/* For the tests' library (plant.h). */
+#define SPOILT(symbol, args)                                                                     \
+    if (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))                             \
+    return real args
+#define MARKED(symbol, stream, per_thread)                                                       \
+    (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
+
+#define RETRIED(symbol, result, call)                                                            \
+    do {                                                                                         \
+        (result) = (call);                                                                       \
+        if (!AC_ROW_PLANTED(symbol, once))                                                       \
+            AC_RETRY_AFTER(result, call);                                                        \
+    } while (0)
+#define HEARD(symbol, result) (AC_ROW_PLANTED(symbol, deaf) ? CUDA_SUCCESS : (result))
+
+/* A stream that `stream` is not. */
+INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
+    CUstream meant = ac_stream_resolved(stream, per_thread);
+    return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
 /* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
  * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
  * the clock, two counters. */
@@ -187,6 +214,9 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
+        if ((AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short)) &&                   \
+            ac_lane_of(thread, stream)->stream == stream)                                        \
+            return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
             return long_##symbol args;                                                           \
@@ -194,9 +224,9 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
         ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
-        if (UNLIKELY(result != CUDA_SUCCESS))                                                    \
+        if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_PLANTED(symbol, once))                   \
             AC_RETRY_AFTER(result, real args);                                                   \
-        leave_lane(thread, lane, result);                                                        \
+        leave_lane(thread, lane, HEARD(symbol, result));                                         \
         return result;                                                                           \
     }
 
@@ -259,15 +289,19 @@ static bool is_plain(const CUlaunchConfig *config) {
     COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
                                        void **d) {                                               \
         AC_BODY(symbol);                                                                         \
+        if (AC_PLANTED(body_unseen))                                                             \
+            return real(a, b, c, d);                                                             \
+        SPOILT(symbol, (a, b, c, d));                                                            \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
-        bool kept = ac_submit_begin(&submit, thread, a ? a->hStream : NULL, per_thread);         \
+        bool kept = ac_submit_begin(                                                             \
+            &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
-        AC_RETRY(result, real(a, b, c, d));                                                      \
+        RETRIED(symbol, result, real(a, b, c, d));                                               \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
@@ -292,6 +326,7 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 /* One launch, a stream on each of several devices. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
     AC_BODY(cuLaunchCooperativeKernelMultiDevice);
+    SPOILT(cuLaunchCooperativeKernelMultiDevice, (a, b, c));
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
@@ -300,19 +335,26 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
         return real(a, b, c);
     if (b > MOST && thread)
         submit_unseen();
-    for (unsigned i = 0; a && i < b && i < MOST; i++)
-        kept[i] = ac_submit_begin(&submit[i], thread, a[i].hStream, false);
-    ac_context_cross();
-    AC_RETRY(result, real(a, b, c));
+    for (unsigned i = 0; a && i < b && i < MOST; i++) {
+        kept[i] = ac_submit_begin(
+            &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
+            false);
+        if (kept[i])
+            ac_submit_hold(&submit[i]); /* as of any cooperative launch */
+    }
+    if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
+        ac_context_cross();
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, real(a, b, c));
     for (unsigned i = 0; i < b && i < MOST; i++)
         if (kept[i])
-            ac_submit_end(&submit[i], thread, result);
+            ac_submit_end(&submit[i], thread,
+                          HEARD(cuLaunchCooperativeKernelMultiDevice, result));
     return result;
 }
 
 #define REACH_NONE    ((void)0)
 #define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
+#define REACH_2(p, q) (REACH_1(p), AC_PLANTED(second_address_ignored) ? (void)0 : REACH_1(q))
 #define REACH_MANY    ac_context_cross()
 #define REACH_GRAPH(exec)                                                                        \
     (launch_graph(&submit), ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
@@ -340,14 +382,16 @@ INLINE bool reaches_no_other(void) {
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
     COLD static CUresult long_##symbol params {                                                  \
         AC_BODY(symbol);                                                                         \
+        SPOILT(symbol, args);                                                                    \
         ac_submit_t submit;                                                                      \
-        bool kept = ac_submit_begin(&submit, thread, stream_of, MODE_##mode);                    \
-        if (kept)                                                                                \
+        bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
+                                    MODE_##mode);                                                \
+        if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        RETRIED(symbol, result, real args);                                                      \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
@@ -355,8 +399,8 @@ INLINE bool reaches_no_other(void) {
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
-        ac_context_note_current(thread, result);                                                 \
+        RETRIED(symbol, result, real args);                                                      \
+        ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }
 #include "intercept/hooks.def"

@@ -86,6 +86,15 @@ void plants_new_programmatic(plants_t *t, CUstream stream) {
     MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
 }
 
+void plants_old_event(plants_t *t, CUstream stream, CUevent event) {
+    unsigned value = OLD_VALUE;
+    void *params[] = {&t->memory, &value};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
+    attribute.value.programmaticEvent.event = event;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, t->old_owner, params, NULL));
+}
+
 CUresult plants_elsewhere(plants_t *t, CUstream stream) {
     return launch(t->new_owner, stream, t->beside, OLD_VALUE);
 }

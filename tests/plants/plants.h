@@ -39,6 +39,8 @@ void plants_take(plants_t *t, size_t bytes);
 
 void plants_old(plants_t *t, CUstream stream); /* 1 ms, writes to `memory` */
 void plants_new(plants_t *t, CUstream stream); /* 1 us, writes to `memory` */
+/* The same as a launch with an attribute: `event` is recorded when it begins. */
+void plants_old_event(plants_t *t, CUstream stream, CUevent event);
 void plants_new_programmatic(plants_t *t, CUstream stream);
 CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `beside` */
 
