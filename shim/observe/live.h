@@ -1,10 +1,29 @@
 /* The live page: everything that is counted in this process, in one shared file mapping,
  * so that nothing is lost when the process is killed.
  *
- * The file is AC_LIVE_DIR/accelcache-<uid>-<pid>, mode 0600.  The shim creates it at the
- * first CUDA use and removes it after the dump at exit, unless that failed; `accelcache stat`
- * maps it read-only and renders it (ac_dump_text), also when the process has died.  The layout
- * is versioned and self-describing as far as names go: hook names travel in the page.
+ * The file is DIR/accelcache-<uid>/<space>-<pid>, mode 0400, where DIR is ACCEL_LIVE_DIR or
+ * AC_LIVE_DIR, and <space> the inode number of the process's pid namespace (0 where /proc does not
+ * tell): processes of several containers that share DIR may have the same pid.  The folder of the
+ * user has mode 0700, so that no other user can put anything into it; how many names others put
+ * into DIR does not matter.  Where another user holds its name, the process makes a folder of its
+ * own, accelcache-<uid>.<6 random characters>; readers look for both.  The shim creates the file at
+ * the first CUDA use and removes it after the dump at exit, unless that failed, and the folder with
+ * its last file.  `accelcache stat` renders it (ac_dump_text), also when the process was killed.
+ * The layout is versioned and self-describing as far as names go: hook names travel in the page.
+ *
+ * Files of killed processes stay until `accelcache stat --remove`; beyond AC_LIVE_MOST_DEAD of a
+ * user, the next process of that user that starts to use CUDA removes the oldest.
+ *
+ * Readers never map the file: it may be cut short at any time, and a touch behind its end is a
+ * signal.  They copy it by pread, after they have seen that it is a regular file of its folder's
+ * user.  Nothing is opened that is not, no link is followed, no open waits.
+ *
+ * The process itself counts by plain stores into the mapping, and a process of the same user (or
+ * root) that cuts the file short ends it by SIGBUS at its next count.  There is no way around this
+ * that keeps the figures of a killed process: only a memfd can be sealed against it, and that is
+ * gone with its process.  Mode 0400 keeps all but root from doing it by mistake (a `> file`, a
+ * `truncate`), the folder keeps patterns such as /dev/shm/\* away, and removing the file does no
+ * harm; against intent there is nothing to defend, for who may do this may send SIGKILL as well.
  *
  * The file has holes: of rows and device entries only those in use have memory, which is had
  * before anybody touches them, because a full file system answers a touch with a signal.  So who
@@ -29,7 +48,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 4
+#define AC_LIVE_VERSION 5
 #define AC_LIVE_DIR     "/dev/shm"
 
 enum {
@@ -39,7 +58,8 @@ enum {
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
     AC_LIVE_NAMES = 8192,  /* bytes of all hook names, NULs included */
-    AC_LIVE_CONF = 4096    /* bytes of the configuration string kept */
+    AC_LIVE_CONF = 4096,   /* bytes of the configuration string kept */
+    AC_LIVE_MOST_DEAD = 64 /* files in the folder of a user before the oldest dead ones go */
 };
 
 /* Process counters first, then one per hook row. */
@@ -82,6 +102,7 @@ typedef struct {
     uint32_t state;
     int32_t pid, ppid;
     uint32_t conf_turn;      /* odd: `conf` is being written; grows with each change */
+    uint64_t space;          /* inode number of the pid namespace that pid is of; 0: unknown */
     uint64_t opened_ns;      /* CLOCK_BOOTTIME at activation: a later start is a reused pid */
     int64_t start_time_ns;   /* CLOCK_REALTIME at activation */
     uint64_t devices;        /* bit i: device[i] is in use */
@@ -184,24 +205,50 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]);
 /* Add a warning (truncated) to the page; equal texts once.  Thread-safe. */
 void ac_live_warn(const char *text);
 
-/* For readers: map the page of process `pid` read-only.  Returns NULL and a message in
- * `error` when there is none or it is not ours.  ac_live_unmap releases it.  Sets *alive to
- * whether that very process (pid and start time) still runs. */
-const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size);
-void ac_live_unmap(const ac_live_t *page);
-
 /* Remember where the kernel put the program's arguments: glibc gives them to constructors.
  * Without, they are read from /proc. */
 void ac_live_arguments(int argc, char **argv);
 
-/* Whether there are surely no more than `most` files in the folder of pages: answered without
- * reading it where that is quick. */
-bool ac_live_few(int most);
+/* Whether ac_live_open found the user's folder name held by another user. */
+extern bool ac_live_strayed;
 
-/* For readers: call `visit` for each page of this user; return the number visited. */
-int ac_live_each(void (*visit)(int pid, void *arg), void *arg);
+/* Files in the folder where this process has its page, but at most `most` + 1. */
+int ac_live_count(int most);
 
-/* Remove the file of a dead process's page (after it was rendered). Returns 0 or errno. */
-int ac_live_collect(int pid);
+/* Beyond AC_LIVE_MOST_DEAD files in the folder where this process has its page, remove the oldest
+ * of dead processes, a few at each call. */
+void ac_live_tidy(void);
+
+/* ---- for readers; not thread-safe, they allocate ---- */
+
+/* A page's file. */
+typedef struct {
+    int pid;        /* in its own pid namespace */
+    bool here;      /* that namespace is the caller's as well */
+    uint64_t space; /* inode number of that namespace, 0 when unknown */
+    unsigned user;  /* owner of the folder and of the file */
+    char home[64];  /* the folder, below that of live pages */
+    char file[64];  /* the file in it */
+} ac_live_name_t;
+
+/* Call `visit` for each page of this user, or for root of each user; return how many. */
+int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg);
+
+/* The page of process `pid`.  `space` is a namespace, or 0 for the caller's own and, where that has
+ * no such page, any.  Of several the one that is most surely that process's: alive, with an owner
+ * who owns the process, the newest.  False: there is none. */
+bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name);
+
+/* A copy of the page; ac_live_free releases it.  NULL and a message in `error` when there is none
+ * or it is not ours.  Sets *alive to whether its process still runs.  Texts of the copy end with a
+ * NUL, and its `exe` is the program's real file where that is known.  64-bit figures are copied by
+ * the kernel, which does not promise to copy each at once. */
+const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *error,
+                              size_t error_size);
+void ac_live_free(const ac_live_t *page);
+
+/* Remove the page of a process that was killed. Returns 0; EBUSY where it may still run; or another
+ * errno value. */
+int ac_live_remove(const ac_live_name_t *name);
 
 #endif

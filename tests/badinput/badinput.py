@@ -235,8 +235,9 @@ class BadInput(HostTest):
 
     def exec_over(self, prepare):
         """`prepare` lays something under the page's name before the program has the same pid."""
-        page = f"'{self.live}/accelcache-{os.geteuid()}-'$$"
-        return ["/bin/sh", "-c", f"{prepare.format(page=page)}; exec '{WORK}'"]
+        page = self.page()
+        return ["/bin/sh", "-c", f"mkdir -pm 0700 {os.path.dirname(page)}; "
+                                 f"{prepare.format(page=page)}; exec '{WORK}'"]
 
     def test_page_of_a_former_process(self):
         for prepare in ("echo garbage > {page}", ": > {page}",

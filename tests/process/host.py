@@ -83,7 +83,18 @@ class HostTest(unittest.TestCase):
         return sorted(os.listdir(self.work))
 
     def pages(self):
-        return sorted(os.listdir(self.live))
+        """Files of live pages, and folders that were left with none."""
+        found = []
+        for folder, folders, files in os.walk(self.live):
+            found += [os.path.join(folder, name) for name in files]
+            if folder != self.live and not folders and not files:
+                found.append(folder)
+        return sorted(found)
+
+    def page(self, pid="$$"):
+        """The file of a live page."""
+        space = os.stat("/proc/self/ns/pid").st_ino
+        return os.path.join(self.live, f"accelcache-{os.geteuid()}", f"{space}-{pid}")
 
     def read_dump(self, name, reason="exit", folder=None):
         with open(os.path.join(folder or self.work, name)) as file:
