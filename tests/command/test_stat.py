@@ -248,7 +248,15 @@ class Processes(base.CommandTest):
         seen = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", *command],
                               env=self.environment, capture_output=True, check=True, timeout=50)
         self.assertEqual([row["pid"] for row in json.loads(seen.stdout)], [other.pid])
-        self.kill(other)
+        # Who may ask the kernel for no lease on another's file asks /proc.
+        command = ["setpriv", "--bounding-set=-lease", *command, str(other.pid)]
+        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        self.assertEqual(json.loads(seen)["reason"], "running")
+        os.kill(other.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        self.assertEqual(json.loads(seen)["reason"], "killed")
+        other.wait()
         self.expect(0, "stat", "--remove")
         self.assertIn("killed:", self.expect(0, "stat", str(other.pid)).stdout)
         self.expect(0, "stat", "--remove", str(other.pid))

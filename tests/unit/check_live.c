@@ -222,6 +222,40 @@ START_TEST(survives_sigkill) {
 }
 END_TEST
 
+static void *wait_long(void *arg) {
+    (void)arg;
+    pause();
+    return NULL;
+}
+
+/* To /proc such a process is a zombie. */
+START_TEST(a_process_outlives_its_main_thread) {
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        if (ac_live_open(NULL, hooks, sizeof hooks, HOOKS) != 0 ||
+            pthread_create(&thread, NULL, wait_long, NULL) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    char name[64], text[256] = "";
+    snprintf(name, sizeof name, "/proc/%d/stat", (int)child);
+    while (!strstr(text, ") Z ")) {
+        int fd = open(name, O_RDONLY);
+        ck_assert_int_gt(read(fd, text, sizeof text - 1), 0);
+        close(fd);
+        sched_yield();
+    }
+    const ac_live_t *page = copy_of(child);
+    ck_assert_msg(page && alive, "%s", error);
+    ac_live_free(page);
+    ck_assert_int_eq(remove_page(child), EBUSY);
+    kill(child, SIGKILL);
+    wait_for(child);
+    ck_assert_int_eq(remove_page(child), 0);
+}
+END_TEST
+
 START_TEST(fork_child_is_apart) {
     bool shared;
     ac_live_row_t *row = ac_live_row_take(&shared);
@@ -483,14 +517,15 @@ START_TEST(page_cut_short_under_a_reader) {
     ck_assert_int_eq(pread(fd, &whole, sizeof whole, 0), sizeof whole);
     pid_t child = fork();
     if (child == 0) {
-        for (int i = 0; i < 100000; i++)
+        for (int i = 0;; i++) {
             if (ftruncate(fd, i % 2 ? 4096 : 0) || pwrite(fd, &whole, sizeof whole, 0) < 0 ||
                 ftruncate(fd, bytes))
                 _exit(1);
-        _exit(0);
+            nanosleep(&(struct timespec){0, i % 16 ? 1000 : 1000000}, NULL);
+        }
     }
     close(fd);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 1000000 && (i < 2000 || !seen || !failed); i++) {
         const ac_live_t *page = copy_of(getppid());
         seen += page != NULL;
         failed += !page;
@@ -848,6 +883,7 @@ int main(void) {
     tcase_add_test(cases, arguments_where_the_kernel_put_them);
     tcase_add_test(cases, long_texts_are_cut);
     tcase_add_test(cases, survives_sigkill);
+    tcase_add_test(cases, a_process_outlives_its_main_thread);
     tcase_add_test(cases, fork_child_is_apart);
     tcase_add_test(cases, fork_child_of_a_private_page);
     tcase_add_test(cases, stale_files_are_replaced);
