@@ -128,7 +128,8 @@ void ac_live_close(void) {
     if (lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
         st.st_ino == ac_live_file.inode)
         unlink(ac_live_file.name);
-    rmdir(ac_live_file.home); /* where it is empty now */
+    if (ac_live_strayed) /* the next process makes another one */
+        rmdir(ac_live_file.home);
     ac_live_file.name[0] = '\0';
 }
 

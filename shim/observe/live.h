@@ -7,9 +7,10 @@
  * user has mode 0700, so that no other user can put anything into it; how many names others put
  * into DIR does not matter.  Where another user holds its name, the process makes a folder of its
  * own, accelcache-<uid>.<6 random characters>; readers look for both.  The shim creates the file at
- * the first CUDA use and removes it after the dump at exit, unless that failed, and the folder with
- * its last file.  `accelcache stat` renders it (ac_dump_text), also when the process was killed.
- * The layout is versioned and self-describing as far as names go: hook names travel in the page.
+ * the first CUDA use and removes it after the dump at exit, unless that failed.  The folder stays,
+ * so that its name stays the user's; an empty one may be removed at any time.  `accelcache stat`
+ * renders the file (ac_dump_text), also when the process was killed.  The layout is versioned and
+ * self-describing as far as names go: hook names travel in the page.
  *
  * Files of killed processes stay until `accelcache stat --remove`; beyond AC_LIVE_MOST_DEAD of a
  * user, the next process of that user that starts to use CUDA removes the oldest.
@@ -22,8 +23,8 @@
  * root) that cuts the file short ends it by SIGBUS at its next count.  There is no way around this
  * that keeps the figures of a killed process: only a memfd can be sealed against it, and that is
  * gone with its process.  Mode 0400 keeps all but root from doing it by mistake (a `> file`, a
- * `truncate`), the folder keeps patterns such as /dev/shm/\* away, and removing the file does no
- * harm; against intent there is nothing to defend, for who may do this may send SIGKILL as well.
+ * `truncate`), and no pattern over the files of DIR reaches it; removing
+ * it does no harm.  Against intent there is nothing to defend: who may do this may send SIGKILL.
  *
  * The file has holes: of rows and device entries only those in use have memory, which is had
  * before anybody touches them, because a full file system answers a touch with a signal.  So who
@@ -32,8 +33,7 @@
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
  * have ended); process fields by activation, the configuration string again at each change
- * (ac_live_conf).  Readers of another process take no lock: 64-bit fields are single loads, sums
- * over rows are exact at rest.  Readers of this one copy device entries under the allocator's
+ * (ac_live_conf).  Readers of another process take no lock: sums over rows are exact at rest.  Readers of this one copy device entries under the allocator's
  * lock (dump.h).
  *
  * Thread-safety is stated per function.  Nothing here calls CUDA. */
@@ -208,6 +208,10 @@ void ac_live_warn(const char *text);
 /* Remember where the kernel put the program's arguments: glibc gives them to constructors.
  * Without, they are read from /proc. */
 void ac_live_arguments(int argc, char **argv);
+
+/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
+ * AC_LIVE_DIR. */
+const char *ac_live_dir(void);
 
 /* Whether ac_live_open found the user's folder name held by another user. */
 extern bool ac_live_strayed;

@@ -14,10 +14,6 @@
 #include "observe/live.h"
 #include "observe/live_room.h"
 
-/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
- * AC_LIVE_DIR. */
-const char *ac_live_dir(void);
-
 /* The caller's pid namespace: its inode number, 0 where /proc does not tell. */
 uint64_t ac_live_space(void);
 

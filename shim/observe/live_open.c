@@ -189,7 +189,7 @@ static int remove_stale(const char *name, uint64_t space) {
     return !gone ? EEXIST : unlink(name) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-/* The folder goes with the last file in it, at any moment. */
+/* The folder may be removed at any moment while it is empty (ac_live_remove does). */
 static int create_exclusively(ac_live_file_t *file, uint64_t space, int *fd) {
     enum { ATTEMPTS = 8 };
     char home[sizeof file->home];
@@ -215,7 +215,6 @@ static int create_exclusively(ac_live_file_t *file, uint64_t space, int *fd) {
         if (failure == EEXIST && (failure = remove_stale(file->name, space)))
             break;
     }
-    rmdir(file->home); /* where nothing is in it */
     return failure ? failure : EEXIST;
 }
 
@@ -322,7 +321,8 @@ static int open_page(uint64_t space) {
     close(fd);
     if (failure) {
         unlink(file.name);
-        rmdir(file.home);
+        if (ac_live_strayed)
+            rmdir(file.home);
         return failure;
     }
     file.device = st.st_dev;

@@ -329,7 +329,7 @@ class Processes(base.CommandTest):
         process = self.start()
         process.stdin.close()
         self.assertEqual(process.wait(), 0)
-        self.assertEqual(os.listdir(self.live), [])
+        self.assertEqual(self.pages(), [])
 
     def test_doctor(self):
         process = self.start()

@@ -83,13 +83,9 @@ class HostTest(unittest.TestCase):
         return sorted(os.listdir(self.work))
 
     def pages(self):
-        """Files of live pages, and folders that were left with none."""
-        found = []
-        for folder, folders, files in os.walk(self.live):
-            found += [os.path.join(folder, name) for name in files]
-            if folder != self.live and not folders and not files:
-                found.append(folder)
-        return sorted(found)
+        """Files of live pages."""
+        return sorted(os.path.join(folder, name) for folder, _, files in os.walk(self.live)
+                      for name in files)
 
     def page(self, pid="$$"):
         """The file of a live page."""
