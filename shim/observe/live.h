@@ -2,15 +2,15 @@
  * so that nothing is lost when the process is killed.
  *
  * The file is DIR/accelcache-<uid>/<space>-<pid>, mode 0400, where DIR is ACCEL_LIVE_DIR or
- * AC_LIVE_DIR, and <space> the inode number of the process's pid namespace (0 where /proc does not
- * tell): processes of several containers that share DIR may have the same pid.  The folder of the
- * user has mode 0700, so that no other user can put anything into it; how many names others put
- * into DIR does not matter.  Where another user holds its name, the process makes a folder of its
- * own, accelcache-<uid>.<6 random characters>; readers look for both.  The shim creates the file at
- * the first CUDA use and removes it after the dump at exit, unless that failed.  The folder stays,
- * so that its name stays the user's; an empty one may be removed at any time.  `accelcache stat`
- * renders the file (ac_dump_text), also when the process was killed.  The layout is versioned and
- * self-describing as far as names go: hook names travel in the page.
+ * AC_LIVE_DIR, and <space> the inode number of the process's pid namespace (0 where /proc does
+ * not tell): processes of several containers that share DIR may have the same pid.  The folder of
+ * the user has mode 0700, so that no other user can put anything into it; how many names others
+ * put into DIR does not matter.  Where another user holds its name, the process makes a folder of
+ * its own, accelcache-<uid>.<6 random characters>; readers look for both.  The shim creates the
+ * file at the first CUDA use and removes it after the dump at exit, unless that failed.  The
+ * folder stays, so that its name stays the user's; an empty one may be removed at any time.
+ * `accelcache stat` renders the file (ac_dump_text), also when the process was killed.  The
+ * layout is versioned and self-describing as far as names go: hook names travel in the page.
  *
  * Files of killed processes stay until `accelcache stat --remove`; beyond AC_LIVE_MOST_DEAD of a
  * user, the next process of that user that starts to use CUDA removes the oldest.
@@ -20,11 +20,14 @@
  * user.  Nothing is opened that is not, no link is followed, no open waits.
  *
  * The process itself counts by plain stores into the mapping, and a process of the same user (or
- * root) that cuts the file short ends it by SIGBUS at its next count.  There is no way around this
- * that keeps the figures of a killed process: only a memfd can be sealed against it, and that is
- * gone with its process.  Mode 0400 keeps all but root from doing it by mistake (a `> file`, a
- * `truncate`), and no pattern over the files of DIR reaches it; removing
- * it does no harm.  Against intent there is nothing to defend: who may do this may send SIGKILL.
+ * root) that cuts the file short ends it by SIGBUS at its next count.  What could prevent that was
+ * weighed: a sealed memfd is gone with its process, and so are the figures of a killed one; a
+ * System V segment stays, but until the machine restarts if its entry in a folder is lost, counts
+ * against a limit that all users share, and is not seen by who shares the folder alone; figures
+ * that are counted in private memory and written out now and then miss those before the kill.  So
+ * mode 0400 keeps all but root from doing it by mistake ("> file", truncate), and a pattern over
+ * the files of DIR does not reach it; removing the file does no harm.  Against intent there is
+ * nothing to defend: who may do this may send SIGKILL.
  *
  * The file has holes: of rows and device entries only those in use have memory, which is had
  * before anybody touches them, because a full file system answers a touch with a signal.  So who
@@ -33,8 +36,8 @@
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
  * have ended); process fields by activation, the configuration string again at each change
- * (ac_live_conf).  Readers of another process take no lock: sums over rows are exact at rest.  Readers of this one copy device entries under the allocator's
- * lock (dump.h).
+ * (ac_live_conf).  Readers of another process take no lock: sums over rows are exact at rest.
+ * Readers of this one copy device entries under the allocator's lock (dump.h).
  *
  * Thread-safety is stated per function.  Nothing here calls CUDA. */
 #ifndef AC_LIVE_H
@@ -238,21 +241,21 @@ typedef struct {
 /* Call `visit` for each page of this user, or for root of each user; return how many. */
 int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg);
 
-/* The page of process `pid`.  `space` is a namespace, or 0 for the caller's own and, where that has
- * no such page, any.  Of several the one that is most surely that process's: alive, with an owner
- * who owns the process, the newest.  False: there is none. */
+/* The page of process `pid`.  `space` is a namespace, or 0 for the caller's own and, where that
+ * has no such page, any.  Of several the one that is most surely that process's: alive, with an
+ * owner who owns the process, the newest.  False: there is none. */
 bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name);
 
 /* A copy of the page; ac_live_free releases it.  NULL and a message in `error` when there is none
- * or it is not ours.  Sets *alive to whether its process still runs.  Texts of the copy end with a
- * NUL, and its `exe` is the program's real file where that is known.  64-bit figures are copied by
- * the kernel, which does not promise to copy each at once. */
+ * or it is not ours.  Sets *alive to whether its process still runs.  Texts of the copy end with
+ * a NUL, and its `exe` is the program's real file where that is known.  64-bit figures are copied
+ * by the kernel, which does not promise to copy each at once. */
 const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *error,
                               size_t error_size);
 void ac_live_free(const ac_live_t *page);
 
-/* Remove the page of a process that was killed. Returns 0; EBUSY where it may still run; or another
- * errno value. */
+/* Remove the page of a process that was killed. Returns 0; EBUSY where it may still run; or
+ * another errno value. */
 int ac_live_remove(const ac_live_name_t *name);
 
 #endif

@@ -24,12 +24,12 @@ bool ac_live_parse(const char *file, uint64_t *space, int *pid);
  * folder that belongs to `user`, or that others may write to. */
 int ac_live_home_open(const char *home, unsigned user);
 
-/* Open a page's file for reading. -1 and errno; EPERM where it is no regular file of `user`. Never
- * waits and follows no link. */
+/* Open a page's file for reading. -1 and errno; EPERM where it is no regular file of `user`.
+ * Never waits and follows no link. */
 int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st);
 
-/* Whether the process of the page that `fd` has open for reading is surely gone.  `here`: it is of
- * the caller's pid namespace; `opened_ns` as in the page, 0 when unknown. */
+/* Whether the process of the page that `fd` has open for reading is surely gone.  `here`: it is
+ * of the caller's pid namespace; `opened_ns` as in the page, 0 when unknown. */
 bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns);
 
 /* Whether /proc shows the caller's pid namespace. */

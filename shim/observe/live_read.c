@@ -73,7 +73,7 @@ static void walk_home(walk_t *walk, const char *home, unsigned user) {
             close(fd);
         return;
     }
-    snprintf(name.home, sizeof name.home, "%s", home);
+    strcpy(name.home, home); /* its caller has measured it */
     while ((entry = readdir(dir))) {
         if (strlen(entry->d_name) >= sizeof name.file ||
             !ac_live_parse(entry->d_name, &name.space, &name.pid))

@@ -315,6 +315,7 @@ class Processes(base.CommandTest):
         self.assertEqual(b.wait(), 0)
         self.assertEqual(self.listed(), [here])
 
+    @unittest.skipIf(base.SANITIZER, "sanitizers need /proc")
     def test_without_proc(self):
         """Nothing that /proc tells is needed."""
         done = subprocess.run(["unshare", "-m", "sh", "-c", "umount -l /proc && exec "
