@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -257,18 +256,11 @@ AC_START static void exit_began(void) {
     }
 }
 
-static void count_page(int pid, void *count) {
-    (void)pid;
-    ++*(int *)count;
-}
-
 /* Figures that could not be written stay where `accelcache stat` finds them, as those of a
  * killed process do; but not without bound. */
 static bool may_leave_page(void) {
     enum { MOST_LEFT = 16 };
-    int count = 0;
-    ac_live_each(count_page, &count);
-    return count <= MOST_LEFT;
+    return ac_live_count(MOST_LEFT) <= MOST_LEFT;
 }
 
 AC_START static void last_dump(void) {
@@ -350,53 +342,6 @@ static void report_configuration(void) {
                "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
 }
 
-/* --- pages of killed processes --- */
-
-/* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the
- * folder in time: beyond MOST_DEAD files the oldest of dead processes go, some at each start. */
-enum { MOST_DEAD = 64, AT_ONCE = 32 };
-
-typedef struct {
-    int count, kept; /* files seen; entries of `oldest`, which is sorted */
-    struct {
-        int pid;
-        struct timespec time;
-    } oldest[AT_ONCE];
-} pages_t;
-
-static void see_page(int pid, void *arg) {
-    pages_t *pages = arg;
-    char name[512];
-    struct stat st;
-    pages->count++;
-    if (ac_live_file_name(pid, name, sizeof name) != 0 || lstat(name, &st) != 0)
-        return;
-    int at = pages->kept;
-    while (at > 0 && (pages->oldest[at - 1].time.tv_sec > st.st_mtim.tv_sec ||
-                      (pages->oldest[at - 1].time.tv_sec == st.st_mtim.tv_sec &&
-                       pages->oldest[at - 1].time.tv_nsec > st.st_mtim.tv_nsec)))
-        at--;
-    if (at == AT_ONCE)
-        return;
-    if (pages->kept < AT_ONCE)
-        pages->kept++;
-    memmove(&pages->oldest[at + 1], &pages->oldest[at],
-            (size_t)(pages->kept - at - 1) * sizeof pages->oldest[0]);
-    pages->oldest[at].pid = pid;
-    pages->oldest[at].time = st.st_mtim;
-}
-
-static void collect_pages(void) {
-    pages_t pages = {.count = 0};
-    int count = 0;
-    if (ac_live_few(MOST_DEAD) || ac_live_each(count_page, &count) <= MOST_DEAD)
-        return;
-    ac_live_each(see_page, &pages);
-    for (int i = 0; i < pages.kept && pages.count > MOST_DEAD; i++)
-        if (ac_live_collect(pages.oldest[i].pid) == 0) /* not those of living ones */
-            pages.count--;
-}
-
 /* Changes of the configuration wait: what they write to the page would be lost while it is copied
  * to its file. */
 static int open_page(void) {
@@ -442,7 +387,13 @@ static void set_up(void) {
                                : remedy(error, "free space there, or name a writable folder "
                                                "with ACCEL_LIVE_DIR"));
     else
-        collect_pages();
+        ac_live_tidy();
+    if (ac_live_strayed)
+        ac_log(
+            AC_LOG_WARNING,
+            "another user holds the name of this user's folder in %s: live statistics go to %s, "
+            "and those of killed processes stay there until `accelcache stat --remove`",
+            ac_live_dir(), ac_live_file.home);
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
     open_trace();

@@ -65,7 +65,7 @@ class Leave(HostTest):
 
     def test_never_used(self):
         _, out, err = self.run_program(program("leave"), "never", status=9)
-        self.assertEqual((out, err, self.dumps(), self.pages()), ("", "", [], []))
+        self.assertEqual((out, err, self.dumps(), os.listdir(self.live)), ("", "", [], []))
 
     def killed(self, case, status):
         pid, _, err = self.run_program(program("leave"), case, status=status)
@@ -76,7 +76,9 @@ class Leave(HostTest):
         shown = json.loads(self.stat("--json", str(pid))[0])
         self.assertEqual(shown["reason"], "killed")
         self.assert_calls(shown, 5)
-        self.assertEqual(self.pages(), [])  # collected, once it was shown
+        self.assertEqual(len(self.pages()), 1)  # and can be shown again
+        self.stat("--remove", str(pid))
+        self.assertEqual(self.pages(), [])
         self.stat(str(pid), status=1)
 
     def test_abort(self):
@@ -99,8 +101,7 @@ class Leave(HostTest):
         for _ in range(80):
             pid, _, _ = self.run_program(program("leave"), "_exit", status=8)
         self.assertIn(len(self.pages()), range(60, 66))
-        self.assertTrue(os.path.exists(os.path.join(self.live,
-                                                    f"accelcache-{os.geteuid()}-{pid}")))
+        self.assertTrue(os.path.exists(self.page(pid)))
         self.stat("--json", str(living.pid))
         self.finish(living)
 
@@ -113,7 +114,7 @@ class Leave(HostTest):
         self.assert_calls(shown, 5)
         self.finish(child)
         self.assertEqual(self.dumps(), [])
-        shown = json.loads(self.stat("--json", str(child.pid))[0])
+        shown = json.loads(self.stat("--json", "--remove", str(child.pid))[0])
         self.assertEqual(shown["reason"], "killed")
         self.assertEqual(self.pages(), [])
 

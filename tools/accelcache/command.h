@@ -36,6 +36,8 @@ char *cmd_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A whole file as NUL-terminated text, malloc'd; NULL with errno set.  Works for /proc. */
 char *cmd_file_read(const char *path, size_t *length);
+/* The same of a descriptor, which is closed. */
+char *cmd_file_take(int fd, size_t *length);
 
 /* Figures as people read them, into a buffer of the caller; they return it. */
 enum { CMD_FIGURE = 40 };

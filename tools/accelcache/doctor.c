@@ -101,17 +101,17 @@ static void check_config(cmd_findings_t *findings) {
 
 static void check_environment(cmd_findings_t *findings) {
     struct statvfs space;
-    if (access(AC_LIVE_DIR, W_OK | X_OK) || statvfs(AC_LIVE_DIR, &space))
+    const char *dir = ac_live_dir();
+    if (access(dir, W_OK | X_OK) || statvfs(dir, &space))
         cmd_finding(findings, CMD_FINDING_NOTE, "live page",
-                    AC_LIVE_DIR " cannot be written (%s): figures of a process are lost when it "
-                                "is killed",
-                    strerror(errno));
+                    "%s cannot be written (%s): figures of a process are lost when it is killed",
+                    dir, strerror(errno));
     else if ((uint64_t)space.f_bavail * space.f_frsize < sizeof(ac_live_t))
         cmd_finding(findings, CMD_FINDING_NOTE, "live page",
-                    AC_LIVE_DIR " is full: figures of a process are lost when it is killed");
+                    "%s is full: figures of a process are lost when it is killed", dir);
     else
         cmd_finding(findings, CMD_FINDING_OK, "live page",
-                    AC_LIVE_DIR " has room for figures that outlive a kill");
+                    "%s has room for figures that outlive a kill", dir);
     const char *preload = getenv("LD_PRELOAD");
     if (preload && strstr(preload, "libaccelcache.so"))
         cmd_finding(findings, CMD_FINDING_NOTE, "environment",

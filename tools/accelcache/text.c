@@ -59,8 +59,10 @@ char *cmd_format(const char *format, ...) {
 
 char *cmd_file_read(const char *path, size_t *length) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
+    return fd < 0 ? NULL : cmd_file_take(fd, length);
+}
+
+char *cmd_file_take(int fd, size_t *length) {
     size_t used = 0, size = 65536;
     char *text = cmd_resize(NULL, size);
     for (;;) {
