@@ -14,12 +14,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "intercept/decay.h"
 #include "intercept/process.h"
 #include "observe/log.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 
 static sem_t wake;
@@ -73,8 +73,7 @@ enum { SOON_NS = 5000000, LATER_NS = 500000000 };
  * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
  * that ran out. */
 static bool sleep_until(const struct timespec *due, int64_t look_ns) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&until, look_ns);
     bool look = look_ns && (!due || before(&until, due));
     if (!look && !due) {
@@ -93,13 +92,12 @@ typedef struct {
 
 static void timer_start(ac_timer_t *timer, int64_t interval) {
     timer->interval = interval;
-    clock_gettime(CLOCK_MONOTONIC, &timer->next);
+    timer->next = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&timer->next, interval);
 }
 
 static bool timer_is_due(ac_timer_t *timer) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    struct timespec now = ac_raw_time(CLOCK_MONOTONIC);
     if (!timer->interval || before(&now, &timer->next))
         return false;
     timer->next = now;

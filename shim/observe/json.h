@@ -15,6 +15,7 @@
 
 #ifdef AC_JANSSON_DLOPEN
 #define AC_JSON_FUNCTIONS(X)                                                                     \
+    X(void, json_object_seed, (size_t seed))                                                     \
     X(json_t *, json_object, (void))                                                             \
     X(json_t *, json_array, (void))                                                              \
     X(json_t *, json_stringn, (const char *value, size_t length))                                \

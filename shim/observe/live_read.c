@@ -2,7 +2,6 @@
  * The preload library asks for the program's name (ac_live_exe) and for the number of pages. */
 #include "observe/live.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 
 /* From /proc/<pid>/stat: when the process started, in clock ticks since boot, and its state
  * letter. False when there is no such process. */
@@ -57,8 +57,8 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
     char link[32];
     ssize_t n = -1;
     snprintf(link, sizeof link, "/proc/%d/exe", (int)page->pid);
-    if (page->pid == (int32_t)getpid())
-        n = readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
+    if (page->pid == (int32_t)ac_raw_getpid())
+        n = ac_raw_readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
     else if (page->state == AC_LIVE_RUNNING && writer_runs(page))
         n = readlink(link, exe, AC_LIVE_EXE - 1);
     if (n <= 0) {
@@ -67,7 +67,7 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
     }
     exe[n] = '\0';
     ssize_t name = n - (ssize_t)sizeof deleted + 1;
-    if (name > 0 && strcmp(exe + name, deleted) == 0 && access(exe, F_OK) != 0)
+    if (name > 0 && strcmp(exe + name, deleted) == 0 && ac_raw_access(exe, F_OK) != 0)
         exe[name] = '\0';
 }
 
@@ -121,26 +121,46 @@ void ac_live_unmap(const ac_live_t *page) {
     munmap((void *)(uintptr_t)page, sizeof *page);
 }
 
+/* The process whose page a file of this name is; 0: it is no page of this user. */
+static int page_of(const char *name, const char *prefix) {
+    size_t length = strlen(prefix);
+    const char *digits = name + length;
+    char *end;
+    if (strncmp(name, prefix, length) != 0 || *digits < '1' || *digits > '9')
+        return 0;
+    long pid = strtol(digits, &end, 10);
+    return *end || pid > INT32_MAX ? 0 : (int)pid;
+}
+
+/* Not by opendir: it is asked at exit as well (raw.h). */
 int ac_live_each(void (*visit)(int pid, void *arg), void *arg) {
+    struct entry { /* the kernel's */
+        uint64_t inode;
+        int64_t offset;
+        uint16_t bytes;
+        unsigned char type;
+        char name[];
+    };
+    _Alignas(struct entry) char entries[8192];
     char prefix[32];
-    int length = snprintf(prefix, sizeof prefix, "accelcache-%u-", (unsigned)geteuid());
-    DIR *dir = opendir(ac_live_dir());
-    if (!dir)
+    snprintf(prefix, sizeof prefix, "accelcache-%u-", (unsigned)ac_raw_geteuid());
+    int fd = ac_raw_open(ac_live_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
         return 0;
     int visited = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(dir))) {
-        if (strncmp(entry->d_name, prefix, (size_t)length) != 0)
-            continue;
-        char *end;
-        const char *digits = entry->d_name + length;
-        long pid = strtol(digits, &end, 10);
-        if (*digits < '1' || *digits > '9' || *end || pid > INT32_MAX)
-            continue;
-        visit((int)pid, arg);
-        visited++;
+    long length;
+    while ((length = ac_raw_call(SYS_getdents64, fd, AC_RAW_POINTER(entries), sizeof entries,
+                                 0)) > 0) {
+        const struct entry *entry;
+        for (long at = 0; at < length; at += entry->bytes) {
+            entry = (const struct entry *)(const void *)(entries + at);
+            int pid = page_of(entry->name, prefix);
+            if (pid)
+                visit(pid, arg);
+            visited += pid != 0;
+        }
     }
-    closedir(dir);
+    ac_raw_close(fd);
     return visited;
 }
 
