@@ -46,6 +46,20 @@ static bool stderr_is_for_messages(void) {
             (flags & O_ACCMODE) == O_WRONLY);
 }
 
+/* Names of files and programs hold any bytes: none of them may end the line or command the
+ * terminal (C0, DEL, and C1 as UTF-8 has it). */
+static void mask_controls(char *text, int length) {
+    for (int i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i], next = (unsigned char)text[i + 1];
+        if (c == '\n' || c == '\t')
+            text[i] = ' ';
+        else if (c < 0x20 || c == 0x7f)
+            text[i] = '?';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            text[i] = text[i + 1] = '?';
+    }
+}
+
 void ac_log(ac_log_level_t level, const char *format, ...) {
     static const char prefix[] = "accelcache: ";
     enum { PREFIX = sizeof prefix - 1, LINE = 1024 };
@@ -65,10 +79,7 @@ void ac_log(ac_log_level_t level, const char *format, ...) {
     if (n >= 0) {
         if (n > LINE - PREFIX - 2)
             n = LINE - PREFIX - 2; /* cut; the last byte is the newline's */
-        for (int i = PREFIX; i < PREFIX + n; i++) {
-            if (line[i] == '\n')
-                line[i] = ' ';
-        }
+        mask_controls(line + PREFIX, n);
         line[PREFIX + n] = '\0';
         if (keep)
             ac_live_warn(line + PREFIX);
