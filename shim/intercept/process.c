@@ -20,6 +20,7 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
+#include "intercept/objects.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -445,8 +446,23 @@ static void open_trace(void) {
             other, path);
 }
 
+/* Under the kernel's name for it, past whatever stands in for the C library's. */
+static void find_clock(void) {
+#if defined(__aarch64__)
+    static const char name[] = "__kernel_clock_gettime";
+#else
+    static const char name[] = "__vdso_clock_gettime";
+#endif
+    ac_object_t object = ac_object_by_soname("linux-vdso.so");
+    void *found = object.dynamic ? ac_object_symbol(&object, name) : NULL;
+    ac_raw_clock_fn *clock;
+    memcpy(&clock, &found, sizeof clock);
+    atomic_store(&ac_raw_clock, clock);
+}
+
 static void set_up(void) {
     int version = 0;
+    find_clock();
     report_configuration();
     ac_filter_start();
     pthread_atfork(NULL, NULL, forked_child); /* before there is a page to share */

@@ -18,6 +18,7 @@
 
 #include "intercept/decay.h"
 #include "intercept/process.h"
+#include "observe/filter.h"
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/start.h"
@@ -35,14 +36,16 @@ static void on_signal(int number) {
     errno = saved;
 }
 
-/* Whether every other thread has ended.  Without /proc nobody can tell, and the process's end is
- * worth more than a dump on request. */
+/* Whether every other thread has ended.  Without /proc, and behind a filter that may kill who
+ * opens it, there is no telling, and the process's end is worth more than a dump on request. */
 static bool alone(void) {
     char text[1024];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (ac_filter_now())
+        return true;
+    int fd = ac_raw_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+    ssize_t length = fd < 0 ? -1 : ac_raw_read(fd, text, sizeof text - 1);
     if (fd >= 0)
-        close(fd);
+        ac_raw_close(fd);
     else if (errno == EMFILE || errno == ENFILE)
         return false;
     if (length <= 0)

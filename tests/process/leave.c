@@ -267,6 +267,15 @@ static int by_early_filter(void) {
     return 3;
 }
 
+/* More events than the trace has room for without another look at its file. */
+static int by_filtered_trace(void) {
+    program_device();
+    program_use(5);
+    filter_opening();
+    program_use(4000);
+    return 3;
+}
+
 /* The signal asks for a dump, which must not be tried. */
 static int by_filtered_signal(void) {
     program_device();
@@ -304,6 +313,7 @@ int main(int argc, char **argv) {
         {"filtered_opening", by_filtered_opening},
         {"narrow_filter", by_narrow_filter},
         {"early_filter", by_early_filter},
+        {"filtered_trace", by_filtered_trace},
         {"filtered_signal", by_filtered_signal},
         {"never", never_used},
     };
