@@ -91,9 +91,9 @@ bool ac_deepbind_strip(void) {
 
 static pthread_mutex_t dump_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool live_shared; /* whether the live page is one that the command can see */
-static const char filtered[] = "the program has put its system calls behind a seccomp filter: no "
-                               "dump is written any more, the "
-                               "figures are those of its live page";
+static const char filtered[] =
+    "the program has put its system calls behind a seccomp filter: no dump is written any more, "
+    "the figures are those of its live page";
 
 int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
     const char *pattern = given ? given : ac_process_config()->dump;
@@ -103,7 +103,7 @@ int ac_process_dump(const char *given, const char *reason, char *path, size_t si
         return EOPNOTSUPP; /* a fork child: its figures would be nobody's */
     if (state != AC_STATE_EXITING && ac_filter_now()) {
         ac_live_warn(filtered);
-        return EPERM;
+        return ECANCELED;
     }
     /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
@@ -137,7 +137,7 @@ bool ac_process_dump_configured(const char *reason) {
     if (!strcmp(ac_process_config()->dump, "none"))
         return true;
     int error = ac_process_dump(NULL, reason, path, sizeof path);
-    if (error)
+    if (error && error != ECANCELED) /* which was said */
         ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
                     strerror(error),
                     remedy(error, "free space there, or name another place with "
