@@ -80,6 +80,13 @@ class Leave(HostTest):
                 for name in self.dumps():
                     os.remove(os.path.join(self.work, name))
 
+    def test_long_folder(self):
+        self.work = os.path.join(self.work, *(10 * ["twenty characters ..."]))
+        os.makedirs(self.work)
+        pid, _, err = self.run_program(program("leave"), "folder", status=3)
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(pid), 5)
+
     def test_renamed_folder(self):
         pid, _, err = self.run_program(program("leave"), "renamed", status=3)
         self.work = os.path.join(self.root, "renamed")
@@ -89,12 +96,12 @@ class Leave(HostTest):
     def test_folder_of_the_command(self):
         """What `accelcache run` is given is a name in the folder where it was given."""
         os.mkdir(os.path.join(self.work, "inner"))
-        env = self.environment(LD_PRELOAD=None)
-        for options in (["--dump", "d.json", "--trace", "t.trace"],):
-            self.run_program(COMMAND, "run", "--lib", LIBRARY, *options, "--", "/bin/sh", "-c",
-                             f"cd inner && exec '{program('leave')}' return", status=3, env=env)
-            self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
-            self.assert_calls(self.read_dump("d.json"), 5)
+        env = self.environment(LD_PRELOAD=os.environ.get("AC_SANITIZER_RUNTIME") or None)
+        self.run_program(COMMAND, "run", "--lib", LIBRARY, "--dump", "d.json", "--trace", "t.trace",
+                         "--", "/bin/sh", "-c", f"cd inner && exec '{program('leave')}' return",
+                         status=3, env=env)
+        self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
+        self.assert_calls(self.read_dump("d.json"), 5)
 
     # ---- sandboxes that the program puts itself into
 
