@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/write.h"
 
@@ -121,15 +122,15 @@ void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
 
 void ac_live_close(void) {
     struct stat st;
-    if (!ac_live_file.name[0] || ac_live->pid != (int32_t)getpid())
+    if (!ac_live_file.name[0] || ac_live->pid != (int32_t)ac_raw_getpid())
         return;
     ac_live->state = AC_LIVE_EXITED;
     /* Where the pid namespace is unknown, the same name may be another process's by now. */
-    if (lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
+    if (ac_raw_lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
         st.st_ino == ac_live_file.inode)
-        unlink(ac_live_file.name);
+        ac_raw_unlink(ac_live_file.name);
     if (ac_live_strayed) /* the next process makes another one */
-        rmdir(ac_live_file.home);
+        ac_raw_rmdir(ac_live_file.home);
     ac_live_file.name[0] = '\0';
 }
 

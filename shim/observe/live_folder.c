@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 
 const char *ac_live_dir(void) {
     const char *dir = secure_getenv("ACCEL_LIVE_DIR");
@@ -157,22 +158,46 @@ bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns) {
 
 /* ---- the folder that this process has its page in ---- */
 
+/* By reading it, but no further than one beyond `most`. */
+static int count_entries(int fd, int most) {
+    struct entry { /* the kernel's */
+        uint64_t inode;
+        int64_t offset;
+        uint16_t bytes;
+        unsigned char type;
+        char name[];
+    };
+    _Alignas(struct entry) char entries[4096];
+    int count = 0;
+    for (long length = 1; length > 0 && count <= most;) {
+        const struct entry *entry;
+        length = ac_raw_call(SYS_getdents64, fd, AC_RAW_POINTER(entries), sizeof entries, 0);
+        for (long at = 0; at < length && count <= most; at += entry->bytes) {
+            entry = (const struct entry *)(const void *)(entries + at);
+            count += entry->name[0] != '.';
+        }
+    }
+    return count;
+}
+
 /* Files in the folder, but not more than `most` + 1; a folder of tmpfs is 20 bytes long for each
- * of its entries, `.` and `..` among them: then it need not be read to see that they are few. */
+ * of its entries, `.` and `..` among them: then it need not be read to see that they are few.
+ * It is asked at exit as well (raw.h). */
 int ac_live_count(int most) {
     enum { TMPFS = 0x01021994, ENTRY = 20 };
     struct statfs system;
     struct stat st;
-    if (statfs(ac_live_file.home, &system) == 0 && system.f_type == TMPFS &&
-        stat(ac_live_file.home, &st) == 0 && st.st_size <= ((off_t)most + 2) * ENTRY)
-        return (int)(st.st_size / ENTRY) - 2;
-    DIR *dir = opendir(ac_live_file.home);
-    int count = 0;
-    const struct dirent *entry;
-    while (dir && count <= most && (entry = readdir(dir)))
-        count += entry->d_name[0] != '.';
-    if (dir)
-        closedir(dir);
+    int fd = ac_raw_open(ac_live_file.home, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    int count;
+    if (ac_raw_call(SYS_fstatfs, fd, AC_RAW_POINTER(&system), 0, 0) == 0 &&
+        system.f_type == TMPFS && ac_raw_fstat(fd, &st) == 0 &&
+        st.st_size <= ((off_t)most + 2) * ENTRY)
+        count = (int)(st.st_size / ENTRY) - 2;
+    else
+        count = count_entries(fd, most);
+    ac_raw_close(fd);
     return count;
 }
 

@@ -13,18 +13,20 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 
 static void cut_deleted(char *exe, size_t length) {
     static const char deleted[] = " (deleted)"; /* the kernel's word for it */
     size_t end = sizeof deleted - 1;
-    if (length > end && strcmp(exe + length - end, deleted) == 0 && access(exe, F_OK) != 0)
+    if (length > end && strcmp(exe + length - end, deleted) == 0 &&
+        ac_raw_access(exe, F_OK) != 0)
         exe[length - end] = '\0';
 }
 
 void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
     ssize_t n = -1;
     if (page == ac_live)
-        n = readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
+        n = ac_raw_readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
     if (n <= 0) {
         n = (ssize_t)strnlen(page->exe, AC_LIVE_EXE - 1);
         memcpy(exe, page->exe, (size_t)n);

@@ -69,7 +69,8 @@ class Run(base.CommandTest):
                       "roundup_power2_divisions:[256:1,>:8],dump:a.json,"):
             told = self.told("--conf", given, "--dump", "b-%p.json", "true")["ACCEL_ALLOC_CONF"]
             self.assertEqual(told.replace(" ", ""),
-                             "roundup_power2_divisions:[256:1,>:8],dump:b-%p.json")
+                             "roundup_power2_divisions:[256:1,>:8],dump:"
+                             + os.path.realpath(self.folder) + "/b-%p.json")
         self.assertIn("nearest known key", self.run_with(2, "--conf", "enabld:1", "true").stderr)
         self.assertIn("--dump", self.run_with(2, "--dump", "a,b", "true").stderr)
 

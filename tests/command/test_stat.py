@@ -11,6 +11,66 @@ import unittest
 import base
 
 
+# A terminal's commands as C0 and as C1, what turns a line round, a line that is none.
+HOSTILE = "\033]0;x\a\033[2J\r\b\x7f\u009b31m\u202egnp\u2066\u200f\n"
+SHOWN = "\\x1b]0;x\\x07\\x1b[2J\\x0d\\x08\\x7f\\u009b31m\\u202egnp\\u2066\\u200f\\x0a"
+
+
+class Hostile(base.CommandTest):
+    """What others wrote into a file, or named their program, does not command the terminal."""
+
+    def spoil(self, value):
+        if isinstance(value, dict):
+            return {key: self.spoil(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.spoil(inner) for inner in value]
+        return value + HOSTILE if isinstance(value, str) else value
+
+    def assert_harmless(self, *texts):
+        for text in texts:
+            for c in text:
+                self.assertTrue(c == "\n" or c.isprintable() or c in "\u2192", repr(text))
+
+    def setUp(self):
+        super().setUp()
+        document = json.loads(self.fixture("dump", "exit"))
+        schema = document["schema"]
+        document = self.spoil(document)
+        document["schema"] = schema
+        document["hooks"][HOSTILE] = 7
+        self.write("accelcache-1.json", json.dumps(document, ensure_ascii=False))
+
+    def test_people(self):
+        out = self.expect(0, "stat", "accelcache-1.json").stdout
+        self.assertGreater(out.count(SHOWN), 5)
+        self.assert_harmless(out)
+        self.write("accelcache-2.json", self.fixture("dump", "exit"))
+        name = f"accelcache-{HOSTILE}.json"
+        os.rename(self.path("accelcache-2.json"), self.path(name))
+        for command, status in ((("stat", "."), 0), (("stat", name), 0), (("stat", "x" + name), 1),
+                                (("doctor", "--dump", "accelcache-1.json"), None),
+                                (("doctor", "--dump", "x" + name), None), (("trace", name), 1),
+                                (("replay", name), 1), (("tune", name), 1), ((HOSTILE,), 2),
+                                (("config", "dump:x" + HOSTILE + "y"), None),
+                                (("config", HOSTILE), None), (("replay", "--conf", HOSTILE, name), None),
+                                (("run", "--lib", HOSTILE, "true"), 1), (("run", HOSTILE), 127)):
+            with self.subTest(command=command):
+                result = self.command(*command)
+                if status is not None:
+                    self.assertEqual(result.returncode, status, result.stderr)
+                self.assert_harmless(result.stdout, result.stderr)
+
+    def test_json(self):
+        """The same document; what is no UTF-8 becomes U+FFFD."""
+        out = self.expect(0, "stat", "--json", "accelcache-1.json").stdout
+        self.assertIn(HOSTILE, json.loads(out)["hooks"])
+        for command in (("config", "--json", b"dump:a\xffb"), ("config", "--json", b"\xff\x1b"),
+                        ("doctor", "--json", b"/none/\xff")):
+            with self.subTest(command=command):
+                self.assertIn("\ufffd", json.dumps(json.loads(self.command(*command).stdout),
+                                                   ensure_ascii=False))
+
+
 class Files(base.CommandTest):
     def setUp(self):
         super().setUp()
@@ -115,7 +175,7 @@ class Files(base.CommandTest):
         self.write("evil.json", json.dumps(document))
         out = self.expect(0, "stat", "evil.json").stdout
         self.assertNotIn("\033", out)
-        self.assertIn("?[2J", out)
+        self.assertIn("\\x1b[2J", out)
 
     def test_full_disk(self):
         with open("/dev/full", "w", encoding="ascii") as full:

@@ -174,16 +174,13 @@ static int print_findings(cmd_findings_t *findings, bool json) {
     if (json) {
         json_t *rows = json_array();
         for (unsigned i = 0; i < findings->count; i++) {
-            json_t *text = json_string(findings->row[i].text);
             json_array_append_new(rows, json_pack("{s:s, s:s, s:o}", "level",
                                                   level_words[findings->row[i].level], "topic",
                                                   findings->row[i].topic, "text",
-                                                  text ? text : json_string("(not UTF-8)")));
+                                                  cmd_json_text(findings->row[i].text)));
         }
         json_t *whole = json_pack("{s:b, s:o}", "ok", findings->problems == 0, "findings", rows);
-        failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(whole);
+        failed = cmd_print_json(whole, 0);
     } else {
         cmd_table_t *table = cmd_table_new("lll");
         for (unsigned i = 0; i < findings->count; i++)

@@ -166,10 +166,7 @@ static int print_json(const shown_t *shown, bool single) {
     }
     if (!whole)
         return CMD_FAILED;
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, JSON_PRESERVE_ORDER);
 }
 
 /* Removes pages of killed processes, none of one that runs; `failed` is set where that cannot be.
@@ -324,10 +321,7 @@ static int list_json(const list_t *list) {
                              start_time(entry), "reserved_bytes", (json_int_t)f.reserved,
                              "allocated_bytes", (json_int_t)f.allocated));
     }
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, 0);
 }
 
 static int show_list(bool json, bool remove) {
