@@ -36,6 +36,7 @@ typedef struct {
     uint64_t large_segment_size; /* bytes */
     uint64_t small_limit;        /* bytes: the largest of the small pool; 0: AC_SMALL_LIMIT */
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
+    uint64_t memory;             /* bytes of the device; 0: not known */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
     uint64_t cache;  /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */

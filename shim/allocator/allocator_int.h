@@ -157,6 +157,17 @@ ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 /* The same where else it would fail. */
 ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
 
+/* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
+ * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
+ * what the segment is rounded up by. */
+typedef enum {
+    AC_SNUG_LARGE, /* so many that few segments serve the program */
+    AC_SNUG_FEW,   /* beyond the budget: the fewest that leave next to nothing over */
+    AC_SNUG_EXACT  /* one */
+} ac_snug_t;
+uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
+                         ac_snug_t snug);
+
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
