@@ -23,6 +23,7 @@ typedef struct {
     ac_range_support_t support;
     uint64_t remap_ns; /* that moving pages is taken to have cost so far */
     uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
+    uint64_t peerings; /* how often ac_expand_allow was called */
 } ac_expand_t;
 
 struct ac_arena {

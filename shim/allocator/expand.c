@@ -519,6 +519,7 @@ static ac_status_t step(ac_growth_t *growth) {
     uint64_t announced = growth->create;
     growth->laid = growth->created = growth->released = growth->moved = 0;
     growth->pages_created = growth->pages_moved = growth->pages_released = 0;
+    growth->peerings = allocator->expand.peerings;
     allocator->growing += announced;
     allocator->calls++;
     pthread_mutex_unlock(&allocator->lock);
@@ -528,6 +529,7 @@ static ac_status_t step(ac_growth_t *growth) {
     uint64_t spent = arena->ops->now_ns() - begin;
 
     pthread_mutex_lock(&allocator->lock);
+    ac_expand_catch_up(growth);
     allocator->counters->driver_alloc_ns += spent;
     if (arena->dead) {
         end_calls(growth);
