@@ -312,6 +312,20 @@ static ac_status_t grow_by(ac_request_t *request, uint64_t size) {
     return may ? grow(request, size) : AC_OOM;
 }
 
+/* The device refused pages: where it cannot be full, for another reason than memory, and a native
+ * segment may be had. */
+static ac_status_t grow_otherwise(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t size = segment_size(allocator, request, AC_SNUG_EXACT);
+    bool full = beyond(allocator, size, allocator->settings.memory / 2);
+    pthread_mutex_unlock(&allocator->lock);
+    ac_status_t status = full ? AC_OOM : grow_by(request, size);
+    if (!full && status == AC_OK)
+        ac_expand_refuse(allocator, AC_REFUSED_PAGES);
+    return status;
+}
+
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
  * which must not wait.  Beyond 1.08 times the high-water mark, idle segments that are too small
@@ -323,6 +337,8 @@ static ac_status_t grow_within(ac_request_t *request) {
     bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
     if (is_expandable(request)) {
         ac_status_t status = grow_expandable(request);
+        if (status == AC_OOM)
+            status = grow_otherwise(request);
         if (status != AC_UNSUPPORTED)
             return status;
     }

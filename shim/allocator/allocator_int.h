@@ -18,12 +18,14 @@ typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
+typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     uint64_t remap_ns; /* that moving pages is taken to have cost so far */
     uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
     uint64_t peerings; /* how often ac_expand_allow was called */
+    ac_refused_t refused;
 } ac_expand_t;
 
 struct ac_arena {

@@ -492,6 +492,34 @@ START_TEST(few_addresses) {
     device.most_addresses = 1;
     alloc(MIB);
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_ADDRESSES);
+    unsigned asked = device.calls[FAKE_RANGE_RESERVE];
+    alloc(30 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* not all sizes again */
+}
+END_TEST
+
+static void refuse_pages(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind == FAKE_PAGE_CREATE)
+        device.fail_at = device.total_calls + 1;
+}
+
+/* The device gives no pages, and has memory: native segments serve, as long as it cannot be full.
+ */
+START_TEST(pages_refused) {
+    uint64_t address;
+    settings.memory = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    device.fail_with[FAKE_PAGE_CREATE] = AC_OOM;
+    device.before = refuse_pages;
+    alloc(20 * MIB);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_PAGES);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_int_eq(try_alloc(arena, 20 * MIB, &address), AC_OOM);
+    device.before = NULL;
+    alloc(20 * MIB); /* by pages */
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
 }
 END_TEST
 
@@ -641,6 +669,7 @@ int main(void) {
     tcase_add_test(tests, out_of_memory);
     tcase_add_test(tests, peers_reach_all_pages);
     tcase_add_test(tests, few_addresses);
+    tcase_add_test(tests, pages_refused);
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);
