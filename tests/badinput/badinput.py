@@ -223,7 +223,7 @@ class BadInput(HostTest):
     @unittest.skipIf(SANITIZED, "sanitizers need address space")
     def test_few_addresses_for_pages(self):
         lines = []
-        for kib in range(550000, 850000, 25000):
+        for kib in range(600000, 850000, 50000):
             limited = self.served_natively("sh", "-c", f"ulimit -v {kib}; exec {WORK}")
             self.assertLessEqual(len(limited), 1)
             lines += limited
