@@ -19,6 +19,10 @@
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
+/* How long the end of a context waits for work of others, and what may not be its end. */
+#define END_NS   ((uint64_t)30000000000)
+#define DOUBT_NS ((uint64_t)1000000000)
+
 AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
 AC_START_DATA static _Atomic unsigned context_high;
@@ -228,10 +232,11 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
 }
 
 /* A driver waits in every free, so that a context that goes takes no memory from under work of
- * others.  Ours did not wait then: it does now, while its calls are let in, where the context is
- * `alive`. */
+ * others.  Ours did not wait then: it does now, while its calls are let in, for `limit_ns` at the
+ * most (0: the context has gone).  A driver would not give up; but it would have waited in the
+ * free, not here, where the program may have gone on to work that is let go only after this. */
 static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
-                          bool alive) {
+                          uint64_t limit_ns) {
     ac_ending_t found = {.count = 0};
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
@@ -240,9 +245,10 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     pthread_mutex_unlock(&lock);
-    alive = alive && !AC_PLANTED(context_ends_at_once);
-    for (unsigned i = 0; alive && i < found.count; i++)
-        ac_arena_quiesce(found.context[i]->arena);
+    if (AC_PLANTED(context_ends_at_once))
+        limit_ns = 0;
+    for (unsigned i = 0; limit_ns && i < found.count; i++)
+        ac_arena_quiesce(found.context[i]->arena, limit_ns);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
         forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
@@ -251,11 +257,56 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
 }
 
 ac_ending_t ac_context_ending(CUcontext handle) {
-    return ending(has_handle, (uintptr_t)handle, true);
+    return ending(has_handle, (uintptr_t)handle, END_NS);
 }
 
-ac_ending_t ac_context_primary_ending(CUdevice device) {
-    return ending(is_primary_of, (uintptr_t)device, true);
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure) {
+    return ending(is_primary_of, (uintptr_t)device, sure ? END_NS : DOUBT_NS);
+}
+
+ac_ending_t ac_context_primary_gone(CUdevice device) {
+    return ending(is_primary_of, (uintptr_t)device, 0);
+}
+
+/* --- who retains a primary context ---
+ *
+ * Runtimes and libraries do, by calls that are hooks' as well.  A retain may go unseen, before
+ * the library was there, and a reset leaves the driver's own count as it was: so more than one
+ * that was seen is proof that a release is not the last, but one is only mostly proof that it is.
+ */
+
+static struct {
+    _Atomic unsigned count;
+    _Atomic bool unsure; /* there may be more */
+} retains[AC_LIVE_DEVICES];
+
+static bool has_retains(CUdevice device) {
+    return device >= 0 && device < AC_LIVE_DEVICES;
+}
+
+void ac_context_retained(CUdevice device) {
+    if (has_retains(device))
+        atomic_fetch_add(&retains[device].count, 1);
+}
+
+void ac_context_reset(CUdevice device) {
+    if (!has_retains(device))
+        return;
+    atomic_store(&retains[device].unsure, true);
+    atomic_store(&retains[device].count, 0);
+}
+
+ac_last_t ac_context_releasing(CUdevice device) {
+    if (!has_retains(device))
+        return AC_LAST_UNSEEN;
+    unsigned count = atomic_load(&retains[device].count);
+    while (count && !atomic_compare_exchange_weak(&retains[device].count, &count, count - 1))
+        ;
+    if (count > 1)
+        return AC_LAST_NOT;
+    if (!count)
+        return AC_LAST_UNSEEN;
+    return atomic_load(&retains[device].unsure) ? AC_LAST_MAYBE : AC_LAST_SURE;
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -361,7 +412,7 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     if (context) {
         /* The handle lives on in another context: the end of the old one went unseen. */
-        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, false);
+        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, 0);
         ac_context_ended(&unseen, true);
     }
     if (!device_of(handle, &device))

@@ -51,8 +51,17 @@ typedef struct {
     ac_context_t *context[AC_ENDING];
 } ac_ending_t;
 ac_ending_t ac_context_ending(CUcontext handle);
-ac_ending_t ac_context_primary_ending(CUdevice device);
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` that it ends */
+ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
+
+/* The primary context of a device was retained, or reset, whoever did it; is about to be released:
+ * whether that may be the last time.  A release that fails was none: _retained again, but for
+ * AC_LAST_UNSEEN. */
+typedef enum { AC_LAST_NOT, AC_LAST_MAYBE, AC_LAST_SURE, AC_LAST_UNSEEN } ac_last_t;
+void ac_context_retained(CUdevice device);
+void ac_context_reset(CUdevice device);
+ac_last_t ac_context_releasing(CUdevice device);
 
 /* `view` is the handle of a green context: it stands for its device's primary context from now
  * on, until it is gone.  False: that cannot be kept.  _ending: one of the greens of `primary` is

@@ -67,7 +67,16 @@ CURRENT(cuCtxPushCurrent, (CUcontext a), (a))
 CURRENT(cuCtxPushCurrent_v2, (CUcontext a), (a))
 CURRENT(cuCtxPopCurrent, (CUcontext * a), (a))
 CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
-CURRENT(cuDevicePrimaryCtxRetain, (CUcontext * a, CUdevice b), (a, b))
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
+    AC_BODY(cuDevicePrimaryCtxRetain);
+    CUresult result = real(a, b);
+    (void)thread;
+    if (result == CUDA_SUCCESS)
+        ac_context_retained(b);
+    ac_thread_forget();
+    return result;
+}
 
 /* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
 
@@ -122,8 +131,10 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
         AC_BODY(symbol);                                                                         \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
             return real(a);                                                                      \
-        ac_ending_t ending = ac_context_primary_ending(a);                                       \
+        ac_ending_t ending = ac_context_primary_ending(a, true);                                 \
         CUresult result = real(a);                                                               \
+        if (result == CUDA_SUCCESS)                                                              \
+            ac_context_reset(a);                                                                 \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
         ac_thread_forget();                                                                      \
         return result;                                                                           \
@@ -131,22 +142,34 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
 RESET(cuDevicePrimaryCtxReset)
 RESET(cuDevicePrimaryCtxReset_v2)
 
-/* The last release ends the primary context. */
+/* The last release ends the primary context.  Any other must not wait for what the end waits for:
+ * work of other contexts, and calls that are inside. */
+static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_fn *real,
+                        CUdevice device) {
+    unsigned flags;
+    int active = 1;
+    ac_last_t last = ac_context_releasing(device);
+    ac_ending_t ending = {.count = 0};
+    if (thread && last != AC_LAST_NOT)
+        ending = ac_context_primary_ending(device, last == AC_LAST_SURE);
+    CUresult result = real(device);
+    if (result != CUDA_SUCCESS && last != AC_LAST_UNSEEN)
+        ac_context_retained(device);
+    bool ended = thread && result == CUDA_SUCCESS &&
+                 ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+                 !active;
+    if (ended && last == AC_LAST_NOT) /* another release went unseen */
+        ending = ac_context_primary_gone(device);
+    ac_context_ended(&ending, ended);
+    if (thread)
+        ac_thread_forget();
+    return result;
+}
+
 #define RELEASE(symbol)                                                                          \
     CUresult symbol(CUdevice a) {                                                                \
         AC_BODY(symbol);                                                                         \
-        unsigned flags;                                                                          \
-        int active = 1;                                                                          \
-        if (!thread)                                                                             \
-            return real(a);                                                                      \
-        ac_ending_t ending = ac_context_primary_ending(a);                                       \
-        CUresult result = real(a);                                                               \
-        bool ended = result == CUDA_SUCCESS &&                                                   \
-                     ac_driver.cuDevicePrimaryCtxGetState(a, &flags, &active) == CUDA_SUCCESS && \
-                     !active;                                                                    \
-        ac_context_ended(&ending, ended);                                                        \
-        ac_thread_forget();                                                                      \
-        return result;                                                                           \
+        return release(thread, real, a);                                                         \
     }
 RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)

@@ -211,6 +211,32 @@ class BadInput(HostTest):
     def test_no_memory(self):
         self.unwritable(None, "Cannot allocate memory", "ulimit -v", command=(WORK, "-memory"))
 
+    def served_natively(self, *command, **more):
+        """Every request, though pages were wanted; returns the library's lines."""
+        pid, _, err = self.run_program(*command, status=11, env=self.environment(
+            "expandable_segments:true", **more))
+        dump = self.the_dump(pid)
+        os.remove(os.path.join(self.work, self.dumps()[0]))
+        self.assertEqual(dump["counters"]["passed_allocs"], 0)
+        self.assert_calls(dump, *CALLS)
+        return [line for line in err.splitlines() if line.startswith("accelcache: ")]
+
+    @unittest.skipIf(SANITIZED, "sanitizers need address space")
+    def test_few_addresses_for_pages(self):
+        lines = []
+        for kib in range(600000, 850000, 50000):
+            limited = self.served_natively("sh", "-c", f"ulimit -v {kib}; exec {WORK}")
+            self.assertLessEqual(len(limited), 1)
+            lines += limited
+        self.assertTrue(lines)
+        for line in lines:
+            self.assert_says(line, "expandable_segments:true has no effect", "native segments serve",
+                             "ulimit -v unlimited")
+
+    def test_no_addresses_for_pages(self):
+        (line,) = self.served_natively(WORK, ACCEL_SIM="clock:virtual,fail:cuMemAddressReserve>=1")
+        self.assert_says(line, "gives no addresses", "native segments serve", "ulimit -v unlimited")
+
     # ---- the folder of live pages
 
     def no_page(self, *words, command=(WORK,), dump=True, **more):

@@ -1,6 +1,7 @@
 /* The CUDA device on a driver of this test, which knows the order of the work: what one thread's
  * fences and turns are worth while others submit, destroy streams and release contexts. */
 #include <check.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -408,6 +409,33 @@ START_TEST(a_limited_wait_keeps_its_limit) {
 }
 END_TEST
 
+static CUresult create_and_cancel(CUevent *out, unsigned flags) {
+    pthread_testcancel();
+    return event_create(out, flags);
+}
+
+static void *record_cancelled(void *arg) {
+    void *fence = NULL;
+    (void)arg;
+    pthread_cancel(pthread_self());
+    ac_cuda_ops.fence_record(&context, false, &fence);
+    return NULL;
+}
+
+/* The driver may wait where that ends a thread: not one that is inside on our behalf. */
+START_TEST(who_is_cancelled_comes_out_first) {
+    pthread_t thread;
+    ac_driver.cuEventCreate = create_and_cancel;
+    ck_assert_int_eq(pthread_create(&thread, NULL, record_cancelled, NULL), 0);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(atomic_load(&context.users), 0);
+    ac_cuda_context_dying(&context); /* else it would wait for ever */
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    ck_assert_int_eq(state, PTHREAD_CANCEL_ENABLE);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_device");
     TCase *tests = tcase_create("cuda_device");
@@ -428,6 +456,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
+    tcase_add_test(tests, who_is_cancelled_comes_out_first);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
