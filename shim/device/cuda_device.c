@@ -180,9 +180,14 @@ static CUresult record_stream(ac_cuda_context_t *context, CUevent event, uint64_
     return ac_driver.cuEventRecord(event, handle ? handle : CU_STREAM_LEGACY);
 }
 
+static bool turns(void *arg) {
+    ac_cuda_context_t *context = arg;
+    return atomic_load(&context->mode) != AC_RECORD_NONE;
+}
+
 static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
     ac_cuda_context_t *context = arg;
-    if (atomic_load(&context->mode) == AC_RECORD_NONE)
+    if (!turns(context))
         return AC_UNSUPPORTED;
     ac_status_t status = record(context, record_stream, stream, out);
     if (status == AC_OK)
@@ -322,6 +327,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_wait = fence_wait,
     .fence_release = fence_release,
     .turn_record = turn_record,
+    .turns = turns,
     .turn_wait = turn_wait,
     .capturing = capturing,
     .synchronize = synchronize,

@@ -70,6 +70,9 @@ typedef struct {
      * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
     ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
 
+    /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
+    bool (*turns)(void *context);
+
     /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
      * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
     ac_status_t (*turn_wait)(void *context, void *fence, uint64_t stream);

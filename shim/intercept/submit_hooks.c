@@ -223,8 +223,6 @@ typedef struct {
 
 /* The same launch in its stream's order, which is always right and only slower. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
-    if (config->numAttrs > ATTRIBUTES)
-        return config;
     copy->config = *config;
     copy->config.attrs = copy->attrs;
     for (unsigned i = 0; i < config->numAttrs; i++) {
@@ -235,7 +233,8 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
     return &copy->config;
 }
 
-/* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
+/* How the launch goes to the driver: in order until nothing is known to rely on that, which is not
+ * waited for, since it may last until the program has launched more.  Captured launches are not work yet, and the launch of their
  * graph is ordered as a whole. */
 static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
@@ -247,8 +246,12 @@ static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchCo
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return config;
-    ac_single_settle(submit->context->line, true);
-    return ac_arena_unordered(submit->context->arena) ? config : in_order(config, copy);
+    bool wait = config->numAttrs > ATTRIBUTES; /* more than there are: no copy of them */
+    if (wait)
+        ac_single_settle(submit->context->line, true);
+    bool ready = ac_single_unorder(submit->context->line) &&
+                 ac_arena_unordered(submit->context->arena, wait);
+    return ready || wait ? config : in_order(config, copy);
 }
 
 /* No attribute that needs a look at all. */

@@ -6,13 +6,10 @@
 
 enum { MIB = 1 << 20 };
 
-/* Behind the first two frees that lean on a stream comes an event, which keeps order by itself.
- */
+/* What comes before the launch to an end. */
 static void lean(plants_t *t, CUstream stream) {
-    for (int i = 0; i < 2; i++) {
-        plants_new(t, stream);
-        plants_hand_over(t);
-    }
+    plants_new(t, stream);
+    plants_hand_over(t);
     plants_old(t, stream);
 }
 
@@ -39,6 +36,31 @@ void plants_second_stream_let_in(plants_t *t) {
     plants_old(t, t->stream[0]);
     plants_hand_over(t);
     plants_new(t, t->stream[1]);
+}
+
+/* Work behind the free, which may wait for that of the second stream, is not waited for by it. */
+static void overtake(plants_t *t) {
+    plants_long(t, t->stream[0]);
+    plants_new(t, t->stream[1]);
+    MUST(cuStreamSynchronize(t->stream[1]));
+    if (cuStreamQuery(t->stream[0]) == CUDA_SUCCESS)
+        plants_failed("a second stream waits for work behind the free");
+}
+
+void plants_turn_after_work(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    overtake(t);
+}
+
+/* Nothing is asked for after the free. */
+void plants_turn_not_announced(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_give(t);
+    t->memory = t->beside;
+    overtake(t);
 }
 
 /* The launch may begin before what is ahead of it in its stream is done. */
