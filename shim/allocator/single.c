@@ -31,8 +31,7 @@ static uint64_t home_of(const ac_single_t *single) {
 static bool in_force(const ac_fence_line_t *line) {
     return atomic_load_explicit(&ac_single_wanted, memory_order_relaxed) &&
            atomic_load(&closed) == 0 && !atomic_load(&ac_fence_crossed) &&
-           !atomic_load(&ac_fence_uncounted) && !line->ops->capturing(line->context) &&
-           (!line->ops->turns || line->ops->turns(line->context));
+           !atomic_load(&ac_fence_uncounted) && !line->ops->capturing(line->context);
 }
 
 /* All work is complete but that of `self` callers, who are inside and have not marked it yet.
@@ -96,7 +95,8 @@ static bool may_be_home(const ac_fence_line_t *line, uint64_t stream) {
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
     if (stream) {
-        atomic_store(&single->since, ac_fence_now() + single->patience);
+        bool may_lean = !line->ops->turns || line->ops->turns(line->context);
+        atomic_store(&single->since, may_lean ? ac_fence_now() + single->patience : UINT64_MAX);
         atomic_store(&single->leaned, 0); /* before any free can see the new word */
         atomic_store(&single->covered, ac_fence_stamp());
     }

@@ -73,6 +73,8 @@ static uint64_t self(void) {
 enum { KEY_PER_THREAD = 2, KEY_SHIFT = 2 }; /* handles are multiples of 4 */
 
 uint64_t ac_cuda_stream_key(CUstream stream) {
+    if (AC_PLANTED(per_thread_for_one) && stream == CU_STREAM_PER_THREAD)
+        return KEY_PER_THREAD;
     return stream == CU_STREAM_PER_THREAD ? self() << KEY_SHIFT | KEY_PER_THREAD
                                           : (uint64_t)(uintptr_t)stream;
 }

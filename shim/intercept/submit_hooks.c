@@ -53,8 +53,6 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     }
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    if (AC_PLANTED(per_thread_for_legacy) && stream == CU_STREAM_PER_THREAD)
-        stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
     submit->holds = false;
