@@ -2,7 +2,8 @@
  *
  * The allocator knows addresses, contexts and fences as opaque values and never
  * dereferences device memory.  Every function may be called by several threads at a time,
- * with no allocator lock held (they may block for milliseconds and synchronise the device).
+ * with no allocator lock held (they may block for milliseconds and synchronise the device).  None
+ * is a point where a thread is cancelled: it may have taken something out of a list.
  * `context` is what the arena was created with. */
 #ifndef AC_DEVICE_H
 #define AC_DEVICE_H
