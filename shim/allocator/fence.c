@@ -338,8 +338,8 @@ bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
     if (!atomic_load(&line->live))
         return false;
     if (line->count == AC_FENCE_RING) {
-        /* A later fence covers what an earlier one covers: drop the second oldest.  Not the newest
-         * turn: what comes later may never end (single.h). */
+        /* A later fence covers what an earlier one covers: drop the second oldest.  Not the
+         * newest turn: what comes later may never end (single.h). */
         uint64_t turn = atomic_load(&line->single.covered);
         unsigned at = 1;
         while (at < AC_FENCE_RING && (line->ring[at].uses || line->ring[at].clock == turn))

@@ -116,9 +116,9 @@ static void named(ac_fence_line_t *line) {
         pthread_cond_broadcast(&line->single.named);
 }
 
-/* Record a turn of the home.  A thread that destroys that stream waits in the meantime: the device
- * may not be given the name of one that is gone.  Called and returns with the lock, which is open
- * meanwhile. */
+/* Record a turn of the home.  A thread that destroys that stream waits in the meantime: the
+ * device may not be given the name of one that is gone.  Called and returns with the lock, which
+ * is open meanwhile. */
 static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
     ac_single_t *single = &line->single;
     uint64_t home = home_of(single);
@@ -164,8 +164,8 @@ static void record_turn(ac_fence_line_t *line) {
     pthread_mutex_lock(&line->lock);
 }
 
-/* From ONE; `heir` takes the home over where nothing is pending, 0: none does.  Called and returns
- * with the lock, which may be open meanwhile. */
+/* From ONE; `heir` takes the home over where nothing is pending, 0: none does.  Called and
+ * returns with the lock, which may be open meanwhile. */
 static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
     single->left = set_word(single, AC_SINGLE_LEAVING, home_of(single));
@@ -199,8 +199,8 @@ static void record_due(ac_fence_line_t *line, uint64_t stream) {
     bool failed = status != AC_OK;
     pthread_mutex_lock(&line->lock);
     bool same = atomic_load(&single->word) == word;
-    /* The first turn that covers all is taken: a later one may have been recorded behind work that
-     * came after the free. */
+    /* The first turn that covers all is taken: a later one may have been recorded behind work
+     * that came after the free. */
     if (turn.fence && same && ac_single_due(single) && turn.clock > atomic_load(&single->covered))
         failed = !ac_fence_insert(line, turn, &spare);
     else
@@ -230,8 +230,7 @@ static void end_turn(ac_single_t *single, uint64_t turn) {
 static void *use_turn(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     uint64_t covered = atomic_load(&single->covered);
-    void *fence =
-        atomic_load(&line->done) < covered ? ac_fence_use(line, covered) : NULL;
+    void *fence = atomic_load(&line->done) < covered ? ac_fence_use(line, covered) : NULL;
     if (!fence)
         end_turn(single, single->turn);
     pthread_mutex_unlock(&line->lock);
@@ -279,8 +278,8 @@ static unsigned slot_of(uint64_t stream) {
 static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     uint64_t turn = line->single.turn;
     unsigned slot = slot_of(stream);
-    bool joined = joins && joins->slot[slot].line == line &&
-                  joins->slot[slot].stream == stream && joins->slot[slot].turn == turn;
+    bool joined = joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
+                  joins->slot[slot].turn == turn;
     if (joined && atomic_load(&line->done) < atomic_load(&line->single.covered)) {
         pthread_mutex_unlock(&line->lock);
         return;
@@ -455,8 +454,8 @@ void ac_single_synced(ac_fence_line_t *line) {
     pthread_mutex_lock(&line->lock);
     mode = mode_of(single);
     uint64_t last = mode == AC_SINGLE_JOINING ? atomic_load(&single->covered) : single->left;
-    if (mode == AC_SINGLE_MANY || (mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY &&
-                                   atomic_load(&line->done) >= last))
+    if (mode == AC_SINGLE_MANY ||
+        (mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY && atomic_load(&line->done) >= last))
         set_word(single, AC_SINGLE_NONE, 0);
     pthread_mutex_unlock(&line->lock);
 }
@@ -483,7 +482,8 @@ int ac_single_check(ac_fence_line_t *line) {
     unsigned i = 0;
     while (i < line->count && line->ring[i].clock != covered)
         i++;
-    int wrong = mode == AC_SINGLE_JOINING && i == line->count && atomic_load(&line->done) < covered;
+    int wrong =
+        mode == AC_SINGLE_JOINING && i == line->count && atomic_load(&line->done) < covered;
     wrong |= (home_of(single) != 0) > (mode >= AC_SINGLE_ONE && mode <= AC_SINGLE_JOINING);
     wrong |= mode == AC_SINGLE_ONE && home_of(single) == 0;
     wrong |= covered >= ac_fence_now();

@@ -231,9 +231,9 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
     return &copy->config;
 }
 
-/* How the launch goes to the driver: in order until nothing is known to rely on that, which is not
- * waited for, since it may last until the program has launched more.  Captured launches are not work yet, and the launch of their
- * graph is ordered as a whole. */
+/* How the launch goes to the driver: in order until nothing is known to rely on that, which is
+ * not waited for, since it may last until the program has launched more.  Captured launches are
+ * not work yet, and the launch of their graph is ordered as a whole. */
 static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -6,7 +6,14 @@
 
 #include "plants.h"
 
-enum { BESIDE = 1 << 20, OLD_VALUE = 1, NEW_VALUE = 2, LONG_NS = 1000000, SHORT_NS = 1000, ENDLESS_NS = 1000000000 };
+enum {
+    BESIDE = 1 << 20,
+    OLD_VALUE = 1,
+    NEW_VALUE = 2,
+    LONG_NS = 1000000,
+    SHORT_NS = 1000,
+    ENDLESS_NS = 1000000000
+};
 
 static const char ptx[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"

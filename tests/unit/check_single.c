@@ -121,8 +121,7 @@ static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
 /* A turn that is waited for covers no work from behind the last free that leaned: such work may
  * never end. */
 static void check_turn(const fence_t *turn) {
-    ck_assert_msg(d.late_turns ||
-                      turn->covers.at[turn->home] <= d.leaned.at[turn->home],
+    ck_assert_msg(d.late_turns || turn->covers.at[turn->home] <= d.leaned.at[turn->home],
                   "a turn covers work %u of its home, the last free came behind %u",
                   (unsigned)turn->covers.at[turn->home], (unsigned)d.leaned.at[turn->home]);
 }
@@ -605,7 +604,7 @@ START_TEST(a_turn_tells_of_completion) {
     submit(0);
     ck_assert(lean());
     uint64_t leaned = atomic_load(&line.single.leaned);
-    submit(0); /* may run for ever */
+    submit(0);                                    /* may run for ever */
     ck_assert(!ac_fence_under_way(&line, false)); /* no free waits for it */
     d.completed[0] = 1;
     ck_assert(ac_fence_poll(&line, false));
