@@ -207,7 +207,7 @@ static void record_due(ac_fence_line_t *line, uint64_t stream) {
         spare = turn.fence;
     if (turn.fence && spare != turn.fence)
         atomic_store(&single->covered, turn.clock);
-    if (over && same)
+    if (over && home && same)
         ac_fence_raise(&single->covered, leaned); /* it needs no turn */
     if (failed && same)
         single->left = set_word(single, AC_SINGLE_LEAVING, stream); /* frees lean no more */

@@ -548,6 +548,41 @@ START_TEST(of_two_turns_the_first_is_taken) {
 }
 END_TEST
 
+static _Atomic bool about_to_record, may_record;
+static pthread_t submitter;
+
+static void wait_to_record(void) {
+    atomic_store(&about_to_record, true);
+    while (!atomic_load(&may_record))
+        sched_yield();
+}
+
+static void *submit_beside(void *unused) {
+    submit(0);
+    return unused;
+}
+
+static void another_thread_submits(void) {
+    meanwhile = wait_to_record;
+    ck_assert_int_eq(pthread_create(&submitter, NULL, submit_beside, NULL), 0);
+    while (!atomic_load(&about_to_record))
+        sched_yield();
+}
+
+/* The same, and the later turn has the later stamp. */
+START_TEST(a_turn_behind_later_work_is_not_taken) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = another_thread_submits;
+    submit(0); /* may run for ever */
+    atomic_store(&may_record, true);
+    pthread_join(submitter, NULL);
+    ck_assert_uint_eq(d.turns, 2);
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+}
+END_TEST
+
 static void another_free_leans(void) {
     ck_assert(lean());
 }
@@ -918,6 +953,7 @@ int main(void) {
     tcase_add_loop_test(tests, the_turn_leaves_out_work_behind_the_free, 0, 11);
     tcase_add_loop_test(tests, no_end_of_the_rule_waits_for_work_behind_the_free, 0, 4);
     tcase_add_test(tests, of_two_turns_the_first_is_taken);
+    tcase_add_test(tests, a_turn_behind_later_work_is_not_taken);
     tcase_add_test(tests, a_free_beside_a_record_has_a_turn_of_its_own);
     tcase_add_test(tests, the_home_is_left_beside_a_record);
     tcase_add_test(tests, a_free_that_leans_ends_the_epoch);
