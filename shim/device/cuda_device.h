@@ -173,13 +173,13 @@ bool ac_cuda_capture_none_since(uint64_t mark);
 extern uint64_t (*ac_cuda_thread)(void);
 
 /* Make `context` current around a call and let it through other threads' captures.  Returns
- * false when the context cannot be made current.  In between the thread is not cancelled: a driver
- * may wait where that ends a thread, which would stay inside for ever, and take along what the
- * caller has taken out of lists meanwhile. */
+ * false when the context cannot be made current.  In between the thread is not cancelled: the
+ * driver may wait in ways that the program may cancel, and what the thread has taken (the
+ * capture gate, memory that is in no list meanwhile, its place among `users`) would be lost. */
 typedef struct {
     ac_cuda_context_t *context;
+    int cancel; /* the thread's own state */
     bool pushed, relaxed;
-    int cancel; /* the thread's state before */
     CUstreamCaptureMode mode;
 } ac_cuda_scope_t;
 bool ac_cuda_enter(ac_cuda_context_t *context, ac_cuda_scope_t *scope);

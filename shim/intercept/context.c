@@ -367,7 +367,7 @@ bool ac_context_green(CUcontext view) {
     ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
-    ac_arena_unordered(primary->arena);
+    ac_arena_unordered(primary->arena, true);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)

@@ -56,8 +56,6 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     }
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    if (AC_PLANTED(per_thread_for_legacy) && stream == CU_STREAM_PER_THREAD)
-        stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
     submit->holds = false;
@@ -247,8 +245,6 @@ typedef struct {
 
 /* The same launch in its stream's order, which is always right and only slower. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
-    if (config->numAttrs > ATTRIBUTES)
-        return config;
     copy->config = *config;
     copy->config.attrs = copy->attrs;
     for (unsigned i = 0; i < config->numAttrs; i++) {
@@ -259,8 +255,9 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
     return &copy->config;
 }
 
-/* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
- * graph is ordered as a whole. */
+/* How the launch goes to the driver: in order until nothing is known to rely on that, which is
+ * not waited for, since it may last until the program has launched more.  Captured launches are
+ * not work yet, and the launch of their graph is ordered as a whole. */
 static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -273,8 +270,13 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return config;
-    ac_single_settle(submit->context->line, true);
-    return ac_arena_unordered(submit->context->arena) ? config : in_order(config, copy);
+    /* An unknown attribute cannot be taken out, nor can attributes that no copy has room for. */
+    bool wait = (means & AC_LAUNCH_UNKNOWN) || config->numAttrs > ATTRIBUTES;
+    if (wait)
+        ac_single_settle(submit->context->line, true);
+    bool ready = ac_single_unorder(submit->context->line) &&
+                 ac_arena_unordered(submit->context->arena, wait);
+    return ready || wait ? config : in_order(config, copy);
 }
 
 /* No attribute that needs a look at all. */

@@ -6,12 +6,20 @@
 
 #include "plants.h"
 
-enum { BESIDE = 1 << 20, OLD_VALUE = 1, NEW_VALUE = 2, LONG_NS = 1000000, SHORT_NS = 1000 };
+enum {
+    BESIDE = 1 << 20,
+    OLD_VALUE = 1,
+    NEW_VALUE = 2,
+    LONG_NS = 1000000,
+    SHORT_NS = 1000,
+    ENDLESS_NS = 1000000000
+};
 
 static const char ptx[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
     ".visible .entry old_owner(.param .u64 to, .param .u32 value) { ret; }\n"
-    ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n";
+    ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n"
+    ".visible .entry endless() { ret; }\n";
 
 void plants_must(CUresult result, const char *call, int line) {
     if (!result)
@@ -41,6 +49,7 @@ static void register_kernels(void) {
     kernel.name = "new_owner";
     kernel.duration_ns = SHORT_NS;
     simcuda_register_kernel(&kernel);
+    simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS_NS});
 }
 
 static void set_up(plants_t *t, int device) {
@@ -50,6 +59,7 @@ static void set_up(plants_t *t, int device) {
     MUST(cuModuleLoadData(&module, ptx));
     MUST(cuModuleGetFunction(&t->old_owner, module, "old_owner"));
     MUST(cuModuleGetFunction(&t->new_owner, module, "new_owner"));
+    MUST(cuModuleGetFunction(&t->endless, module, "endless"));
     for (int i = 0; i < 3; i++)
         MUST(cuStreamCreate(&t->stream[i], CU_STREAM_NON_BLOCKING));
 }
@@ -75,6 +85,10 @@ void plants_old(plants_t *t, CUstream stream) {
 
 void plants_new(plants_t *t, CUstream stream) {
     MUST(launch(t->new_owner, stream, t->memory, NEW_VALUE));
+}
+
+void plants_long(plants_t *t, CUstream stream) {
+    MUST(cuLaunchKernel(t->endless, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
 
 void plants_new_programmatic(plants_t *t, CUstream stream) {

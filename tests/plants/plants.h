@@ -18,7 +18,7 @@
 
 typedef struct {
     CUcontext ctx[2];                /* primary ones; [1] after plants_second_device */
-    CUfunction old_owner, new_owner; /* of the context that was set up last */
+    CUfunction old_owner, new_owner, endless; /* of the context that was set up last */
     CUstream stream[3];              /* non-blocking, of that context */
     CUdeviceptr memory, beside;      /* `beside` is never freed */
     size_t bytes;                    /* of `memory` */
@@ -41,6 +41,7 @@ void plants_old(plants_t *t, CUstream stream); /* 1 ms, writes to `memory` */
 void plants_new(plants_t *t, CUstream stream); /* 1 us, writes to `memory` */
 /* The same as a launch with an attribute: `event` is recorded when it begins. */
 void plants_old_event(plants_t *t, CUstream stream, CUevent event);
+void plants_long(plants_t *t, CUstream stream); /* 1 s */
 void plants_new_programmatic(plants_t *t, CUstream stream);
 CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `beside` */
 
