@@ -32,10 +32,8 @@ CREATE(cuCtxCreate_v4, (CUcontext * a, CUctxCreateParams *b, unsigned c, CUdevic
 CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
     AC_BODY(cuCtxFromGreenCtx);
     CUresult result = real(a, b);
-    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a)) {
-        ac_fence_cross();
-        ac_fence_uncount();
-    }
+    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a))
+        ac_context_unseen();
     return result;
 }
 
@@ -65,7 +63,15 @@ CURRENT(cuCtxPushCurrent, (CUcontext a), (a))
 CURRENT(cuCtxPushCurrent_v2, (CUcontext a), (a))
 CURRENT(cuCtxPopCurrent, (CUcontext * a), (a))
 CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
-CURRENT(cuDevicePrimaryCtxRetain, (CUcontext * a, CUdevice b), (a, b))
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
+    AC_BODY(cuDevicePrimaryCtxRetain);
+    CUresult result = real(a, b);
+    ac_thread_forget();
+    if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
+        ac_context_of(*a); /* it may get work that nobody sees: fences have to cover it */
+    return result;
+}
 
 /* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
 

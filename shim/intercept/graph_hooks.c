@@ -153,7 +153,7 @@ HOLDING_NODE(cuGraphAddHostNode, CUDA_HOST_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddBatchMemOpNode, CUDA_BATCH_MEM_OP_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS)
 
-static void node_asked(const ac_thread_t *thread, const CUgraphNodeParams *params) {
+static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
     ac_event_node(thread, params);
     if (thread && params &&
         (params->type == CU_GRAPH_NODE_TYPE_HOST ||
@@ -238,6 +238,8 @@ static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
     if (context && result == CUDA_SUCCESS)
         ac_fence_submitted(context->line);
+    else if (thread && result == CUDA_SUCCESS)
+        ac_context_unseen();
     return result;
 }
 

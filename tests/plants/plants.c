@@ -132,6 +132,9 @@ static const struct {
     {"page_moved_waited", plants_page_moved_waited},
     {"page_taken", plants_page_taken},
     {"page_taken_waited", plants_page_taken_waited},
+    {"stream_of_strange_context", plants_stream_of_strange_context},
+    {"no_stream", plants_no_stream},
+    {"too_many_contexts", plants_too_many_contexts},
 };
 
 int main(int argc, char **argv) {
