@@ -133,7 +133,9 @@ static const struct {
     {"page_taken", plants_page_taken},
     {"page_taken_waited", plants_page_taken_waited},
     {"stream_of_strange_context", plants_stream_of_strange_context},
+    {"freed_on_untold_stream", plants_freed_on_untold_stream},
     {"no_stream", plants_no_stream},
+    {"found_before_contexts", plants_found_before_contexts},
     {"too_many_contexts", plants_too_many_contexts},
 };
 

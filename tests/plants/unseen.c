@@ -5,7 +5,7 @@
 
 #include "plants.h"
 
-enum { MIB = 1 << 20, PROCESSORS_MIB = 64 };
+enum { MIB = 1 << 20, BUSY_MIB = 64 };
 
 void *raw_function(void *handle, const char *name);
 
@@ -55,23 +55,50 @@ void plants_stream_of_current_context(plants_t *t) {
     plants_new(t, t->stream[1]);
 }
 
+/* A context of `t->ctx[0]`'s device, current; what is freed there waits for the whole device. */
+static CUcontext beside_first(plants_t *t) {
+    CUcontext made;
+    MUST(cuCtxCreate_v2(&made, 0, 0));
+    plants_take(t, MIB);
+    return made;
+}
+
+/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there. */
+static void late_copy(plants_t *t, CUcontext owner, CUcontext from, CUstream stream) {
+    CUdeviceptr there;
+    MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
+    MUST(RAW(cuMemsetD8Async)(there, 1, (size_t)BUSY_MIB * MIB, stream));
+    MUST(RAW(cuCtxSetCurrent)(owner));
+    MUST(cuMemcpyPeerAsync(t->memory, owner, there, from, MIB, stream));
+}
+
+static void new_owner_fills(plants_t *t) {
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    plants_hand_over(t);
+    MUST(cuMemsetD32Async(t->memory, 2, 1, stream));
+}
+
 /* Nor has the library ever served that context: the copy is the first that it gets. */
 void plants_stream_of_strange_context(plants_t *t) {
-    CUfunction here = t->new_owner;
-    CUstream stream = t->stream[1], busy;
-    CUdeviceptr there;
-    plants_take(t, MIB);
-    MUST(cuDevicePrimaryCtxRetain(&t->ctx[1], 1));
-    MUST(RAW(cuCtxSetCurrent)(t->ctx[1]));
-    MUST(RAW(cuStreamCreate)(&busy, CU_STREAM_NON_BLOCKING));
-    MUST(RAW(cuMemAlloc_v2)(&there, (size_t)PROCESSORS_MIB * MIB));
-    MUST(RAW(cuMemsetD8Async)(there, 1, (size_t)PROCESSORS_MIB * MIB, busy));
+    CUcontext owner = beside_first(t);
     MUST(RAW(cuCtxSetCurrent)(t->ctx[0]));
     refuse("cuStreamGetCtx>=1");
-    MUST(cuMemcpyPeerAsync(t->memory, t->ctx[0], there, t->ctx[1], MIB, busy));
-    plants_hand_over(t);
-    t->new_owner = here;
-    plants_new(t, stream);
+    late_copy(t, owner, t->ctx[0], t->stream[0]);
+    new_owner_fills(t);
+    t->ctx[1] = owner;
+}
+
+/* The free is the driver's to refuse, and it does not. */
+void plants_freed_on_untold_stream(plants_t *t) {
+    plants_take(t, MIB);
+    MUST(cuMemAllocAsync(&t->memory, MIB, NULL));
+    MUST(cuCtxSynchronize());
+    refuse("cuStreamGetCtx>=1");
+    plants_old(t, t->stream[0]);
+    MUST(cuMemFreeAsync(t->memory, t->stream[0]));
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[1]);
 }
 
 /* A handle that no driver knows is refused, and that is all. */
@@ -110,16 +137,20 @@ static CUresult (*look_up(const char *name))(void) {
 }
 
 /* `memory` is freed, and served again, in its own context only. */
-void plants_unseen_in_one_context(plants_t *t) {
+static void by_future_copy(plants_t *t, bool early) {
+    CUresult (*copy)(void) = NULL;
+    if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
+        plants_failed("the driver takes no function");
+    if (early)
+        copy = look_up("cuFutureCopy");
     plants_take(t, MIB);
     side_t side = side_of(t);
     near_side = &side;
     of_table = t;
     plants_second_device(t);
     plants_take(t, MIB);
-    if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
-        plants_failed("the driver takes no function");
-    CUresult (*copy)(void) = look_up("cuFutureCopy");
+    if (!early)
+        copy = look_up("cuFutureCopy");
     MUST(cuCtxSetCurrent(t->ctx[0]));
     keep_busy(t, &side);
     MUST(copy());
@@ -128,7 +159,16 @@ void plants_unseen_in_one_context(plants_t *t) {
     plants_new(t, t->stream[1]);
 }
 
-/* Found before there was any context; and by a table. */
+void plants_unseen_in_one_context(plants_t *t) {
+    by_future_copy(t, false);
+}
+
+/* The library has not served any context when the function is found. */
+void plants_found_before_contexts(plants_t *t) {
+    by_future_copy(t, true);
+}
+
+/* By a table. */
 static CUresult table_old(void) {
     plants_t *t = of_table;
     unsigned value = 1;
@@ -160,20 +200,15 @@ void plants_unknown_table_harmless(plants_t *t) {
 
 void plants_too_many_contexts(plants_t *t) {
     enum { CONTEXTS = 300 };
-    CUcontext last = NULL;
-    CUstream stream = t->stream[1], busy;
-    CUdeviceptr there;
-    plants_take(t, MIB);
+    CUcontext owner = beside_first(t), last = NULL;
+    CUstream stream;
     for (int i = 0; i < CONTEXTS; i++)
-        MUST(cuCtxCreate_v2(&last, 0, 1));
-    MUST(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
-    MUST(cuMemAlloc_v2(&there, (size_t)PROCESSORS_MIB * MIB));
-    MUST(cuMemsetD8Async(there, 1, (size_t)PROCESSORS_MIB * MIB, busy));
-    MUST(cuMemcpyPeerAsync(t->memory, t->ctx[0], there, last, MIB, busy));
-    MUST(cuCtxSetCurrent(t->ctx[0]));
-    plants_hand_over(t);
-    plants_new(t, stream);
+        MUST(cuCtxCreate_v2(&last, 0, 0));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    late_copy(t, owner, last, stream);
+    MUST(cuCtxSetCurrent(owner));
+    new_owner_fills(t);
     MUST(cuCtxSetCurrent(last));
     MUST(cuCtxSynchronize());
-    MUST(cuCtxSetCurrent(t->ctx[0]));
+    t->ctx[1] = owner;
 }
