@@ -29,7 +29,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 4
+#define AC_LIVE_VERSION 5
 #define AC_LIVE_DIR     "/dev/shm"
 
 enum {
