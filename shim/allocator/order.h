@@ -122,9 +122,9 @@ bool ac_order_still(ac_order_t *order, const ac_order_mark_t *mark);
 void ac_order_forget(ac_order_t *order, uint64_t event);
 
 /* Only the driver knows when the event is recorded from now on, until it is destroyed (_trust).
- * For the whole process, any thread, no lock.  _distrust: true if it was trusted before.  Where host
- * memory for the list is short all events are distrusted, for good: which one was left out is not
- * known when it is destroyed. */
+ * For the whole process, any thread, no lock.  _distrust: true if it was trusted before.  Where
+ * host memory for the list is short all events are distrusted, for good: which one was left out
+ * is not known when it is destroyed. */
 bool ac_order_distrust(uint64_t event);
 bool ac_order_trust(uint64_t event); /* true if it was distrusted by name */
 bool ac_order_distrusts(uint64_t event);

@@ -90,6 +90,7 @@ typedef struct {
     bool slotted; /* inside by the thread's slot */
     bool marked;  /* the stream, for the fences */
     bool holds;   /* the program may hold the work: ac_submit_hold */
+    bool stray;   /* between ac_fence_stray_begin and _end */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

@@ -382,8 +382,9 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
     context = allocator ? add(handle, id, device, created, allocator) : NULL;
     if (!context) {
         ac_count(ac_thread_tls, AC_COUNT_internal_failures);
-        ac_process_give_up("a CUDA context cannot be kept account of (there are too many, or host "
-                           "memory is short)");
+        ac_process_give_up(
+            "a CUDA context cannot be kept account of (there are too many, or host "
+            "memory is short)");
     }
     return context;
 }
@@ -400,9 +401,9 @@ ac_context_t *ac_context_created(CUcontext handle) {
 
 static _Atomic bool adopted;
 
-/* Fences cover contexts that have a record.  Where work goes unseen, one that the program only uses
- * in such ways needs a record as well: the primary contexts that there are.  Those that come later
- * get theirs when they are made. */
+/* Fences cover contexts that have a record.  Where work goes unseen, one that the program only
+ * uses in such ways needs a record as well: the primary contexts that there are.  Those that come
+ * later get theirs when they are made. */
 static void adopt(void) {
     int devices = 0;
     if (!ac_fence_is_unseen() || atomic_load(&adopted) || atomic_exchange(&adopted, true))

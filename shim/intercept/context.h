@@ -34,12 +34,12 @@ ac_context_t *ac_context_current(ac_thread_t *thread);
 /* The record of a context handle, made if needed; NULL when that fails. */
 ac_context_t *ac_context_of(CUcontext handle);
 
-/* The context that `stream` belongs to.  NULL: the driver does not tell, there is none current, or
- * it cannot be served.  Never a guess: what goes to such a stream goes unseen. */
+/* The context that `stream` belongs to.  NULL: the driver does not tell, there is none current,
+ * or it cannot be served.  Never a guess: what goes to such a stream goes unseen. */
 ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
 
-/* Work was given, or is about to be, to a stream whose context is not known: ac_fence_unseen, and a
- * record for each context that fences have to cover. */
+/* Work was given, or is about to be, to a stream whose context is not known: ac_fence_unseen, and
+ * a record for each context that fences have to cover. */
 void ac_context_unseen(void);
 
 /* The same for one that cuCtxCreate just made: no reset of its device ends it. */

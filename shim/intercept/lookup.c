@@ -386,8 +386,8 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
     return name[0] ? unlisted(name, version <= ac_function_newest(), found, caller) : found;
 }
 
-/* The same where the runtime chose the version: the address alone decides.  Names that have no hook
- * in any version stay harmless. */
+/* The same where the runtime chose the version: the address alone decides.  Names that have no
+ * hook in any version stay harmless. */
 static void *unversioned_answer(const char *name, void *found, const void *caller) {
     if (ac_is_ours(found) || !name[0])
         return found;

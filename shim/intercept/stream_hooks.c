@@ -20,8 +20,8 @@ STREAM_CREATE(cuStreamCreateWithPriority, (CUstream * a, unsigned b, int c), (a,
 STREAM_CREATE(cuGreenCtxStreamCreate, (CUstream * a, CUgreenCtx b, unsigned c, int d),
               (a, b, c, d))
 
-/* What the context keeps of the stream: before the driver's call, and what was said of it meanwhile
- * after it. */
+/* What the context keeps of the stream: before the driver's call, and what was said of it
+ * meanwhile after it. */
 static void leave_stream(ac_context_t *context, void *stream) {
     if (!AC_PLANTED(stream_handle_reused))
         ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
@@ -34,7 +34,8 @@ static void stream_left(ac_context_t *context, void *stream) {
 }
 
 /* The stream's context, or any where that is not known. */
-static void each_of(ac_context_t *context, void (*visit)(ac_context_t *, void *), CUstream stream) {
+static void each_of(ac_context_t *context, void (*visit)(ac_context_t *, void *),
+                    CUstream stream) {
     if (context)
         visit(context, stream);
     else

@@ -36,17 +36,17 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
 /* Nobody can say which context the work goes to, if it goes anywhere: the driver may refuse the
  * stream as well. */
 static bool stray_begin(ac_submit_t *submit, CUstream stream) {
-    if (ac_fence_is_unseen())
-        return false;
-    *submit = (ac_submit_t){.stream = stream};
-    ac_fence_stray_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
+    *submit = (ac_submit_t){.stream = stream, .stray = !ac_fence_is_unseen()};
+    if (submit->stray)
+        ac_fence_stray_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
     return true;
 }
 
-static void stray_end(ac_thread_t *thread, CUresult result) {
+static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     if (result == CUDA_SUCCESS)
         ac_context_unseen();
-    ac_fence_stray_end(result == CUDA_SUCCESS);
+    if (submit->stray)
+        ac_fence_stray_end(result == CUDA_SUCCESS);
     ac_count(thread, AC_COUNT_submissions);
 }
 
@@ -297,7 +297,7 @@ LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
     if (!submit->context) {
-        stray_end(thread, result);
+        stray_end(submit, thread, result);
         return;
     }
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);

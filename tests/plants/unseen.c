@@ -63,7 +63,8 @@ static CUcontext beside_first(plants_t *t) {
     return made;
 }
 
-/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there. */
+/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there.
+ */
 static void late_copy(plants_t *t, CUcontext owner, CUcontext from, CUstream stream) {
     CUdeviceptr there;
     MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
@@ -125,8 +126,8 @@ static plants_t *of_table;
 /* What a newer driver could have: a copy into `memory`, from the other device. */
 static CUresult future_copy(void) {
     plants_t *t = of_table;
-    return RAW(cuMemcpyPeerAsync)(t->memory, t->ctx[1], near_side->beside, t->ctx[0],
-                                  (size_t)MIB, near_side->stream);
+    return RAW(cuMemcpyPeerAsync)(t->memory, t->ctx[1], near_side->beside, t->ctx[0], (size_t)MIB,
+                                  near_side->stream);
 }
 
 static CUresult (*look_up(const char *name))(void) {

@@ -370,8 +370,8 @@ static void *distrust_some(void *arg) {
 START_TEST(threads_distrust_side_by_side) {
     pthread_t thread[4];
     for (uintptr_t i = 0; i < 4; i++)
-        ck_assert_int_eq(
-            pthread_create(&thread[i], NULL, distrust_some, (void *)(100 * (i + 1))), 0);
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, distrust_some, (void *)(100 * (i + 1))),
+                         0);
     for (int i = 0; i < 4; i++) {
         void *wrong = NULL;
         pthread_join(thread[i], &wrong);
