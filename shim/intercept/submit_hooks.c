@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/attributes.h"
 #include "intercept/graphs.h"
 #include "plant.h"
 
@@ -53,7 +54,7 @@ static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult r
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
     uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
     if (!thread)
-        return false; /* not active, or unseen by now: ac_thread_get */
+        return false; /* not active, in a host function, or unseen by now: ac_thread_get */
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context)
         return stray_begin(submit, stream);
@@ -90,6 +91,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
 static _Atomic bool graphs_hold;
 
 void ac_graphs_hold(void) {
+    ac_thread_expect_guests();
     atomic_store(&graphs_hold, true);
 }
 
@@ -99,6 +101,7 @@ static void launch_graph(ac_submit_t *submit) {
 }
 
 void ac_submit_hold(ac_submit_t *submit) {
+    ac_thread_expect_guests(); /* it may be a host function */
     if (ac_cuda_is_capturing())
         ac_graphs_hold();
     if (!submit->context)
@@ -212,17 +215,6 @@ INLINE void leave_lane(ac_thread_t *thread, const ac_lane_t *lane, CUresult resu
     atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
 }
 
-/* A launch with such an attribute may start before the work ahead of it in its stream is done. */
-static bool is_programmatic(const CUlaunchConfig *config) {
-    if (AC_PLANTED(programmatic_for_ordered))
-        return false;
-    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-            config->attrs[i].value.programmaticStreamSerializationAllowed)
-            return true;
-    return false;
-}
-
 enum { ATTRIBUTES = 64 };
 typedef struct {
     CUlaunchConfig config;
@@ -245,10 +237,13 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
 
 /* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
  * graph is ordered as a whole. */
-static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchConfig *config,
+static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!is_programmatic(config))
+    unsigned means = ac_launch_seen(config);
+    if (means & AC_LAUNCH_HOLDS)
+        ac_submit_hold(submit);
+    if (!(means & AC_LAUNCH_EARLY))
         return config;
     if (!submit->context)
         return in_order(config, copy);
@@ -263,14 +258,8 @@ static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchCo
 /* No attribute that needs a look at all. */
 static bool is_plain(const CUlaunchConfig *config) {
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
-        switch (config->attrs[i].id) {
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        if (!ac_attribute_is_harmless(config->attrs[i].id))
             return false;
-        default:
-            break;
-        }
     return true;
 }
 
@@ -282,7 +271,6 @@ static bool is_plain(const CUlaunchConfig *config) {
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
         bool kept = ac_submit_begin(&submit, thread, a ? a->hStream : NULL, per_thread);         \
-        ac_event_launch(thread, a);                                                              \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
         AC_RETRY(result, real(a, b, c, d));                                                      \
@@ -320,6 +308,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
     CUresult result;
+    if (ac_is_guest(thread))
+        return real(a, b, c);
     if (b > MOST && thread)
         ac_context_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++)
