@@ -2,6 +2,7 @@
 #include "allocator/fence.h"
 
 #include "allocator/generation.h"
+#include "allocator/streams.h"
 #include "observe/start.h"
 #include "plant.h"
 
@@ -18,6 +19,9 @@ static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
  * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
+
+/* Submissions under way that may go to any context: each is inside every line. */
+static _Atomic unsigned strays;
 
 /* A sticky error was seen: hits of the context's caches end as well. */
 static void break_line(ac_fence_line_t *line) {
@@ -125,7 +129,7 @@ void ac_fence_submitted(ac_fence_line_t *line) {
 }
 
 unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most) {
-    uint64_t counted = atomic_load(&line->inside);
+    uint64_t counted = atomic_load(&line->inside) + atomic_load(&strays);
     unsigned found = counted > most ? most + 1 : (unsigned)counted;
     for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
         found += atomic_load_explicit(&s->inside, memory_order_acquire) == line;
@@ -197,6 +201,42 @@ void ac_fence_uncount(void) {
     ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
+}
+
+void ac_fence_unseen(void) {
+    if (!AC_PLANTED(unseen_in_one_context))
+        ac_fence_cross();
+    ac_fence_uncount(); /* last: whoever finds it set finds all of it (ac_fence_is_unseen) */
+    ac_streams_unordered();
+}
+
+/* First `strays`, then the turns: no stream becomes a home from now on, frees that find the line
+ * as it is now wait for all contexts.  The first mark comes last, as in ac_single_enter. */
+void ac_fence_stray_begin(uint64_t stream) {
+    ac_single_close();
+    atomic_fetch_add(&strays, 1);
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (!line)
+            continue;
+        ac_single_pass(line, stream, NULL);
+        ac_fence_mark(line);
+    }
+}
+
+void ac_fence_stray_end(bool submitted) {
+    ac_fence_given();
+    if (submitted)
+        ac_fence_unseen();
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (line)
+            ac_fence_mark(line);
+    }
+    atomic_fetch_sub(&strays, 1); /* last: see ac_fence_leave */
+    ac_single_open();
 }
 
 void ac_fence_capture_begin(void) {
@@ -281,7 +321,7 @@ static ac_status_t count_unseen(ac_fence_line_t *line) {
  * no mark.  Targets never fall: the clock does not, nor does a mark. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
     bool uncounted = atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
-    *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire);
+    *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) || atomic_load(&strays);
     if (*all) {
         if (uncounted)
             for_lines(line, true, count_unseen);

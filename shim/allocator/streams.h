@@ -88,8 +88,10 @@ void ac_edge_completed(const ac_edge_t *edge);
 /* The event was recorded in a way that is not followed, or is about to be destroyed. */
 void ac_event_forget(uint64_t event);
 
-/* It may be recorded from now on without our seeing it, for as long as it lives. */
-void ac_event_distrust(uint64_t event);
+/* It may be recorded from now on without our seeing it, for as long as it lives: until _trust,
+ * before it is destroyed.  True if that was not known before. */
+bool ac_event_distrust(uint64_t event);
+bool ac_event_trust(uint64_t event); /* true if it was distrusted */
 
 /* Bytes that the program holds in blocks that requests of streams were served with: now, and at
  * most since the mark was reset.  There are two marks, as a pool has. */

@@ -328,6 +328,26 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     ac_graphs_prune();
 }
 
+/* --- primary contexts --- */
+
+/* The device's, retained until release_primary, if it is active; NULL: it is not. */
+static CUcontext retain_active(CUdevice device) {
+    CUcontext handle = NULL;
+    unsigned flags;
+    int active = 0;
+    if (!AC_REAL(cuDevicePrimaryCtxRelease_v2) ||
+        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        !active || ac_driver.cuDevicePrimaryCtxRetain(&handle, device) != CUDA_SUCCESS)
+        return NULL;
+    return handle;
+}
+
+static void release_primary(CUcontext handle, CUdevice device) {
+    cuDevicePrimaryCtxRelease_v2_fn *release = AC_REAL(cuDevicePrimaryCtxRelease_v2);
+    if (handle && release)
+        release(device);
+}
+
 /* --- green contexts: views of the primary one, whose memory they share --- */
 
 enum { GREENS = 64 };
@@ -347,17 +367,10 @@ static ac_context_t *find_green(CUcontext view) {
 }
 
 bool ac_context_green(CUcontext view) {
-    CUcontext handle = NULL;
-    CUdevice device;
-    unsigned flags;
-    int active = 0;
-    cuDevicePrimaryCtxRelease_v2_fn *release = AC_REAL(cuDevicePrimaryCtxRelease_v2);
-    if (!release || !device_of(view, &device) ||
-        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
-        !active || ac_driver.cuDevicePrimaryCtxRetain(&handle, device) != CUDA_SUCCESS)
-        return false;
-    ac_context_t *primary = ac_context_of(handle);
-    release(device); /* only its handle was wanted: the green context keeps it alive */
+    CUdevice device = 0;
+    CUcontext handle = device_of(view, &device) ? retain_active(device) : NULL;
+    ac_context_t *primary = handle ? ac_context_of(handle) : NULL;
+    release_primary(handle, device); /* the green context keeps it alive */
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
@@ -419,8 +432,12 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     ac_allocator_t *allocator = ac_device_allocator(device);
     context = allocator ? add(handle, id, device, created, allocator) : NULL;
-    if (!context)
+    if (!context) {
         ac_count(ac_thread_tls, AC_COUNT_internal_failures);
+        ac_process_give_up(
+            "a CUDA context cannot be kept account of (there are too many, or host "
+            "memory is short)");
+    }
     return context;
 }
 
@@ -432,11 +449,39 @@ ac_context_t *ac_context_created(CUcontext handle) {
     return context_of(handle, true);
 }
 
+/* --- what goes unseen --- */
+
+static _Atomic bool adopted;
+
+/* Fences cover contexts that have a record.  Where work goes unseen, one that the program only
+ * uses in such ways needs a record as well: the primary contexts that there are.  Those that come
+ * later get theirs when they are made. */
+static void adopt(void) {
+    int devices = 0;
+    if (!ac_fence_is_unseen() || atomic_load(&adopted) || atomic_exchange(&adopted, true))
+        return;
+    if (ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        atomic_store(&adopted, false); /* in a host function, say: next time */
+    for (CUdevice device = 0; device < devices; device++) {
+        CUcontext handle = retain_active(device);
+        if (handle)
+            ac_context_of(handle);
+        release_primary(handle, device);
+    }
+}
+
+void ac_context_unseen(void) {
+    ac_count(ac_thread_tls, AC_COUNT_unseen_submissions);
+    ac_fence_unseen();
+    adopt();
+}
+
 ac_context_t *ac_context_current(ac_thread_t *thread) {
     uint64_t generation = ac_generation_now();
     if (thread->known && thread->generation == generation && !atomic_load(&ac_current_unseen))
         return thread->known;
     CUcontext handle = NULL;
+    adopt();
     thread->known = thread->runtime = NULL;
     thread->fast.key = 0;
     if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
@@ -444,6 +489,15 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
     thread->known = ac_context_of(handle);
     thread->generation = generation; /* read before: a change meanwhile is seen next time */
     return thread->known;
+}
+
+void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg) {
+    unsigned high = atomic_load(&context_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (context && !atomic_load(&context->cuda.dead))
+            visit(context, arg);
+    }
 }
 
 static _Atomic uint64_t *stream_entry(CUstream stream) {
@@ -459,21 +513,19 @@ static ac_context_t *look_up_stream(CUstream stream) {
     return context && !atomic_load(&context->cuda.dead) ? context : NULL;
 }
 
-ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown) {
-    *unknown = false;
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     if ((uintptr_t)stream <= 2)
         return ac_context_current(thread);
     uint64_t generation = ac_generation_now();
     if (thread->stream == (void *)stream && thread->stream_generation == generation)
         return thread->stream_context;
+    adopt();
     CUcontext handle = NULL;
     ac_context_t *context = look_up_stream(stream);
     if (!context) {
         if (!ac_driver.cuStreamGetCtx ||
-            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle) {
-            *unknown = true;
-            return NULL;
-        }
+            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
+            return AC_PLANTED(stream_of_current_context) ? ac_context_current(thread) : NULL;
         context = ac_context_of(handle);
         if (!context)
             return NULL; /* not remembered: it may be found next time */
@@ -483,12 +535,6 @@ ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unkn
     thread->stream_context = context;
     thread->stream_generation = generation;
     return context;
-}
-
-ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
-    bool unknown;
-    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
-    return unknown ? ac_context_current(thread) : context; /* where a bad handle fails as well */
 }
 
 void ac_context_stream_gone(CUstream stream) {

@@ -33,10 +33,8 @@ CREATE(cuCtxCreate_v4, (CUcontext * a, CUctxCreateParams *b, unsigned c, CUdevic
 CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
     AC_BODY(cuCtxFromGreenCtx);
     CUresult result = real(a, b);
-    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a)) {
-        ac_fence_cross();
-        ac_fence_uncount();
-    }
+    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a))
+        ac_context_unseen();
     return result;
 }
 
@@ -71,10 +69,11 @@ CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
 CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
     AC_BODY(cuDevicePrimaryCtxRetain);
     CUresult result = real(a, b);
-    (void)thread;
+    ac_thread_forget();
     if (result == CUDA_SUCCESS)
         ac_context_retained(b);
-    ac_thread_forget();
+    if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
+        ac_context_of(*a); /* it may get work that is not seen: fences have to cover it */
     return result;
 }
 

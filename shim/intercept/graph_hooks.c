@@ -164,7 +164,7 @@ CUresult cuUserObjectCreate(CUuserObject *a, void *b, CUhostFn c, unsigned d, un
     return real(a, b, c, d, e);
 }
 
-static void node_asked(const ac_thread_t *thread, const CUgraphNodeParams *params) {
+static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
     ac_event_node(thread, params);
     if (thread && params &&
         (params->type == CU_GRAPH_NODE_TYPE_HOST ||
@@ -249,6 +249,8 @@ static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
     if (context && result == CUDA_SUCCESS && !AC_PLANTED(joined_nodes_unseen))
         ac_fence_submitted(context->line);
+    else if (thread && result == CUDA_SUCCESS)
+        ac_context_unseen();
     return result;
 }
 

@@ -173,16 +173,36 @@ static const ac_config_t *keep(const ac_config_t *config) {
     return &kept->config;
 }
 
+static _Atomic bool given_up; /* for good: see ac_process_give_up */
+
+static void switch_off(void) {
+    atomic_store(&ac_fast_path, false);
+    atomic_store(&ac_enabled, false);
+}
+
 /* What follows from the configuration in force.  Under the lock. */
 static void apply(void) {
     const ac_config_t *config = ac_process_config();
-    bool enabled = config->enabled && !sanitized;
+    bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
     atomic_store(&ac_log_level, config->log_level);
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_free_sync, config->free_sync);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
+    if (atomic_load(&given_up)) /* just now */
+        switch_off();
+}
+
+void ac_process_give_up(const char *why) {
+    if (atomic_exchange(&given_up, true))
+        return;
+    switch_off();
+    ac_generation_grow();
+    ac_log_once(AC_LOG_WARNING,
+                "%s: its work cannot be waited for. The cache is off from now on, requests go to "
+                "the driver",
+                why);
 }
 
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:

@@ -40,6 +40,10 @@ static inline bool ac_is_active(void) {
 /* Whether the runtime-level fast path may be used (profilers want to see every call). */
 extern _Atomic bool ac_fast_path;
 
+/* Fences no longer tell when freed memory is out of reach of the device: none is handed out
+ * again, in the whole process, and requests go to the driver.  Said once, with `why`. */
+void ac_process_give_up(const char *why);
+
 /* For the dlopen hook: whether RTLD_DEEPBIND is taken out. */
 bool ac_deepbind_strip(void);
 

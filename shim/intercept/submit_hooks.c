@@ -25,18 +25,6 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
     return trim.freed > 0;
 }
 
-/* Work is submitted of which no record can be kept: from now on every free takes a fence of every
- * context. */
-static void submit_unseen(void) {
-    CUcontext current = NULL;
-    ac_thread_expect_guests();
-    if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
-        ac_fence_cross();
-        ac_fence_uncount();
-        ac_streams_unordered();
-    }
-}
-
 /* Remember what was found out, for the short way of the next submission. */
 static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                      uint64_t generation) {
@@ -46,14 +34,29 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
         (ac_lane_t){.stream = (void *)stream, .generation = generation, .line = context->line};
 }
 
+/* The driver does not tell which context the work goes to.  It may also refuse the stream. */
+static bool stray_begin(ac_submit_t *submit, CUstream stream) {
+    *submit = (ac_submit_t){.stream = stream, .stray = !ac_fence_is_unseen()};
+    if (submit->stray)
+        ac_fence_stray_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
+    return true;
+}
+
+static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        ac_context_unseen();
+    if (submit->stray)
+        ac_fence_stray_end(result == CUDA_SUCCESS);
+    ac_count(thread, AC_COUNT_submissions);
+}
+
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
     uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
-    ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
-    if (!context) {
-        if (!ac_is_guest(thread)) /* the driver refuses its work */
-            submit_unseen();
-        return false;
-    }
+    if (!thread)
+        return false; /* not active, in a host function, or unseen by now: ac_thread_get */
+    ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (!context)
+        return stray_begin(submit, stream);
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
     submit->context = context;
@@ -77,7 +80,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
     if (ac_context_count() < 2 || atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed))
         return;
     ac_arena_t *owner = ac_block_arena(address);
-    if (owner && owner != submit->context->arena)
+    if (owner && submit->context && owner != submit->context->arena)
         ac_context_cross();
 }
 
@@ -98,6 +101,8 @@ void ac_submit_hold(ac_submit_t *submit) {
     ac_thread_expect_guests(); /* it may be a host function */
     if (ac_cuda_is_capturing())
         ac_graphs_hold();
+    if (!submit->context)
+        return;
     submit->holds = true;
     ac_fence_hold(submit->context->line, false);
     ac_single_hold(submit->context->line);
@@ -266,6 +271,8 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
         ac_submit_hold(submit);
     if (!(means & AC_LAUNCH_EARLY))
         return config;
+    if (!submit->context)
+        return in_order(config, copy);
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
@@ -312,6 +319,10 @@ LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
+    if (!submit->context) {
+        stray_end(submit, thread, result);
+        return;
+    }
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     if (submit->slotted)
         ac_fence_leave_as(submit->context->line, &thread->submitter);
@@ -336,7 +347,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     if (ac_is_guest(thread))
         return real(a, b, c);
     if (b > MOST && thread)
-        submit_unseen();
+        ac_context_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++) {
         kept[i] = ac_submit_begin(
             &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),

@@ -155,6 +155,11 @@ static const struct {
     {"page_moved_waited", plants_page_moved_waited},
     {"page_taken", plants_page_taken},
     {"page_taken_waited", plants_page_taken_waited},
+    {"stream_of_strange_context", plants_stream_of_strange_context},
+    {"freed_on_untold_stream", plants_freed_on_untold_stream},
+    {"no_stream", plants_no_stream},
+    {"found_before_contexts", plants_found_before_contexts},
+    {"too_many_contexts", plants_too_many_contexts},
 };
 
 int main(int argc, char **argv) {

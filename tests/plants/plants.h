@@ -77,4 +77,11 @@ void plants_page_moved_waited(plants_t *t);
 void plants_page_taken(plants_t *t);
 void plants_page_taken_waited(plants_t *t);
 
+/* Programs that are right, where the library has to see what it cannot see. */
+void plants_stream_of_strange_context(plants_t *t);
+void plants_freed_on_untold_stream(plants_t *t);
+void plants_no_stream(plants_t *t);
+void plants_found_before_contexts(plants_t *t);
+void plants_too_many_contexts(plants_t *t);
+
 #endif

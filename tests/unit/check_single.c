@@ -449,6 +449,21 @@ START_TEST(settling_makes_the_host_wait) {
 }
 END_TEST
 
+/* It may be of any context: its stream comes after what leans on the home, unless it is that. */
+START_TEST(a_stray_waits_for_the_turn) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_stray_begin(FIRST_KEY + !_i);
+    ck_assert_int_eq(lean(), _i);
+    ck_assert_uint_eq(d.waits, !_i);
+    ac_fence_stray_end(false);
+    full_sync();
+    forget_turns();
+    submit(1);
+    ck_assert(lean()); /* the rule goes on */
+}
+END_TEST
+
 START_TEST(crossing_ends_the_rule) {
     submit(0);
     ck_assert(lean());
@@ -948,6 +963,7 @@ int main(void) {
     tcase_add_test(tests, nobody_waits_for_a_stream_that_is_held);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
+    tcase_add_loop_test(tests, a_stray_waits_for_the_turn, 0, 2);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
     tcase_add_loop_test(tests, the_turn_leaves_out_work_behind_the_free, 0, 11);
