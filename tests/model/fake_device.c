@@ -131,6 +131,14 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     return fake_leave(context, AC_OK);
 }
 
+static ac_status_t memory_free(void *arg, uint64_t *bytes) {
+    fake_device_t *device = ((fake_context_t *)arg)->device;
+    pthread_mutex_lock(&device->lock);
+    *bytes = device->capacity - device->used;
+    pthread_mutex_unlock(&device->lock);
+    return AC_OK;
+}
+
 static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     (void)unseen; /* its fences cover all work, whoever saw it */
     fake_context_t *context = arg;
@@ -250,6 +258,7 @@ const ac_device_ops_t fake_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
+    .memory_free = memory_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
     .fence_wait = fence_wait,
