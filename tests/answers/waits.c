@@ -293,6 +293,44 @@ static void other_calls_beside_a_held_stream(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
+/* --- memory that is free by a stream's order alone, with a driver whose free does not wait --- */
+
+static void leave_in_use(size_t mib) {
+    CUdeviceptr at = must_have(mib);
+    launch(lasting);
+    MUST(cuMemsetD8Async(at, 1, mib * MIB, stream));
+    MUST(cuMemFree_v2(at));
+}
+
+static void quiet_before_growing(void) {
+    leave_in_use(SOME);
+    grow();
+    MUST(cuCtxSynchronize());
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_before_failing(void) {
+    CUdeviceptr at;
+    leave_in_use(HALF);
+    EXPECT(cuMemAlloc_v2(&at, NEARLY_ALL * MIB) == CUDA_SUCCESS);
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_for_other_calls(void) {
+    leave_in_use(HALF);
+    EXPECT(create_memory() == CUDA_SUCCESS);
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_when_trimmed(void) {
+    CUmemoryPool pool;
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    leave_in_use(HALF);
+    MUST(cuMemPoolTrimTo(pool, 0));
+    MUST(cuCtxSynchronize());
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -314,6 +352,10 @@ static const struct {
     CASE(other_calls),
     CASE(other_calls_beside_an_endless_one),
     CASE(other_calls_beside_a_held_stream),
+    CASE(quiet_before_growing),
+    CASE(quiet_before_failing),
+    CASE(quiet_for_other_calls),
+    CASE(quiet_when_trimmed),
 };
 
 static void run(const void *arg) {

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t stream; /* of a turn */
 } fake_fence_t;
 
-enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead };
+enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead, SHORT_NS = 20000000 };
 
 void fake_misuse(fake_device_t *device, const char *what) {
     if (!device->wrong)
@@ -178,8 +178,12 @@ static ac_status_t fence_wait(void *arg, void *what, uint64_t limit_ns) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     ac_status_t status = fake_enter(context, FAKE_WAIT);
-    if (status == AC_OK && limit_ns && context->device->endless)
-        return fake_leave(context, AC_BUSY);
+    if (status == AC_OK && limit_ns && context->device->endless) {
+        fake_leave(context, AC_BUSY);
+        if (limit_ns <= SHORT_NS)
+            nanosleep(&(struct timespec){.tv_nsec = (long)limit_ns}, NULL);
+        return AC_BUSY;
+    }
     if (is_live(context, fence) && status == AC_OK)
         fake_complete(context, fence->number);
     return fake_leave(context, status);
