@@ -357,6 +357,7 @@ typedef struct {
 
 typedef union {
     char pad[64];
+    int cooperative;
     int programmaticStreamSerializationAllowed;
     struct {
         CUevent event;

@@ -37,6 +37,8 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
     atomic_store(&context->mode, mode);
     pthread_mutex_init(&context->lock, NULL);
     pthread_cond_init(&context->named, NULL);
+    pthread_cond_init(&context->returned, NULL);
+    atomic_store(&context->clock, 1);
 }
 
 void ac_cuda_context_greened(ac_cuda_context_t *context) {
@@ -112,18 +114,24 @@ void ac_cuda_leave(ac_cuda_scope_t *scope) {
     atomic_fetch_sub(&scope->context->users, 1);
 }
 
+static void raise(_Atomic uint64_t *value, uint64_t to) {
+    uint64_t before = atomic_load(value);
+    while (before < to && !atomic_compare_exchange_weak(value, &before, to))
+        ;
+}
+
 void ac_cuda_lose(ac_cuda_context_t *context) {
-    atomic_fetch_add(&context->lost, 1);
+    raise(&context->lost, atomic_load(&context->clock));
 }
 
 uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
-    return atomic_load(&context->lost);
+    return atomic_fetch_add(&context->clock, 1);
 }
 
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost) {
-    uint64_t before = atomic_load(&context->recovered);
-    while (before < lost && !atomic_compare_exchange_weak(&context->recovered, &before, lost))
-        ;
+    raise(&context->recovered, lost);
+    if (ac_cuda_stream_marks(context))
+        ac_cuda_streams_synced(context, lost);
 }
 
 bool ac_cuda_is_capturing(void) {

@@ -35,25 +35,36 @@ typedef enum {
 
 enum { AC_CUDA_EVENTS = 64, AC_CUDA_STREAMS = 256 };
 
-/* A stream that had work, for AC_RECORD_STREAMS and _BOTH. */
+/* A stream that had work, for AC_RECORD_STREAMS and _BOTH.  An entry with neither `used` nor
+ * `inside` stands for nothing and may serve another stream.
+ *
+ * Only its own thread can name a per-thread default stream.  Once a fence of another thread
+ * needed one, each thread therefore records an event after each submission to its own, and fences
+ * join that event. */
 typedef struct {
     CUstream handle;
-    uint64_t used;   /* submissions seen; 0: none since a fence joined it */
-    unsigned inside; /* calls that submit to it and have not returned: every fence joins it */
-    uint64_t thread; /* per-thread default stream: whose; 0 for others */
+    uint64_t used;    /* submissions seen; 0: none since a fence joined it */
+    unsigned inside;  /* calls that submit to it and have not returned: every fence joins it */
+    uint64_t thread;  /* per-thread default stream: whose; 0 for others */
+    uint64_t clock;   /* of the context, at the newest submission */
+    CUevent event;    /* per-thread default stream: recorded on it by its thread ... */
+    uint64_t covered; /* ... when `used` was this */
+    uint64_t awaited; /* the same, when a fence waited for its call too long */
 } ac_cuda_stream_t;
 
 typedef struct ac_cuda_context {
     CUcontext handle;
     unsigned long long id; /* cuCtxGetId, 0 where the driver has none */
     CUdevice device;
-    _Atomic int mode;      /* ac_record_mode_t */
-    _Atomic bool green;    /* has green contexts, whose streams a synchronisation may leave out */
-    _Atomic bool dead;     /* destroyed or reset */
-    _Atomic int dying;     /* threads that ask the driver to; until it answers, ours wait */
-    _Atomic int users;     /* calls of ours that are inside */
-    _Atomic uint64_t lost; /* times that work escaped the events ... */
-    _Atomic uint64_t recovered; /* ... and up to which a synchronisation has made up for it */
+    _Atomic int mode;   /* ac_record_mode_t */
+    _Atomic bool green; /* has green contexts, whose streams a synchronisation may leave out */
+    _Atomic bool dead;  /* destroyed or reset */
+    _Atomic int dying;  /* threads that ask the driver to; until it answers, ours wait */
+    _Atomic int users;  /* calls of ours that are inside */
+    _Atomic uint64_t clock;     /* grows with each synchronisation that begins; at least 1 */
+    _Atomic uint64_t lost;      /* when work last escaped the events, 0: never */
+    _Atomic uint64_t recovered; /* what came no later has been synchronised */
+    _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
     pthread_mutex_t lock;       /* guards what follows */
     unsigned event_count;       /* spare events */
     CUevent event[AC_CUDA_EVENTS];
@@ -61,6 +72,8 @@ typedef struct ac_cuda_context {
     unsigned stream_count;
     unsigned naming;          /* calls of ours that go through a copy of the streams */
     pthread_cond_t named;     /* none any more */
+    unsigned awaiting;        /* fences that wait for a call of another thread to return */
+    pthread_cond_t returned;  /* one has */
     ac_cuda_stream_t *stream; /* AC_CUDA_STREAMS entries, made at first need */
 } ac_cuda_context_t;
 
@@ -83,8 +96,9 @@ void ac_cuda_context_spare(ac_cuda_context_t *context);
 /* The context was destroyed or reset: no driver call with its handle any more. */
 void ac_cuda_context_kill(ac_cuda_context_t *context);
 
-/* The program synchronises the whole context: `ac_cuda_lost` before, `ac_cuda_synced` with its
- * result after success.  Work that had escaped the events by then is done. */
+/* The whole context is synchronised: `ac_cuda_lost` before, `ac_cuda_synced` with its result
+ * after success.  Work that had escaped the events by then is done, and streams that had no work
+ * since have none. */
 uint64_t ac_cuda_lost(ac_cuda_context_t *context);
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost);
 

@@ -9,8 +9,11 @@ extern pthread_rwlock_t ac_cuda_gate;
 
 void ac_cuda_count_one(ac_cuda_event_t event);
 
-/* Work escaped the events: from now on only a synchronisation can tell. */
+/* Work escapes the events: until the next synchronisation only that can tell. */
 void ac_cuda_lose(ac_cuda_context_t *context);
+
+/* All that the streams had been given before the context's clock left `clock` is done. */
+void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock);
 
 /* Spare events; the context is current.  NULL when the driver gives none. */
 CUevent ac_cuda_event_take(ac_cuda_context_t *context);

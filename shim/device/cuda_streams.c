@@ -91,6 +91,22 @@ static ac_cuda_stream_t *entry_of(ac_cuda_context_t *context, CUstream handle, u
     return NULL;
 }
 
+/* In a full table, one that stands for nothing: of a thread that has ended, maybe. */
+static ac_cuda_stream_t *entry_spare(ac_cuda_context_t *context) {
+    for (unsigned i = 0; i < context->stream_count; i++)
+        if (!context->stream[i].used && !context->stream[i].inside)
+            return &context->stream[i];
+    return NULL;
+}
+
+/* The event of an entry becomes a spare one, if there is room; under the lock. */
+static void spare_event(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
+    if (!entry->event || context->event_count == AC_CUDA_EVENTS)
+        return;
+    context->event[context->event_count++] = entry->event;
+    entry->event = NULL;
+}
+
 static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, uint64_t thread) {
     if (!context->stream) {
         void *table = mmap(NULL, AC_CUDA_STREAMS * sizeof *context->stream,
@@ -99,15 +115,23 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
             return NULL;
         context->stream = table;
     }
-    if (context->stream_count == AC_CUDA_STREAMS)
-        return NULL;
-    ac_cuda_stream_t *entry = &context->stream[context->stream_count++];
-    *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
+    ac_cuda_stream_t *entry = NULL;
+    if (context->stream_count < AC_CUDA_STREAMS)
+        entry = &context->stream[context->stream_count++];
+    else if ((entry = entry_spare(context)))
+        spare_event(context, entry); /* where that has no room, the driver keeps one more */
+    if (entry)
+        *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
     return entry;
 }
 
 static uint64_t owner_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? self() : 0;
+}
+
+static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
+    entry->used++;
+    entry->clock = atomic_load(&context->clock);
 }
 
 bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
@@ -118,7 +142,7 @@ bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     if (!entry)
         entry = entry_new(context, stream, owner_of(stream));
     if (entry) {
-        entry->used++;
+        note_work(context, entry);
         entry->inside++;
     } else {
         ac_cuda_lose(context);
@@ -127,22 +151,103 @@ bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     return entry != NULL;
 }
 
+/* The calling thread's own stream got work: record the entry's event behind it, for the fences of
+ * other threads.  The context is current, and not a green one, whose per-thread streams are
+ * others.  False: something forbids it. */
+static bool cover(ac_cuda_context_t *context, CUevent *event) {
+    bool recorded = false;
+    atomic_fetch_add(&context->users, 1);
+    if (!atomic_load(&context->dead) && !atomic_load(&context->dying) &&
+        !atomic_load(&ac_cuda_quiet) && (*event || (*event = ac_cuda_event_take(context)))) {
+        pthread_rwlock_rdlock(&ac_cuda_gate);
+        recorded = !ac_cuda_is_capturing() &&
+                   ac_driver.cuEventRecord(*event, CU_STREAM_PER_THREAD) == CUDA_SUCCESS;
+        pthread_rwlock_unlock(&ac_cuda_gate);
+    }
+    atomic_fetch_sub(&context->users, 1);
+    return recorded;
+}
+
+/* The lock is open while the event is recorded; the entry stays, its thread being inside. */
+static void end_own(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
+    uint64_t thread = entry->thread, used = entry->used;
+    CUevent event = entry->event;
+    pthread_mutex_unlock(&context->lock);
+    bool recorded = cover(context, &event);
+    pthread_mutex_lock(&context->lock);
+    entry = entry_of(context, CU_STREAM_PER_THREAD, thread);
+    if (!entry)
+        return; /* the context is gone, and the event with it */
+    entry->event = event;
+    if (recorded)
+        entry->covered = used;
+    entry->inside--;
+}
+
 void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked) {
     if (!marked && !ac_cuda_stream_begin(context, stream)) /* they may have begun to count */
         return;
     pthread_mutex_lock(&context->lock);
     ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));
     if (entry && entry->inside > 0) {
-        entry->used++;
-        entry->inside--;
+        note_work(context, entry);
+        if (entry->thread && atomic_load(&context->asked) && !atomic_load(&context->green))
+            end_own(context, entry);
+        else
+            entry->inside--;
     }
+    if (context->awaiting)
+        pthread_cond_broadcast(&context->returned);
     pthread_mutex_unlock(&context->lock);
 }
 
+/* Whether the entry is a per-thread stream that the calling thread cannot name. */
+static bool is_others(const ac_cuda_stream_t *entry) {
+    return entry->thread && entry->thread != self();
+}
+
+/* Whether calls of other threads have not returned that are worth a wait; with `give_up`, they
+ * are no longer. */
+static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
+    bool any = false;
+    for (unsigned i = 0; i < context->stream_count; i++) {
+        ac_cuda_stream_t *entry = &context->stream[i];
+        if (!entry->inside || !is_others(entry) || entry->awaited == entry->used)
+            continue;
+        any = true;
+        if (give_up)
+            entry->awaited = entry->used;
+    }
+    return any;
+}
+
+/* Events of other threads' streams do not cover calls that have not returned: those mostly do so
+ * at once.  One that blocks may wait for this thread, so there is a limit.  Under the lock. */
+static void await_others(ac_cuda_context_t *context) {
+    enum { PATIENCE_NS = 1000000, SECOND_NS = 1000000000 };
+    struct timespec until;
+    if (!others_inside(context, false))
+        return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += PATIENCE_NS;
+    if (until.tv_nsec >= SECOND_NS) {
+        until.tv_nsec -= SECOND_NS;
+        until.tv_sec++;
+    }
+    context->awaiting++;
+    while (others_inside(context, false))
+        if (ac_wait_until(&context->returned, &context->lock, &until) != 0)
+            others_inside(context, true);
+    context->awaiting--;
+}
+
 /* The streams with work, copied; the marks stay until they are joined.  Ends by unmark. */
-static unsigned used_streams(ac_cuda_context_t *context, ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
+static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
+                             ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
     unsigned n = 0;
     pthread_mutex_lock(&context->lock);
+    if (name_others)
+        await_others(context);
     context->naming++;
     for (unsigned i = 0; i < context->stream_count; i++)
         if (context->stream[i].used)
@@ -151,39 +256,69 @@ static unsigned used_streams(ac_cuda_context_t *context, ac_cuda_stream_t used[A
     return n;
 }
 
+/* All its work is joined or done.  Its thread may be gone: the event serves others, unless a call
+ * that goes through a copy of the streams is about to name it. */
+static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
+    if (entry->inside)
+        return;
+    entry->used = entry->covered = entry->awaited = 0;
+    if (context->naming == 0)
+        spare_event(context, entry);
+}
+
 /* Clear the marks of the `n` streams that were joined; work that came meanwhile, or is about to
  * come, keeps its own. */
 static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, unsigned n) {
     pthread_mutex_lock(&context->lock);
-    for (unsigned i = 0; i < n; i++) {
-        ac_cuda_stream_t *entry = entry_of(context, joined[i].handle, joined[i].thread);
-        if (entry && entry->used == joined[i].used && !entry->inside)
-            entry->used = 0;
-    }
     if (--context->naming == 0)
         pthread_cond_broadcast(&context->named);
+    for (unsigned i = 0; i < n; i++) {
+        ac_cuda_stream_t *entry = entry_of(context, joined[i].handle, joined[i].thread);
+        if (entry && entry->used == joined[i].used)
+            forget_work(context, entry);
+    }
     pthread_mutex_unlock(&context->lock);
+}
+
+void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock) {
+    pthread_mutex_lock(&context->lock);
+    for (unsigned i = 0; i < context->stream_count; i++)
+        if (context->stream[i].clock <= clock)
+            forget_work(context, &context->stream[i]);
+    pthread_mutex_unlock(&context->lock);
+}
+
+/* What an event of another thread's own stream does not cover.  The context's event does; where
+ * there is none to be had, the legacy stream's, which the streams that synchronise with that one
+ * then wait for. */
+static CUresult join_uncovered(ac_cuda_context_t *context, CUstream keeper) {
+    if (ac_driver.cuCtxRecordEvent && join(context, keeper, NULL) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    ac_cuda_count_one(AC_CUDA_FENCE_LEGACY);
+    return join(context, keeper, CU_STREAM_LEGACY);
 }
 
 CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole) {
     ac_cuda_stream_t used[AC_CUDA_STREAMS];
-    bool legacy = false;
+    bool uncovered = false;
     CUstream keeper = keeper_of(context);
     if (!keeper)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    unsigned n = used_streams(context, used);
+    unsigned n = used_streams(context, !whole, used);
     CUresult result = whole ? join(context, keeper, NULL) : CUDA_SUCCESS;
     for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++) {
-        /* Nobody else can name a per-thread stream, but the legacy stream orders after it. */
-        if (used[i].thread && used[i].thread != self())
-            legacy = true;
-        else
+        if (!is_others(&used[i])) {
             result = join(context, keeper, used[i].handle);
+        } else if (!whole) { /* per-thread streams belong to the context itself */
+            atomic_store(&context->asked, true);
+            if (used[i].covered == used[i].used)
+                result = ac_driver.cuStreamWaitEvent(keeper, used[i].event, 0);
+            else
+                uncovered = true;
+        }
     }
-    if (legacy && result == CUDA_SUCCESS) {
-        result = join(context, keeper, CU_STREAM_LEGACY);
-        ac_cuda_count_one(AC_CUDA_FENCE_LEGACY);
-    }
+    if (uncovered && result == CUDA_SUCCESS)
+        result = join_uncovered(context, keeper);
     if (result == CUDA_SUCCESS)
         result = ac_driver.cuEventRecord(event, keeper);
     unmark(context, used, result == CUDA_SUCCESS ? n : 0);
@@ -192,7 +327,7 @@ CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool 
 
 CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
     ac_cuda_stream_t used[AC_CUDA_STREAMS];
-    unsigned n = used_streams(context, used);
+    unsigned n = used_streams(context, false, used);
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < n && result == CUDA_SUCCESS; i++)
         if (!used[i].thread) /* per-thread streams belong to the context itself */
@@ -203,7 +338,7 @@ CUresult ac_cuda_streams_wait(ac_cuda_context_t *context) {
 
 void ac_cuda_streams_retire(ac_cuda_context_t *context) {
     ac_cuda_stream_t used[AC_CUDA_STREAMS];
-    unsigned n = used_streams(context, used), named = 0;
+    unsigned n = used_streams(context, false, used), named = 0;
     for (unsigned i = 0; i < n; i++)
         if (!used[i].thread)
             used[named++] = used[i];

@@ -96,10 +96,6 @@ ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
 
 /* --- frees --- */
 
-/* No allocation has this address: given in place of one of ours that may not be freed now, it
- * makes the driver answer in its own words and order (no context, a broken one, a bad stream). */
-enum { NOBODYS = 1 };
-
 /* Whether the stream waits for no other by itself, as the default ones and most others do. */
 static bool is_independent(ac_context_t *context, CUstream stream) {
     unsigned flags = 0;
@@ -141,12 +137,12 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
                 return result;
         }
         if (!context)
-            return real(NOBODYS, stream);
+            return real(AC_NOBODYS, stream);
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =
                 ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
             if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-                return real(NOBODYS, stream); /* says so, or that the capture is spoilt */
+                return real(AC_NOBODYS, stream); /* says so, or that the capture is spoilt */
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 result = ac_cuda_knock(&context->cuda);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
@@ -176,6 +172,8 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
     CUresult symbol(CUdeviceptr a, CUstream b) {                                                 \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
+        if (ac_owned(a) && ac_is_guest(thread))                                                  \
+            return real(AC_NOBODYS, b);                                                          \
         ac_trace_freeing_on(a, ac_stream_resolved(b, per_thread));                               \
         if (ac_owned(a)) {                                                                       \
             result = free_on_stream(thread, real, a, b, per_thread);                             \

@@ -8,7 +8,8 @@
 #include "intercept/process.h"
 
 /* `real`: the driver's function; return what it returns when there is none.  `thread`: the
- * record of the calling thread, NULL while the shim is not active.  Counts the call. */
+ * record of the calling thread, NULL while the shim is not active, where host memory is short,
+ * and for a guest.  Counts the call. */
 #define AC_BODY(symbol)                                                                          \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;                               \
@@ -49,6 +50,16 @@ static inline bool ac_owned(uint64_t address) {
     return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
 }
 
+/* No allocation has this address: in place of one of ours that is free, that may not be shared or
+ * freed now, or whose fate is not ours to decide, it makes the driver answer in its own words and
+ * order. */
+enum { AC_NOBODYS = 1 };
+
+/* Whether the driver has to answer, whatever the hook does without a record. */
+static inline bool ac_is_guest(const ac_thread_t *thread) {
+    return !thread && ac_thread_is_guest();
+}
+
 /* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */
 static inline CUstream ac_stream_resolved(CUstream stream, bool per_thread) {
     return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
@@ -60,9 +71,6 @@ static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
 /* A stream of the context (NULL: not known) is being destroyed: before the driver does it, and
  * after.  event_hooks.c. */
 void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream);
-
-/* Before a launch: its attributes may record events. */
-void ac_event_launch(const CUlaunchConfig *config);
 
 /* Before a node of a graph is made or changed: it may record an event. */
 void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params);

@@ -72,7 +72,8 @@ CURRENT(cuDevicePrimaryCtxRetain, (CUcontext * a, CUdevice b), (a, b))
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUcontext a) {                                                               \
         AC_BODY(symbol);                                                                         \
-        (void)thread;                                                                            \
+        if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
+            return real(a);                                                                      \
         ac_ending_t ending = ac_context_ending(a);                                               \
         CUresult result = real(a);                                                               \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
@@ -86,6 +87,8 @@ DESTROY(cuCtxDestroy_v2)
 CUresult cuCtxDetach(CUcontext a) {
     AC_BODY(cuCtxDetach);
     unsigned long long id;
+    if (ac_is_guest(thread))
+        return real(a);
     ac_ending_t ending = ac_context_ending(a);
     CUresult result = real(a);
     ac_context_ended(&ending,
@@ -115,7 +118,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
 #define RESET(symbol)                                                                            \
     CUresult symbol(CUdevice a) {                                                                \
         AC_BODY(symbol);                                                                         \
-        (void)thread;                                                                            \
+        if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
+            return real(a);                                                                      \
         ac_ending_t ending = ac_context_primary_ending(a);                                       \
         CUresult result = real(a);                                                               \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \

@@ -3,6 +3,7 @@
  * that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
+#include "intercept/attributes.h"
 #include "intercept/tracing.h"
 #include "plant.h"
 
@@ -225,21 +226,10 @@ CUresult cuGraphNodeSetParams(CUgraphNode a, CUgraphNodeParams *b) {
     return real(a, b);
 }
 
-static void attribute(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
-    if (value && (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-                  id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT))
-        ac_event_distrust(name_of(value->programmaticEvent.event));
-}
-
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode a, CUkernelNodeAttrID b,
                                        const CUkernelNodeAttrValue *c) {
     AC_BODY(cuGraphKernelNodeSetAttribute);
     if (thread)
-        attribute(b, c);
+        ac_node_attribute_seen(b, c);
     return real(a, b, c);
-}
-
-void ac_event_launch(const CUlaunchConfig *config) {
-    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
-        attribute(config->attrs[i].id, &config->attrs[i].value);
 }

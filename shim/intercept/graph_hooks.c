@@ -153,6 +153,14 @@ HOLDING_NODE(cuGraphAddHostNode, CUDA_HOST_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddBatchMemOpNode, CUDA_BATCH_MEM_OP_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS)
 
+/* Its destructor is called by the driver, as a host function is. */
+CUresult cuUserObjectCreate(CUuserObject *a, void *b, CUhostFn c, unsigned d, unsigned e) {
+    AC_BODY(cuUserObjectCreate);
+    if (thread)
+        ac_thread_expect_guests();
+    return real(a, b, c, d, e);
+}
+
 static void node_asked(const ac_thread_t *thread, const CUgraphNodeParams *params) {
     ac_event_node(thread, params);
     if (thread && params &&

@@ -5,10 +5,6 @@
 #include "device/driver.h"
 #include "observe/log.h"
 
-/* No allocation has this address: in place of memory of ours that is free, or that may not be
- * shared, it makes the driver answer in its own words and order. */
-enum { NOBODYS = 1 };
-
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
 static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
@@ -104,7 +100,7 @@ CUresult cuPointerGetAttribute(void *a, CUpointer_attribute b, CUdeviceptr c) {
     if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
         return real(a, b, c);
     if (!inside(&info, c))
-        return real(a, b, NOBODYS);
+        return real(a, b, AC_NOBODYS);
     CUresult result = real(a, b, c);
     if (result == CUDA_SUCCESS)
         patch(b, &info, a);
@@ -118,7 +114,7 @@ CUresult cuPointerGetAttributes(unsigned a, CUpointer_attribute *b, void **c, CU
     if (!ac_owned(d) || ac_block_find(d, &info) != AC_OK)
         return real(a, b, c, d);
     if (!inside(&info, d))
-        return real(a, b, c, NOBODYS);
+        return real(a, b, c, AC_NOBODYS);
     CUresult result = real(a, b, c, d);
     if (result == CUDA_SUCCESS)
         for (unsigned i = 0; i < a; i++)
@@ -134,7 +130,7 @@ CUresult cuPointerSetAttribute(const void *a, CUpointer_attribute b, CUdeviceptr
     if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
         return real(a, b, c);
     if (!inside(&info, c))
-        return real(a, b, NOBODYS);
+        return real(a, b, AC_NOBODYS);
     CUresult result = real(a, b, c);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
@@ -147,10 +143,10 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *a, CUdeviceptr b) {
     if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
         return real(a, b);
     if (!inside(&info, b) || info.async) /* memory of a pool has no such handle */
-        return real(a, NOBODYS);
+        return real(a, AC_NOBODYS);
     if (info.paged || info.address != info.segment_address) {
         refuse(thread, "an IPC handle");
-        return real(a, NOBODYS);
+        return real(a, AC_NOBODYS);
     }
     CUresult result = real(a, b);
     if (result == CUDA_SUCCESS)
@@ -166,10 +162,10 @@ CUresult cuMemGetHandleForAddressRange(void *a, CUdeviceptr b, size_t c, CUmemRa
     if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
         return real(a, b, c, d, e);
     if (!inside(&info, b))
-        return real(a, NOBODYS, c, d, e);
+        return real(a, AC_NOBODYS, c, d, e);
     if (c > info.size || b - info.address > info.size - c) {
         refuse(thread, "a handle for a range");
-        return real(a, NOBODYS, c, d, e);
+        return real(a, AC_NOBODYS, c, d, e);
     }
     CUresult result = real(a, b, c, d, e);
     if (result == CUDA_SUCCESS)
@@ -181,5 +177,5 @@ CUresult cuMemGetHandleForAddressRange(void *a, CUdeviceptr b, size_t c, CUmemRa
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *a, void *b) {
     AC_BODY(cuMemRetainAllocationHandle);
     (void)thread;
-    return real(a, ac_owned((CUdeviceptr)(uintptr_t)b) ? (void *)(uintptr_t)NOBODYS : b);
+    return real(a, ac_owned((CUdeviceptr)(uintptr_t)b) ? (void *)(uintptr_t)AC_NOBODYS : b);
 }

@@ -124,6 +124,8 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
 
 CUresult cuMemFree_v2(CUdeviceptr a) {
     AC_BODY(cuMemFree_v2);
+    if (ac_owned(a) && ac_is_guest(thread))
+        return real(AC_NOBODYS);
     ac_trace_freeing(a);
     if (ac_owned(a)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
@@ -146,8 +148,9 @@ CUresult cuMemFree_v2(CUdeviceptr a) {
 /* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */
 CUresult cuMemFree(CUdeviceptr_v1 a) {
     AC_BODY(cuMemFree);
-    (void)thread;
-    return ac_owned(a) ? CUDA_ERROR_INVALID_VALUE : real(a);
+    if (ac_owned(a))
+        return ac_is_guest(thread) ? real(AC_NOBODYS) : CUDA_ERROR_INVALID_VALUE;
+    return real(a);
 }
 
 static size_t smaller(size_t a, size_t b) {

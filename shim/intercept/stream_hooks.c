@@ -115,7 +115,7 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
-        if (!thread && !ac_is_active())                                                          \
+        if (ac_is_guest(thread) || (!thread && !ac_is_active()))                                 \
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, a, per_thread);                                \
         capture.graph = into;                                                                    \

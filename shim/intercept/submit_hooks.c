@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/attributes.h"
 #include "intercept/graphs.h"
 #include "plant.h"
 
@@ -28,6 +29,7 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
  * context. */
 static void submit_unseen(void) {
     CUcontext current = NULL;
+    ac_thread_expect_guests();
     if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
         ac_fence_cross();
         ac_fence_uncount();
@@ -48,7 +50,8 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
     if (!context) {
-        submit_unseen();
+        if (!ac_is_guest(thread)) /* the driver refuses its work */
+            submit_unseen();
         return false;
     }
     if (!stream)
@@ -84,6 +87,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
 static _Atomic bool graphs_hold;
 
 void ac_graphs_hold(void) {
+    ac_thread_expect_guests();
     atomic_store(&graphs_hold, true);
 }
 
@@ -93,6 +97,7 @@ static void launch_graph(ac_submit_t *submit) {
 }
 
 void ac_submit_hold(ac_submit_t *submit) {
+    ac_thread_expect_guests(); /* it may be a host function */
     if (ac_cuda_is_capturing())
         ac_graphs_hold();
     submit->holds = true;
@@ -204,17 +209,6 @@ INLINE void leave_lane(ac_thread_t *thread, const ac_lane_t *lane, CUresult resu
     atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
 }
 
-/* A launch with such an attribute may start before the work ahead of it in its stream is done. */
-static bool is_programmatic(const CUlaunchConfig *config) {
-    if (AC_PLANTED(programmatic_for_ordered))
-        return false;
-    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
-        if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
-            config->attrs[i].value.programmaticStreamSerializationAllowed)
-            return true;
-    return false;
-}
-
 enum { ATTRIBUTES = 64 };
 typedef struct {
     CUlaunchConfig config;
@@ -237,11 +231,13 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
 
 /* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
  * graph is ordered as a whole. */
-static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchConfig *config,
+static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    ac_event_launch(config);
-    if (!is_programmatic(config))
+    unsigned means = ac_launch_seen(config);
+    if (means & AC_LAUNCH_HOLDS)
+        ac_submit_hold(submit);
+    if (!(means & AC_LAUNCH_EARLY))
         return config;
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
@@ -254,14 +250,8 @@ static const CUlaunchConfig *ordered(const ac_submit_t *submit, const CUlaunchCo
 /* No attribute that needs a look at all. */
 static bool is_plain(const CUlaunchConfig *config) {
     for (unsigned i = 0; config->attrs && i < config->numAttrs; i++)
-        switch (config->attrs[i].id) {
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        if (!ac_attribute_is_harmless(config->attrs[i].id))
             return false;
-        default:
-            break;
-        }
     return true;
 }
 
@@ -306,6 +296,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
     CUresult result;
+    if (ac_is_guest(thread))
+        return real(a, b, c);
     if (b > MOST && thread)
         submit_unseen();
     for (unsigned i = 0; a && i < b && i < MOST; i++)

@@ -9,6 +9,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
+#include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/context.h"
 #include "intercept/process.h"
@@ -27,9 +28,36 @@ AC_START_DATA static _Atomic uint64_t numbers;
 /* In the key of a main thread that has no record yet, and of a thread that is ending. */
 static char main_mark, late_mark;
 
+AC_START_DATA static _Atomic bool guests;
+
+void ac_thread_expect_guests(void) {
+    if (!atomic_load_explicit(&guests, memory_order_relaxed))
+        atomic_store(&guests, true);
+}
+
+/* The driver alone knows.  It is asked by a call that changes nothing and that a capture of
+ * another thread does not forbid. */
+static bool asked_guest(void) {
+    size_t available, total;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool relaxed = ac_driver.cuThreadExchangeStreamCaptureMode &&
+                   ac_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    CUresult result = ac_driver.cuMemGetInfo_v2(&available, &total);
+    if (relaxed)
+        ac_driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return result == CUDA_ERROR_NOT_PERMITTED;
+}
+
+bool ac_thread_is_guest(void) {
+    return !ac_thread_tls && atomic_load(&ac_state) == AC_STATE_ACTIVE &&
+           (atomic_load(&guests) || atomic_load(&ac_fence_uncounted)) && asked_guest();
+}
+
 ac_thread_t *ac_thread_get(void) {
     if (ac_thread_tls)
         return ac_thread_tls;
+    if (ac_thread_is_guest())
+        return NULL;
     pthread_mutex_lock(&lock);
     ac_thread_t *thread = spare;
     if (thread)

@@ -65,8 +65,18 @@ static inline ac_lane_t *ac_lane_of(ac_thread_t *thread, const void *stream) {
 
 extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
-/* The calling thread's record, made if needed; NULL when host memory is short. */
+/* The calling thread's record, made if needed; NULL when host memory is short, and for a guest.
+ */
 ac_thread_t *ac_thread_get(void);
+
+/* A guest is a thread of the driver while it runs a host function of the program.  The driver
+ * refuses calls from there (CUDA_ERROR_NOT_PERMITTED), so that none may be answered here, and
+ * whatever a hook would ask of the driver by itself would fail.  A guest gets no record, so that
+ * its calls go the way of unknown threads, and none of the short ones. */
+bool ac_thread_is_guest(void);
+
+/* The program gave the driver a function to call: from now on there may be guests. */
+void ac_thread_expect_guests(void);
 
 /* The calling thread's cache for the context, made if needed; NULL: it has none. */
 struct ac_cache *ac_thread_cache(ac_thread_t *thread, const struct ac_context *context);

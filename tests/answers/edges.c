@@ -558,6 +558,83 @@ static void uninitialised(void) {
     SAY(cuMemFree_v2(pointer));
 }
 
+/* --- calls in functions that the driver calls --- */
+
+static CUdeviceptr kept;
+static CUstream used;
+
+static void call_inside(void *unused) {
+    CUdeviceptr pointer = POISONED;
+    CUcontext context = NULL;
+    CUgraph graph = NULL;
+    size_t room = 0, total = 0;
+    (void)unused;
+    SAY(cuMemAlloc_v2(&pointer, MIB));
+    SAY(cuMemAllocPitch_v2(&pointer, &room, 100, 100, 4));
+    SAY(cuMemAllocAsync(&pointer, MIB, used));
+    SAY(cuMemGetInfo_v2(&room, &total));
+    SAY(cuMemGetAddressRange_v2(&pointer, &room, kept));
+    SAY(cuMemsetD8Async(kept, 1, 16, used));
+    SAY(cuMemFreeAsync(kept, used));
+    SAY(cuMemFree_v2(kept));
+    SAY(cuMemFree_v2(kept));
+    SAY(cuMemFree((CUdeviceptr_v1)kept));
+    SAY(cuCtxSynchronize());
+    SAY(cuStreamSynchronize(used));
+    SAY(cuStreamBeginCapture_v2(used, CU_STREAM_CAPTURE_MODE_RELAXED));
+    SAY(cuStreamEndCapture(used, &graph));
+    SAY(cuStreamDestroy_v2(used));
+    SAY(cuDevicePrimaryCtxReset_v2(0));
+    SAY(cuCtxCreate_v2(&context, 0, 0));
+    printf("%s: nothing was set => %d\n", title, pointer == POISONED && !context && !graph);
+}
+
+static void called_back(CUstream stream, CUresult status, void *unused) {
+    printf("%s: called for its stream => %d %s\n", title, stream == used, code(status));
+    call_inside(unused);
+}
+
+/* Nothing is said but inside: when that happens is up to the device. */
+static void launch_graph(CUgraph graph) {
+    CUgraphExec exec;
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (int i = 0; i < 2; i++)
+        MUST(cuGraphLaunch(exec, used));
+    MUST(cuStreamSynchronize(used));
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+}
+
+static void host_functions(void) {
+    CUDA_HOST_NODE_PARAMS host = {.fn = call_inside};
+    CUdeviceptr other;
+    CUgraph graph;
+    CUgraphNode node;
+    primary(0);
+    MUST(cuStreamCreate(&used, CU_STREAM_NON_BLOCKING));
+    kept = block(MIB);
+    other = block(2 * MIB);
+    MUST(cuMemsetD8Async(other, 1, MIB, used));
+    MUST(cuMemFree_v2(other)); /* waits for its fence */
+    MUST(cuLaunchHostFunc(used, call_inside, NULL));
+    MUST(cuStreamSynchronize(used));
+    MUST(cuStreamAddCallback(used, called_back, NULL, 0));
+    MUST(cuStreamSynchronize(used));
+    MUST(cuStreamBeginCapture_v2(used, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuLaunchHostFunc(used, call_inside, NULL));
+    MUST(cuStreamEndCapture(used, &graph));
+    launch_graph(graph);
+    MUST(cuGraphCreate(&graph, 0));
+    MUST(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
+    launch_graph(graph);
+    say_usable("memory that was not freed", kept, MIB);
+    SAY(cuMemFree_v2(kept));
+    SAY(cuMemFree_v2(kept));
+    kept = block(MIB);
+    say_usable("memory afterwards", kept, MIB);
+    SAY(cuMemFree_v2(kept));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -577,7 +654,8 @@ static const struct {
              {"capture", capture},
              {"uninitialised", uninitialised},
              {"green", green},
-             {"wide capture", wide_capture}};
+             {"wide capture", wide_capture},
+             {"host functions", host_functions}};
 
 static void run(const void *arg) {
     title = *(const char *const *)arg;

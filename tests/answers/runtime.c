@@ -275,6 +275,37 @@ static void threads(void) {
     }
 }
 
+/* Calls from a function that the driver calls are refused; what was known before stays true. */
+static void call_inside(void *arg) {
+    void *pointer = NULL;
+    size_t available, total;
+    SAY(cudaMalloc(&pointer, MIB));
+    SAY(cudaMallocAsync(&pointer, MIB, NULL));
+    SAY(cudaMemGetInfo(&available, &total));
+    SAY(cudaFreeAsync(arg, NULL));
+    SAY(cudaFree(arg));
+    SAY(cudaFree(arg));
+    SAY(cudaFree(NULL));
+}
+
+static void called_back(cudaStream_t stream, cudaError_t status, void *arg) {
+    (void)stream, (void)status;
+    call_inside(arg);
+}
+
+static void host_functions(void) {
+    void *kept = block(MIB);
+    for (int i = 0; i < 2; i++) {
+        must((CUresult)cudaLaunchHostFunc(NULL, call_inside, kept), "cudaLaunchHostFunc");
+        must((CUresult)cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        must((CUresult)cudaStreamAddCallback(NULL, called_back, kept, 0),
+             "cudaStreamAddCallback");
+        must((CUresult)cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    }
+    SAY(cudaFree(kept));
+    SAY(cudaFree(kept));
+}
+
 static const struct {
     const char *name;
     void (*body)(void);
@@ -289,7 +320,8 @@ static const struct {
              {"devices", devices},
              {"reset", reset},
              {"sticky", sticky},
-             {"threads", threads}};
+             {"threads", threads},
+             {"host functions", host_functions}};
 
 static void run(const void *arg) {
     const int *i = arg;

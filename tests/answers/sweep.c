@@ -1,7 +1,8 @@
 /* Every driver function of hooks.def, once with arguments that are all valid and once for each
  * interesting value of each single argument, in several states of the process.
  *
- * usage: sweep STATE      STATE: normal, none, uninitialised, capturing, sticky, other
+ * usage: sweep STATE      STATE: normal, none, uninitialised, capturing, sticky, other, inside
+ *                         (calls in a host function)
  *
  * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
  * their end, and ends the context.
@@ -479,10 +480,8 @@ static unsigned calls_of(const row_t *row) {
     return calls ? calls : 1;
 }
 
-static void run_part(const void *arg) {
+static void do_part(void *arg) {
     const part_t *part = arg;
-    set_up(state_name);
-    calls_of(part->row);
     unsigned number = 0;
     for (unsigned i = 0; i < part->row->count; i++) {
         unsigned n = choices(part->row->kind[i], i, choice[i]);
@@ -492,6 +491,18 @@ static void run_part(const void *arg) {
     }
     if (!part->row->count)
         one_call(part->row, 0, 0);
+}
+
+static void run_part(const void *arg) {
+    part_t part = *(const part_t *)arg;
+    set_up(state_name);
+    calls_of(part.row);
+    if (strcmp(state_name, "inside")) {
+        do_part(&part);
+        return;
+    }
+    MUST(cuLaunchHostFunc(have.stream, do_part, &part));
+    MUST(cuStreamSynchronize(have.stream));
 }
 
 int main(int argc, char **argv) {

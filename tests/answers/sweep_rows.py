@@ -40,7 +40,7 @@ KINDS = {
 }
 OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUmodule",
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",
-               "CUexternalMemory"}
+               "CUexternalMemory", "CUuserObject"}
 # Structures that are read: zero-filled ones are handed over.
 IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
            "CUDA_EXT_SEM_WAIT_NODE_PARAMS", "CUjit_option", "CUlibraryOption", "CUgraphNode", "CUgraphEdgeData", "CUgraphNodeParams",

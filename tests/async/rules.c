@@ -493,6 +493,116 @@ static void programmatic_held(room_t *r) {
     MUST(cuMemFree_v2(flag));
 }
 
+/* --- launches that may hold their stream, which only an attribute says --- */
+
+static CUlaunchAttribute cooperative(void) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE};
+    attribute.value.cooperative = 1;
+    return attribute;
+}
+
+/* One that no table knows counts as one that may. */
+static CUlaunchAttribute unknown(void) {
+    return (CUlaunchAttribute){.id = 99};
+}
+
+/* Memory that was given back before `launch` is needed on another stream: that one must not wait
+ * for what was launched. */
+static void held_by(room_t *r, void (*launch)(CUdeviceptr memory, CUstream stream)) {
+    enum { LONG = 300 }; /* until frees lean on the stream again, and no turn is recorded early */
+    CUdeviceptr memory, other;
+    MUST(cuMemAlloc_v2(&other, size));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < LONG; i++) {
+        MUST(cuMemAlloc_v2(&memory, size));
+        touch(memory, r->s[0]);
+        MUST(cuMemFree_v2(memory)); /* the order of this stream protects it */
+    }
+    launch(other, r->s[0]);
+    MUST(cuMemAlloc_v2(&memory, size));
+    touch(memory, r->s[1]);
+    MUST(cuStreamSynchronize(r->s[1]));
+    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "waited for the launch", __LINE__);
+    MUST(cuMemFree_v2(memory));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFree_v2(other));
+}
+
+static void launch_with(CUlaunchAttribute attribute, CUdeviceptr memory, CUstream stream) {
+    void *params[] = {&memory};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, slow, params, NULL));
+}
+
+static void launch_cooperative(CUdeviceptr memory, CUstream stream) {
+    launch_with(cooperative(), memory, stream);
+}
+
+static void launch_unknown(CUdeviceptr memory, CUstream stream) {
+    launch_with(unknown(), memory, stream);
+}
+
+static void cooperative_attribute(room_t *r) {
+    held_by(r, launch_cooperative);
+}
+
+static void unknown_attribute(room_t *r) {
+    held_by(r, launch_unknown);
+}
+
+static void nothing(void *argument) {
+    (void)argument;
+}
+
+static CUgraphExec executable; /* of one slow kernel */
+
+static void launch_executable(CUdeviceptr memory, CUstream stream) {
+    (void)memory;
+    MUST(cuGraphLaunch(executable, stream));
+}
+
+/* The attribute is that of the captured launch, or of the node, or there is a host function.
+ * What the device makes of the attribute of a node does not matter. */
+static void graph_of(room_t *r, const CUlaunchAttribute *captured, const CUlaunchAttribute *set,
+                     const CUDA_HOST_NODE_PARAMS *host) {
+    CUdeviceptr memory;
+    CUgraph graph;
+    CUgraphNode node, other;
+    size_t count = 1;
+    MUST(cuMemAlloc_v2(&memory, size));
+    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (captured)
+        launch_with(*captured, memory, r->s[0]);
+    else
+        use(memory, r->s[0]);
+    MUST(cuStreamEndCapture(r->s[0], &graph));
+    MUST(cuGraphGetNodes(graph, &node, &count));
+    if (set)
+        cuGraphKernelNodeSetAttribute(node, set->id, &set->value);
+    if (host)
+        MUST(cuGraphAddHostNode(&other, graph, NULL, 0, host));
+    MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    held_by(r, launch_executable);
+    MUST(cuGraphExecDestroy(executable));
+    MUST(cuGraphDestroy(graph));
+    MUST(cuMemFree_v2(memory));
+}
+
+static void cooperative_captured(room_t *r) {
+    CUlaunchAttribute attribute = cooperative();
+    graph_of(r, &attribute, NULL, NULL);
+}
+
+static void cooperative_node(room_t *r) {
+    CUlaunchAttribute attribute = cooperative();
+    graph_of(r, NULL, &attribute, NULL);
+}
+
+static void graph_host_node(room_t *r) {
+    CUDA_HOST_NODE_PARAMS host = {.fn = nothing};
+    graph_of(r, NULL, NULL, &host);
+}
+
 /* --- the program looks into the pool: from then on it is the driver's --- */
 
 static void marks(room_t *r) {
@@ -541,41 +651,6 @@ static void graph_held(room_t *r) {
     MUST(cuGraphExecDestroy(exec));
     MUST(cuGraphDestroy(graph));
     MUST(cuMemFree_v2(flag));
-}
-
-static void nothing(void *argument) {
-    (void)argument;
-}
-
-/* The same for a node: nobody is made to wait for the graph, however long it takes. */
-static void graph_host_node(room_t *r) {
-    enum { LONG = 200 };
-    CUDA_HOST_NODE_PARAMS host = {.fn = nothing};
-    CUdeviceptr memory, other;
-    CUgraph graph;
-    CUgraphNode node;
-    CUgraphExec exec;
-    MUST(cuMemAlloc_v2(&memory, size));
-    MUST(cuMemAlloc_v2(&other, size));
-    MUST(cuStreamBeginCapture_v2(r->s[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-    use(other, r->s[0]);
-    MUST(cuStreamEndCapture(r->s[0], &graph));
-    MUST(cuGraphAddHostNode(&node, graph, NULL, 0, &host));
-    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    MUST(cuCtxSynchronize());
-    for (int i = 0; i < LONG; i++)
-        touch(other, r->s[0]);
-    touch(memory, r->s[0]);
-    MUST(cuMemFree_v2(memory));
-    MUST(cuGraphLaunch(exec, r->s[0]));
-    MUST(cuMemsetD32Async(memory = take(r->s[1]), 1, 64, r->s[1]));
-    MUST(cuStreamSynchronize(r->s[1]));
-    expect(cuStreamQuery(r->s[0]) == CUDA_ERROR_NOT_READY, "waited for the graph", __LINE__);
-    give(memory, r->s[1]);
-    MUST(cuCtxSynchronize());
-    MUST(cuGraphExecDestroy(exec));
-    MUST(cuGraphDestroy(graph));
-    MUST(cuMemFree_v2(other));
 }
 
 /* --- several contexts; last: their memory is everybody's from then on --- */
@@ -688,12 +763,11 @@ const case_t all[] = {CASE(same_stream),
                       CASE(legacy_seen),
                       CASE(programmatic),
                       CASE(context_goes)};
-const case_t alone[] = {CASE(programmatic_beside),
-                        CASE(programmatic_held),
-                        CASE(graph_held),
-                        CASE(graph_host_node),
-                        CASE(marks),
-                        CASE(green_context)};
+const case_t alone[] = {
+    CASE(programmatic_beside),  CASE(programmatic_held),     CASE(graph_held),
+    CASE(graph_host_node),      CASE(cooperative_attribute), CASE(unknown_attribute),
+    CASE(cooperative_captured), CASE(cooperative_node),      CASE(marks),
+    CASE(green_context)};
 const case_t limited[] = {CASE(inserted_wait), CASE(blocking_again), CASE(legacy_hands_on),
                           CASE(legacy_used),   CASE(legacy_seen),    CASE(per_thread)};
 const size_t all_count = sizeof all / sizeof *all, alone_count = sizeof alone / sizeof *alone,

@@ -382,9 +382,38 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
+/* Asked of the driver by name: frees by their own names end a lifetime for the referee, also
+ * where they are refused. */
+static void *by_name(const char *name) {
+    void *found = NULL;
+    if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)
+        run_fail("no %s", name);
+    return found;
+}
+
+static cuMemFree_v2_fn *plain_free;
+static cuMemFreeAsync_fn *free_in_order;
+
+/* Calls from a host function are refused, a free of memory that the program has among them. */
+static void call_inside(void *argument) {
+    CUdeviceptr taken = 0, had = (CUdeviceptr)(uintptr_t)argument;
+    CUresult alloc = cuMemAlloc_v2(&taken, HEAD), freed = plain_free(had),
+             in_order = free_in_order(had, CU_STREAM_LEGACY);
+    if (alloc != CUDA_ERROR_NOT_PERMITTED || freed != CUDA_ERROR_NOT_PERMITTED ||
+        in_order != CUDA_ERROR_NOT_PERMITTED)
+        run_fail("calls in a host function answered %u, %u and %u", alloc, freed, in_order);
+}
+
 RUN(HOST) {
     uint32_t on = c->op->at[0];
-    return BY(on, cuLaunchHostFunc)(handle(on), nothing, NULL);
+    unsigned i = 0;
+    while (i + 1 < BLOCKS && !run.memory[i].live)
+        i++;
+    if (!plain_free) {
+        *(void **)&plain_free = by_name("cuMemFree");
+        *(void **)&free_in_order = by_name("cuMemFreeAsync");
+    }
+    return BY(on, cuLaunchHostFunc)(handle(on), call_inside, (void *)(uintptr_t)run.memory[i].at);
 }
 
 /* ---- events and waiting ---- */

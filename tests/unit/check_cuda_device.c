@@ -8,7 +8,8 @@
 #include "device/cuda_device.h"
 #include "device/driver.h"
 
-enum { STREAMS = 8, OURS = 1, FIRST = 0x1000, EVENTS = 64 };
+/* Streams of the program; ours; the legacy one; per-thread ones, by thread. */
+enum { STREAMS = 700, OURS = 1, LEGACY = 0, OWN = 350, FIRST = 0x1000, EVENTS = 700 };
 
 typedef struct {
     unsigned at[STREAMS]; /* how far each stream has come */
@@ -19,8 +20,14 @@ static struct {
     clocks_t before[STREAMS]; /* what a stream waits for */
     clocks_t event[EVENTS];
     _Atomic bool gone[STREAMS];
-    unsigned events;
+    unsigned events, recorded, on_legacy, whole;
 } d;
+
+static uint64_t thread = 1; /* which thread the calls are made by */
+
+static uint64_t thread_now(void) {
+    return thread;
+}
 
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
@@ -32,7 +39,13 @@ static CUstream stream_at(unsigned i) {
     return (CUstream)(uintptr_t)(FIRST + 16 * i);
 }
 
+static unsigned own_of(uint64_t of) {
+    return OWN + (unsigned)of;
+}
+
 static unsigned index_of(CUstream stream) {
+    if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return stream == CU_STREAM_LEGACY ? LEGACY : own_of(thread);
     unsigned i = (unsigned)((uintptr_t)stream - FIRST) / 16;
     ck_assert_uint_lt(i, STREAMS);
     return i;
@@ -62,9 +75,26 @@ static CUresult event_record(CUevent event, CUstream stream) {
         others();
     }
     ck_assert_msg(!atomic_load(&d.gone[i]), "the driver is given a stream that is gone");
+    d.recorded++;
     *clocks_of(event) = d.before[i];
     clocks_of(event)->at[i] = d.submitted[i];
+    if (stream == CU_STREAM_LEGACY) { /* comes after all blocking streams */
+        d.on_legacy++;
+        memcpy(clocks_of(event)->at, d.submitted, sizeof d.submitted);
+    }
     return CUDA_SUCCESS;
+}
+
+static CUresult context_record(CUcontext of, CUevent event) {
+    ck_assert_ptr_eq(of, handle);
+    d.whole++;
+    memcpy(clocks_of(event)->at, d.submitted, sizeof d.submitted);
+    return CUDA_SUCCESS;
+}
+
+static CUresult no_record(CUcontext of, CUevent event) {
+    (void)of, (void)event;
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static CUresult wait_event(CUstream stream, CUevent event, unsigned flags) {
@@ -89,6 +119,9 @@ static void begin(void) {
     ac_driver.cuEventRecord = event_record;
     ac_driver.cuStreamWaitEvent = wait_event;
     ac_driver.cuStreamCreate = stream_create;
+    ac_driver.cuCtxRecordEvent = NULL;
+    ac_cuda_thread = thread_now;
+    thread = 1;
     ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
 }
 
@@ -207,6 +240,145 @@ START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
 }
 END_TEST
 
+/* --- more streams than there are entries, and streams that cannot be named --- */
+
+static void work_on(CUstream stream) {
+    bool begun = ac_cuda_stream_begin(&context, stream);
+    d.submitted[index_of(stream)]++;
+    ac_cuda_stream_end(&context, stream, begun);
+}
+
+START_TEST(streams_without_work_give_way) {
+    for (unsigned i = 0; i < AC_CUDA_STREAMS + 50; i++) {
+        work_on(stream_at(2 + i));
+        ck_assert(covers(2 + i));
+    }
+}
+END_TEST
+
+START_TEST(threads_that_ended_give_way) {
+    for (unsigned i = 0; i < AC_CUDA_STREAMS + 50; i++) {
+        thread = 2 + i;
+        work_on(CU_STREAM_PER_THREAD);
+        thread = 1;
+        ck_assert(covers(own_of(2 + i)));
+    }
+}
+END_TEST
+
+static bool can_record(void) {
+    void *fence = NULL;
+    ac_status_t status = ac_cuda_ops.fence_record(&context, false, &fence);
+    if (status == AC_OK)
+        ac_cuda_ops.fence_release(&context, fence);
+    return status == AC_OK;
+}
+
+START_TEST(too_many_streams_are_forgotten_by_a_synchronisation) {
+    for (unsigned i = 0; i < AC_CUDA_STREAMS + 1; i++)
+        work_on(stream_at(2 + i));
+    ck_assert(!can_record());
+    work_on(stream_at(2)); /* has an entry; its call has returned before the next line */
+    uint64_t begun = ac_cuda_lost(&context);
+    work_on(stream_at(3)); /* the synchronisation does not cover it */
+    ac_cuda_synced(&context, begun);
+    ck_assert(covers(3));
+    work_on(stream_at(2 + AC_CUDA_STREAMS + 1));
+    ck_assert(covers(2 + AC_CUDA_STREAMS + 1));
+}
+END_TEST
+
+START_TEST(a_loss_is_made_up_for_by_a_later_synchronisation_only) {
+    uint64_t begun = ac_cuda_lost(&context);
+    for (unsigned i = 0; i < AC_CUDA_STREAMS + 1; i++)
+        work_on(stream_at(2 + i));
+    ac_cuda_synced(&context, begun);
+    ck_assert(!can_record());
+    ac_cuda_synced(&context, ac_cuda_lost(&context));
+    ck_assert(can_record());
+}
+END_TEST
+
+/* Other threads' own streams are named by events of theirs: the legacy stream, which would order
+ * streams that the program does not order, is asked once, before they know that. */
+START_TEST(own_streams_of_others_need_no_barrier) {
+    enum { THREADS = 3, ROUNDS = 20 };
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint64_t i = 0; i < THREADS; i++) {
+            thread = 2 + i;
+            work_on(CU_STREAM_PER_THREAD);
+            work_on(CU_STREAM_PER_THREAD);
+        }
+        thread = 1;
+        for (uint64_t i = 0; i < THREADS; i++)
+            ck_assert(covers(own_of(2 + i)));
+    }
+    ck_assert_uint_eq(d.on_legacy, 1);
+}
+END_TEST
+
+START_TEST(the_contexts_own_event_comes_before_the_legacy_stream) {
+    ac_driver.cuCtxRecordEvent = context_record;
+    thread = 2;
+    work_on(CU_STREAM_PER_THREAD);
+    thread = 1;
+    ck_assert(covers(own_of(2)));
+    ck_assert_uint_eq(d.on_legacy, 0);
+    ck_assert_uint_eq(d.whole, 1);
+    ac_driver.cuCtxRecordEvent = no_record;
+    thread = 3;
+    bool begun = ac_cuda_stream_begin(&context, CU_STREAM_PER_THREAD);
+    d.submitted[own_of(3)]++;
+    thread = 1;
+    ck_assert(covers(own_of(3)));
+    ck_assert_uint_eq(d.on_legacy, 1);
+    thread = 3;
+    ac_cuda_stream_end(&context, CU_STREAM_PER_THREAD, begun);
+}
+END_TEST
+
+/* A call that has not returned, and may not before this thread goes on: its event does not cover
+ * what it may have submitted. */
+START_TEST(own_streams_of_others_are_covered_in_the_midst_of_a_call) {
+    enum { FENCES = 500 };
+    thread = 2;
+    work_on(CU_STREAM_PER_THREAD);
+    thread = 1;
+    ck_assert(covers(own_of(2)));
+    thread = 2;
+    work_on(CU_STREAM_PER_THREAD);
+    marked = ac_cuda_stream_begin(&context, CU_STREAM_PER_THREAD);
+    d.submitted[own_of(2)]++;
+    thread = 1;
+    uint64_t begun = ac_cuda_ops.now_ns();
+    for (int i = 0; i < FENCES; i++)
+        ck_assert(covers(own_of(2)));
+    ck_assert_uint_lt(ac_cuda_ops.now_ns() - begun, FENCES * 100000ull); /* waited for once */
+    thread = 2;
+    ac_cuda_stream_end(&context, CU_STREAM_PER_THREAD, marked);
+    thread = 1;
+    ck_assert(covers(own_of(2)));
+}
+END_TEST
+
+/* Nothing of ours goes into a stream while any captures. */
+START_TEST(own_streams_of_others_after_a_capture) {
+    thread = 2;
+    work_on(CU_STREAM_PER_THREAD);
+    thread = 1;
+    ck_assert(covers(own_of(2)));
+    ac_cuda_capture_begin();
+    ac_cuda_capture_began(true);
+    unsigned events = d.recorded;
+    thread = 2;
+    work_on(CU_STREAM_PER_THREAD);
+    ck_assert_uint_eq(d.recorded, events);
+    ac_cuda_capture_ended();
+    thread = 1;
+    ck_assert(covers(own_of(2)));
+}
+END_TEST
+
 /* --- waits --- */
 
 static unsigned synchronised;
@@ -247,6 +419,14 @@ int main(void) {
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
+    tcase_add_test(tests, streams_without_work_give_way);
+    tcase_add_test(tests, threads_that_ended_give_way);
+    tcase_add_test(tests, too_many_streams_are_forgotten_by_a_synchronisation);
+    tcase_add_test(tests, a_loss_is_made_up_for_by_a_later_synchronisation_only);
+    tcase_add_test(tests, own_streams_of_others_need_no_barrier);
+    tcase_add_test(tests, the_contexts_own_event_comes_before_the_legacy_stream);
+    tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
+    tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

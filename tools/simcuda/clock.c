@@ -1,9 +1,11 @@
 /* Device time: the virtual clock, or wall time with the threads that complete work when
  * nobody polls.
  *
- * clock:real has two threads, started when there first is something for them: the worker
+ * Two threads are started when there first is something for them: with clock:real the worker
  * completes work that is due, and the host thread runs host functions, so that one that
- * blocks holds up its own stream only.  Both are detached and stop at process exit. */
+ * blocks holds up its own stream only.  With clock:virtual, too, no host function runs in a
+ * thread of the program: the one that moves time waits for the host thread.  Both are detached
+ * and stop at process exit. */
 #include <errno.h>
 #include <signal.h>
 #include <time.h>
@@ -14,12 +16,14 @@
 pthread_mutex_t *sim_lock_mutex(void);
 
 static atomic_ullong virtual_now;
-static pthread_cond_t changed, worker_wake, host_wake;
+static pthread_cond_t changed, worker_wake, host_wake, lent_back;
 static unsigned waiters; /* threads in sim_wait */
 static bool worker_runs, host_runs;
 static uint64_t worker_until; /* when it looks again; UINT64_MAX: when woken */
 static bool stepping;         /* clock:virtual: a thread moves time forward */
 static pthread_t stepper;
+static sim_work_t *lent; /* clock:virtual: what the host thread runs while the stepper waits */
+static void (*lent_body)(sim_work_t *);
 
 enum { SPIN_NS = 30000, SLACK_NS = 20000, GATED_POLL_NS = 50000, LEAST_CALL_NS = 100 };
 
@@ -40,6 +44,7 @@ void sim_clock_start(void) {
     pthread_cond_init(&changed, &attributes);
     pthread_cond_init(&worker_wake, &attributes);
     pthread_cond_init(&host_wake, &attributes);
+    pthread_cond_init(&lent_back, &attributes);
     pthread_condattr_destroy(&attributes);
 }
 
@@ -87,12 +92,20 @@ static void *worker(SIM_UNUSED void *argument) {
     return NULL;
 }
 
+static void run_lent(void) {
+    lent_body(lent);
+    lent = NULL;
+    pthread_cond_broadcast(&lent_back);
+}
+
 static void *host_thread(SIM_UNUSED void *argument) {
     sim_lock();
     while (!leaving()) {
         sim_work_t *work = sim_host_take();
         if (work)
             sim_host_run(work);
+        else if (lent)
+            run_lent();
         else
             wait_until(&host_wake, UINT64_MAX);
     }
@@ -118,6 +131,17 @@ void sim_clock_host_kick(void) {
         host_runs = start_thread(host_thread);
     else
         pthread_cond_signal(&host_wake);
+}
+
+/* One at a time: only the stepper comes here. */
+void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work) {
+    lent = work;
+    lent_body = body;
+    sim_clock_host_kick();
+    if (!host_runs)
+        run_lent(); /* no thread is to be had */
+    while (lent == work && !leaving())
+        wait_until(&lent_back, UINT64_MAX);
 }
 
 void sim_clock_done(void) {

@@ -332,7 +332,7 @@ typedef struct {
 
 enum {
     SIM_RUN_UNLOCKED = 1, /* run is called without the global lock (kernels, big copies) */
-    SIM_RUN_HOST = 2,     /* run is user code: own thread with clock:real; implies UNLOCKED */
+    SIM_RUN_HOST = 2,     /* run is user code, in a thread of its own; implies UNLOCKED */
     SIM_RUN_GATED = 4,
     SIM_RUN_ALWAYS = 8, /* run even if the context is in error (stream callbacks) */
 };

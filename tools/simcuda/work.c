@@ -351,7 +351,11 @@ static bool execute(sim_work_t *work) {
     }
     if (!ops->run || (work->failed && !(ops->flags & SIM_RUN_ALWAYS)))
         return true;
-    if (ops->flags & SIM_RUN_HOST && !sim_config.virtual_clock) {
+    if (ops->flags & SIM_RUN_HOST && sim_config.virtual_clock) {
+        sim_clock_host_call(run_unlocked, work);
+        return true;
+    }
+    if (ops->flags & SIM_RUN_HOST) {
         if (host_last)
             host_last->next = work;
         else
@@ -360,7 +364,7 @@ static bool execute(sim_work_t *work) {
         sim_clock_host_kick();
         return false;
     }
-    if (ops->flags & (SIM_RUN_UNLOCKED | SIM_RUN_HOST)) {
+    if (ops->flags & SIM_RUN_UNLOCKED) {
         run_unlocked(work);
     } else {
         if (sim_referee_on)

@@ -1,0 +1,45 @@
+/* Attributes of launches and of kernel nodes (attributes.h). */
+#include "intercept/attributes.h"
+
+#include "intercept/body.h"
+#include "plant.h"
+
+static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
+    if (!value || ac_attribute_is_harmless(id))
+        return 0;
+    switch (id) {
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        return value->programmaticStreamSerializationAllowed &&
+                       !AC_PLANTED(programmatic_for_ordered)
+                   ? AC_LAUNCH_EARLY
+                   : 0;
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        return value->cooperative ? AC_LAUNCH_HOLDS : 0;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        return AC_LAUNCH_EVENT;
+    default:
+        return AC_LAUNCH_EARLY | AC_LAUNCH_HOLDS | AC_LAUNCH_UNKNOWN;
+    }
+}
+
+static unsigned seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
+    unsigned means = means_of(id, value);
+    if (means & AC_LAUNCH_EVENT)
+        ac_event_distrust((uint64_t)(uintptr_t)value->programmaticEvent.event);
+    if (means & AC_LAUNCH_UNKNOWN) /* any event */
+        ac_streams_unordered();
+    return means;
+}
+
+unsigned ac_launch_seen(const CUlaunchConfig *config) {
+    unsigned means = 0;
+    for (unsigned i = 0; config && config->attrs && i < config->numAttrs; i++)
+        means |= seen(config->attrs[i].id, &config->attrs[i].value);
+    return means;
+}
+
+void ac_node_attribute_seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
+    if (seen(id, value) & AC_LAUNCH_HOLDS)
+        ac_graphs_hold();
+}
