@@ -2,7 +2,7 @@
  * request waits for it but at the brink of out of memory, and there with a limit.  On a device of
  * 1 GiB; each case runs in a child and judges for itself.
  *
- * usage: waits [CASE]
+ * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the referee
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@
 #define SECONDS(s) ((uint64_t)((s)*1e9))
 /* Kernels: one that is over before a request has to fail, and one that for all that a request can
  * tell never ends. */
-#define LASTING ((long long)700000000)
-#define ENDLESS ((long long)5000000000)
+#define LASTING ((long long)1200000000)
+#define ENDLESS ((long long)8000000000)
 enum { SOME = 100, MORE = 200, NEARLY_ALL = 900, HALF = 500 }; /* MiB */
 
 static unsigned failures;
@@ -89,7 +89,7 @@ static void grow(void) {
     CUdeviceptr at;
     start();
     EXPECT(cuMemAlloc_v2(&at, MORE * MIB) == CUDA_SUCCESS);
-    EXPECT(took(0, 0.65));
+    EXPECT(took(0, 1));
 }
 
 /* What is over the budget goes back once that waits for nothing. */
@@ -158,21 +158,21 @@ static CUresult brink(size_t mib) {
     return cuMemAlloc_v2(&at, mib * MIB);
 }
 
-/* oom_wait is one second here where nothing else is said. */
+/* oom_wait is three seconds. */
 static void fits_after_a_kernel(void) {
     leave_idle(HALF);
     launch(lasting);
     EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
-    EXPECT(took(0, 0.9));
+    EXPECT(took(0, 2.9));
 }
 
 static void never_fits_beside_an_endless_one(void) {
     leave_pieces();
     launch(endless);
     EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0.9, 2.5));
+    EXPECT(took(2.9, 7));
     EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
-    EXPECT(took(0, 0.8));
+    EXPECT(took(0, 1));
     release();
     EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
 }
@@ -182,7 +182,7 @@ static void what_comes_back_is_too_little(void) {
     leave_idle(HALF);
     launch(endless);
     EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0, 0.5));
+    EXPECT(took(0, 1));
     release();
 }
 
@@ -190,7 +190,7 @@ static void a_held_stream_and_no_room(void) {
     must_have(NEARLY_ALL);
     hold_stream();
     EXPECT(brink(HALF) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0, 0.5));
+    EXPECT(took(0, 1));
     release();
 }
 
@@ -231,9 +231,9 @@ static void all_requests_alike(void) {
     leave_pieces();
     launch(endless);
     EXPECT(brink_pitch(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0.9, 2.5));
+    EXPECT(took(2.9, 7));
     EXPECT(brink_async(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0, 0.8));
+    EXPECT(took(0, 1));
     release();
     MUST(cuStreamSynchronize(second));
     EXPECT(brink_pitch(NEARLY_ALL) == CUDA_SUCCESS);
@@ -265,20 +265,20 @@ static void other_calls(void) {
     leave_idle(HALF);
     launch(lasting);
     EXPECT(create_array() == CUDA_SUCCESS);
-    EXPECT(took(0, 0.9));
+    EXPECT(took(0, 2.9));
 }
 
 static void other_calls_beside_an_endless_one(void) {
     leave_idle(HALF);
     launch(endless);
     EXPECT(create_array() == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0.9, 2.5));
+    EXPECT(took(2.9, 7));
     EXPECT(create_memory() == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0, 0.8));
+    EXPECT(took(0, 1));
     if (simcuda_fail("cuModuleLoadData>=1=2") != 0)
         exit(3);
     EXPECT(load_module() == CUDA_ERROR_OUT_OF_MEMORY);
-    EXPECT(took(0, 0.8));
+    EXPECT(took(0, 1));
     simcuda_clear_faults();
     release();
     EXPECT(create_memory() == CUDA_SUCCESS);
@@ -293,7 +293,8 @@ static void other_calls_beside_a_held_stream(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
-/* --- memory that is free by a stream's order alone, with a driver whose free does not wait --- */
+/* --- memory that is free by a stream's order alone, with a driver whose free does not wait ---
+ */
 
 static void leave_in_use(size_t mib) {
     CUdeviceptr at = must_have(mib);
@@ -375,7 +376,7 @@ static void run(const void *arg) {
     MUST(cuMemAllocHost_v2(&host, 4));
     memset(host, 0, 4);
     MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
-    alarm(12);
+    alarm(20);
     (*(void (*const *)(void))arg)();
     fflush(stdout);
     _exit(failures != 0);
@@ -384,7 +385,8 @@ static void run(const void *arg) {
 int main(int argc, char **argv) {
     unsigned failed = 0, ran = 0;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        if (argc > 1 && !strstr(cases[i].name, argv[1]))
+        bool quiet = !strncmp(cases[i].name, "quiet_", 6);
+        if (argc > 1 ? !strstr(cases[i].name, argv[1]) : quiet)
             continue;
         ran++;
         failed += in_child(cases[i].name, run, &cases[i].run) != 0;
