@@ -118,6 +118,39 @@ static void fence_return(ac_cuda_fence_t *fence) {
     pthread_mutex_unlock(&fences_lock);
 }
 
+/* One with an event or without; NULL: they ran out. */
+static ac_cuda_fence_t *fence_take(ac_cuda_context_t *context) {
+    ac_cuda_fence_t *fence = NULL;
+    if (atomic_load_explicit(&context->kept, memory_order_relaxed))
+        fence = atomic_exchange(&context->kept, NULL);
+    if (fence || !(fence = fence_new()))
+        return fence;
+    fence->context = context;
+    fence->event = NULL;
+    return fence;
+}
+
+void ac_cuda_fence_drop(ac_cuda_context_t *context) {
+    ac_cuda_fence_t *fence = atomic_exchange(&context->kept, NULL);
+    if (fence)
+        fence_return(fence);
+}
+
+/* Mostly a fence is released where another one was just recorded: it is kept for the next, which
+ * then takes no lock. */
+static void fence_give(ac_cuda_fence_t *fence) {
+    ac_cuda_context_t *context = fence->context;
+    ac_cuda_fence_t *none = NULL;
+    if (fence->event && !atomic_load(&context->dead) &&
+        atomic_compare_exchange_strong(&context->kept, &none, fence)) {
+        if (atomic_load(&context->dead)) /* meanwhile: it may have been too late for the drop */
+            ac_cuda_fence_drop(context);
+        return;
+    }
+    ac_cuda_event_return(context, fence->event);
+    fence_return(fence);
+}
+
 /* Record a new fence by `record`, which runs with the context current and the gate held. */
 typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
 
@@ -126,36 +159,32 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     ac_cuda_scope_t scope;
     if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
-    ac_cuda_fence_t *fence = fence_new();
+    ac_cuda_fence_t *fence = fence_take(context);
     if (!fence)
         return AC_UNSUPPORTED;
     /* In its own mode: nothing captures behind the gate. */
     if (!ac_cuda_enter_as(context, &scope, !AC_PLANTED(record_during_capture))) {
-        fence_return(fence);
+        fence_give(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    CUevent event = NULL;
     pthread_rwlock_rdlock(&ac_cuda_gate);
     bool busy = !AC_PLANTED(record_during_capture) && ac_cuda_is_capturing();
-    if (!busy)
-        event = ac_cuda_event_take(context);
-    if (event)
-        result = how(context, event, stream);
+    if (!busy && !fence->event)
+        fence->event = ac_cuda_event_take(context);
+    if (!busy && fence->event)
+        result = how(context, fence->event, stream);
     pthread_rwlock_unlock(&ac_cuda_gate);
-    if (AC_PLANTED(event_reused_early) && event)
-        ac_cuda_event_return(context, event);
+    if (AC_PLANTED(event_reused_early) && fence->event)
+        ac_cuda_event_return(context, fence->event);
     if (result != CUDA_SUCCESS)
-        ac_cuda_event_return(context, event);
+        fence_give(fence);
     ac_cuda_leave(&scope);
     if (result != CUDA_SUCCESS) {
-        fence_return(fence);
         if (busy)
             return AC_BUSY;
         return ac_driver_sticky(result) ? ac_cuda_status_of(result) : AC_UNSUPPORTED;
     }
-    fence->context = context;
-    fence->event = event;
     *out = fence;
     return AC_OK;
 }
@@ -227,8 +256,8 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
 static ac_status_t synchronize(void *arg);
 
 static uint64_t now_ns(void) {
-    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that have
-     * a limit would have none. */
+    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that
+     * have a limit would have none. */
     return (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
 }
 
@@ -300,10 +329,8 @@ static bool capturing(void *arg) {
 }
 
 static void fence_release(void *arg, void *fence) {
-    ac_cuda_fence_t *gone = fence;
     (void)arg;
-    ac_cuda_event_return(gone->context, gone->event);
-    fence_return(gone);
+    fence_give(fence);
 }
 
 static ac_status_t synchronize(void *arg) {

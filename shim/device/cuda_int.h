@@ -19,6 +19,9 @@ void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock);
 CUevent ac_cuda_event_take(ac_cuda_context_t *context);
 void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event);
 
+/* The context is dead: the fence that it kept serves others, without its event. */
+void ac_cuda_fence_drop(ac_cuda_context_t *context);
+
 /* Record `event` behind all streams that had work; with `whole`, behind the context's own event
  * as well.  Inside ac_cuda_enter and the gate. */
 CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool whole);
