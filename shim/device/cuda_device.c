@@ -86,71 +86,6 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     return ac_cuda_status_of(result);
 }
 
-/* A fence is an event; which context it belongs to has to be known when that died meanwhile and
- * its line serves another one. */
-typedef struct ac_cuda_fence {
-    ac_cuda_context_t *context;
-    CUevent event;
-    struct ac_cuda_fence *next;
-} ac_cuda_fence_t;
-
-enum { FENCES = 4096 };
-static ac_cuda_fence_t fences[FENCES];
-static ac_cuda_fence_t *spare_fences;
-static unsigned fences_made;
-static pthread_mutex_t fences_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static ac_cuda_fence_t *fence_new(void) {
-    pthread_mutex_lock(&fences_lock);
-    ac_cuda_fence_t *fence = spare_fences;
-    if (fence)
-        spare_fences = fence->next;
-    else if (fences_made < FENCES)
-        fence = &fences[fences_made++];
-    pthread_mutex_unlock(&fences_lock);
-    return fence;
-}
-
-static void fence_return(ac_cuda_fence_t *fence) {
-    pthread_mutex_lock(&fences_lock);
-    fence->next = spare_fences;
-    spare_fences = fence;
-    pthread_mutex_unlock(&fences_lock);
-}
-
-/* One with an event or without; NULL: they ran out. */
-static ac_cuda_fence_t *fence_take(ac_cuda_context_t *context) {
-    ac_cuda_fence_t *fence = NULL;
-    if (atomic_load_explicit(&context->kept, memory_order_relaxed))
-        fence = atomic_exchange(&context->kept, NULL);
-    if (fence || !(fence = fence_new()))
-        return fence;
-    fence->context = context;
-    fence->event = NULL;
-    return fence;
-}
-
-void ac_cuda_fence_drop(ac_cuda_context_t *context) {
-    ac_cuda_fence_t *fence = atomic_exchange(&context->kept, NULL);
-    if (fence)
-        fence_return(fence);
-}
-
-/* Mostly a fence is released where another one was just recorded: it is kept for the next, which
- * then takes no lock. */
-static void fence_give(ac_cuda_fence_t *fence) {
-    ac_cuda_context_t *context = fence->context;
-    ac_cuda_fence_t *none = NULL;
-    if (fence->event && !atomic_load(&context->dead) &&
-        atomic_compare_exchange_strong(&context->kept, &none, fence)) {
-        if (atomic_load(&context->dead)) /* meanwhile: it may have been too late for the drop */
-            ac_cuda_fence_drop(context);
-        return;
-    }
-    ac_cuda_event_return(context, fence->event);
-    fence_return(fence);
-}
-
 /* Record a new fence by `record`, which runs with the context current and the gate held. */
 typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
 
@@ -159,12 +94,12 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     ac_cuda_scope_t scope;
     if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
-    ac_cuda_fence_t *fence = fence_take(context);
+    ac_cuda_fence_t *fence = ac_cuda_fence_take(context);
     if (!fence)
         return AC_UNSUPPORTED;
     /* In its own mode: nothing captures behind the gate. */
     if (!ac_cuda_enter_as(context, &scope, !AC_PLANTED(record_during_capture))) {
-        fence_give(fence);
+        ac_cuda_fence_give(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -178,7 +113,7 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     if (AC_PLANTED(event_reused_early) && fence->event)
         ac_cuda_event_return(context, fence->event);
     if (result != CUDA_SUCCESS)
-        fence_give(fence);
+        ac_cuda_fence_give(fence);
     ac_cuda_leave(&scope);
     if (result != CUDA_SUCCESS) {
         if (busy)
@@ -330,7 +265,7 @@ static bool capturing(void *arg) {
 
 static void fence_release(void *arg, void *fence) {
     (void)arg;
-    fence_give(fence);
+    ac_cuda_fence_give(fence);
 }
 
 static ac_status_t synchronize(void *arg) {
