@@ -52,16 +52,19 @@ static void give_credit(ac_fence_line_t *line, int weight) {
  * in use stays for its last user.  Releasing is a device call: after the lock. */
 static void sweep(ac_fence_line_t *line) {
     void *old[AC_FENCE_RING];
-    unsigned n = 0, kept = 0;
+    unsigned n = 0, kept = 0, turns = 0;
     pthread_mutex_lock(&line->lock);
     bool all = !atomic_load(&line->live);
     uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count; i++)
-        if (line->ring[i].uses == 0 && (all || line->ring[i].clock <= done))
+        if (line->ring[i].uses == 0 && (all || line->ring[i].clock <= done)) {
             old[n++] = line->ring[i].fence;
-        else
+        } else {
+            turns += line->ring[i].turn;
             line->ring[kept++] = line->ring[i];
+        }
     line->count = kept;
+    line->turns = turns;
     pthread_mutex_unlock(&line->lock);
     for (unsigned i = 0; i < n; i++)
         line->ops->fence_release(line->context, old[i]);
@@ -379,30 +382,40 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
     return yes;
 }
 
+/* Take one out of the ring, or a turn: a later fence covers what an earlier one covers, so the
+ * second oldest.  Not the newest turn: what comes later may never end (single.h).  NULL: none can
+ * be spared.  Under the lock. */
+static void *drop_one(ac_fence_line_t *line, bool turn) {
+    uint64_t newest = atomic_load(&line->single.covered);
+    unsigned at = 1;
+    while (at < line->count && (line->ring[at].uses || line->ring[at].clock == newest ||
+                                (turn && !line->ring[at].turn)))
+        at++;
+    if (at >= line->count)
+        return NULL;
+    void *fence = line->ring[at].fence;
+    line->turns -= line->ring[at].turn;
+    line->count--;
+    for (; at < line->count; at++)
+        line->ring[at] = line->ring[at + 1];
+    return fence;
+}
+
 bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
     *spare = fence.fence;
     if (!atomic_load(&line->live))
         return false;
-    if (line->count == AC_FENCE_RING) {
-        /* A later fence covers what an earlier one covers: drop the second oldest.  Not the
-         * newest turn: what comes later may never end (single.h). */
-        uint64_t turn = atomic_load(&line->single.covered);
-        unsigned at = 1;
-        while (at < AC_FENCE_RING && (line->ring[at].uses || line->ring[at].clock == turn))
-            at++;
-        if (at == AC_FENCE_RING)
-            return false;
-        *spare = line->ring[at].fence;
-        for (at++; at < AC_FENCE_RING; at++)
-            line->ring[at - 1] = line->ring[at];
-        line->count--;
-    } else {
-        *spare = NULL;
-    }
+    void *dropped = NULL;
+    if (fence.turn && line->turns >= AC_FENCE_TURNS)
+        dropped = drop_one(line, true);
+    if (line->count == AC_FENCE_RING && !(dropped = drop_one(line, false)))
+        return false;
+    *spare = dropped;
     unsigned at = line->count++;
     for (; at > 0 && line->ring[at - 1].clock > fence.clock; at--)
         line->ring[at] = line->ring[at - 1];
     line->ring[at] = fence;
+    line->turns += fence.turn;
     return true;
 }
 

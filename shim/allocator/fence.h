@@ -65,7 +65,9 @@
 #include "allocator/single.h"
 #include "device/device.h"
 
-enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
+/* Of the fences in the ring, turns are so many at the most, or each launch after a free would
+ * push out one that frees wait for. */
+enum { AC_FENCE_RING = 32, AC_FENCE_TURNS = 4, AC_FENCE_LINES = 256 };
 
 /* On the way of every submission. */
 #define AC_FENCE_HOT __attribute__((always_inline)) static inline
@@ -101,6 +103,7 @@ struct ac_fence_line {
     void *context;
     pthread_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;       /* fences in the ring, oldest first */
+    unsigned turns;       /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 

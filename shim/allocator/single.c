@@ -111,8 +111,9 @@ static void synchronize(ac_fence_line_t *line) {
         ac_fence_synced(line, stamp);
 }
 
+/* Under the lock. */
 static void named(ac_fence_line_t *line) {
-    if (atomic_fetch_sub(&line->single.naming, 1) == 1)
+    if (atomic_fetch_sub(&line->single.naming, 1) == 1 && line->single.awaiting)
         pthread_cond_broadcast(&line->single.named);
 }
 
@@ -181,8 +182,9 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
         record_turn(line);
 }
 
-/* Before work for the home: see that what leaned has a turn.  Returns with the lock. */
-static void record_due(ac_fence_line_t *line, uint64_t stream) {
+/* Before work for the home: see that what leaned has a turn.  Returns with the lock, and a fence
+ * that the caller lets go without it; NULL: none. */
+static void *record_due(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
     atomic_fetch_add(&single->naming, 1); /* before the look: see ac_single_stream_gone */
     uint64_t word = atomic_load(&single->word);
@@ -212,11 +214,7 @@ static void record_due(ac_fence_line_t *line, uint64_t stream) {
     if (failed && same)
         single->left = set_word(single, AC_SINGLE_LEAVING, stream); /* frees lean no more */
     named(line);
-    if (spare) {
-        pthread_mutex_unlock(&line->lock);
-        ac_fence_let_go(line, spare);
-        pthread_mutex_lock(&line->lock);
-    }
+    return spare;
 }
 
 /* The turn `turn` is over: every stream may work.  Under the lock. */
@@ -330,9 +328,10 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
 
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     ac_single_t *single = &line->single;
+    void *spare = NULL;
     bool due = is_home(line, stream) && ac_single_due(single) && !AC_PLANTED(turn_after_work);
     if (due)
-        record_due(line, stream);
+        spare = record_due(line, stream);
     else
         pthread_mutex_lock(&line->lock);
     for (;;) {
@@ -345,7 +344,8 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
                 leave(line, stream);
             else if (ac_single_due(single) && !AC_PLANTED(turn_after_work)) {
                 pthread_mutex_unlock(&line->lock);
-                record_due(line, stream);
+                ac_fence_let_go(line, spare);
+                spare = record_due(line, stream);
             } else
                 break;
             continue;
@@ -357,6 +357,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             if (home_of(single) == stream)
                 break;
             join_turn(line, stream, joins);
+            ac_fence_let_go(line, spare);
             return;
         default:
             break;
@@ -364,6 +365,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
         break;
     }
     pthread_mutex_unlock(&line->lock);
+    ac_fence_let_go(line, spare);
 }
 
 /* Leave the home, whoever began it; returns with the lock and neither in ONE nor in LEAVING. */
@@ -407,8 +409,10 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
         if (home_of(single) == stream)
             set_word(single, AC_SINGLE_JOINING, 0);
     }
+    single->awaiting++;
     while (atomic_load(&single->naming))
         ac_wait(&single->named, &line->lock);
+    single->awaiting--;
     pthread_mutex_unlock(&line->lock);
 }
 

@@ -64,6 +64,7 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
     context->stream_count = 0;
     context->keeper = NULL;
     pthread_mutex_unlock(&context->lock);
+    ac_cuda_fence_drop(context);
 }
 
 static bool may_enter(const ac_cuda_context_t *context) {

@@ -724,6 +724,28 @@ START_TEST(turns_are_few) {
 }
 END_TEST
 
+/* However many turns come after it, a fence that frees wait for stays until it is complete. */
+START_TEST(turns_push_no_fence_out) {
+    uint64_t clock = 0;
+    for (int i = 0; i < 2; i++) {
+        submit(0);
+        clock = ac_fence_now();
+        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    }
+    submit(0);
+    for (int i = 0; i < 3 * AC_FENCE_RING; i++) {
+        ck_assert(lean());
+        submit(0);
+        ck_assert_int_eq(ac_fence_check(&line), 0);
+    }
+    ck_assert_uint_eq(d.turns, 3 * AC_FENCE_RING);
+    ck_assert_uint_eq(d.fences, 2 + AC_FENCE_TURNS);
+    d.completed[0] = 2;
+    ck_assert(ac_fence_poll(&line, false));
+    ck_assert_uint_eq(ac_fence_reached(&line, false), clock);
+}
+END_TEST
+
 START_TEST(a_turn_costs_patience) {
     for (int round = 0, alone = 0; round < 3; round++) {
         full_sync();
@@ -978,6 +1000,7 @@ int main(void) {
     tcase_add_test(tests, without_turns_no_free_leans);
     tcase_add_test(tests, a_record_that_fails_ends_leaning);
     tcase_add_test(tests, turns_are_few);
+    tcase_add_test(tests, turns_push_no_fence_out);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, a_free_beside_a_call_leans);
     tcase_add_test(tests, a_turn_beside_a_call_is_over_when_its_work_is);
