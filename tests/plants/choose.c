@@ -7,6 +7,7 @@
 #include "plant.h"
 
 int ac_plant;
+void (*ac_window)(const char *name);
 
 static const struct {
     const char *name;

@@ -149,7 +149,9 @@ static const struct {
     void (*run)(plants_t *t);
 } programs[] = {
 #define PLANT(number, name, text) {#name, plants_##name},
+#define WINDOW(number, name, text)
 #include "plants.def"
+#undef WINDOW
 #undef PLANT
     {"page_moved", plants_page_moved},
     {"page_moved_waited", plants_page_moved_waited},

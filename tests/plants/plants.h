@@ -63,7 +63,9 @@ void plants_settle(plants_t *t);
 
 /* The programs, by the names of the rows. */
 #define PLANT(number, name, text) void plants_##name(plants_t *t);
+#define WINDOW(number, name, text)
 #include "plants.def"
+#undef WINDOW
 #undef PLANT
 
 /* Parts of these, for memory in the order of streams.  Each waits for all work at its end. */
