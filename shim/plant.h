@@ -16,8 +16,8 @@
  *
  * Where two threads meet without a lock, AC_WINDOW(name) names the moment of the one at which it
  * matters what the other one does.  In the product it is nothing; in the library of the tests it
- * calls `ac_window`, where a test has set that, which does the other thread's part (tests/windows).
- * Locks may be held: a test does there what another thread could do just then. */
+ * calls `ac_window`, where a test has set that, which does the other thread's part
+ * (tests/windows).  Locks may be held: a test does there what another thread could do just then. */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 

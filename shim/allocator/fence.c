@@ -57,7 +57,8 @@ static void sweep(ac_fence_line_t *line) {
     bool all = !atomic_load(&line->live);
     uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count; i++)
-        if ((line->ring[i].uses == 0 || AC_PLANTED(fence_released_in_use)) && (all || line->ring[i].clock <= done))
+        if ((line->ring[i].uses == 0 || AC_PLANTED(fence_released_in_use)) &&
+            (all || line->ring[i].clock <= done))
             old[n++] = line->ring[i].fence;
         else
             line->ring[kept++] = line->ring[i];
@@ -396,8 +397,9 @@ bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
          * newest turn: what comes later may never end (single.h). */
         uint64_t turn = atomic_load(&line->single.covered);
         unsigned at = 1;
-        while (at < AC_FENCE_RING && ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
-                                      line->ring[at].clock == turn))
+        while (at < AC_FENCE_RING &&
+               ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+                line->ring[at].clock == turn))
             at++;
         if (at == AC_FENCE_RING)
             return false;

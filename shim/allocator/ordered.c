@@ -453,8 +453,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         AC_BLOCK_SET(block, clock, was.clock);
         block->all = was.all;
         block->position = was.position;
-        bool known =
-            was.position > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
+        bool known = was.position > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
         block->stream = known ? (uint8_t)from : AC_ORDER_NONE;
         if (block->segment->tainted)
             block->stream = AC_ORDER_NONE;

@@ -149,7 +149,6 @@ bool ac_cuda_is_capturing(void) {
 
 uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
-    AC_WINDOW(capture_mark);
     bool any = atomic_load(&at_gate) || atomic_load(&captures) > 0;
     AC_WINDOW(capture_looked);
     if (AC_PLANTED(capture_mark_late))

@@ -1,6 +1,6 @@
 /* A device for one line of fences, with an oracle that knows the order of its work: whatever is
- * given to a stream may touch memory that was freed under the single-stream rule, so that all work
- * that was pending at such a free has to come before it. */
+ * given to a stream may touch memory that was freed under the single-stream rule, so that all
+ * work that was pending at such a free has to come before it. */
 #ifndef LINE_DEVICE_H
 #define LINE_DEVICE_H
 
@@ -162,7 +162,8 @@ static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
 
 static void fence_release(void *context, void *fence) {
     (void)context;
-    ck_assert_msg(((fence_t *)fence)->use == 0, "a fence is released that the device is asked for");
+    ck_assert_msg(((fence_t *)fence)->use == 0,
+                  "a fence is released that the device is asked for");
     d.fences--;
     free(fence);
 }

@@ -75,7 +75,7 @@ void window_gate_before_busy(void) {
     end_cached();
 }
 
-/* What the processor of the owner had kept to itself is to be seen: it had found the gate open. */
+/* What the processor of the owner had kept to itself shows: it had found the gate open. */
 static void owner_shows(void) {
     atomic_store(&cache->busy, 1);
 }

@@ -31,7 +31,8 @@ static void free_leans(void) {
 
 /* Nothing of the line's work is known to be complete that is not. */
 static void check_busy(void) {
-    ck_assert_msg(!ac_fence_line_idle(&line), "work is under way, and the context counts as idle");
+    ck_assert_msg(!ac_fence_line_idle(&line),
+                  "work is under way, and the context counts as idle");
 }
 
 /* --- the single-stream rule --- */

@@ -1,5 +1,5 @@
-/* windows NAME: the test of that WINDOW of shim/plants.def, once as the library is and once with the
- * row's fault, which has to make it fail by an assertion. */
+/* windows NAME: the test of that WINDOW of shim/plants.def, once as the library is and once with
+ * the row's fault, which has to make it fail by an assertion. */
 #include "windows.h"
 
 #include <check.h>
