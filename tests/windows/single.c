@@ -185,11 +185,14 @@ static void destroy_home(void) {
     atomic_store(&d.gone[0], true);
 }
 
+static bool pinned;
+
 static bool home_is_pinned(void) {
-    return atomic_load(&line.single.naming) > 0;
+    return pinned;
 }
 
 static void home_is_destroyed(void) {
+    pinned = atomic_load(&line.single.naming) > 0; /* before the other thread pins it, too */
     other_thread(destroy_home, home_is_pinned);
 }
 
