@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "allocator/barrier.h"
 #include "plant.h"
 
 static const struct {
@@ -108,6 +109,15 @@ static enum test_result result_of(int row, int plant, char message[256]) {
     return result;
 }
 
+/* Not where hits of a cache have a barrier of their own and take the long way; nor under
+ * ThreadSanitizer, which sees how the tests look at another thread's state. */
+static bool applies(const char *name) {
+    ac_barrier_setup();
+    return !AC_BARRIER_TSAN &&
+           (ac_barrier_is_light() ||
+            (strcmp(name, "gate_before_busy") && strcmp(name, "recall_beside_owner")));
+}
+
 int main(int argc, char **argv) {
     char message[256];
     int row = 0;
@@ -117,6 +127,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "usage: windows NAME, a WINDOW of shim/plants.def\n");
         return 64;
     }
+    if (!applies(argv[1]))
+        return 77;
     if (result_of(row, 0, message) != CK_PASS) {
         fprintf(stderr, "%s: fails as it is: %s\n", argv[1], message);
         return 1;
