@@ -57,7 +57,8 @@ static void sweep(ac_fence_line_t *line) {
     bool all = !atomic_load(&line->live);
     uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count; i++)
-        if (line->ring[i].uses == 0 && (all || line->ring[i].clock <= done)) {
+        if ((line->ring[i].uses == 0 || AC_PLANTED(fence_released_in_use)) &&
+            (all || line->ring[i].clock <= done)) {
             old[n++] = line->ring[i].fence;
         } else {
             turns += line->ring[i].turn;
@@ -127,6 +128,10 @@ void ac_fence_leave(ac_fence_line_t *line) {
 }
 
 void ac_fence_submitted(ac_fence_line_t *line) {
+    if (AC_PLANTED(submitted_not_inside)) {
+        ac_fence_mark(line);
+        return;
+    }
     ac_fence_enter(line);
     ac_fence_leave(line);
 }
@@ -259,8 +264,12 @@ void ac_fence_capture_began(void) {
 /* Whether all that was submitted to the line is complete: first who is inside, whose mark may
  * come as the last thing. */
 bool ac_fence_line_idle(const ac_fence_line_t *line) {
-    return ac_fence_inside(line, 0) == 0 &&
-           atomic_load(&line->last_submit) <= atomic_load(&line->done);
+    uint64_t early = AC_PLANTED(mark_before_inside) ? atomic_load(&line->last_submit) : 0;
+    AC_WINDOW(idle_begins);
+    if (ac_fence_inside(line, 0))
+        return false;
+    uint64_t last = AC_PLANTED(mark_before_inside) ? early : atomic_load(&line->last_submit);
+    return last <= atomic_load(&line->done);
 }
 
 bool ac_fence_idle(const ac_fence_line_t *line) {
@@ -335,7 +344,7 @@ uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
         return last; /* as if marked now */
     if (uncounted)
         ac_fence_submitted(line);
-    else if (ac_fence_inside(line, 0))
+    else if (ac_fence_inside(line, 0) && !AC_PLANTED(target_without_mark))
         ac_fence_mark(line);
     return atomic_load_explicit(&line->last_submit, memory_order_acquire);
 }
@@ -388,8 +397,9 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
 static void *drop_one(ac_fence_line_t *line, bool turn) {
     uint64_t newest = atomic_load(&line->single.covered);
     unsigned at = 1;
-    while (at < line->count && (line->ring[at].uses || line->ring[at].clock == newest ||
-                                (turn && !line->ring[at].turn)))
+    while (at < line->count &&
+           ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+            line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
         at++;
     if (at >= line->count)
         return NULL;
@@ -403,7 +413,7 @@ static void *drop_one(ac_fence_line_t *line, bool turn) {
 
 bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
     *spare = fence.fence;
-    if (!atomic_load(&line->live))
+    if (!atomic_load(&line->live) && !AC_PLANTED(fence_kept_after_context))
         return false;
     void *dropped = NULL;
     if (fence.turn && line->turns >= AC_FENCE_TURNS)
@@ -445,12 +455,18 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     if (atomic_load(&line->broken))
         return AC_FAILED;
     atomic_store(&line->open, 0);
+    uint64_t wanted = AC_PLANTED(wanted_before_inside) ? atomic_load(&line->last_submit) : 0;
+    AC_WINDOW(close_begins);
     bool inside = ac_fence_inside(line, 0);
-    uint64_t wanted = atomic_load(&line->last_submit);
+    if (!AC_PLANTED(wanted_before_inside))
+        wanted = atomic_load(&line->last_submit);
     if (!inside && wanted > atomic_load(&line->done) && covered(line, wanted))
         return AC_OK;
     ac_fence_t fence = {.clock = ac_fence_stamp()};
     if (ac_fence_line_idle(line)) {
+        AC_WINDOW(close_idle);
+        if (AC_PLANTED(idle_stamped_late))
+            fence.clock = ac_fence_stamp();
         /* Or frees of now would wait for work that comes later. */
         ac_fence_raise(&line->done, fence.clock);
         ac_single_synced(line);
@@ -464,6 +480,8 @@ static ac_status_t close_line(ac_fence_line_t *line) {
         ac_fence_raise(&line->done, fence.clock);
     ac_status_t status =
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
+    if (AC_PLANTED(fence_stamped_late))
+        fence.clock = ac_fence_stamp();
     if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
         ac_fence_raise(&line->done, fence.clock);
     give_credit(line, -AC_FENCE_EPOCH);
