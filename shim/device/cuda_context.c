@@ -48,6 +48,7 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_fetch_add(&context->dying, 1);
     while (atomic_load(&context->users) > 0)
         sched_yield();
@@ -58,6 +59,7 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_store(&context->dead, true);
     pthread_mutex_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
@@ -85,7 +87,8 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
         sched_yield();
         atomic_fetch_add(&context->users, 1);
     }
-    if (may_enter(context) && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+    if (may_enter(context)) {
+        ac_driver_current(&current);
         if (current != context->handle)
             scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
         if (scope->pushed || current == context->handle) {

@@ -18,6 +18,7 @@ typedef enum {
     ACT_GRAPH,
     ACT_CONTEXT,
     ACT_ASK,
+    ACT_POOL,
     ACT_TIME,
     ACT_COUNT
 } act_t;
