@@ -144,7 +144,8 @@ accel_status_t accel_set_allocator_settings(const char *conf, char *message, siz
 accel_status_t accel_stats_json(char **json);
 
 /* Write the document to `path` (the placeholders of the `dump` setting apply; NULL: the
- * configured place). */
+ * configured place).  A relative path is one of the present folder, the configured one of the folder
+ * that the program was started in. */
 accel_status_t accel_dump(const char *path);
 
 /* For tests and debugging: walk all that the cache holds, check that its records agree with

@@ -10,6 +10,7 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "observe/dump.h"
+#include "observe/folder.h"
 
 #pragma GCC visibility push(default)
 
@@ -262,10 +263,8 @@ accel_status_t accel_stats_json(char **json) {
 }
 
 accel_status_t accel_dump(const char *path) {
-    char expanded[AC_CONFIG_PATH + 512];
-    if (!path)
-        path = ac_process_config()->dump;
-    if (!strcmp(path, "none"))
+    char expanded[AC_FOLDER_PATH];
+    if (!strcmp(path ? path : ac_process_config()->dump, "none"))
         return ACCEL_ERROR_INVALID;
     if (!used())
         return ACCEL_ERROR_NO_DRIVER;

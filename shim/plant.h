@@ -2,7 +2,17 @@
  *
  * In the product AC_PLANTED is the constant false and leaves no code.  The library of the tests
  * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
- * fault or 0, which is set before anything else happens. */
+ * fault or 0, which is set before anything else happens.
+ *
+ * One row of hooks.def can be spoilt as well (tests/rows): AC_ROW_PLANTED(symbol, way) where that
+ * would be done.
+ *   long       the call is passed on and nothing else done, where it goes the long way
+ *   short      the same where it goes the short way
+ *   elsewhere  another stream is marked than the one that the work goes to
+ *   blind      the memory that the call names is not looked at
+ *   once       the driver's call is not made again when it was out of memory
+ *   deaf       the result of the driver's call does not tell of a broken context
+ *   unseen     a body of its own is without a record of its thread, and does the call only */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 
@@ -15,9 +25,12 @@ enum {
 
 #ifdef AC_PLANTS
 extern int ac_plant;
-#define AC_PLANTED(name) (ac_plant == AC_PLANT_##name)
+int ac_row_planted(const char *symbol, const char *way);
+#define AC_PLANTED(name)            (ac_plant == AC_PLANT_##name)
+#define AC_ROW_PLANTED(symbol, way) ac_row_planted(#symbol, #way)
 #else
-#define AC_PLANTED(name) (AC_PLANT_##name == AC_PLANT_NONE)
+#define AC_PLANTED(name)            (AC_PLANT_##name == AC_PLANT_NONE)
+#define AC_ROW_PLANTED(symbol, way) 0
 #endif
 
 #endif

@@ -21,10 +21,6 @@ static bool beyond(const ac_allocator_t *allocator, uint64_t growth, uint64_t li
     return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth > limit;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 static uint64_t at_least(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
@@ -162,38 +158,14 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
     return found;
 }
 
-/* Size of the next segment for a request; `exact`: no more than the request needs. */
+/* Bytes of the next segment for a request. */
 static uint64_t segment_size(const ac_allocator_t *allocator, const ac_request_t *request,
-                             bool exact) {
-    const ac_settings_t *settings = &allocator->settings;
-    if (request->pool == AC_POOL_SMALL)
-        return AC_SMALL_SEGMENT;
-    uint64_t need = round_up(request->size, AC_SEGMENT_ALIGN);
-    if (exact || settings->exact || request->size >= settings->max_split_size)
-        return need;
-    uint64_t grow = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current / 8;
-    grow = at_least(grow, settings->large_segment_size);
-    if (grow > AC_SEGMENT_MAX_GROWTH)
-        grow = AC_SEGMENT_MAX_GROWTH;
-    /* A segment that reaches max_split_size would be a block that small requests may not use. */
-    if (grow >= settings->max_split_size)
-        grow = settings->max_split_size - 1;
-    return at_least(need, grow / AC_SEGMENT_ALIGN * AC_SEGMENT_ALIGN);
-}
-
-/* The same beyond the budget: the least number of such requests that fill whole pages but for a
- * sixteenth.  A segment for 3 MiB alone would leave 1 MiB of its 4 over, each time. */
-static uint64_t snug_size(const ac_allocator_t *allocator, const ac_request_t *request) {
-    uint64_t exact = segment_size(allocator, request, true);
-    if (request->pool == AC_POOL_SMALL || request->size >= allocator->settings.max_split_size)
-        return exact;
-    for (uint64_t bytes = request->size; bytes <= allocator->settings.large_segment_size;
-         bytes += request->size) {
-        uint64_t size = round_up(bytes, AC_SEGMENT_ALIGN);
-        if (size - bytes <= bytes / 16 && size < allocator->settings.max_split_size)
-            return size;
-    }
-    return exact;
+                             ac_snug_t snug) {
+    return request->pool == AC_POOL_SMALL
+               ? AC_SMALL_SEGMENT
+               : ac_size_segment(&allocator->settings, request->size,
+                                 (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current,
+                                 snug);
 }
 
 /* --- growing --- */
@@ -331,6 +303,29 @@ static ac_status_t grow_expandable(ac_request_t *request) {
     return status;
 }
 
+/* A segment of that size, where the limit and the device allow it. */
+static ac_status_t grow_by(ac_request_t *request, uint64_t size) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    bool may = reserve(request, size);
+    pthread_mutex_unlock(&allocator->lock);
+    return may ? grow(request, size) : AC_OOM;
+}
+
+/* The device refused pages: where it cannot be full, for another reason than memory, and a native
+ * segment may be had. */
+static ac_status_t grow_otherwise(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t size = segment_size(allocator, request, AC_SNUG_EXACT);
+    bool full = beyond(allocator, size, allocator->settings.memory / 2);
+    pthread_mutex_unlock(&allocator->lock);
+    ac_status_t status = full ? AC_OOM : grow_by(request, size);
+    if (!full && status == AC_OK)
+        ac_expand_refuse(allocator, AC_REFUSED_PAGES);
+    return status;
+}
+
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
  * which must not wait.  Beyond 1.08 times the high-water mark, idle segments that are too small
@@ -342,6 +337,8 @@ static ac_status_t grow_within(ac_request_t *request) {
     bool shares = !request->stream && !request->arena->ops->capturing(request->arena->context);
     if (is_expandable(request)) {
         ac_status_t status = grow_expandable(request);
+        if (status == AC_OOM)
+            status = grow_otherwise(request);
         if (status != AC_UNSUPPORTED)
             return status;
     }
@@ -352,8 +349,9 @@ static ac_status_t grow_within(ac_request_t *request) {
     }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
     uint64_t cap = at_least(live + live * 2 / 25, 2 * allocator->settings.large_segment_size);
-    uint64_t size = segment_size(allocator, request, false);
-    uint64_t exact = segment_size(allocator, request, true);
+    uint64_t size = segment_size(allocator, request, AC_SNUG_LARGE);
+    uint64_t snug = segment_size(allocator, request, AC_SNUG_FEW);
+    uint64_t exact = segment_size(allocator, request, AC_SNUG_EXACT);
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
     pthread_mutex_unlock(&allocator->lock);
 
@@ -370,20 +368,13 @@ static ac_status_t grow_within(ac_request_t *request) {
     }
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
-        size = snug_size(allocator, request);
-    bool may = reserve(request, size);
-    if (!may && size > exact)
-        may = reserve(request, size = exact);
+        size = snug;
     pthread_mutex_unlock(&allocator->lock);
-    if (!may)
-        return AC_OOM;
-    ac_status_t status = grow(request, size);
-    if (status != AC_OOM || size == exact)
-        return status;
-    pthread_mutex_lock(&allocator->lock);
-    may = reserve(request, exact);
-    pthread_mutex_unlock(&allocator->lock);
-    return may ? grow(request, exact) : AC_OOM;
+    /* Before it fails, the request takes less: at last no more than it needs. */
+    ac_status_t status = grow_by(request, size);
+    if (status == AC_OOM && size > snug)
+        status = grow_by(request, size = snug);
+    return status == AC_OOM && size > exact ? grow_by(request, exact) : status;
 }
 
 /* Whether others have changed since `seen` what this request may find.  Memory that another
@@ -451,9 +442,9 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool pending = ac_pending_targets(arena, *all, target, &newest);
     if (!pending)
         pending = ac_pending_targets(arena, *all = true, target, &newest);
-    bool wait =
-        pending && ac_pending_hopeful(arena, *all) &&
-        beyond(allocator, segment_size(allocator, request, true), ac_pending_budget(allocator));
+    bool wait = pending && ac_pending_hopeful(arena, *all) &&
+                beyond(allocator, segment_size(allocator, request, AC_SNUG_EXACT),
+                       ac_pending_budget(allocator));
     pthread_mutex_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
@@ -497,7 +488,7 @@ static bool must_close(const ac_request_t *request, bool all) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    uint64_t size = segment_size(allocator, request, true);
+    uint64_t size = segment_size(allocator, request, AC_SNUG_EXACT);
     bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
                  beyond(allocator, size, ac_pending_least_budget(allocator)) ||
                  beyond(allocator, size, allocator->settings.limit);

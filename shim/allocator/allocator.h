@@ -36,6 +36,7 @@ typedef struct {
     uint64_t large_segment_size; /* bytes */
     uint64_t small_limit;        /* bytes: the largest of the small pool; 0: AC_SMALL_LIMIT */
     uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
+    uint64_t memory;             /* bytes of the device; 0: not known */
     double gc_threshold;         /* fraction of `limit`; 0: off */
     uint32_t divisions[AC_DIVISION_SLOTS];
     uint64_t cache;  /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */
@@ -67,8 +68,9 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
 void ac_arena_drop(ac_arena_t *arena);
 
 /* The context is about to go, and its memory with it: wait for what other contexts may still do
- * to memory that the program freed. */
-void ac_arena_quiesce(ac_arena_t *arena);
+ * to memory that the program freed; not beyond the limit, nor for more than a second for work that
+ * the program may hold back. */
+void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns);
 
 ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);

@@ -18,11 +18,14 @@ typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
+typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     uint64_t remap_ns; /* that moving pages is taken to have cost so far */
     uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
+    uint64_t peerings; /* how often ac_expand_allow was called */
+    ac_refused_t refused;
 } ac_expand_t;
 
 struct ac_arena {
@@ -156,6 +159,17 @@ uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t byt
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
 /* The same where else it would fail. */
 ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
+
+/* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
+ * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
+ * what the segment is rounded up by. */
+typedef enum {
+    AC_SNUG_LARGE, /* so many that few segments serve the program */
+    AC_SNUG_FEW,   /* beyond the budget: the fewest that leave next to nothing over */
+    AC_SNUG_EXACT  /* one */
+} ac_snug_t;
+uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
+                         ac_snug_t snug);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 

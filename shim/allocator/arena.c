@@ -11,6 +11,7 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
                               .large_segment_size = config->large_segment_size,
                               .small_limit = config->small_limit,
                               .limit = AC_UNLIMITED,
+                              .memory = total_memory,
                               .gc_threshold = config->garbage_collection_threshold,
                               .cache = config->thread_cache,
                               .wait_budget = config->wait_budget,

@@ -106,9 +106,14 @@ void ac_event_forget(uint64_t event) {
     }
 }
 
-void ac_event_distrust(uint64_t event) {
-    ac_order_distrust(event);
+bool ac_event_distrust(uint64_t event) {
+    bool fresh = ac_order_distrust(event);
     ac_event_forget(event);
+    return fresh;
+}
+
+bool ac_event_trust(uint64_t event) {
+    return ac_order_trust(event);
 }
 
 bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream) {

@@ -86,6 +86,31 @@ static uint64_t page_size(const ac_growth_t *growth) {
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
+void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what) {
+    pthread_mutex_lock(&allocator->lock);
+    allocator->expand.refused = what;
+    pthread_mutex_unlock(&allocator->lock);
+}
+
+ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    ac_refused_t what = allocator->expand.refused;
+    pthread_mutex_unlock(&allocator->lock);
+    return what;
+}
+
+/* AC_OK; AC_OOM: host memory is short, for the books of so many pages; AC_FAILED: the context has
+ * gone. */
+static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t bytes) {
+    ac_arena_t *arena = growth->ask->arena;
+    ac_status_t status = AC_FAILED;
+    pthread_mutex_lock(&arena->allocator->lock);
+    if (!arena->dead)
+        status = ac_range_add(arena, growth->ask->pool, address, bytes) ? AC_OK : AC_OOM;
+    pthread_mutex_unlock(&arena->allocator->lock);
+    return status;
+}
+
 /* One more range: small blocks never need more addresses than the device has memory, large ones
  * want room to find a place in one piece.  Where addresses are short, at most half of what is to
  * be had: others need some, the driver's own allocations among them. */
@@ -100,26 +125,30 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
     if (growth->ask->pool == AC_POOL_LARGE)
         bytes *= 4;
     bytes = bytes < least ? least : bytes;
+    if (ac_expand_refused(allocator) == AC_REFUSED_ADDRESSES)
+        bytes = least; /* more were asked for in vain */
     for (;;) {
         status = arena->ops->range_reserve(arena->context, bytes, &address);
-        if (bytes == least || (status != AC_OOM && !(status == AC_OK && scarce)))
-            break;
-        if (status == AC_OK)
+        if (status == AC_OK && scarce && bytes > least) {
             arena->ops->range_release(arena->context, address, bytes);
-        scarce = status == AC_OOM;
+            scarce = false;
+        } else if (status == AC_OK) {
+            ac_status_t added = add_range(growth, address, bytes);
+            if (added == AC_OK)
+                return AC_OK;
+            arena->ops->range_release(arena->context, address, bytes);
+            if (added == AC_FAILED)
+                return AC_FAILED;
+        } else if (status == AC_OOM) {
+            scarce = true;
+        }
+        if (bytes == least || (status != AC_OK && status != AC_OOM))
+            break;
         bytes = round_up(bytes / 2, growth->page);
         bytes = bytes < least ? least : bytes;
     }
-    if (status != AC_OK)
-        return AC_UNSUPPORTED;
-    pthread_mutex_lock(&allocator->lock);
-    ac_range_t *range =
-        arena->dead ? NULL : ac_range_add(arena, growth->ask->pool, address, bytes);
-    pthread_mutex_unlock(&allocator->lock);
-    if (range)
-        return AC_OK;
-    arena->ops->range_release(arena->context, address, bytes);
-    return AC_FAILED;
+    ac_expand_refuse(allocator, AC_REFUSED_ADDRESSES);
+    return AC_UNSUPPORTED;
 }
 
 /* --- the plan, under the lock --- */
@@ -519,6 +548,7 @@ static ac_status_t step(ac_growth_t *growth) {
     uint64_t announced = growth->create;
     growth->laid = growth->created = growth->released = growth->moved = 0;
     growth->pages_created = growth->pages_moved = growth->pages_released = 0;
+    growth->peerings = allocator->expand.peerings;
     allocator->growing += announced;
     allocator->calls++;
     pthread_mutex_unlock(&allocator->lock);
@@ -528,6 +558,7 @@ static ac_status_t step(ac_growth_t *growth) {
     uint64_t spent = arena->ops->now_ns() - begin;
 
     pthread_mutex_lock(&allocator->lock);
+    ac_expand_catch_up(growth);
     allocator->counters->driver_alloc_ns += spent;
     if (arena->dead) {
         end_calls(growth);

@@ -34,6 +34,10 @@ typedef struct {
 /* Whether the arena's device knows pages; it is asked once. */
 bool ac_expand_able(ac_arena_t *arena);
 
+/* What the device would not give where native segments served instead: for the user to be told. */
+void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
+ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
+
 /* AC_OK: it was served.  AC_OOM; AC_BUSY: something captures; AC_FAILED; AC_UNSUPPORTED: this
  * device knows no pages, or gives no addresses.  *changed: others may find more now. */
 ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed);

@@ -77,12 +77,14 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
         if (!batch.runs)
             break;
         batch.released = batch.pages_released = 0;
+        batch.peerings = allocator->expand.peerings;
         allocator->calls++;
         pthread_mutex_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
         give_back(&batch);
         uint64_t spent = arena->ops->now_ns() - begin;
         pthread_mutex_lock(&allocator->lock);
+        ac_expand_catch_up(&batch);
         for (unsigned i = 0; i < batch.runs; i++) {
             ac_run_t *run = &batch.run[i];
             run->range->calls--;
@@ -153,42 +155,119 @@ void ac_expand_bury(ac_arena_t *arena) {
     }
 }
 
-/* --- peers --- */
+/* --- peers ---
+ *
+ * Whoever maps a page lets all reach it that are peers by then.  Where one comes, `peerings` grows
+ * after the device's own table of peers has changed, and two threads share what is there by then:
+ * ac_expand_allow takes the pages under blocks that no thread moves, and a thread that moves a
+ * part of a range takes those of its part, when it finds that `peerings` grew since it claimed it
+ * and before it gives the part up.  So neither waits for the other, whose call of the device may
+ * last as long as a kernel. */
 
-/* The first page at or above `from` in any range; the lock may be dropped to wait for threads
- * that work on it.  False: there is none. */
-static bool next_page(ac_arena_t *arena, uint64_t from, uint64_t *address, uint64_t *bytes) {
-    bool found = false;
-    for (ac_segment_t *s = arena->segments; s; s = s->next) {
-        const ac_range_t *range = s->range;
-        if (!range || ac_range_address(range, range->high) <= from)
+typedef struct {
+    uint64_t address[64], bytes[64];
+    unsigned count;
+} pages_t;
+
+/* Add pages of the units [*at, end) as long as there is room; *at moves on.  Under the lock. */
+static void gather(pages_t *pages, const ac_range_t *range, uint64_t *at, uint64_t end) {
+    while (*at < end && pages->count < 64) {
+        if (!ac_range_is_mapped(range, *at)) {
+            ++*at;
             continue;
-        uint64_t at = from > range->address ? ac_range_unit(range, from) : 0;
-        while (at < range->high && !range->unit[at].span)
-            at++;
-        if (at == range->high || (found && ac_range_address(range, at) > *address))
-            continue;
-        *address = ac_range_address(range, at);
-        *bytes = (uint64_t)range->unit[at].span << AC_PAGE_BITS;
-        found = true;
+        }
+        uint64_t begin = ac_range_page_begin(range, *at);
+        *at = ac_range_page_end(range, *at);
+        pages->address[pages->count] = ac_range_address(range, begin);
+        pages->bytes[pages->count++] = (*at - begin) << AC_PAGE_BITS;
     }
-    return found;
+}
+
+/* The lock is dropped meanwhile.  A page that has gone by then is refused, or another one has
+ * come, which no harm is done to. */
+static void allow(ac_arena_t *arena, pages_t *pages) {
+    pthread_mutex_unlock(&arena->allocator->lock);
+    for (unsigned i = 0; i < pages->count; i++)
+        arena->ops->pages_allow(arena->context, pages->address[i], pages->bytes[i]);
+    pages->count = 0;
+    pthread_mutex_lock(&arena->allocator->lock);
+}
+
+static void allow_units(const ac_range_t *range, uint64_t at, uint64_t end) {
+    pages_t pages = {.count = 0};
+    while (at < end && !range->arena->dead) {
+        gather(&pages, range, &at, end);
+        allow(range->arena, &pages);
+    }
+}
+
+void ac_expand_catch_up(ac_growth_t *growth) {
+    ac_arena_t *arena = growth->ask->arena;
+    const ac_expand_t *expand = &arena->allocator->expand;
+    while (growth->peerings != expand->peerings && !arena->dead) {
+        growth->peerings = expand->peerings;
+        if (growth->range)
+            allow_units(growth->range, growth->first, growth->end);
+        for (unsigned i = 0; i < growth->runs; i++) {
+            const ac_run_t *run = &growth->run[i];
+            if (!run->taken)
+                allow_units(run->range, run->first, run->first + run->count);
+        }
+    }
+}
+
+/* The range of the arena that begins next behind `address`; NULL: there is none. */
+static ac_range_t *next_range(const ac_arena_t *arena, uint64_t address) {
+    ac_range_t *next = NULL;
+    for (const ac_segment_t *s = arena->segments; s; s = s->next)
+        if (s->range && s->range->address > address &&
+            (!next || s->range->address < next->address))
+            next = s->range;
+    return next;
+}
+
+/* Pages from unit *at on that no thread moves, in address order. */
+static void gather_settled(pages_t *pages, const ac_range_t *range, uint64_t *at) {
+    for (const ac_block_t *block = range->segment->first; block; block = block->next) {
+        uint64_t first = ac_range_unit(range, block->address);
+        uint64_t end = ac_range_unit(range, block->address + block->size - 1) + 1;
+        if (end <= *at || block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING)
+            continue;
+        *at = first > *at ? first : *at;
+        gather(pages, range, at, end);
+        if (pages->count == 64)
+            break;
+    }
+}
+
+static void allow_range(ac_range_t *range) {
+    ac_arena_t *arena = range->arena;
+    pages_t pages = {.count = 0};
+    uint64_t at = 0;
+    range->calls++; /* it stays, should the context go meanwhile */
+    while (!arena->dead) {
+        gather_settled(&pages, range, &at);
+        if (!pages.count)
+            break;
+        allow(arena, &pages);
+    }
+    range->calls--;
 }
 
 void ac_expand_allow(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->lock);
+    allocator->expand.peerings++;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        uint64_t address = 0, bytes = 0;
-        for (;;) {
-            /* Pages that are under way meanwhile are told by who moves them. */
-            while (allocator->calls)
-                pthread_cond_wait(&allocator->settled, &allocator->lock);
-            if (arena->dead || !next_page(arena, address + bytes, &address, &bytes))
-                break;
-            pthread_mutex_unlock(&allocator->lock);
-            arena->ops->pages_allow(arena->context, address, bytes);
-            pthread_mutex_lock(&allocator->lock);
+        uint64_t address = 0;
+        for (ac_range_t *range; !arena->dead && (range = next_range(arena, address));) {
+            address = range->address;
+            allow_range(range);
         }
+        if (!arena->lost_ranges)
+            continue;
+        pthread_mutex_unlock(&allocator->lock);
+        ac_expand_bury(arena);
+        pthread_mutex_lock(&allocator->lock);
     }
     pthread_mutex_unlock(&allocator->lock);
 }

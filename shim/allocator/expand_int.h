@@ -30,6 +30,7 @@ typedef struct {
     bool starved;                /* holes were passed over that are not complete */
     bool partial;                /* more runs are needed than one step takes */
     bool patient;                /* all that could be waited for was */
+    uint64_t peerings;           /* of the allocator, when it was claimed */
     unsigned runs, at_run;
     uint64_t at_unit; /* of that run: the next page to be used */
     ac_spares_t spares;
@@ -70,6 +71,10 @@ uint64_t ac_expand_reached(ac_arena_t *arena);
 /* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares);
+
+/* Before it is settled: peers that came meanwhile may reach the pages that were claimed, too.  The
+ * lock may be dropped meanwhile. */
+void ac_expand_catch_up(ac_growth_t *growth);
 
 /* The range has `bytes` more pages, or less. */
 void ac_expand_account(ac_range_t *range, int64_t bytes);

@@ -2,6 +2,7 @@
 #include "allocator/fence.h"
 
 #include "allocator/generation.h"
+#include "allocator/streams.h"
 #include "observe/start.h"
 #include "plant.h"
 
@@ -18,6 +19,9 @@ static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
  * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
+
+/* Submissions under way that may go to any context: each is inside every line. */
+static _Atomic unsigned strays;
 
 /* A sticky error was seen: hits of the context's caches end as well. */
 static void break_line(ac_fence_line_t *line) {
@@ -44,6 +48,25 @@ static void give_credit(ac_fence_line_t *line, int weight) {
     atomic_store_explicit(&line->credit, (uint32_t)credit, memory_order_relaxed);
 }
 
+/* Take out of the ring what `done` has overtaken, or all of it once the context has gone; what is
+ * in use stays for its last user.  Releasing is a device call: after the lock. */
+static void sweep(ac_fence_line_t *line) {
+    void *old[AC_FENCE_RING];
+    unsigned n = 0, kept = 0;
+    pthread_mutex_lock(&line->lock);
+    bool all = !atomic_load(&line->live);
+    uint64_t done = atomic_load(&line->done);
+    for (unsigned i = 0; i < line->count; i++)
+        if (line->ring[i].uses == 0 && (all || line->ring[i].clock <= done))
+            old[n++] = line->ring[i].fence;
+        else
+            line->ring[kept++] = line->ring[i];
+    line->count = kept;
+    pthread_mutex_unlock(&line->lock);
+    for (unsigned i = 0; i < n; i++)
+        line->ops->fence_release(line->context, old[i]);
+}
+
 bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context) {
     unsigned i = 0;
     pthread_mutex_lock(&lines_lock);
@@ -52,9 +75,7 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
     if (i < AC_FENCE_LINES) {
         ac_barrier_setup();
         pthread_mutex_init(&line->lock, NULL);
-        pthread_mutex_init(&line->single.lock, NULL);
         pthread_cond_init(&line->single.named, NULL);
-        atomic_store(&line->single.early_left, AC_SINGLE_EARLY);
         give_credit(line, AC_FENCE_FIRST * AC_FENCE_EPOCH);
         line->ops = ops;
         line->context = context;
@@ -77,12 +98,9 @@ void ac_fence_line_close(ac_fence_line_t *line) {
     ac_single_end(line);
 
     pthread_mutex_lock(&line->lock);
-    atomic_store(&line->live, false); /* under the lock: nobody pushes from now on */
-    unsigned count = line->count;
-    line->count = 0;
+    atomic_store(&line->live, false); /* under the lock: none is put in from now on */
     pthread_mutex_unlock(&line->lock);
-    for (unsigned i = 0; i < count; i++)
-        line->ops->fence_release(line->context, line->ring[i].fence);
+    sweep(line);
 }
 
 void ac_fence_list(ac_submitter_t *self) {
@@ -111,7 +129,7 @@ void ac_fence_submitted(ac_fence_line_t *line) {
 }
 
 unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most) {
-    uint64_t counted = atomic_load(&line->inside);
+    uint64_t counted = atomic_load(&line->inside) + atomic_load(&strays);
     unsigned found = counted > most ? most + 1 : (unsigned)counted;
     for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
         found += atomic_load_explicit(&s->inside, memory_order_acquire) == line;
@@ -150,28 +168,9 @@ bool ac_fence_holding(const ac_fence_line_t *line, bool all) {
     return any;
 }
 
-/* Remove the fences that `done` has overtaken; their release is a device call, so they are
- * collected under the lock and released after it. */
-static void retire(ac_fence_line_t *line) {
-    void *old[AC_FENCE_RING];
-    unsigned n = 0;
-    pthread_mutex_lock(&line->lock);
-    uint64_t done = atomic_load(&line->done);
-    while (n < line->count && line->ring[n].clock <= done) {
-        old[n] = line->ring[n].fence;
-        n++;
-    }
-    for (unsigned i = n; i < line->count; i++)
-        line->ring[i - n] = line->ring[i];
-    line->count -= n;
-    pthread_mutex_unlock(&line->lock);
-    for (unsigned i = 0; i < n; i++)
-        line->ops->fence_release(line->context, old[i]);
-}
-
 void ac_fence_synced(ac_fence_line_t *line, uint64_t clock) {
     if (ac_fence_raise(&line->done, clock))
-        retire(line);
+        sweep(line);
     ac_single_synced(line);
 }
 
@@ -202,6 +201,42 @@ void ac_fence_uncount(void) {
     ac_generation_grow();
     settle_lines();
     atomic_store(&settled, true);
+}
+
+void ac_fence_unseen(void) {
+    if (!AC_PLANTED(unseen_in_one_context))
+        ac_fence_cross();
+    ac_fence_uncount(); /* last: whoever finds it set finds all of it (ac_fence_is_unseen) */
+    ac_streams_unordered();
+}
+
+/* First `strays`, then the turns: no stream becomes a home from now on, frees that find the line
+ * as it is now wait for all contexts.  The first mark comes last, as in ac_single_enter. */
+void ac_fence_stray_begin(uint64_t stream) {
+    ac_single_close();
+    atomic_fetch_add(&strays, 1);
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (!line)
+            continue;
+        ac_single_pass(line, stream, NULL);
+        ac_fence_mark(line);
+    }
+}
+
+void ac_fence_stray_end(bool submitted) {
+    ac_fence_given();
+    if (submitted)
+        ac_fence_unseen();
+    unsigned high = atomic_load(&ac_fence_line_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_fence_line_t *line = line_at(i);
+        if (line)
+            ac_fence_mark(line);
+    }
+    atomic_fetch_sub(&strays, 1); /* last: see ac_fence_leave */
+    ac_single_open();
 }
 
 void ac_fence_capture_begin(void) {
@@ -286,7 +321,7 @@ static ac_status_t count_unseen(ac_fence_line_t *line) {
  * no mark.  Targets never fall: the clock does not, nor does a mark. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
     bool uncounted = atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
-    *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire);
+    *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) || atomic_load(&strays);
     if (*all) {
         if (uncounted)
             for_lines(line, true, count_unseen);
@@ -319,8 +354,10 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
 }
 
 static ac_status_t is_under_way(ac_fence_line_t *line) {
+    bool any = false;
     pthread_mutex_lock(&line->lock);
-    bool any = line->count > 0;
+    for (unsigned i = 0; i < line->count && !any; i++)
+        any = !line->ring[i].turn;
     pthread_mutex_unlock(&line->lock);
     return any ? AC_BUSY : AC_OK;
 }
@@ -336,28 +373,44 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
     return yes;
 }
 
-static void push(ac_fence_line_t *line, ac_fence_t fence) {
-    void *spare = NULL;
-    pthread_mutex_lock(&line->lock);
-    if (!atomic_load(&line->live)) {
-        pthread_mutex_unlock(&line->lock);
-        line->ops->fence_release(line->context, fence.fence);
-        return;
-    }
+bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
+    *spare = fence.fence;
+    if (!atomic_load(&line->live))
+        return false;
     if (line->count == AC_FENCE_RING) {
-        /* A later fence covers what an earlier one covers: drop the second oldest. */
-        spare = line->ring[1].fence;
-        for (unsigned i = 2; i < line->count; i++)
-            line->ring[i - 1] = line->ring[i];
+        /* A later fence covers what an earlier one covers: drop the second oldest.  Not the
+         * newest turn: what comes later may never end (single.h). */
+        uint64_t turn = atomic_load(&line->single.covered);
+        unsigned at = 1;
+        while (at < AC_FENCE_RING && (line->ring[at].uses || line->ring[at].clock == turn))
+            at++;
+        if (at == AC_FENCE_RING)
+            return false;
+        *spare = line->ring[at].fence;
+        for (at++; at < AC_FENCE_RING; at++)
+            line->ring[at - 1] = line->ring[at];
         line->count--;
+    } else {
+        *spare = NULL;
     }
     unsigned at = line->count++;
     for (; at > 0 && line->ring[at - 1].clock > fence.clock; at--)
         line->ring[at] = line->ring[at - 1];
     line->ring[at] = fence;
-    pthread_mutex_unlock(&line->lock);
+    return true;
+}
+
+void ac_fence_let_go(ac_fence_line_t *line, void *spare) {
     if (spare)
         line->ops->fence_release(line->context, spare);
+}
+
+static void push(ac_fence_line_t *line, ac_fence_t fence) {
+    void *spare;
+    pthread_mutex_lock(&line->lock);
+    ac_fence_insert(line, fence, &spare);
+    pthread_mutex_unlock(&line->lock);
+    ac_fence_let_go(line, spare);
 }
 
 static void want(ac_fence_line_t *line, uint32_t weight) {
@@ -425,40 +478,54 @@ void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight) {
     }
 }
 
-static bool take_oldest(ac_fence_line_t *line, ac_fence_t *fence) {
-    pthread_mutex_lock(&line->lock);
-    bool any = line->count > 0;
-    if (any) {
-        *fence = line->ring[0];
-        line->count--;
-        for (unsigned i = 0; i < line->count; i++)
-            line->ring[i] = line->ring[i + 1];
-    }
-    pthread_mutex_unlock(&line->lock);
-    return any;
+void *ac_fence_use(ac_fence_line_t *line, uint64_t clock) {
+    unsigned i = 0;
+    while (i < line->count && line->ring[i].clock != clock)
+        i++;
+    if (i == line->count)
+        return NULL;
+    line->ring[i].uses++;
+    return line->ring[i].fence;
 }
 
-static void completed(ac_fence_line_t *line, ac_fence_t fence) {
-    ac_fence_raise(&line->done, fence.clock);
-    line->ops->fence_release(line->context, fence.fence);
+/* The oldest that is not known complete, in use from now on. */
+static void *use_oldest(ac_fence_line_t *line) {
+    unsigned i = 0;
+    pthread_mutex_lock(&line->lock);
+    uint64_t done = atomic_load(&line->done);
+    while (i < line->count && line->ring[i].clock <= done)
+        i++;
+    void *fence = i < line->count ? ac_fence_use(line, line->ring[i].clock) : NULL;
+    pthread_mutex_unlock(&line->lock);
+    return fence;
+}
+
+void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over) {
+    unsigned i = 0;
+    pthread_mutex_lock(&line->lock);
+    while (line->ring[i].fence != fence)
+        i++;
+    line->ring[i].uses--;
+    if (over)
+        ac_fence_raise(&line->done, line->ring[i].clock);
+    bool gone = line->ring[0].clock <= atomic_load(&line->done) || !atomic_load(&line->live);
+    pthread_mutex_unlock(&line->lock);
+    if (gone)
+        sweep(line);
 }
 
 static ac_status_t poll_line(ac_fence_line_t *line) {
-    ac_status_t moved = AC_BUSY;
-    ac_fence_t fence;
+    ac_status_t moved = AC_BUSY, status = AC_OK;
+    void *fence;
     if (atomic_load(&line->broken) || atomic_flag_test_and_set(&line->polled))
         return moved;
-    while (take_oldest(line, &fence)) {
-        ac_status_t status = line->ops->fence_query(line->context, fence.fence);
-        if (status == AC_OK) {
-            completed(line, fence);
+    while (status == AC_OK && (fence = use_oldest(line))) {
+        status = line->ops->fence_query(line->context, fence);
+        if (status == AC_OK)
             moved = AC_OK;
-            continue;
-        }
         if (status == AC_FAILED)
             break_line(line);
-        push(line, fence);
-        break;
+        ac_fence_unuse(line, fence, status == AC_OK);
     }
     atomic_flag_clear(&line->polled);
     return moved;
@@ -482,16 +549,14 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
         uint64_t done = atomic_load_explicit(&line->done, memory_order_acquire);
         if (done >= clock || ac_fence_line_idle(line) || !atomic_load(&line->live))
             return AC_OK;
-        ac_fence_t fence;
-        if (take_oldest(line, &fence)) {
-            ac_status_t status = line->ops->fence_wait(line->context, fence.fence, limit_ns);
-            if (status == AC_OK) {
-                completed(line, fence);
-                continue;
-            }
-            push(line, fence);
+        void *fence = use_oldest(line);
+        if (fence) {
+            ac_status_t status = line->ops->fence_wait(line->context, fence, limit_ns);
             if (status == AC_FAILED)
                 break_line(line);
+            ac_fence_unuse(line, fence, status == AC_OK);
+            if (status == AC_OK)
+                continue;
             return status;
         }
         ac_status_t status = close_line(line);

@@ -50,8 +50,9 @@
  * A line lies in its arena's record and serves one context only: whoever still holds it when the
  * context has gone finds `live` unset, and can do no harm to a later context.
  *
- * All functions are thread-safe.  `lock` guards the ring only and is never held over a device
- * call; whoever queries or waits takes the fence out of the ring first. */
+ * All functions are thread-safe.  `lock` guards the ring and the single-stream rule, and is never
+ * held over a device call.  A fence stays in the ring while the device is asked about it: `uses`
+ * keeps it from being released meanwhile. */
 #ifndef AC_FENCE_H
 #define AC_FENCE_H
 
@@ -72,6 +73,8 @@ enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
 typedef struct {
     uint64_t clock;
     void *fence;
+    unsigned uses; /* threads that give it to the device now, without the lock */
+    bool turn;     /* of the single-stream rule: recorded for no free that waits */
 } ac_fence_t;
 
 /* A thread that submits: which line it is inside of.  Records are never unmapped, and stay in the
@@ -90,7 +93,7 @@ struct ac_fence_line {
     _Atomic bool live;       /* the context exists; never set again once unset */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* somebody queries: others go on without waiting */
-    ac_single_t single;  /* the single-stream rule; its lock ranks after the allocator's too */
+    ac_single_t single;  /* the single-stream rule */
     _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
     _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
@@ -117,6 +120,26 @@ extern AC_HIDDEN _Atomic bool ac_fence_uncounted;
  * order of a stream.  Blocks the first time; call before the work that they stand for. */
 void ac_fence_cross(void);
 void ac_fence_uncount(void);
+
+/* Work may go where nobody can follow it: to any stream of any context, and to memory of all. For
+ * good, and for contexts that come later: contexts cross, every free counts a submission and
+ * takes a fence, and nothing is handed on by the order of streams, whatever events prove.  The
+ * only function for what was not seen: a way into the driver, a submission, a context.  Blocks
+ * the first time, as those above do; takes no lock while no context was served. */
+void ac_fence_unseen(void);
+
+static inline bool ac_fence_is_unseen(void) {
+    return atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
+           atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
+}
+
+/* Around a submission to `stream` (a key, 0 for a default stream) of which nobody can say where
+ * it goes: the driver does not tell the stream's context, or that has no line.  In between it is
+ * inside every line, frees wait for all contexts, and the stream waits for the turns of all.
+ * `submitted`: the call succeeded, and there is work that no line tells of: unseen from then on.
+ * A call that the driver refuses leaves nothing behind but a mark. */
+void ac_fence_stray_begin(uint64_t stream);
+void ac_fence_stray_end(bool submitted);
 
 /* A capture is about to begin: no line relies on a stream's order from now on, until _began. */
 void ac_fence_capture_begin(void);
@@ -268,7 +291,18 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
  * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
 ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
 
-/* Whether a fence is recorded and not known complete, of one line or of any. */
+/* For single.c.  Put a turn into the ring; under the lock.  False: there is no room.  Either way
+ * the caller gives what is in *spare to ac_fence_let_go, without the lock. */
+bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare);
+void ac_fence_let_go(ac_fence_line_t *line, void *spare);
+
+/* The fence in the ring that was recorded with the stamp `clock`, which stays until _unuse; NULL:
+ * it is over.  Under the lock. */
+void *ac_fence_use(ac_fence_line_t *line, uint64_t clock);
+/* Without the lock: it is not needed any more; with `over` it is complete. */
+void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over);
+
+/* Whether a fence is recorded for frees and not known complete, of one line or of any. */
 bool ac_fence_under_way(ac_fence_line_t *line, bool all);
 
 /* Frees of this weight wait that no fence covers yet.  Where they add up to AC_FENCE_EPOCH, the

@@ -3,8 +3,18 @@
 
 #include <string.h>
 
-static _Atomic uint64_t distrusted[AC_ORDER_DISTRUSTED];
-static _Atomic unsigned distrust_count; /* beyond the array's size: all */
+#include "allocator/carve.h"
+
+/* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0
+ * serves the next event of its list. */
+typedef struct distrust {
+    _Atomic uint64_t event;
+    struct distrust *next;
+} distrust_t;
+enum { DISTRUST_BITS = 6, DISTRUST_LISTS = 1 << DISTRUST_BITS };
+static distrust_t *_Atomic distrusted[DISTRUST_LISTS];
+static _Atomic unsigned distrust_count;
+static _Atomic bool distrust_all;
 
 static uint64_t higher(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -179,22 +189,56 @@ void ac_order_forget(ac_order_t *order, uint64_t event) {
         entry->event = 0;
 }
 
-void ac_order_distrust(uint64_t event) {
-    if (ac_order_distrusts(event))
-        return;
-    unsigned at = atomic_fetch_add(&distrust_count, 1);
-    if (at < AC_ORDER_DISTRUSTED)
-        atomic_store(&distrusted[at], event);
+static distrust_t *_Atomic *distrust_list(uint64_t event) {
+    return &distrusted[event * 0x9e3779b97f4a7c15u >> (64 - DISTRUST_BITS)];
+}
+
+static distrust_t *distrust_find(uint64_t event) {
+    for (distrust_t *at = atomic_load(distrust_list(event)); at; at = at->next)
+        if (atomic_load(&at->event) == event)
+            return at;
+    return NULL;
+}
+
+bool ac_order_distrust(uint64_t event) {
+    distrust_t *_Atomic *list = distrust_list(event);
+    if (!event || distrust_find(event))
+        return false;
+    for (distrust_t *at = atomic_load(list); at; at = at->next) {
+        uint64_t none = 0;
+        if (atomic_compare_exchange_strong(&at->event, &none, event)) {
+            atomic_fetch_add(&distrust_count, 1);
+            return true;
+        }
+    }
+    distrust_t *made = ac_carve(sizeof *made);
+    if (!made) {
+        atomic_store(&distrust_all, true);
+        return true;
+    }
+    atomic_store(&made->event, event);
+    made->next = atomic_load(list);
+    while (!atomic_compare_exchange_weak(list, &made->next, made))
+        ;
+    atomic_fetch_add(&distrust_count, 1);
+    return true;
+}
+
+/* Two threads may have listed the event at the same time. */
+bool ac_order_trust(uint64_t event) {
+    bool any = false;
+    if (!event || !atomic_load(&distrust_count))
+        return false;
+    for (distrust_t *at; (at = distrust_find(event)); any = true) {
+        uint64_t listed = event;
+        if (atomic_compare_exchange_strong(&at->event, &listed, 0))
+            atomic_fetch_sub(&distrust_count, 1);
+    }
+    return any;
 }
 
 bool ac_order_distrusts(uint64_t event) {
-    unsigned count = atomic_load(&distrust_count);
-    if (count > AC_ORDER_DISTRUSTED)
-        return true;
-    for (unsigned i = 0; i < count; i++)
-        if (atomic_load(&distrusted[i]) == event)
-            return true;
-    return false;
+    return atomic_load(&distrust_all) || (atomic_load(&distrust_count) && distrust_find(event));
 }
 
 int ac_order_check(const ac_order_t *order) {

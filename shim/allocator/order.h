@@ -13,7 +13,7 @@
  *   - what a call proves is read before the driver's call and used after it, and only if
  *     nothing happened to the event in between (`version`);
  *   - two records of one event at the same time leave it unknown;
- *   - an event that others may record without our seeing it is *distrusted* for good;
+ *   - an event that others may record without our seeing it is *distrusted* while it lives;
  *   - positions are never used twice: after a slot changed hands, what was proved of its former
  *     stream says nothing of the new one, and nothing is proved of the former one any more.
  *
@@ -33,8 +33,7 @@ enum {
     AC_ORDER_SLOTS = 64,
     AC_ORDER_NONE = AC_ORDER_SLOTS, /* no slot */
     AC_ORDER_SETS = 128,
-    AC_ORDER_WAYS = 8,
-    AC_ORDER_DISTRUSTED = 64
+    AC_ORDER_WAYS = 8
 };
 
 /* A stream, by its key (device.h); 0: none. */
@@ -122,9 +121,12 @@ bool ac_order_still(ac_order_t *order, const ac_order_mark_t *mark);
 /* The event was recorded in a way we do not follow, or destroyed. */
 void ac_order_forget(ac_order_t *order, uint64_t event);
 
-/* Nobody but the driver knows when the event is recorded from now on.  For the whole process, any
- * thread; all events when there are too many of them. */
-void ac_order_distrust(uint64_t event);
+/* Only the driver knows when the event is recorded from now on, until it is destroyed (_trust).
+ * For the whole process, any thread, no lock.  _distrust: true if it was trusted before.  Where
+ * host memory for the list is short all events are distrusted, for good: which one was left out
+ * is not known when it is destroyed. */
+bool ac_order_distrust(uint64_t event);
+bool ac_order_trust(uint64_t event); /* true if it was distrusted by name */
 bool ac_order_distrusts(uint64_t event);
 
 /* Nonzero if an invariant does not hold. */

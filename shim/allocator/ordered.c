@@ -552,16 +552,16 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 
-static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock) {
+static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock, bool wait) {
     bool all = atomic_load(&ac_fence_crossed);
-    if (!ac_fence_holding(line, all))
+    if (wait && !ac_fence_holding(line, all))
         return ac_fence_wait(line, all, clock, 0) != AC_BUSY;
     ac_fence_close(line, all);
     ac_fence_poll(line, all);
     return ac_fence_reached(line, all) >= clock;
 }
 
-bool ac_arena_unordered(ac_arena_t *arena) {
+bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     ac_allocator_t *allocator = arena->allocator;
     if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
         return true;
@@ -574,7 +574,7 @@ bool ac_arena_unordered(ac_arena_t *arena) {
     uint64_t last = handed_on ? ordered->last : 0;
     all_gone(arena);
     pthread_mutex_unlock(&allocator->lock);
-    if (handed_on && !wait_unless_held(&arena->line, last))
+    if (handed_on && !wait_unless_held(&arena->line, last, wait))
         return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
     return true;
@@ -583,7 +583,7 @@ bool ac_arena_unordered(ac_arena_t *arena) {
 void ac_streams_unordered(void) {
     unsigned i = 0;
     for (ac_arena_t *arena; (arena = ac_ordered_next(&i));)
-        ac_arena_unordered(arena);
+        ac_arena_unordered(arena, true);
 }
 
 void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {

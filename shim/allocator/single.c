@@ -11,12 +11,12 @@ _Atomic bool ac_single_wanted = true;
 
 static _Atomic unsigned closed; /* captures that are about to begin */
 
-/* Under the lock. */
-static void set_word(ac_single_t *single, ac_single_mode_t mode, uint64_t home) {
+/* Under the lock.  Returns a stamp that was taken after the change. */
+static uint64_t set_word(ac_single_t *single, ac_single_mode_t mode, uint64_t home) {
     enum { CHANGE_SHIFT = AC_SINGLE_MODE_BITS + AC_SINGLE_KEY_BITS };
     uint64_t changes = (atomic_load(&single->word) >> CHANGE_SHIFT) + 1;
     atomic_store(&single->word, changes << CHANGE_SHIFT | home << AC_SINGLE_MODE_BITS | mode);
-    ac_fence_stamp(); /* submissions look at the clock first */
+    return ac_fence_stamp(); /* submissions look at the clock first */
 }
 
 static ac_single_mode_t mode_of(const ac_single_t *single) {
@@ -65,11 +65,11 @@ bool ac_single_protects(ac_fence_line_t *line) {
         ;
     if (atomic_load(&single->word) != word)
         return false;
-    uint64_t leans = atomic_load_explicit(&single->leans, memory_order_relaxed) + 1;
-    atomic_store_explicit(&single->leans, leans, memory_order_relaxed);
-    if ((leans & (leans - 1)) == 0 && atomic_load(&single->early_left)) {
-        atomic_store(&single->due, true);
-        ac_fence_stamp();
+    if (AC_PLANTED(turn_not_announced))
+        return true;
+    if (atomic_load(&single->due) <= atomic_load(&single->covered)) {
+        ac_fence_stamp(); /* the next submission looks */
+        atomic_store(&single->due, now);
     }
     return true;
 }
@@ -90,27 +90,17 @@ static bool may_be_home(const ac_fence_line_t *line, uint64_t stream) {
     return stream && stream >> AC_SINGLE_KEY_BITS == 0 && in_force(line);
 }
 
-/* From NONE or LEAVING, under the lock: `stream` becomes the home, or with 0 none does. */
+/* From NONE or LEAVING, under the lock, nothing is pending: `stream` becomes the home, or with 0
+ * none does. */
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
     if (stream) {
-        atomic_store(&single->since, ac_fence_now() + single->patience);
+        bool may_lean = !line->ops->turns || line->ops->turns(line->context);
+        atomic_store(&single->since, may_lean ? ac_fence_now() + single->patience : UINT64_MAX);
         atomic_store(&single->leaned, 0); /* before any free can see the new word */
-        single->early_clock = 0;
-        atomic_store(&single->leans, 0);
+        atomic_store(&single->covered, ac_fence_stamp());
     }
     set_word(single, stream ? AC_SINGLE_ONE : AC_SINGLE_MANY, stream);
-}
-
-/* Give up the turn's fence; under the lock.  Returns what the caller has to release after it. */
-static void *drop_fence(ac_single_t *single) {
-    void *fence = single->fence;
-    single->fence = NULL;
-    if (fence && single->users) {
-        single->old = fence;
-        return NULL;
-    }
-    return fence;
 }
 
 /* Once more where it fails: nothing else is left that could hold a second stream back. */
@@ -121,33 +111,30 @@ static void synchronize(ac_fence_line_t *line) {
         ac_fence_synced(line, stamp);
 }
 
-static void release(ac_fence_line_t *line, void *fence) {
-    if (fence)
-        line->ops->fence_release(line->context, fence);
+static void named(ac_fence_line_t *line) {
+    if (atomic_fetch_sub(&line->single.naming, 1) == 1)
+        pthread_cond_broadcast(&line->single.named);
 }
 
-/* Record a turn of the home.  Who destroys that stream waits in the meantime: the device may not
- * be given the name of one that is gone.  Called and returns with the lock, which is open
- * meanwhile. */
+/* Record a turn of the home.  A thread that destroys that stream waits in the meantime: the
+ * device may not be given the name of one that is gone.  Called and returns with the lock, which
+ * is open meanwhile. */
 static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
     ac_single_t *single = &line->single;
     uint64_t home = home_of(single);
     atomic_fetch_add(&single->naming, 1);
-    pthread_mutex_unlock(&single->lock);
+    pthread_mutex_unlock(&line->lock);
     ac_status_t status = line->ops->turn_record(line->context, home, fence);
-    pthread_mutex_lock(&single->lock);
-    if (atomic_fetch_sub(&single->naming, 1) == 1)
-        pthread_cond_broadcast(&single->named);
+    pthread_mutex_lock(&line->lock);
+    named(line);
     return status;
 }
 
-/* From LEAVING: the turn is recorded; without a fence it is over.  Under the lock. */
-static void set_turn(ac_single_t *single, void *fence, uint64_t clock) {
-    single->fence = fence;
+/* From LEAVING or ONE: what `covered` is the stamp of is the turn.  Under the lock. */
+static void set_turn(ac_single_t *single) {
     single->turn++;
     single->waited = false;
-    single->clock = clock;
-    set_word(single, fence ? AC_SINGLE_JOINING : AC_SINGLE_MANY, fence ? home_of(single) : 0);
+    set_word(single, AC_SINGLE_JOINING, home_of(single));
 }
 
 /* In LEAVING: record the turn.  Two threads may be at it, the first to come back decides. Without
@@ -155,113 +142,124 @@ static void set_turn(ac_single_t *single, void *fence, uint64_t clock) {
  * in it is dead.  Called and returns with the lock, which is open meanwhile. */
 static void record_turn(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    uint64_t word = atomic_load(&single->word), clock = atomic_load(&single->leaned);
-    bool room = !single->old;
-    void *fence = NULL;
-    if (!room || name_home(line, &fence) != AC_OK) {
-        pthread_mutex_unlock(&single->lock);
-        synchronize(line);
-        pthread_mutex_lock(&single->lock);
-    }
-    if (atomic_load(&single->word) == word) {
-        set_turn(single, fence, clock);
-        fence = NULL;
-    }
-    pthread_mutex_unlock(&single->lock);
-    release(line, fence);
-    pthread_mutex_lock(&single->lock);
-}
-
-/* In ONE, before work for the home.  Called and returns with the lock, which is open meanwhile.
- */
-static void record_early(ac_fence_line_t *line) {
-    ac_single_t *single = &line->single;
     uint64_t word = atomic_load(&single->word);
-    void *fence = NULL;
-    atomic_store(&single->due, false);
-    if (atomic_load(&single->early_left) == 0)
-        return;
-    atomic_fetch_sub(&single->early_left, 1);
-    uint64_t clock = ac_fence_stamp(); /* what leans from now on has a later clock */
-    if (name_home(line, &fence) == AC_OK && atomic_load(&single->word) == word) {
-        void *older = single->early;
-        single->early = fence;
-        single->early_clock = clock;
-        fence = older;
+    ac_fence_t turn = {.clock = single->left, .turn = true};
+    void *spare = NULL;
+    ac_status_t status = name_home(line, &turn.fence);
+    bool mine = atomic_load(&single->word) == word;
+    if (status == AC_OK && mine && ac_fence_insert(line, turn, &spare)) {
+        atomic_store(&single->covered, turn.clock);
+        set_turn(single);
+    } else if (status == AC_OK && !mine) {
+        spare = turn.fence;
+    } else {
+        pthread_mutex_unlock(&line->lock);
+        synchronize(line);
+        pthread_mutex_lock(&line->lock);
+        if (atomic_load(&single->word) == word)
+            set_word(single, AC_SINGLE_MANY, 0);
     }
-    pthread_mutex_unlock(&single->lock);
-    release(line, fence);
-    pthread_mutex_lock(&single->lock);
+    pthread_mutex_unlock(&line->lock);
+    ac_fence_let_go(line, spare);
+    pthread_mutex_lock(&line->lock);
 }
 
-/* Somebody needs the turn that was recorded early, if that covers all.  Under the lock. */
-static bool take_early(ac_single_t *single) {
-    atomic_store(&single->early_left, AC_SINGLE_EARLY);
-    if (!single->early || single->old || single->early_clock < atomic_load(&single->leaned))
-        return false;
-    set_turn(single, single->early, single->early_clock);
-    single->early = NULL;
-    return true;
-}
-
-/* From ONE; `heir` takes the home over where nothing is pending, 0: nobody does.  Called and
+/* From ONE; `heir` takes the home over where nothing is pending, 0: none does.  Called and
  * returns with the lock, which may be open meanwhile. */
 static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
-    set_word(single, AC_SINGLE_LEAVING, home_of(single));
+    single->left = set_word(single, AC_SINGLE_LEAVING, home_of(single));
     if (AC_PLANTED(second_stream_let_in))
         atomic_store(&single->leaned, 0);
     if (is_idle(line, heir != 0))
         settle_down(line, may_be_home(line, heir) ? heir : 0);
     else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
         set_word(single, AC_SINGLE_MANY, 0);
-    else if (!take_early(single))
+    else if (!ac_single_due(single))
+        set_turn(single);
+    else
         record_turn(line);
 }
 
-/* In JOINING: the turn's fence, which stays until done_with; called with the lock, returns
- * without it. */
-static void *use_fence(ac_single_t *single) {
-    void *fence = single->fence;
-    single->users++;
-    pthread_mutex_unlock(&single->lock);
+/* Before work for the home: see that what leaned has a turn.  Returns with the lock. */
+static void record_due(ac_fence_line_t *line, uint64_t stream) {
+    ac_single_t *single = &line->single;
+    atomic_fetch_add(&single->naming, 1); /* before the look: see ac_single_stream_gone */
+    uint64_t word = atomic_load(&single->word);
+    bool home = ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream;
+    ac_fence_t turn = {.turn = true};
+    void *spare = NULL;
+    ac_status_t status = AC_OK;
+    uint64_t leaned = atomic_load(&single->leaned);
+    bool over = leaned <= atomic_load(&line->done);
+    if (home && !over && ac_single_due(single)) {
+        turn.clock = ac_fence_stamp(); /* what leans from now on has a later clock */
+        status = line->ops->turn_record(line->context, stream, &turn.fence);
+    }
+    bool failed = status != AC_OK;
+    pthread_mutex_lock(&line->lock);
+    bool same = atomic_load(&single->word) == word;
+    /* The first turn that covers all is taken: a later one may have been recorded behind work
+     * that came after the free. */
+    if (turn.fence && same && ac_single_due(single) && turn.clock > atomic_load(&single->covered))
+        failed = !ac_fence_insert(line, turn, &spare);
+    else
+        spare = turn.fence;
+    if (turn.fence && spare != turn.fence)
+        atomic_store(&single->covered, turn.clock);
+    if (over && home && same)
+        ac_fence_raise(&single->covered, leaned); /* it needs no turn */
+    if (failed && same)
+        single->left = set_word(single, AC_SINGLE_LEAVING, stream); /* frees lean no more */
+    named(line);
+    if (spare) {
+        pthread_mutex_unlock(&line->lock);
+        ac_fence_let_go(line, spare);
+        pthread_mutex_lock(&line->lock);
+    }
+}
+
+/* The turn `turn` is over: every stream may work.  Under the lock. */
+static void end_turn(ac_single_t *single, uint64_t turn) {
+    if (mode_of(single) == AC_SINGLE_JOINING && single->turn == turn)
+        set_word(single, AC_SINGLE_MANY, 0);
+}
+
+/* In JOINING: the turn's fence, which stays until ac_fence_unuse; NULL: the turn is over. Called
+ * with the lock, returns without it. */
+static void *use_turn(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    uint64_t covered = atomic_load(&single->covered);
+    void *fence = atomic_load(&line->done) < covered ? ac_fence_use(line, covered) : NULL;
+    if (!fence)
+        end_turn(single, single->turn);
+    pthread_mutex_unlock(&line->lock);
     return fence;
 }
 
-static void done_with(ac_fence_line_t *line) {
-    ac_single_t *single = &line->single;
-    void *old = NULL;
-    pthread_mutex_lock(&single->lock);
-    if (--single->users == 0) {
-        old = single->old;
-        single->old = NULL;
-    }
-    pthread_mutex_unlock(&single->lock);
-    release(line, old);
-}
-
-/* The turn `turn` is over: every stream may work.  Without the lock. */
-static void end_turn(ac_fence_line_t *line, uint64_t turn) {
-    ac_single_t *single = &line->single;
-    void *fence = NULL;
-    pthread_mutex_lock(&single->lock);
-    if (mode_of(single) == AC_SINGLE_JOINING && single->turn == turn) {
-        set_word(single, AC_SINGLE_MANY, 0);
-        fence = drop_fence(single);
-    }
-    pthread_mutex_unlock(&single->lock);
-    release(line, fence);
+/* The turn is not needed any more, and over if `status` is AC_OK.  Without the lock. */
+static void unuse_turn(ac_fence_line_t *line, void *fence, uint64_t turn, ac_status_t status) {
+    ac_fence_unuse(line, fence, status == AC_OK);
+    if (status != AC_OK)
+        return;
+    pthread_mutex_lock(&line->lock);
+    end_turn(&line->single, turn);
+    pthread_mutex_unlock(&line->lock);
 }
 
 /* The host waits for the turn; called in JOINING with the lock, returns without it. */
 static void wait_turn(ac_fence_line_t *line) {
     uint64_t turn = line->single.turn;
-    void *fence = use_fence(&line->single);
+    void *fence = use_turn(line);
+    if (!fence)
+        return;
     ac_status_t status = line->ops->turn_wait(line->context, fence, 0);
     if (status != AC_OK)
         synchronize(line);
-    done_with(line);
-    end_turn(line, turn);
+    ac_fence_unuse(line, fence, status == AC_OK);
+    pthread_mutex_lock(&line->lock);
+    end_turn(&line->single, turn);
+    pthread_mutex_unlock(&line->lock);
 }
 
 /* A stream has to wait for the turn: it might have run beside the home.  Under the lock. */
@@ -275,34 +273,38 @@ static unsigned slot_of(uint64_t stream) {
     return (unsigned)(stream * 0x9e3779b97f4a7c15u >> 60) % AC_SINGLE_JOINS;
 }
 
-/* In JOINING: make `stream` wait for the turn; called with the lock, returns without it. */
+/* In JOINING: make `stream` wait for the turn, if that is not over; called with the lock, returns
+ * without it. */
 static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     uint64_t turn = line->single.turn;
     unsigned slot = slot_of(stream);
-    if (atomic_load(&line->done) >= line->single.clock) {
-        pthread_mutex_unlock(&line->single.lock);
-        end_turn(line, turn);
+    bool joined = joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
+                  joins->slot[slot].turn == turn;
+    if (joined && atomic_load(&line->done) < atomic_load(&line->single.covered)) {
+        pthread_mutex_unlock(&line->lock);
         return;
     }
-    if (joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
-        joins->slot[slot].turn == turn) {
-        pthread_mutex_unlock(&line->single.lock);
+    void *fence = use_turn(line);
+    if (!fence)
+        return;
+    ac_status_t status = line->ops->fence_query(line->context, fence);
+    if (status == AC_OK) {
+        unuse_turn(line, fence, turn, AC_OK);
         return;
     }
-    lose_patience(&line->single);
-    void *fence = use_fence(&line->single);
-    ac_status_t status = line->ops->turn_wait(line->context, fence, stream);
-    done_with(line);
+    status = line->ops->turn_wait(line->context, fence, stream);
+    ac_fence_unuse(line, fence, false);
+    pthread_mutex_lock(&line->lock);
+    if (line->single.turn == turn)
+        lose_patience(&line->single);
+    if (status != AC_OK && status != AC_BUSY && mode_of(&line->single) == AC_SINGLE_JOINING)
+        wait_turn(line);
+    else
+        pthread_mutex_unlock(&line->lock);
     if (status == AC_OK && joins) {
         joins->slot[slot].line = line;
         joins->slot[slot].stream = stream;
         joins->slot[slot].turn = turn;
-    } else if (status != AC_OK && status != AC_BUSY) {
-        pthread_mutex_lock(&line->single.lock);
-        if (mode_of(&line->single) == AC_SINGLE_JOINING)
-            wait_turn(line);
-        else
-            pthread_mutex_unlock(&line->single.lock);
     }
 }
 
@@ -315,22 +317,24 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
         return true;
     ac_status_t status = name_home(line, &fence);
     bool again = status == AC_BUSY;
-    pthread_mutex_unlock(&line->single.lock);
+    pthread_mutex_unlock(&line->lock);
     if (status == AC_OK) {
         status = line->ops->turn_wait(line->context, fence, stream);
-        release(line, fence);
+        ac_fence_let_go(line, fence);
     }
     if (status != AC_OK && status != AC_BUSY)
         synchronize(line);
-    pthread_mutex_lock(&line->single.lock);
+    pthread_mutex_lock(&line->lock);
     return !again;
 }
 
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     ac_single_t *single = &line->single;
-    pthread_mutex_lock(&single->lock);
-    if (mode_of(single) != AC_SINGLE_ONE)
-        atomic_store(&single->due, false); /* of a home that was left */
+    bool due = is_home(line, stream) && ac_single_due(single) && !AC_PLANTED(turn_after_work);
+    if (due)
+        record_due(line, stream);
+    else
+        pthread_mutex_lock(&line->lock);
     for (;;) {
         switch (mode_of(single)) {
         case AC_SINGLE_NONE: /* all that others submitted since goes through here as well */
@@ -339,9 +343,10 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
         case AC_SINGLE_ONE:
             if (home_of(single) != stream)
                 leave(line, stream);
-            else if (atomic_load(&single->due))
-                record_early(line);
-            else
+            else if (ac_single_due(single) && !AC_PLANTED(turn_after_work)) {
+                pthread_mutex_unlock(&line->lock);
+                record_due(line, stream);
+            } else
                 break;
             continue;
         case AC_SINGLE_LEAVING:
@@ -358,13 +363,13 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
         }
         break;
     }
-    pthread_mutex_unlock(&single->lock);
+    pthread_mutex_unlock(&line->lock);
 }
 
 /* Leave the home, whoever began it; returns with the lock and neither in ONE nor in LEAVING. */
 static void leave_home(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    pthread_mutex_lock(&single->lock);
+    pthread_mutex_lock(&line->lock);
     for (;;) {
         ac_single_mode_t mode = mode_of(single);
         if (mode == AC_SINGLE_ONE)
@@ -378,7 +383,7 @@ static void leave_home(ac_fence_line_t *line) {
 
 void ac_single_leave(ac_fence_line_t *line) {
     leave_home(line);
-    pthread_mutex_unlock(&line->single.lock);
+    pthread_mutex_unlock(&line->lock);
 }
 
 void ac_single_hold(ac_fence_line_t *line) {
@@ -392,7 +397,7 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY &&
         atomic_load(&single->naming) == 0)
         return;
-    pthread_mutex_lock(&single->lock);
+    pthread_mutex_lock(&line->lock);
     while (mode_of(single) == AC_SINGLE_ONE && home_of(single) == stream)
         leave(line, 0);
     while (mode_of(single) == AC_SINGLE_LEAVING && home_of(single) == stream)
@@ -403,8 +408,8 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
             set_word(single, AC_SINGLE_JOINING, 0);
     }
     while (atomic_load(&single->naming))
-        ac_wait(&single->named, &single->lock);
-    pthread_mutex_unlock(&single->lock);
+        ac_wait(&single->named, &line->lock);
+    pthread_mutex_unlock(&line->lock);
 }
 
 void ac_single_settle(ac_fence_line_t *line, bool forever) {
@@ -419,25 +424,40 @@ void ac_single_settle(ac_fence_line_t *line, bool forever) {
     }
     if (forever)
         set_word(single, AC_SINGLE_NEVER, 0);
-    pthread_mutex_unlock(&single->lock);
+    pthread_mutex_unlock(&line->lock);
+}
+
+bool ac_single_unorder(ac_fence_line_t *line) {
+    ac_single_t *single = &line->single;
+    if (ac_single_mode(atomic_load(&single->word)) == AC_SINGLE_NEVER)
+        return true;
+    leave_home(line);
+    if (mode_of(single) == AC_SINGLE_JOINING) {
+        uint64_t turn = single->turn;
+        void *fence = use_turn(line);
+        if (fence)
+            unuse_turn(line, fence, turn, line->ops->fence_query(line->context, fence));
+        pthread_mutex_lock(&line->lock);
+    }
+    bool over = mode_of(single) == AC_SINGLE_MANY || mode_of(single) == AC_SINGLE_NEVER;
+    if (over)
+        set_word(single, AC_SINGLE_NEVER, 0);
+    pthread_mutex_unlock(&line->lock);
+    return over;
 }
 
 void ac_single_synced(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
     ac_single_mode_t mode = ac_single_mode(atomic_load(&single->word));
-    atomic_store_explicit(&single->leans, 0, memory_order_relaxed);
-    if (mode != AC_SINGLE_MANY && mode != AC_SINGLE_JOINING)
+    if (mode < AC_SINGLE_LEAVING || mode == AC_SINGLE_NEVER)
         return;
-    void *fence = NULL;
-    pthread_mutex_lock(&single->lock);
+    pthread_mutex_lock(&line->lock);
     mode = mode_of(single);
+    uint64_t last = mode == AC_SINGLE_JOINING ? atomic_load(&single->covered) : single->left;
     if (mode == AC_SINGLE_MANY ||
-        (mode == AC_SINGLE_JOINING && atomic_load(&line->done) >= single->clock)) {
+        (mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY && atomic_load(&line->done) >= last))
         set_word(single, AC_SINGLE_NONE, 0);
-        fence = drop_fence(single);
-    }
-    pthread_mutex_unlock(&single->lock);
-    release(line, fence);
+    pthread_mutex_unlock(&line->lock);
 }
 
 void ac_single_close(void) {
@@ -449,23 +469,24 @@ void ac_single_open(void) {
 }
 
 void ac_single_end(ac_fence_line_t *line) {
-    pthread_mutex_lock(&line->single.lock);
+    pthread_mutex_lock(&line->lock);
     set_word(&line->single, AC_SINGLE_NEVER, 0);
-    void *fence = drop_fence(&line->single), *early = line->single.early;
-    line->single.early = NULL;
-    pthread_mutex_unlock(&line->single.lock);
-    release(line, fence);
-    release(line, early);
+    pthread_mutex_unlock(&line->lock);
 }
 
 int ac_single_check(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    pthread_mutex_lock(&single->lock);
+    pthread_mutex_lock(&line->lock);
     ac_single_mode_t mode = mode_of(single);
-    int wrong = (single->fence != NULL) != (mode == AC_SINGLE_JOINING);
+    uint64_t covered = atomic_load(&single->covered);
+    unsigned i = 0;
+    while (i < line->count && line->ring[i].clock != covered)
+        i++;
+    int wrong =
+        mode == AC_SINGLE_JOINING && i == line->count && atomic_load(&line->done) < covered;
     wrong |= (home_of(single) != 0) > (mode >= AC_SINGLE_ONE && mode <= AC_SINGLE_JOINING);
     wrong |= mode == AC_SINGLE_ONE && home_of(single) == 0;
-    wrong |= single->old && !single->users;
-    pthread_mutex_unlock(&single->lock);
+    wrong |= covered >= ac_fence_now();
+    pthread_mutex_unlock(&line->lock);
     return wrong;
 }

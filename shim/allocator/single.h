@@ -1,16 +1,17 @@
 /* The single-stream rule: while one stream does all the work of a context, the order of that
  * stream protects freed memory, and a free needs no fence.
  *
- * A free that finds work pending on the only stream in use (the *home*) is ready at once: whoever
- * gets the memory next can use it only through work, and work on the home comes later than what
- * is pending there.  Such a free *leans* on the home.  Before work goes to a second stream, that
- * stream is made to wait, on the device, for all that the home had been given (the *turn*); from
- * then on frees take fences, and each further stream waits for the turn before its first
- * work, until the turn is known to be over.
+ * A free that finds work pending on the only stream in use (the *home*) is ready at once: the next
+ * owner can use the memory only through work, and work on the home comes later than what is
+ * pending there.  Such a free *leans* on the home.  The next work for the home is preceded by a
+ * fence, recorded on the home: the *turn*.  Before work goes to a second stream, that stream is
+ * made to wait, on the device, for the newest turn; from then on frees take fences, and each
+ * further stream waits for the turn before its first work, until the turn is known to be over.
  *
  *   NONE     nothing is pending: the next stream becomes the home
  *   ONE      the home does all the work: frees lean on it
- *   LEAVING  another stream was seen, frees lean no more; the turn is being recorded
+ *   LEAVING  frees lean no more, and what leaned last has no turn yet: it is being recorded, or
+ *            could not be recorded
  *   JOINING  the turn is recorded: streams but the home wait for it before their first work
  *   MANY     nothing leans on anything: fences decide.  A synchronisation leads back to NONE
  *   NEVER    as MANY, for good
@@ -20,35 +21,48 @@
  * (of frees or requests with work in between: such is the clock, fence.h), four times as long
  * after each further turn.
  *
- * A turn that is recorded when the second stream comes covers all that the home was given, also a
- * kernel that waits for what the second stream will do: it would never end.  So turns are
- * recorded early as well, before the work that follows a free: the first, second, fourth, ... of
- * them that leans, as long as none was needed AC_SINGLE_EARLY times.  Whoever leaves takes the
- * early one if no free has leaned since.
+ * What a turn covers.  All that leaned, and no work that was submitted to the home after the free:
+ * such work may wait for what the program does next, on the host or on another stream, and a wait
+ * for the turn would never end.  What the turn does cover, the driver's own free would have waited
+ * for.  So the host may wait for it without a limit, too.
+ *   A submission to the home that begins after a free leaned on it finds `leaned` above `covered`
+ *   and records the turn first.  It looks where the clock moved since it last did; so the free
+ *   ends the epoch after it has raised `leaned`, unless that was done after an earlier free that
+ *   still has no turn (`due`).  `covered` is raised to the turn's stamp when the turn is in the
+ *   ring, not before: all that submit until then record a turn of their own.  The first to come
+ *   back with a turn for all that leaned is taken; those that come later may have been recorded
+ *   behind work of others.
+ *   The turn lies in the context's ring of fences.  While one stream does all the work, what is
+ *   complete there is complete in the context: such a turn is a fence as any other, and what
+ *   leaned is known to be complete when `done` reaches its stamp.  The ring drops other fences
+ *   where it is full, not the newest turn.
  *
  * Not protected by a stream's order, so that the rule ends for good where they occur:
  * programmatic launches, other contexts that reach the memory, other processes and devices that
- * were given it, submissions that nobody sees.  Memory that was reused already is then waited for
- * by the host.
+ * were given it, submissions that are not seen.  The host then waits for the turn; a programmatic
+ * launch is made an ordinary one for as long as the turn is not over.
  *
  * What a free leans on is in the driver when it happens: work on the memory has returned from its
- * call, or its kernel ran.  So it is on the home, whoever is inside, and covered by every stamp
- * that is taken later (fence.h): by a turn whose record comes after the lean, and by `done`
- * once that reaches the clock that the free found.
+ * call, or its kernel ran.  So it is on the home, whichever thread is inside, and covered by every
+ * stamp that is taken later (fence.h): by a turn whose stamp is not below the clock that the free
+ * found, and by `done` once that reaches this clock.
  *
  * Two pairs must not miss each other.
- *   A free sets `leaned`, then finds `word` unchanged; who leaves changes `word`, then reads
- *   `leaned`.  All four are sequentially consistent.  A free that finds `leaned` set already only
- *   reads: it read a value that whoever leaves later has to find as well.
+ *   A free raises `leaned`, then finds `word` unchanged; a thread that leaves changes `word`, then
+ *   reads `leaned`.  All four are sequentially consistent.  A free that finds `leaned` high enough
+ *   only reads: it read a value that a thread which leaves later has to find as well.
  *   A submission stores that it is inside, then reads `word`, or finds the clock as it was when
- * it last did; who makes a home of the next stream (NONE or LEAVING to ONE) wrote `word` and
- * moved the clock, then looks at who is inside.  The submission has no barrier but
- * ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and goes to MANY where
- * that fails.  Nobody else decides by who is inside: a turn is recorded for what was leaned on,
- * which no look at `word` can miss.
+ *   it last did; a thread that makes a home of the next stream (NONE or LEAVING to ONE) wrote
+ *   `word` and moved the clock, then looks at which threads are inside.  The submission has no
+ *   barrier but ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and goes to
+ *   MANY where that fails.  Nothing else is decided by which threads are inside: a turn is recorded
+ *   for what leaned, which no look at `word` can miss.
+ * And for what a turn covers: `leaned` is raised before the epoch ends; a submission reads the
+ * clock before it compares `leaned` with `covered`.
  *
- * Invariants (under the lock): `fence` is set in JOINING only; `leaned` was set before any free
- * that leaned saw its `word` a second time.  The lock is never held over a device call. */
+ * Invariants (under the line's lock): in JOINING the fence with the clock `covered` is in the ring,
+ * or `done` has reached it; `leaned` was raised before any free that leaned saw its `word` a second
+ * time.  The lock is never held over a device call. */
 #ifndef AC_SINGLE_H
 #define AC_SINGLE_H
 
@@ -69,28 +83,22 @@ typedef enum {
 } ac_single_mode_t;
 
 /* Streams are keys (device.h) of at most 48 bits; 0 is none. */
-enum { AC_SINGLE_MODE_BITS = 3, AC_SINGLE_KEY_BITS = 48, AC_SINGLE_EARLY = 64 };
+enum { AC_SINGLE_MODE_BITS = 3, AC_SINGLE_KEY_BITS = 48 };
 
+/* The lock is that of the line. */
 typedef struct {
-    /* mode, home, and a count of changes in the bits above; read without the lock */
+    /* mode, home, and a count of changes in the bits above; changed under the lock */
     _Atomic uint64_t word;
-    _Atomic uint64_t leaned; /* the clock of the newest free that leaned on the home; 0: none */
-    _Atomic uint64_t since;  /* the clock from which on they may */
-    _Atomic bool due;        /* the next work for the home is preceded by an early turn */
-    _Atomic uint64_t leans;  /* how many have since a synchronisation; some may be lost */
-    pthread_mutex_t lock;    /* guards what follows and all changes of `word` */
-    uint64_t patience;       /* epochs that a new home has to see alone before that */
-    bool waited;             /* a stream was made to wait for this turn */
-    void *fence;             /* the turn, an object of the device */
-    uint64_t turn;           /* its number; grows */
-    uint64_t clock;          /* `done` at this one: all that was leaned on is complete */
-    void *early;             /* a turn that was recorded before anybody left */
-    uint64_t early_clock;    /* covers what was leaned on up to this clock; 0: nothing */
-    _Atomic unsigned early_left; /* how many more of them */
-    _Atomic unsigned naming;     /* threads that record a turn: they name the home */
-    pthread_cond_t named;        /* none any more */
-    unsigned users;              /* threads that wait for `fence`, or make a stream wait */
-    void *old;                   /* a fence that was dropped while it had users */
+    _Atomic uint64_t leaned;  /* the clock of the newest free that leaned on the home */
+    _Atomic uint64_t covered; /* the stamp of the newest turn; changed under the lock */
+    _Atomic uint64_t due;     /* an epoch was ended after `leaned` had reached this clock */
+    _Atomic uint64_t since;   /* the clock from which on frees may lean */
+    uint64_t left;            /* in LEAVING: a stamp that covers all that leaned */
+    uint64_t patience;        /* epochs that a new home has to see alone before that */
+    uint64_t turn;            /* counts those that streams have to wait for */
+    bool waited;              /* a stream was made to wait for this one */
+    _Atomic unsigned naming;  /* threads that record a turn: they name the home */
+    pthread_cond_t named;     /* none any more */
 } ac_single_t;
 
 /* What a thread remembers of the streams that it made wait.  Forgetting costs one more wait. */
@@ -113,12 +121,18 @@ static inline uint64_t ac_single_home(uint64_t word) {
     return word >> AC_SINGLE_MODE_BITS & (((uint64_t)1 << AC_SINGLE_KEY_BITS) - 1);
 }
 
+/* Whether frees leaned that have no turn yet. */
+static inline bool ac_single_due(const ac_single_t *single) {
+    return atomic_load_explicit(&single->leaned, memory_order_acquire) >
+           atomic_load_explicit(&single->covered, memory_order_acquire);
+}
+
 /* Whether work for `stream` needs no more than this look. */
 static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) {
     uint64_t word = atomic_load(&single->word);
     ac_single_mode_t mode = ac_single_mode(word);
-    return mode >= AC_SINGLE_MANY || (mode == AC_SINGLE_ONE && ac_single_home(word) == stream &&
-                                      !atomic_load_explicit(&single->due, memory_order_relaxed));
+    return mode >= AC_SINGLE_MANY ||
+           (mode == AC_SINGLE_ONE && ac_single_home(word) == stream && !ac_single_due(single));
 }
 
 /* Before work goes to `stream`, inside and before the first mark (fence.h).  May make the stream
@@ -144,12 +158,16 @@ void ac_single_leave(ac_fence_line_t *line);
 void ac_single_hold(ac_fence_line_t *line);
 
 /* The stream is about to be destroyed: its key may come back for another one, and from the return
- * on nobody names it. */
+ * on no call of ours names it. */
 void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream);
 
-/* The same, and the host waits until the turn is over: from the return on all free memory is out
+/* As _leave, and the host waits until the turn is over: from the return on all free memory is out
  * of reach of the device or waits for a fence.  `forever`: the rule ends. */
 void ac_single_settle(ac_fence_line_t *line, bool forever);
+
+/* Work is about to come that keeps no stream's order.  True: the rule has ended for good, and no
+ * memory relies on it.  False: the turn is not over; ask again later.  Does not wait for it. */
+bool ac_single_unorder(ac_fence_line_t *line);
 
 /* A synchronisation found the context idle: a stream may become the home. */
 void ac_single_synced(ac_fence_line_t *line);

@@ -46,10 +46,10 @@ bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream);
 void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent);
 
 /* Work of this arena's context does not follow the order of its streams from now on: no memory is
- * handed on by stream order any more, and what was is waited for.  To be called before that work.
- * False: it cannot be waited for now (a capture, or the program holds work), the next call has
- * to; this work has to keep to the order. */
-bool ac_arena_unordered(ac_arena_t *arena);
+ * handed on by stream order any more, and with `wait` what was is waited for.  To be called before
+ * that work.  False: it is not over, and cannot be waited for now (a capture, or the program holds
+ * work), the next call has to; this work has to keep to the order. */
+bool ac_arena_unordered(ac_arena_t *arena, bool wait);
 
 /* The same for every arena. */
 void ac_streams_unordered(void);
@@ -88,8 +88,10 @@ void ac_edge_completed(const ac_edge_t *edge);
 /* The event was recorded in a way that is not followed, or is about to be destroyed. */
 void ac_event_forget(uint64_t event);
 
-/* It may be recorded from now on without our seeing it, for as long as it lives. */
-void ac_event_distrust(uint64_t event);
+/* It may be recorded from now on without our seeing it, for as long as it lives: until _trust,
+ * before it is destroyed.  True if that was not known before. */
+bool ac_event_distrust(uint64_t event);
+bool ac_event_trust(uint64_t event); /* true if it was distrusted */
 
 /* Bytes that the program holds in blocks that requests of streams were served with: now, and at
  * most since the mark was reset.  There are two marks, as a pool has. */

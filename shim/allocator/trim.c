@@ -185,7 +185,10 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     return freed;
 }
 
-void ac_arena_quiesce(ac_arena_t *arena) {
+/* Work that the program itself may hold back gets a moment only: another thread may let it go,
+ * but it may as well be the caller who would, after this call. */
+void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
+    const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     bool waits = !arena->dead && arena->pending[1].head;
@@ -196,6 +199,10 @@ void ac_arena_quiesce(ac_arena_t *arena) {
             target = ac_fence_now();
         }
     pthread_mutex_unlock(&allocator->lock);
-    if (waits)
-        ac_fence_wait(&arena->line, true, target, 0);
+    uint64_t begin = arena->ops->now_ns(), spent = 0;
+    while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
+           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, true))) {
+        waits = ac_fence_wait(&arena->line, true, target, step_ns) == AC_BUSY;
+        spent = arena->ops->now_ns() - begin;
+    }
 }

@@ -81,6 +81,7 @@ static bool is_in_suspense(const ac_cuda_context_t *context) {
 bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode) {
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &scope->cancel);
     atomic_fetch_add(&context->users, 1);
     while (is_in_suspense(context)) {
         atomic_fetch_sub(&context->users, 1);
@@ -100,6 +101,7 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
         }
     }
     atomic_fetch_sub(&context->users, 1);
+    pthread_setcancelstate(scope->cancel, NULL);
     return false;
 }
 
@@ -115,6 +117,7 @@ void ac_cuda_leave(ac_cuda_scope_t *scope) {
     if (scope->pushed)
         ac_driver_pop();
     atomic_fetch_sub(&scope->context->users, 1);
+    pthread_setcancelstate(scope->cancel, NULL);
 }
 
 static void raise(_Atomic uint64_t *value, uint64_t to) {

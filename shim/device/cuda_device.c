@@ -4,6 +4,8 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "device/wait.h"
+#include "observe/raw.h"
 #include "plant.h"
 
 ac_status_t ac_cuda_status_of(CUresult result) {
@@ -116,22 +118,20 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     ac_cuda_fence_t *fence = fence_new();
     if (!fence)
         return AC_UNSUPPORTED;
-    if (!ac_cuda_enter(context, &scope)) {
+    /* In its own mode: nothing captures behind the gate. */
+    if (!ac_cuda_enter_as(context, &scope, !AC_PLANTED(record_during_capture))) {
         fence_return(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    CUevent event = ac_cuda_event_take(context);
-    bool busy = false;
-    if (event) {
-        pthread_rwlock_rdlock(&ac_cuda_gate);
-        busy = ac_cuda_is_capturing();
-        if (AC_PLANTED(record_during_capture))
-            busy = false;
-        if (!busy)
-            result = how(context, event, stream);
-        pthread_rwlock_unlock(&ac_cuda_gate);
-    }
+    CUevent event = NULL;
+    pthread_rwlock_rdlock(&ac_cuda_gate);
+    bool busy = !AC_PLANTED(record_during_capture) && ac_cuda_is_capturing();
+    if (!busy)
+        event = ac_cuda_event_take(context);
+    if (event)
+        result = how(context, event, stream);
+    pthread_rwlock_unlock(&ac_cuda_gate);
     if (AC_PLANTED(event_reused_early) && event)
         ac_cuda_event_return(context, event);
     if (result != CUDA_SUCCESS)
@@ -180,9 +180,14 @@ static CUresult record_stream(ac_cuda_context_t *context, CUevent event, uint64_
     return ac_driver.cuEventRecord(event, handle ? handle : CU_STREAM_LEGACY);
 }
 
+static bool turns(void *arg) {
+    ac_cuda_context_t *context = arg;
+    return atomic_load(&context->mode) != AC_RECORD_NONE;
+}
+
 static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
     ac_cuda_context_t *context = arg;
-    if (atomic_load(&context->mode) == AC_RECORD_NONE)
+    if (!turns(context))
         return AC_UNSUPPORTED;
     ac_status_t status = record(context, record_stream, stream, out);
     if (status == AC_OK)
@@ -211,9 +216,9 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
 static ac_status_t synchronize(void *arg);
 
 static uint64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that have
+     * a limit would have none. */
+    return (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
 }
 
 static ac_status_t fence_query(void *arg, void *fence) {
@@ -234,7 +239,7 @@ static ac_status_t fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
         if (round < EAGER)
             sched_yield();
         else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            ac_nap(NAP_NS);
     }
 }
 
@@ -322,6 +327,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_wait = fence_wait,
     .fence_release = fence_release,
     .turn_record = turn_record,
+    .turns = turns,
     .turn_wait = turn_wait,
     .capturing = capturing,
     .synchronize = synchronize,

@@ -173,9 +173,12 @@ bool ac_cuda_capture_none_since(uint64_t mark);
 extern uint64_t (*ac_cuda_thread)(void);
 
 /* Make `context` current around a call and let it through other threads' captures.  Returns
- * false when the context cannot be made current. */
+ * false when the context cannot be made current.  In between the thread is not cancelled: the
+ * driver may wait in ways that the program may cancel, and what the thread has taken (the
+ * capture gate, memory that is in no list meanwhile, its place among `users`) would be lost. */
 typedef struct {
     ac_cuda_context_t *context;
+    int cancel; /* the thread's own state */
     bool pushed, relaxed;
     CUstreamCaptureMode mode;
 } ac_cuda_scope_t;

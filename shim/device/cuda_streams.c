@@ -73,6 +73,8 @@ static uint64_t self(void) {
 enum { KEY_PER_THREAD = 2, KEY_SHIFT = 2 }; /* handles are multiples of 4 */
 
 uint64_t ac_cuda_stream_key(CUstream stream) {
+    if (AC_PLANTED(per_thread_for_one) && stream == CU_STREAM_PER_THREAD)
+        return KEY_PER_THREAD;
     return stream == CU_STREAM_PER_THREAD ? self() << KEY_SHIFT | KEY_PER_THREAD
                                           : (uint64_t)(uintptr_t)stream;
 }
@@ -156,6 +158,8 @@ bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
  * others.  False: something forbids it. */
 static bool cover(ac_cuda_context_t *context, CUevent *event) {
     bool recorded = false;
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* as in ac_cuda_enter */
     atomic_fetch_add(&context->users, 1);
     if (!atomic_load(&context->dead) && !atomic_load(&context->dying) &&
         !atomic_load(&ac_cuda_quiet) && (*event || (*event = ac_cuda_event_take(context)))) {
@@ -165,6 +169,7 @@ static bool cover(ac_cuda_context_t *context, CUevent *event) {
         pthread_rwlock_unlock(&ac_cuda_gate);
     }
     atomic_fetch_sub(&context->users, 1);
+    pthread_setcancelstate(cancel, NULL);
     return recorded;
 }
 

@@ -2,7 +2,8 @@
  *
  * The allocator knows addresses, contexts and fences as opaque values and never
  * dereferences device memory.  Every function may be called by several threads at a time,
- * with no allocator lock held (they may block for milliseconds and synchronise the device).
+ * with no allocator lock held (they may block for milliseconds and synchronise the device).  None
+ * is a point where a thread is cancelled: it may have taken something out of a list.
  * `context` is what the arena was created with. */
 #ifndef AC_DEVICE_H
 #define AC_DEVICE_H
@@ -69,6 +70,9 @@ typedef struct {
      * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
      * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
     ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
+
+    /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
+    bool (*turns)(void *context);
 
     /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
      * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */

@@ -1,4 +1,4 @@
-/* Waiting for another thread with a lock held.  The program may cancel its thread in there, as in
+/* Waiting, for another thread with a lock held or for the device.  The program may cancel its thread in there, as in
  * every wait; the thread would take the lock along, and whoever needs it later would hang. */
 #ifndef AC_WAIT_H
 #define AC_WAIT_H
@@ -16,6 +16,14 @@ static inline int ac_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock,
         limit ? pthread_cond_timedwait(cond, lock, limit) : pthread_cond_wait(cond, lock);
     pthread_setcancelstate(state, NULL);
     return result;
+}
+
+/* As nanosleep for less than a second, but no thread is cancelled: it has a fence in use. */
+static inline void ac_nap(long ns) {
+    int state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+    pthread_setcancelstate(state, NULL);
 }
 
 static inline void ac_wait(pthread_cond_t *cond, pthread_mutex_t *lock) {

@@ -9,10 +9,9 @@
 
 /* The context that may serve a request on `stream`; NULL: it is the driver's. */
 static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
-    bool unknown;
     if (!thread || !ac_is_enabled())
         return NULL;
-    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+    ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context || context->created || context != ac_context_current(thread) ||
         atomic_load(&context->line->broken) || atomic_load(&context->cuda.green) ||
         !ac_pool_serves(context->cuda.device))
@@ -69,6 +68,8 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
     if (!thread)
         return;
     ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (!context && result == CUDA_SUCCESS)
+        ac_context_unseen();
     if (context && atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(context->arena,
                            ac_stream_named(stream, per_thread) == AC_STREAM_LEGACY);
@@ -139,6 +140,22 @@ static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUs
     return status;
 }
 
+static CUresult bad_free(ac_thread_t *thread) {
+    ac_count(thread, AC_COUNT_bad_frees);
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Whether the driver knows the handle, and captures nothing on it. */
+static bool is_stream(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    unsigned flags;
+    return (uintptr_t)stream > 2 && ac_driver.cuStreamGetFlags &&
+           ac_driver.cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+           (!ac_cuda_is_capturing() || !ac_driver.cuStreamIsCapturing ||
+            (ac_driver.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+             status == CU_STREAM_CAPTURE_STATUS_NONE));
+}
+
 /* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
  * allocated, and the legacy one nothing while a stream captures that synchronises with it. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
@@ -146,14 +163,18 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     ac_status_t freed;
     if (thread) {
-        bool unknown;
-        ac_context_t *context = ac_context_owning(thread, stream, &unknown);
+        ac_context_t *context = ac_context_of_stream(thread, stream);
         if (context && atomic_load(&context->line->broken)) {
             /* The error of the context comes before that of the pointer. */
             CUresult result =
                 ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
             if (ac_driver_sticky(result))
                 return result;
+        }
+        if (!context && is_stream(stream)) { /* of a context that is not known */
+            ac_context_unseen();
+            freed = ac_block_free(pointer);
+            return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
         }
         if (!context)
             return real(AC_NOBODYS, stream);
@@ -173,16 +194,12 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (freed == AC_OK)
             freed = ac_block_free(pointer);
     }
-    if (freed == AC_OK)
-        return CUDA_SUCCESS;
-    ac_count(thread, AC_COUNT_bad_frees);
-    return CUDA_ERROR_INVALID_VALUE;
+    return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
 }
 
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread) {
-    bool unknown;
-    return ac_owned(address) && ac_context_owning(thread, stream, &unknown) == context &&
+    return ac_owned(address) && ac_context_of_stream(thread, stream) == context &&
            !ac_cuda_is_capturing() &&
            free_in_order(context, address, stream, per_thread) == AC_OK;
 }

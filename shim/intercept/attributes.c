@@ -17,7 +17,7 @@ static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *v
         return value->cooperative ? AC_LAUNCH_HOLDS : 0;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return AC_LAUNCH_EVENT;
+        return AC_PLANTED(launch_event_trusted) ? 0 : AC_LAUNCH_EVENT;
     default:
         return AC_LAUNCH_EARLY | AC_LAUNCH_HOLDS | AC_LAUNCH_UNKNOWN;
     }
@@ -25,8 +25,9 @@ static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *v
 
 static unsigned seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
     unsigned means = means_of(id, value);
-    if (means & AC_LAUNCH_EVENT)
-        ac_event_distrust((uint64_t)(uintptr_t)value->programmaticEvent.event);
+    if (means & AC_LAUNCH_EVENT &&
+        ac_event_distrust((uint64_t)(uintptr_t)value->programmaticEvent.event))
+        ac_count(ac_thread_tls, AC_COUNT_distrusted_events);
     if (means & AC_LAUNCH_UNKNOWN) /* any event */
         ac_streams_unordered();
     return means;

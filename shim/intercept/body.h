@@ -5,13 +5,15 @@
 #include "intercept/context.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
+#include "plant.h"
 
 /* `real`: the driver's function; return what it returns when there is none.  `thread`: the
  * record of the calling thread, NULL while the shim is not active, where host memory is short,
  * and for a guest.  Counts the call. */
 #define AC_BODY(symbol)                                                                          \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
-    ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;                               \
+    ac_thread_t *thread =                                                                        \
+        ac_is_active() && !AC_ROW_PLANTED(symbol, unseen) ? ac_thread_get() : NULL;              \
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_##symbol);                                         \
     if (!real)                                                                                   \
     return CUDA_ERROR_NOT_FOUND
@@ -59,12 +61,12 @@ static inline ac_stream_t ac_stream_named(CUstream stream, bool per_thread) {
     return ac_cuda_stream_key(ac_stream_resolved(stream, per_thread));
 }
 
-/* A stream of the context (NULL: not known) is being destroyed: before the driver does it, and
- * after.  event_hooks.c. */
-void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream);
+/* A stream of the context is being destroyed: before the driver does it, and after.
+ * event_hooks.c. */
+void ac_stream_gone(ac_context_t *context, CUstream stream);
 
 /* Before a node of a graph is made or changed: it may record an event. */
-void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params);
+void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
 
 /* Whether stream-ordered requests of the device are served here: its pool is as the driver made
  * it, and the program has not looked into it.  pool_hooks.c. */
@@ -93,11 +95,12 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 
 /* A submission in the making: see submit_hooks.c. */
 typedef struct {
-    ac_context_t *context;
+    ac_context_t *context; /* NULL: not known, the work may go to any (ac_fence_stray_begin) */
     CUstream stream;
     bool slotted; /* inside by the thread's slot */
     bool marked;  /* the stream, for the fences */
     bool holds;   /* the program may hold the work: ac_submit_hold */
+    bool stray;   /* between ac_fence_stray_begin and _end */
 } ac_submit_t;
 
 /* Before work goes to `stream` (`per_thread`: what handle 0 means).  False: nothing to keep. */

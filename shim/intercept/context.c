@@ -19,6 +19,10 @@
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
+/* How long the end of a context waits for work of others, and what may not be its end. */
+#define END_NS   ((uint64_t)30000000000)
+#define DOUBT_NS ((uint64_t)1000000000)
+
 AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_context_t *_Atomic contexts[CONTEXTS];
 AC_START_DATA static _Atomic unsigned context_high;
@@ -227,10 +231,11 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
 }
 
 /* A driver waits in every free, so that a context that goes takes no memory from under work of
- * others.  Ours did not wait then: it does now, while its calls are let in, where the context is
- * `alive`. */
+ * others.  Ours did not wait then: it does now, while its calls are let in, for `limit_ns` at the
+ * most (0: the context has gone).  A driver would not give up; but it would have waited in the
+ * free, not here, where the program may have gone on to work that is let go only after this. */
 static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
-                          bool alive) {
+                          uint64_t limit_ns) {
     ac_ending_t found = {.count = 0};
     pthread_mutex_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
@@ -239,8 +244,10 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     pthread_mutex_unlock(&lock);
-    for (unsigned i = 0; alive && i < found.count; i++)
-        ac_arena_quiesce(found.context[i]->arena);
+    if (AC_PLANTED(context_ends_at_once))
+        limit_ns = 0;
+    for (unsigned i = 0; limit_ns && i < found.count; i++)
+        ac_arena_quiesce(found.context[i]->arena, limit_ns);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
         forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
@@ -249,11 +256,56 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
 }
 
 ac_ending_t ac_context_ending(CUcontext handle) {
-    return ending(has_handle, (uintptr_t)handle, true);
+    return ending(has_handle, (uintptr_t)handle, END_NS);
 }
 
-ac_ending_t ac_context_primary_ending(CUdevice device) {
-    return ending(is_primary_of, (uintptr_t)device, true);
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure) {
+    return ending(is_primary_of, (uintptr_t)device, sure ? END_NS : DOUBT_NS);
+}
+
+ac_ending_t ac_context_primary_gone(CUdevice device) {
+    return ending(is_primary_of, (uintptr_t)device, 0);
+}
+
+/* --- who retains a primary context ---
+ *
+ * Runtimes and libraries do, by calls that are hooks' as well.  A retain may go unseen, before
+ * the library was there, and a reset leaves the driver's own count as it was: so more than one
+ * that was seen is proof that a release is not the last, but one is only mostly proof that it is.
+ */
+
+static struct {
+    _Atomic unsigned count;
+    _Atomic bool unsure; /* there may be more */
+} retains[AC_LIVE_DEVICES];
+
+static bool has_retains(CUdevice device) {
+    return device >= 0 && device < AC_LIVE_DEVICES;
+}
+
+void ac_context_retained(CUdevice device) {
+    if (has_retains(device))
+        atomic_fetch_add(&retains[device].count, 1);
+}
+
+void ac_context_reset(CUdevice device) {
+    if (!has_retains(device))
+        return;
+    atomic_store(&retains[device].unsure, true);
+    atomic_store(&retains[device].count, 0);
+}
+
+ac_last_t ac_context_releasing(CUdevice device) {
+    if (!has_retains(device))
+        return AC_LAST_UNSEEN;
+    unsigned count = atomic_load(&retains[device].count);
+    while (count && !atomic_compare_exchange_weak(&retains[device].count, &count, count - 1))
+        ;
+    if (count > 1)
+        return AC_LAST_NOT;
+    if (!count)
+        return AC_LAST_UNSEEN;
+    return atomic_load(&retains[device].unsure) ? AC_LAST_MAYBE : AC_LAST_SURE;
 }
 
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
@@ -275,6 +327,26 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     ac_graphs_prune();
 }
 
+/* --- primary contexts --- */
+
+/* The device's, retained until release_primary, if it is active; NULL: it is not. */
+static CUcontext retain_active(CUdevice device) {
+    CUcontext handle = NULL;
+    unsigned flags;
+    int active = 0;
+    if (!AC_REAL(cuDevicePrimaryCtxRelease_v2) ||
+        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        !active || ac_driver.cuDevicePrimaryCtxRetain(&handle, device) != CUDA_SUCCESS)
+        return NULL;
+    return handle;
+}
+
+static void release_primary(CUcontext handle, CUdevice device) {
+    cuDevicePrimaryCtxRelease_v2_fn *release = AC_REAL(cuDevicePrimaryCtxRelease_v2);
+    if (handle && release)
+        release(device);
+}
+
 /* --- green contexts: views of the primary one, whose memory they share --- */
 
 enum { GREENS = 64 };
@@ -294,17 +366,10 @@ static ac_context_t *find_green(CUcontext view) {
 }
 
 bool ac_context_green(CUcontext view) {
-    CUcontext handle = NULL;
-    CUdevice device;
-    unsigned flags;
-    int active = 0;
-    cuDevicePrimaryCtxRelease_v2_fn *release = AC_REAL(cuDevicePrimaryCtxRelease_v2);
-    if (!release || !device_of(view, &device) ||
-        ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
-        !active || ac_driver.cuDevicePrimaryCtxRetain(&handle, device) != CUDA_SUCCESS)
-        return false;
-    ac_context_t *primary = ac_context_of(handle);
-    release(device); /* only its handle was wanted: the green context keeps it alive */
+    CUdevice device = 0;
+    CUcontext handle = device_of(view, &device) ? retain_active(device) : NULL;
+    ac_context_t *primary = handle ? ac_context_of(handle) : NULL;
+    release_primary(handle, device); /* the green context keeps it alive */
     if (!primary)
         return false;
     ac_cuda_context_greened(&primary->cuda);
@@ -314,7 +379,7 @@ bool ac_context_green(CUcontext view) {
     ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
-    ac_arena_unordered(primary->arena);
+    ac_arena_unordered(primary->arena, true);
     pthread_mutex_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)
@@ -359,15 +424,19 @@ static ac_context_t *context_of(CUcontext handle, bool created) {
         return NULL;
     if (context) {
         /* The handle lives on in another context: the end of the old one went unseen. */
-        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, false);
+        ac_ending_t unseen = ending(has_handle, (uintptr_t)handle, 0);
         ac_context_ended(&unseen, true);
     }
     if (!device_of(handle, &device))
         return NULL;
     ac_allocator_t *allocator = ac_device_allocator(device);
     context = allocator ? add(handle, id, device, created, allocator) : NULL;
-    if (!context)
+    if (!context) {
         ac_count(ac_thread_tls, AC_COUNT_internal_failures);
+        ac_process_give_up(
+            "a CUDA context cannot be kept account of (there are too many, or host "
+            "memory is short)");
+    }
     return context;
 }
 
@@ -379,11 +448,39 @@ ac_context_t *ac_context_created(CUcontext handle) {
     return context_of(handle, true);
 }
 
+/* --- what goes unseen --- */
+
+static _Atomic bool adopted;
+
+/* Fences cover contexts that have a record.  Where work goes unseen, one that the program only
+ * uses in such ways needs a record as well: the primary contexts that there are.  Those that come
+ * later get theirs when they are made. */
+static void adopt(void) {
+    int devices = 0;
+    if (!ac_fence_is_unseen() || atomic_load(&adopted) || atomic_exchange(&adopted, true))
+        return;
+    if (ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
+        atomic_store(&adopted, false); /* in a host function, say: next time */
+    for (CUdevice device = 0; device < devices; device++) {
+        CUcontext handle = retain_active(device);
+        if (handle)
+            ac_context_of(handle);
+        release_primary(handle, device);
+    }
+}
+
+void ac_context_unseen(void) {
+    ac_count(ac_thread_tls, AC_COUNT_unseen_submissions);
+    ac_fence_unseen();
+    adopt();
+}
+
 ac_context_t *ac_context_current(ac_thread_t *thread) {
     uint64_t generation = ac_generation_now();
     if (thread->known && thread->generation == generation && !atomic_load(&ac_current_unseen))
         return thread->known;
     CUcontext handle = NULL;
+    adopt();
     thread->known = thread->runtime = NULL;
     thread->fast.key = 0;
     if (ac_driver_current(&handle) != CUDA_SUCCESS || !handle)
@@ -391,6 +488,15 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
     thread->known = ac_context_of(handle);
     thread->generation = generation; /* read before: a change meanwhile is seen next time */
     return thread->known;
+}
+
+void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg) {
+    unsigned high = atomic_load(&context_high);
+    for (unsigned i = 0; i < high; i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (context && !atomic_load(&context->cuda.dead))
+            visit(context, arg);
+    }
 }
 
 static _Atomic uint64_t *stream_entry(CUstream stream) {
@@ -406,21 +512,19 @@ static ac_context_t *look_up_stream(CUstream stream) {
     return context && !atomic_load(&context->cuda.dead) ? context : NULL;
 }
 
-ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown) {
-    *unknown = false;
+ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     if ((uintptr_t)stream <= 2)
         return ac_context_current(thread);
     uint64_t generation = ac_generation_now();
     if (thread->stream == (void *)stream && thread->stream_generation == generation)
         return thread->stream_context;
+    adopt();
     CUcontext handle = NULL;
     ac_context_t *context = look_up_stream(stream);
     if (!context) {
         if (!ac_driver.cuStreamGetCtx ||
-            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle) {
-            *unknown = true;
-            return NULL;
-        }
+            ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
+            return AC_PLANTED(stream_of_current_context) ? ac_context_current(thread) : NULL;
         context = ac_context_of(handle);
         if (!context)
             return NULL; /* not remembered: it may be found next time */
@@ -430,12 +534,6 @@ ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unkn
     thread->stream_context = context;
     thread->stream_generation = generation;
     return context;
-}
-
-ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
-    bool unknown;
-    ac_context_t *context = ac_context_owning(thread, stream, &unknown);
-    return unknown ? ac_context_current(thread) : context; /* where a bad handle fails as well */
 }
 
 void ac_context_stream_gone(CUstream stream) {

@@ -34,14 +34,19 @@ ac_context_t *ac_context_current(ac_thread_t *thread);
 /* The record of a context handle, made if needed; NULL when that fails. */
 ac_context_t *ac_context_of(CUcontext handle);
 
-/* The context that `stream` belongs to. `per_thread`: handle 0 means the per-thread stream. */
+/* The context that `stream` belongs to.  NULL: the driver does not tell, there is none current,
+ * or it cannot be served.  Never a guess: what goes to such a stream goes unseen. */
 ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
 
-/* The same, without a guess: NULL and *unknown for a handle that the driver does not know. */
-ac_context_t *ac_context_owning(ac_thread_t *thread, CUstream stream, bool *unknown);
+/* Work was given, or is about to be, to a stream whose context is not known: ac_fence_unseen, and
+ * a record for each context that fences have to cover. */
+void ac_context_unseen(void);
 
 /* The same for one that cuCtxCreate just made: no reset of its device ends it. */
 ac_context_t *ac_context_created(CUcontext handle);
+
+/* Call `visit` for every live context that is served. */
+void ac_context_each(void (*visit)(ac_context_t *context, void *arg), void *arg);
 
 /* Contexts that the driver is about to end, by handle or as the primary one of a device: no call
  * of ours is inside them from the return of _ending until _ended says what came of it. */
@@ -51,8 +56,17 @@ typedef struct {
     ac_context_t *context[AC_ENDING];
 } ac_ending_t;
 ac_ending_t ac_context_ending(CUcontext handle);
-ac_ending_t ac_context_primary_ending(CUdevice device);
+ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` that it ends */
+ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
+
+/* The primary context of a device was retained, or reset, whoever did it; is about to be released:
+ * whether that may be the last time.  A release that fails was none: _retained again, but for
+ * AC_LAST_UNSEEN. */
+typedef enum { AC_LAST_NOT, AC_LAST_MAYBE, AC_LAST_SURE, AC_LAST_UNSEEN } ac_last_t;
+void ac_context_retained(CUdevice device);
+void ac_context_reset(CUdevice device);
+ac_last_t ac_context_releasing(CUdevice device);
 
 /* `view` is the handle of a green context: it stands for its device's primary context from now
  * on, until it is gone.  False: that cannot be kept.  _ending: one of the greens of `primary` is

@@ -3,6 +3,7 @@
 
 #include "allocator/expand.h"
 #include "device/driver.h"
+#include "plant.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
@@ -32,10 +33,8 @@ CREATE(cuCtxCreate_v4, (CUcontext * a, CUctxCreateParams *b, unsigned c, CUdevic
 CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
     AC_BODY(cuCtxFromGreenCtx);
     CUresult result = real(a, b);
-    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a)) {
-        ac_fence_cross();
-        ac_fence_uncount();
-    }
+    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a))
+        ac_context_unseen();
     return result;
 }
 
@@ -57,7 +56,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsign
         AC_BODY(symbol);                                                                         \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
-        ac_thread_forget();                                                                      \
+        if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
+            ac_thread_forget();                                                                  \
         return result;                                                                           \
     }
 CURRENT(cuCtxSetCurrent, (CUcontext a), (a))
@@ -65,7 +65,17 @@ CURRENT(cuCtxPushCurrent, (CUcontext a), (a))
 CURRENT(cuCtxPushCurrent_v2, (CUcontext a), (a))
 CURRENT(cuCtxPopCurrent, (CUcontext * a), (a))
 CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
-CURRENT(cuDevicePrimaryCtxRetain, (CUcontext * a, CUdevice b), (a, b))
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
+    AC_BODY(cuDevicePrimaryCtxRetain);
+    CUresult result = real(a, b);
+    ac_thread_forget();
+    if (result == CUDA_SUCCESS)
+        ac_context_retained(b);
+    if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
+        ac_context_of(*a); /* it may get work that is not seen: fences have to cover it */
+    return result;
+}
 
 /* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
 
@@ -120,8 +130,10 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
         AC_BODY(symbol);                                                                         \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
             return real(a);                                                                      \
-        ac_ending_t ending = ac_context_primary_ending(a);                                       \
+        ac_ending_t ending = ac_context_primary_ending(a, true);                                 \
         CUresult result = real(a);                                                               \
+        if (result == CUDA_SUCCESS)                                                              \
+            ac_context_reset(a);                                                                 \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
         ac_thread_forget();                                                                      \
         return result;                                                                           \
@@ -129,22 +141,34 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
 RESET(cuDevicePrimaryCtxReset)
 RESET(cuDevicePrimaryCtxReset_v2)
 
-/* The last release ends the primary context. */
+/* The last release ends the primary context.  Any other must not wait for what the end waits for:
+ * work of other contexts, and calls that are inside. */
+static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_fn *real,
+                        CUdevice device) {
+    unsigned flags;
+    int active = 1;
+    ac_last_t last = ac_context_releasing(device);
+    ac_ending_t ending = {.count = 0};
+    if (thread && last != AC_LAST_NOT)
+        ending = ac_context_primary_ending(device, last == AC_LAST_SURE);
+    CUresult result = real(device);
+    if (result != CUDA_SUCCESS && last != AC_LAST_UNSEEN)
+        ac_context_retained(device);
+    bool ended = thread && result == CUDA_SUCCESS &&
+                 ac_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+                 !active;
+    if (ended && last == AC_LAST_NOT) /* another release went unseen */
+        ending = ac_context_primary_gone(device);
+    ac_context_ended(&ending, ended);
+    if (thread)
+        ac_thread_forget();
+    return result;
+}
+
 #define RELEASE(symbol)                                                                          \
     CUresult symbol(CUdevice a) {                                                                \
         AC_BODY(symbol);                                                                         \
-        unsigned flags;                                                                          \
-        int active = 1;                                                                          \
-        if (!thread)                                                                             \
-            return real(a);                                                                      \
-        ac_ending_t ending = ac_context_primary_ending(a);                                       \
-        CUresult result = real(a);                                                               \
-        bool ended = result == CUDA_SUCCESS &&                                                   \
-                     ac_driver.cuDevicePrimaryCtxGetState(a, &flags, &active) == CUDA_SUCCESS && \
-                     !active;                                                                    \
-        ac_context_ended(&ending, ended);                                                        \
-        ac_thread_forget();                                                                      \
-        return result;                                                                           \
+        return release(thread, real, a);                                                         \
     }
 RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)

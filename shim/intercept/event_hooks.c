@@ -15,10 +15,19 @@ static uint64_t name_of(CUevent event) {
     return (uint64_t)(uintptr_t)event;
 }
 
-/* Something stands in the stream. */
-static void submitted(ac_context_t *context, CUstream stream, bool per_thread) {
+/* Others may record the event, and nobody tells when. */
+static void distrust(ac_thread_t *thread, CUevent event) {
+    if (thread && ac_event_distrust(name_of(event)))
+        ac_count(thread, AC_COUNT_distrusted_events);
+}
+
+/* Something stands in the stream, if the call succeeded. */
+static void submitted(ac_context_t *context, CUstream stream, bool per_thread, CUresult result) {
     ac_stream_t named = ac_stream_named(stream, per_thread);
-    ac_arena_submitted(context->arena, named == AC_STREAM_LEGACY);
+    if (context)
+        ac_arena_submitted(context->arena, named == AC_STREAM_LEGACY);
+    else if (result == CUDA_SUCCESS)
+        ac_context_unseen();
 }
 
 static void note(ac_thread_t *thread, ac_context_t *context, CUresult result) {
@@ -59,8 +68,8 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
                                               ac_cuda_capture_none_since(record->captures));
     else if (record->followed)
         ac_event_forget(name_of(event));
-    if (record->followed && record->context)
-        submitted(record->context, record->stream, record->per_thread);
+    if (record->followed)
+        submitted(record->context, record->stream, record->per_thread, result);
     note(thread, record->context, result);
 }
 
@@ -68,8 +77,8 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         ac_record_t record;                                                                      \
-        if (thread && (flags)&CU_EVENT_RECORD_EXTERNAL) /* may become a node of a graph */       \
-            ac_event_distrust(name_of(a));                                                       \
+        if ((flags)&CU_EVENT_RECORD_EXTERNAL) /* may become a node of a graph */                 \
+            distrust(thread, a);                                                                 \
         record_begin(&record, thread, a, b, per_thread);                                         \
         CUresult result = real args;                                                             \
         record_end(&record, thread, a, result);                                                  \
@@ -101,15 +110,16 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx a, CUevent b), (a, b))
         AC_BODY(symbol);                                                                         \
         ac_edge_t edge;                                                                          \
         ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
-        bool followed = context && follows(thread);                                              \
+        bool followed = follows(thread);                                                         \
         uint64_t captures = followed ? ac_cuda_capture_mark() : 0;                               \
-        if (followed)                                                                            \
+        if (followed && context)                                                                 \
             ac_edge_of_event(&edge, context->arena, name_of(b));                                 \
         CUresult result = real(a, b, c);                                                         \
-        if (followed && result == CUDA_SUCCESS && ac_cuda_capture_none_since(captures))          \
+        if (followed && context && result == CUDA_SUCCESS &&                                     \
+            ac_cuda_capture_none_since(captures))                                                \
             ac_edge_joined(&edge, ac_stream_named(a, per_thread));                               \
         if (followed)                                                                            \
-            submitted(context, a, per_thread);                                                   \
+            submitted(context, a, per_thread, result);                                           \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -167,18 +177,24 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 
 /* --- the end of events and streams --- */
 
+/* Before the driver's call: the handle may come back for another event as soon as it is free. */
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent a) {                                                                 \
         AC_BODY(symbol);                                                                         \
-        if (!AC_PLANTED(event_reused_early) && follows(thread)) /* before: it may come back */   \
+        if (!AC_PLANTED(event_reused_early) && follows(thread))                                  \
             ac_event_forget(name_of(a));                                                         \
-        return real(a);                                                                          \
+        bool distrusted = thread && ac_event_trust(name_of(a));                                  \
+        CUresult result = real(a);                                                               \
+        if (distrusted && result != CUDA_SUCCESS)                                                \
+            ac_event_distrust(name_of(a));                                                       \
+        return result;                                                                           \
     }
 DESTROY(cuEventDestroy)
 DESTROY(cuEventDestroy_v2)
 
-void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream) {
-    if (context && follows(thread) && (uintptr_t)stream > 2 && !AC_PLANTED(stream_handle_reused))
+void ac_stream_gone(ac_context_t *context, CUstream stream) {
+    if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire) &&
+        !AC_PLANTED(stream_handle_reused))
         ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));
 }
 
@@ -186,24 +202,22 @@ void ac_stream_gone(ac_thread_t *thread, ac_context_t *context, CUstream stream)
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *a, CUevent b) {
     AC_BODY(cuIpcGetEventHandle);
-    if (thread)
-        ac_event_distrust(name_of(b));
+    distrust(thread, b);
     return real(a, b);
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *a, CUipcEventHandle b) {
     AC_BODY(cuIpcOpenEventHandle);
     CUresult result = real(a, b);
-    if (thread && result == CUDA_SUCCESS)
-        ac_event_distrust(name_of(*a));
+    if (result == CUDA_SUCCESS)
+        distrust(thread, *a);
     return result;
 }
 
 #define RECORDED_BY_GRAPH(symbol, event, params, args)                                           \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
-        if (thread)                                                                              \
-            ac_event_distrust(name_of(event));                                                   \
+        distrust(thread, event);                                                                 \
         return real args;                                                                        \
     }
 RECORDED_BY_GRAPH(cuGraphAddEventRecordNode, e,
@@ -213,9 +227,9 @@ RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, b, (CUgraphNode a, CUevent b),
 RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent, c,
                   (CUgraphExec a, CUgraphNode b, CUevent c), (a, b, c))
 
-void ac_event_node(const ac_thread_t *thread, const CUgraphNodeParams *params) {
-    if (thread && params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
-        ac_event_distrust((uint64_t)params->payload[0]);
+void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {
+    if (params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
+        distrust(thread, (CUevent)(uintptr_t)params->payload[0]);
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode a, CUgraphNodeParams *b) {

@@ -6,6 +6,7 @@
 #include "allocator/held.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
+#include "plant.h"
 
 /* --- the memory behind an episode: blocks of all devices --- */
 
@@ -84,7 +85,8 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
         AC_RETRY(result, real args);                                                             \
         ac_context_note_current(thread, result);                                                 \
         if (thread)                                                                              \
-            ac_graphs_inherit(AC_EXEC(a), AC_GRAPH(b), result == CUDA_SUCCESS);                  \
+            ac_graphs_inherit(AC_EXEC(a), AC_GRAPH(b),                                           \
+                              result == CUDA_SUCCESS || AC_PLANTED(failed_update_released));     \
         return result;                                                                           \
     }
 UPDATE(cuGraphExecUpdate, (CUgraphExec a, CUgraph b, CUgraphNode *c, CUgraphExecUpdateResult *d),
@@ -107,7 +109,8 @@ CUresult cuGraphClone(CUgraph *a, CUgraph b) {
     CUresult result = real(a, b);
     if (thread && result == CUDA_SUCCESS && a) {
         ac_graphs_fresh(AC_GRAPH(*a));
-        ac_graphs_inherit(AC_GRAPH(*a), AC_GRAPH(b), false);
+        if (!AC_PLANTED(graph_clone_forgotten))
+            ac_graphs_inherit(AC_GRAPH(*a), AC_GRAPH(b), false);
     }
     return result;
 }
@@ -116,7 +119,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *a, CUgraph b, const CUgraphNode *
                                   CUgraph e) {
     AC_BODY(cuGraphAddChildGraphNode);
     CUresult result = real(a, b, c, d, e);
-    if (thread && result == CUDA_SUCCESS)
+    if (thread && result == CUDA_SUCCESS && !AC_PLANTED(child_graph_forgotten))
         ac_graphs_inherit(AC_GRAPH(b), AC_GRAPH(e), false);
     return result;
 }
@@ -161,7 +164,7 @@ CUresult cuUserObjectCreate(CUuserObject *a, void *b, CUhostFn c, unsigned d, un
     return real(a, b, c, d, e);
 }
 
-static void node_asked(const ac_thread_t *thread, const CUgraphNodeParams *params) {
+static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
     ac_event_node(thread, params);
     if (thread && params &&
         (params->type == CU_GRAPH_NODE_TYPE_HOST ||
@@ -244,8 +247,10 @@ CUresult cuGraphExecDestroy(CUgraphExec a) {
 
 static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
     ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
-    if (context && result == CUDA_SUCCESS)
+    if (context && result == CUDA_SUCCESS && !AC_PLANTED(joined_nodes_unseen))
         ac_fence_submitted(context->line);
+    else if (thread && result == CUDA_SUCCESS)
+        ac_context_unseen();
     return result;
 }
 

@@ -252,7 +252,8 @@ void ac_graphs_fresh(ac_holder_t graph) {
 }
 
 void ac_graphs_launched(ac_holder_t exec) {
-    if (atomic_load_explicit(&capturing, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&capturing, memory_order_relaxed) == 0 ||
+        AC_PLANTED(captured_launch_forgotten))
         return;
     pthread_mutex_lock(&lock);
     if (capturing)

@@ -7,44 +7,25 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include "allocator/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
 #include "intercept/thread.h"
 #include "observe/live.h"
+#include "plant.h"
 
-/* Functions of the driver outside cuda_functions.def that change nothing for the fences:
- * graphics and video interoperation, whose memory is never ours, and profiler switches. */
 static const char *const harmless[] = {
-    "cuGLGetDevices",
-    "cuGLInit",
-    "cuGLMapBufferObject",
-    "cuGLMapBufferObjectAsync",
-    "cuGLRegisterBufferObject",
-    "cuGLSetBufferObjectMapFlags",
-    "cuGLUnmapBufferObject",
-    "cuGLUnmapBufferObjectAsync",
-    "cuGLUnregisterBufferObject",
-    "cuGraphicsGLRegisterBuffer",
-    "cuGraphicsGLRegisterImage",
-    "cuGraphicsEGLRegisterImage",
-    "cuGraphicsResourceGetMappedEglFrame",
-    "cuGraphicsVDPAURegisterOutputSurface",
-    "cuGraphicsVDPAURegisterVideoSurface",
-    "cuEGLStreamConsumerAcquireFrame",
-    "cuEGLStreamConsumerConnect",
-    "cuEGLStreamConsumerConnectWithFlags",
-    "cuEGLStreamConsumerDisconnect",
-    "cuEGLStreamConsumerReleaseFrame",
-    "cuEGLStreamProducerConnect",
-    "cuEGLStreamProducerDisconnect",
-    "cuEGLStreamProducerPresentFrame",
-    "cuEGLStreamProducerReturnFrame",
-    "cuProfilerInitialize",
-    "cuProfilerStart",
-    "cuProfilerStop",
-    "cuVDPAUGetDevice",
+#define HARMLESS_FUNCTION(name) #name,
+#define HARMLESS_TABLE(name, first, last)
+#include "intercept/harmless.def"
+};
+
+static const struct {
+    uint64_t first, last;
+} harmless_tables[] = {
+#define HARMLESS_FUNCTION(name)
+#define HARMLESS_TABLE(name, first, last) {(first), (last)},
+#include "intercept/harmless.def"
 };
 
 /* Objects whose lookups are never answered with a hook.  UCX's memory hooks patch the code of
@@ -91,13 +72,11 @@ AC_EARLY static bool names_graph(const char *name) {
     return false;
 }
 
+/* A name tells at least whether contexts and graphs are meant, beside the work that any function
+ * may give to the device. */
 AC_EARLY static void unknown_function(const char *name) {
     ac_count_early(AC_COUNT_unknown_functions);
-    if (atomic_load(&ac_fence_line_high)) {
-        ac_fence_uncount();
-        ac_streams_unordered();
-    } else
-        atomic_store_explicit(&ac_fence_uncounted, true, memory_order_relaxed);
+    ac_fence_unseen();
     if (names_graph(name))
         atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
 }
@@ -375,6 +354,14 @@ static int function_row(const char *name, int version, cuuint64_t flags) {
     return best;
 }
 
+/* Whether a table has `found` under this name. */
+static bool is_listed(const char *name, const void *found) {
+    for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
+        if (ac_resolve_driver(ac_function_symbol(any)) == found)
+            return true;
+    return false;
+}
+
 /* What to answer where the driver answered `found`.  The address decides.  Only where it is no
  * exported symbol's, the row decides, and only for versions that the table knows: a newer
  * driver's newer variant has another signature. */
@@ -387,9 +374,8 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
     int hook = ac_hook_by_address(found, likely);
     if (hook >= 0)
         return substituted(hook, found, caller);
-    for (int any = ac_function_next(name, -1); any >= 0; any = ac_function_next(name, any))
-        if (ac_resolve_driver(ac_function_symbol(any)) == found)
-            return found;
+    if (is_listed(name, found))
+        return found;
     if (row >= 0 && version <= ac_function_newest()) {
         if (likely < 0)
             return found;
@@ -398,6 +384,23 @@ static void *versioned_answer(const char *name, int version, cuuint64_t flags, v
         return substituted(likely, found, caller);
     }
     return name[0] ? unlisted(name, version <= ac_function_newest(), found, caller) : found;
+}
+
+/* The same where the runtime chose the version: the address alone decides.  Names that have no
+ * hook in any version stay harmless. */
+static void *unversioned_answer(const char *name, void *found, const void *caller) {
+    if (ac_is_ours(found) || !name[0])
+        return found;
+    int hook = ac_hook_by_address(found, AC_HOOK_NONE);
+    if (hook >= 0)
+        return substituted(hook, found, caller);
+    if (is_listed(name, found))
+        return found;
+    int row = ac_function_next(name, -1);
+    bool hooked = row < 0;
+    for (; row >= 0 && !hooked; row = ac_function_next(name, row))
+        hooked = ac_function_hook(row) >= 0;
+    return hooked ? unlisted(name, false, found, caller) : found;
 }
 
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
@@ -427,6 +430,41 @@ CUresult cuGetProcAddress(const char *name, void **function, int version, cuuint
     return result;
 }
 
+/* ---------------------------------------------------------------- cuGetExportTable
+ *
+ * Private tables of functions.  They are the driver's own and never changed; the runtime asks for
+ * several whenever it starts.  Who gets one that is not known may do anything. */
+
+AC_EARLY static uint64_t half(const unsigned char *bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < 8; i++)
+        value = value << 8 | bytes[i];
+    return value;
+}
+
+AC_EARLY static bool is_harmless_table(const CUuuid *id) {
+    const unsigned char *bytes = (const unsigned char *)id->bytes;
+    for (unsigned i = 0; i < sizeof harmless_tables / sizeof *harmless_tables; i++)
+        if (harmless_tables[i].first == half(bytes) && harmless_tables[i].last == half(bytes + 8))
+            return true;
+    return AC_PLANTED(unknown_table_harmless);
+}
+
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    ac_count_early(AC_COUNT_HOOKS + AC_HOOK_cuGetExportTable);
+    cuGetExportTable_fn *real = AC_REAL(cuGetExportTable);
+    if (!real)
+        return CUDA_ERROR_NOT_FOUND;
+    CUresult result = real(table, id);
+    if (result == CUDA_SUCCESS && id && !is_harmless_table(id)) {
+        ac_count_early(AC_COUNT_unknown_tables);
+        ac_current_goes_unseen();
+        atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
+        ac_fence_unseen();
+    }
+    return result;
+}
+
 /* ---------------------------------------------------------------- cudaGetDriverEntryPoint
  *
  * The runtime asks the driver, by the function that our lookups gave it: mostly the answer is
@@ -451,12 +489,8 @@ static unsigned entry_point(ac_hook_t hook, const char *name, void **function,
     if (!real)
         return RUNTIME_SYMBOL_NOT_FOUND;
     unsigned result = real(name, function, flags, status);
-    if (!result && function && *function) {
-        ac_driver_find();
-        int found = ac_hook_by_address(*function, AC_HOOK_NONE);
-        if (found >= 0)
-            *function = substituted(found, *function, caller);
-    }
+    if (!result && name && function && *function && ac_driver_find())
+        *function = unversioned_answer(name, *function, caller);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 #include "intercept/tracing.h"
 
+#include "allocator/expand.h"
 #include "allocator/thread_cache.h"
 #include "device/driver.h"
 #include "observe/log.h"
@@ -31,6 +32,18 @@ static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
                       "ACCEL_ALLOC_CONF=expandable_segments:true");
 }
 
+static void say_refused(ac_context_t *context) {
+    ac_refused_t what = ac_expand_refused(ac_arena_allocator(context->arena));
+    if (what != AC_REFUSED_NOTHING)
+        ac_log_once(AC_LOG_WARNING,
+                    "expandable_segments:true has no effect on some memory of device %d: the "
+                    "driver gives no %s, so native segments serve. A limit on the addresses of "
+                    "the process does that: raise it (ulimit -v unlimited)",
+                    (int)context->cuda.device,
+                    what == AC_REFUSED_PAGES ? "pages, though it has memory"
+                                             : "addresses for it");
+}
+
 static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, uint64_t bytes,
                          bool cached_only, uint64_t *address) {
     return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
@@ -53,8 +66,11 @@ static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *point
     ac_cache_t *cache = ac_thread_cache(thread, context);
     ac_status_t status = alloc(context, cache, bytes, true, &address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-    if (status != AC_OK)
+    if (status != AC_OK) {
         status = alloc(context, cache, bytes, false, &address);
+        if (ac_process_config()->expandable_segments)
+            say_refused(context);
+    }
     if (status == AC_OK)
         *pointer = address;
     else if (status == AC_FAILED)

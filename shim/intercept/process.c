@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,11 +19,15 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
+#include "intercept/objects.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
+#include "observe/filter.h"
+#include "observe/folder.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/trace.h"
 
@@ -87,20 +90,28 @@ bool ac_deepbind_strip(void) {
 
 static pthread_mutex_t dump_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool live_shared; /* whether the live page is one that the command can see */
+static const char filtered[] =
+    "the program has put its system calls behind a seccomp filter: no dump is written any more, "
+    "the figures are those of its live page";
 
-int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size) {
-    struct timespec limit;
-    if (atomic_load(&ac_state) == AC_STATE_INERT) {
-        snprintf(path, size, "%s", pattern);
+int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
+    const char *pattern = given ? given : ac_process_config()->dump;
+    int state = atomic_load(&ac_state);
+    snprintf(path, size, "%s", pattern);
+    if (state == AC_STATE_INERT)
         return EOPNOTSUPP; /* a fork child: its figures would be nobody's */
+    if (state != AC_STATE_EXITING && ac_filter_now()) {
+        ac_live_warn(filtered);
+        return ECANCELED;
     }
     /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
-    clock_gettime(CLOCK_REALTIME, &limit);
+    struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 5;
     if (pthread_mutex_timedlock(&dump_lock, &limit) != 0)
         return ETIMEDOUT;
     ac_live_gather();
-    int error = ac_dump_write(pattern, reason, path, size);
+    int error = given ? ac_dump_write(given, reason, path, size)
+                      : ac_dump_write_from_start(pattern, reason, path, size);
     pthread_mutex_unlock(&dump_lock);
     return error;
 }
@@ -121,12 +132,11 @@ static const char *remedy(int error, const char *elsewhere) {
 }
 
 bool ac_process_dump_configured(const char *reason) {
-    char path[AC_CONFIG_PATH + 512] = "";
-    const char *dump = ac_process_config()->dump;
-    if (!strcmp(dump, "none"))
+    char path[AC_FOLDER_PATH] = "";
+    if (!strcmp(ac_process_config()->dump, "none"))
         return true;
-    int error = ac_process_dump(dump, reason, path, sizeof path);
-    if (error)
+    int error = ac_process_dump(NULL, reason, path, sizeof path);
+    if (error && error != ECANCELED) /* which was said */
         ac_log_once(AC_LOG_WARNING, "cannot write the statistics to %s: %s; %s%s", path,
                     strerror(error),
                     remedy(error, "free space there, or name another place with "
@@ -163,16 +173,36 @@ static const ac_config_t *keep(const ac_config_t *config) {
     return &kept->config;
 }
 
+static _Atomic bool given_up; /* for good: see ac_process_give_up */
+
+static void switch_off(void) {
+    atomic_store(&ac_fast_path, false);
+    atomic_store(&ac_enabled, false);
+}
+
 /* What follows from the configuration in force.  Under the lock. */
 static void apply(void) {
     const ac_config_t *config = ac_process_config();
-    bool enabled = config->enabled && !sanitized;
+    bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
     atomic_store(&ac_log_level, config->log_level);
     atomic_store(&ac_enabled, enabled);
     atomic_store(&ac_free_sync, config->free_sync);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
+    if (atomic_load(&given_up)) /* just now */
+        switch_off();
+}
+
+void ac_process_give_up(const char *why) {
+    if (atomic_exchange(&given_up, true))
+        return;
+    switch_off();
+    ac_generation_grow();
+    ac_log_once(AC_LOG_WARNING,
+                "%s: its work cannot be waited for. The cache is off from now on, requests go to "
+                "the driver",
+                why);
 }
 
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
@@ -257,25 +287,17 @@ AC_START static void exit_began(void) {
     }
 }
 
-static void count_page(int pid, void *count) {
-    (void)pid;
-    ++*(int *)count;
-}
-
 /* Figures that could not be written stay where `accelcache stat` finds them, as those of a
  * killed process do; but not without bound. */
 static bool may_leave_page(void) {
     enum { MOST_LEFT = 16 };
-    int count = 0;
-    ac_live_each(count_page, &count);
-    return count <= MOST_LEFT;
+    return ac_live_count(MOST_LEFT) <= MOST_LEFT;
 }
 
 AC_START static void last_dump(void) {
     static _Atomic bool done;
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
-    if (atomic_load(&ac_state) != AC_STATE_EXITING || ac_live->pid != (int32_t)getpid() ||
-        atomic_exchange(&done, true))
+    if (ac_live->pid != (int32_t)ac_raw_getpid() || atomic_exchange(&done, true))
         return;
     if (ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
@@ -283,7 +305,7 @@ AC_START static void last_dump(void) {
 
 AC_START static void tell_missing_driver(void) {
     if (atomic_load(&ac_state) == AC_STATE_ASLEEP &&
-        atomic_load(&ac_driver_wanted) == (int)getpid() && !ac_resolve_driver("cuInit"))
+        atomic_load(&ac_driver_wanted) == (int)ac_raw_getpid() && !ac_resolve_driver("cuInit"))
         ac_log_once(AC_LOG_WARNING,
                     "the program asked for a CUDA driver and found none (libcuda.so.1): nothing "
                     "was cached; install NVIDIA's driver, or try `accelcache run --sim`");
@@ -292,9 +314,17 @@ AC_START static void tell_missing_driver(void) {
 AC_START static void process_over(void *unused) {
     (void)unused;
     exit_began();
-    last_dump();
-    if (atomic_load(&ac_state) == AC_STATE_EXITING)
+    if (atomic_load(&ac_state) == AC_STATE_EXITING) {
+        /* Before any other system call.  Behind a filter of the program's own each of them may
+         * kill the process, and change its exit status: the page stays as that of a killed
+         * process. */
+        if (ac_filter_at_exit()) {
+            ac_live_warn(filtered);
+            return;
+        }
+        last_dump();
         ac_trace_close();
+    }
     tell_missing_driver();
 }
 
@@ -308,6 +338,7 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     ac_live_arguments(argc, argv);
     ac_process_config();
     ac_log_start();
+    ac_folder_start();
     ac_thread_watch_main();
     /* A driver that is there from the start is found now: later the loader's lock may be held by
      * somebody who waits for the thread that asks. */
@@ -350,53 +381,6 @@ static void report_configuration(void) {
                "fence:ctx needs a driver of CUDA 12.5 or later: fence:streams holds");
 }
 
-/* --- pages of killed processes --- */
-
-/* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the
- * folder in time: beyond MOST_DEAD files the oldest of dead processes go, some at each start. */
-enum { MOST_DEAD = 64, AT_ONCE = 32 };
-
-typedef struct {
-    int count, kept; /* files seen; entries of `oldest`, which is sorted */
-    struct {
-        int pid;
-        struct timespec time;
-    } oldest[AT_ONCE];
-} pages_t;
-
-static void see_page(int pid, void *arg) {
-    pages_t *pages = arg;
-    char name[512];
-    struct stat st;
-    pages->count++;
-    if (ac_live_file_name(pid, name, sizeof name) != 0 || lstat(name, &st) != 0)
-        return;
-    int at = pages->kept;
-    while (at > 0 && (pages->oldest[at - 1].time.tv_sec > st.st_mtim.tv_sec ||
-                      (pages->oldest[at - 1].time.tv_sec == st.st_mtim.tv_sec &&
-                       pages->oldest[at - 1].time.tv_nsec > st.st_mtim.tv_nsec)))
-        at--;
-    if (at == AT_ONCE)
-        return;
-    if (pages->kept < AT_ONCE)
-        pages->kept++;
-    memmove(&pages->oldest[at + 1], &pages->oldest[at],
-            (size_t)(pages->kept - at - 1) * sizeof pages->oldest[0]);
-    pages->oldest[at].pid = pid;
-    pages->oldest[at].time = st.st_mtim;
-}
-
-static void collect_pages(void) {
-    pages_t pages = {.count = 0};
-    int count = 0;
-    if (ac_live_few(MOST_DEAD) || ac_live_each(count_page, &count) <= MOST_DEAD)
-        return;
-    ac_live_each(see_page, &pages);
-    for (int i = 0; i < pages.kept && pages.count > MOST_DEAD; i++)
-        if (ac_live_collect(pages.oldest[i].pid) == 0) /* not those of living ones */
-            pages.count--;
-}
-
 /* Changes of the configuration wait: what they write to the page would be lost while it is copied
  * to its file. */
 static int open_page(void) {
@@ -413,7 +397,7 @@ static int open_page(void) {
 }
 
 static void open_trace(void) {
-    char path[AC_CONFIG_PATH + 512] = "";
+    char path[AC_FOLDER_PATH] = "";
     int other, error = ac_trace_open(ac_process_config()->trace, path, sizeof path, &other);
     if (error)
         ac_log(AC_LOG_WARNING, "cannot record allocations to %s: %s; %s", path, strerror(error),
@@ -427,9 +411,25 @@ static void open_trace(void) {
             other, path);
 }
 
+/* Under the kernel's name for it, past whatever stands in for the C library's. */
+static void find_clock(void) {
+#if defined(__aarch64__)
+    static const char name[] = "__kernel_clock_gettime";
+#else
+    static const char name[] = "__vdso_clock_gettime";
+#endif
+    ac_object_t object = ac_object_by_soname("linux-vdso.so");
+    void *found = object.dynamic ? ac_object_symbol(&object, name) : NULL;
+    ac_raw_clock_fn *clock;
+    memcpy(&clock, &found, sizeof clock);
+    atomic_store(&ac_raw_clock, clock);
+}
+
 static void set_up(void) {
     int version = 0;
+    find_clock();
     report_configuration();
+    ac_filter_start();
     pthread_atfork(NULL, NULL, forked_child); /* before there is a page to share */
     int error = open_page();
     live_shared = !error;
@@ -442,7 +442,13 @@ static void set_up(void) {
                                : remedy(error, "free space there, or name a writable folder "
                                                "with ACCEL_LIVE_DIR"));
     else
-        collect_pages();
+        ac_live_tidy();
+    if (ac_live_strayed)
+        ac_log(
+            AC_LOG_WARNING,
+            "another user holds the name of this user's folder in %s: live statistics go to %s, "
+            "and those of killed processes stay there until `accelcache stat --remove`",
+            ac_live_dir(), ac_live_file.home);
     if (ac_driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
         ac_live->driver_version = (uint32_t)version;
     open_trace();

@@ -40,6 +40,10 @@ static inline bool ac_is_active(void) {
 /* Whether the runtime-level fast path may be used (profilers want to see every call). */
 extern _Atomic bool ac_fast_path;
 
+/* Fences no longer tell when freed memory is out of reach of the device: none is handed out
+ * again, in the whole process, and requests go to the driver.  Said once, with `why`. */
+void ac_process_give_up(const char *why);
+
 /* For the dlopen hook: whether RTLD_DEEPBIND is taken out. */
 bool ac_deepbind_strip(void);
 
@@ -52,7 +56,8 @@ const ac_config_t *ac_process_config(void);
  * has changed. */
 bool ac_process_configure(const char *text, ac_config_error_t *error);
 
-/* Write a dump now. Returns 0 or an errno value; the path goes to `path`. */
+/* Write a dump now; `pattern` NULL: to the configured place.  Returns 0 or an errno value (ECANCELED:
+ * the program's own seccomp filter might kill it for writing); the path goes to `path`. */
 int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size);
 
 /* The same to the configured place; a failure is said once. */

@@ -40,8 +40,9 @@
  *  15  anything else                      jump (a case of libcuda that is not certain to be
  *                                         in the caller's scope counts as an unknown way in)
  *
- * Functions that no table has are left as they are and noticed; two of them, which change the
- * current context, are answered with a function of ours that calls them (lookup.c).
+ * Functions that no table has, and private tables that no list has (harmless.def), are left as
+ * they are, and whoever gets one is not followed any more (ac_fence_unseen); two functions, which
+ * change the current context, are answered with a function of ours that calls them (lookup.c).
  *
  * Functions of the runtime (cudaMalloc, ...) are not replaced: found in libcudart they stay,
  * they arrive at the driver level by themselves; rows 5, 9 and 12 keep our own export where

@@ -20,22 +20,40 @@ STREAM_CREATE(cuStreamCreateWithPriority, (CUstream * a, unsigned b, int c), (a,
 STREAM_CREATE(cuGreenCtxStreamCreate, (CUstream * a, CUgreenCtx b, unsigned c, int d),
               (a, b, c, d))
 
+/* What the context keeps of the stream: before the driver's call, and what was said of it
+ * meanwhile after it. */
+static void leave_stream(ac_context_t *context, void *stream) {
+    if (!AC_PLANTED(stream_handle_reused))
+        ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
+    ac_cuda_stream_retire(&context->cuda, stream, !ac_fence_line_idle(context->line));
+    ac_stream_gone(context, stream);
+}
+
+static void stream_left(ac_context_t *context, void *stream) {
+    ac_stream_gone(context, stream);
+}
+
+/* The stream's context, or any where that is not known. */
+static void each_of(ac_context_t *context, void (*visit)(ac_context_t *, void *),
+                    CUstream stream) {
+    if (context)
+        visit(context, stream);
+    else
+        ac_context_each(visit, stream);
+}
+
 /* Its handle may come back for another stream, and no later event names it: join it first. */
 static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
                                CUstream stream) {
     if (!thread || (uintptr_t)stream <= 2)
         return real(stream);
     ac_context_t *context = ac_context_of_stream(thread, stream);
-    if (context && !AC_PLANTED(stream_handle_reused))
-        ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
-    if (context)
-        ac_cuda_stream_retire(&context->cuda, stream, !ac_fence_line_idle(context->line));
+    each_of(context, leave_stream, stream);
     ac_context_stream_gone(stream);
-    ac_stream_gone(thread, context, stream);
     ac_capture_t capture;
     bool captures = ac_capture_leaving(stream, &capture);
     CUresult result = real(stream);
-    ac_stream_gone(thread, context, stream); /* what was said of it meanwhile */
+    each_of(context, stream_left, stream);
     if (captures)
         ac_capture_left(&capture, result == CUDA_SUCCESS);
     return result;
@@ -114,7 +132,8 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
-        if (ac_is_guest(thread) || (!thread && !ac_is_active()))                                 \
+        if (ac_is_guest(thread) ||                                                               \
+            (!thread && (!ac_is_active() || AC_ROW_PLANTED(symbol, unseen))))                    \
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, a, per_thread);                                \
         capture.graph = into;                                                                    \
@@ -163,10 +182,14 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
 
 CUresult cuStreamEndCapture(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture);
+    if (AC_ROW_PLANTED(cuStreamEndCapture, unseen))
+        return real(a, b);
     return end_capture(thread, real, a, false, b);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream a, CUgraph *b) {
     AC_BODY(cuStreamEndCapture_ptsz);
+    if (AC_ROW_PLANTED(cuStreamEndCapture_ptsz, unseen))
+        return real(a, b);
     return end_capture(thread, real, a, true, b);
 }

@@ -25,18 +25,6 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
     return trim.freed > 0;
 }
 
-/* Work is submitted of which no record can be kept: from now on every free takes a fence of every
- * context. */
-static void submit_unseen(void) {
-    CUcontext current = NULL;
-    ac_thread_expect_guests();
-    if (ac_is_active() && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
-        ac_fence_cross();
-        ac_fence_uncount();
-        ac_streams_unordered();
-    }
-}
-
 /* Remember what was found out, for the short way of the next submission. */
 static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
                      uint64_t generation) {
@@ -46,18 +34,31 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
         (ac_lane_t){.stream = (void *)stream, .generation = generation, .line = context->line};
 }
 
+/* The driver does not tell which context the work goes to.  It may also refuse the stream. */
+static bool stray_begin(ac_submit_t *submit, CUstream stream) {
+    *submit = (ac_submit_t){.stream = stream, .stray = !ac_fence_is_unseen()};
+    if (submit->stray)
+        ac_fence_stray_begin((uintptr_t)stream <= 2 ? 0 : ac_cuda_stream_key(stream));
+    return true;
+}
+
+static void stray_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        ac_context_unseen();
+    if (submit->stray)
+        ac_fence_stray_end(result == CUDA_SUCCESS);
+    ac_count(thread, AC_COUNT_submissions);
+}
+
 bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, bool per_thread) {
     uint64_t generation = ac_generation_now(); /* before: a change meanwhile is seen next time */
-    ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
-    if (!context) {
-        if (!ac_is_guest(thread)) /* the driver refuses its work */
-            submit_unseen();
-        return false;
-    }
+    if (!thread)
+        return false; /* not active, in a host function, or unseen by now: ac_thread_get */
+    ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (!context)
+        return stray_begin(submit, stream);
     if (!stream)
         stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-    if (AC_PLANTED(per_thread_for_legacy) && stream == CU_STREAM_PER_THREAD)
-        stream = CU_STREAM_LEGACY;
     submit->context = context;
     submit->stream = stream;
     submit->holds = false;
@@ -79,7 +80,7 @@ void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
     if (ac_context_count() < 2 || atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed))
         return;
     ac_arena_t *owner = ac_block_arena(address);
-    if (owner && owner != submit->context->arena)
+    if (owner && submit->context && owner != submit->context->arena)
         ac_context_cross();
 }
 
@@ -100,6 +101,8 @@ void ac_submit_hold(ac_submit_t *submit) {
     ac_thread_expect_guests(); /* it may be a host function */
     if (ac_cuda_is_capturing())
         ac_graphs_hold();
+    if (!submit->context)
+        return;
     submit->holds = true;
     ac_fence_hold(submit->context->line, false);
     ac_single_hold(submit->context->line);
@@ -119,9 +122,15 @@ static ac_context_t *context_of(const ac_fence_line_t *line) {
 }
 _Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
 
+/* What the lane says of its stream still holds. */
+INLINE bool is_of_now(const ac_lane_t *lane) {
+    return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
+}
+
 /* A default stream is the current context's. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
-    return context_of(line) == thread->known && !atomic_load(&ac_current_unseen);
+    return AC_PLANTED(lane_context_ignored) ||
+           (context_of(line) == thread->known && !atomic_load(&ac_current_unseen));
 }
 
 /* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
@@ -129,7 +138,7 @@ INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
 NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     ac_fence_line_t *line = lane->line;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
-    if (LIKELY(lane->stream == (void *)stream && lane->generation == ac_generation_now()) &&
+    if (LIKELY(lane->stream == (void *)stream && is_of_now(lane)) &&
         ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
         uint64_t key = ac_cuda_stream_key(stream);
         if (LIKELY(ac_single_passes(&line->single, key))) {
@@ -156,7 +165,7 @@ INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
     atomic_store_explicit(&self->inside, lane->line, memory_order_relaxed);
     ac_barrier_light_free(); /* a lane is remembered where it is */
     if (LIKELY(lane->stream == (void *)stream) && LIKELY(lane->clock == ac_fence_now()) &&
-        LIKELY(lane->generation == ac_generation_now()) &&
+        LIKELY(is_of_now(lane)) &&
         LIKELY((uintptr_t)stream > 2 || is_current(thread, lane->line)))
         return true;
     return refresh(thread, lane, stream);
@@ -173,6 +182,27 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
     ac_context_note(context, result);
 }
 
+/* For the tests' library (plant.h). */
+#define SPOILT(symbol, args)                                                                     \
+    if (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))                             \
+    return real args
+#define MARKED(symbol, stream, per_thread)                                                       \
+    (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
+
+#define RETRIED(symbol, result, call)                                                            \
+    do {                                                                                         \
+        (result) = (call);                                                                       \
+        if (!AC_ROW_PLANTED(symbol, once))                                                       \
+            AC_RETRY_AFTER(result, call);                                                        \
+    } while (0)
+#define HEARD(symbol, result) (AC_ROW_PLANTED(symbol, deaf) ? CUDA_SUCCESS : (result))
+
+/* A stream that `stream` is not. */
+INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
+    CUstream meant = ac_stream_resolved(stream, per_thread);
+    return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+}
+
 /* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
  * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
  * the clock, two counters. */
@@ -187,6 +217,9 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
+        if ((AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short)) &&                   \
+            ac_lane_of(thread, stream)->stream == stream)                                        \
+            return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
             return long_##symbol args;                                                           \
@@ -194,9 +227,9 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
         ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
-        if (UNLIKELY(result != CUDA_SUCCESS))                                                    \
+        if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_PLANTED(symbol, once))                   \
             AC_RETRY_AFTER(result, real args);                                                   \
-        leave_lane(thread, lane, result);                                                        \
+        leave_lane(thread, lane, HEARD(symbol, result));                                         \
         return result;                                                                           \
     }
 
@@ -217,8 +250,6 @@ typedef struct {
 
 /* The same launch in its stream's order, which is always right and only slower. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
-    if (config->numAttrs > ATTRIBUTES)
-        return config;
     copy->config = *config;
     copy->config.attrs = copy->attrs;
     for (unsigned i = 0; i < config->numAttrs; i++) {
@@ -229,8 +260,9 @@ static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *co
     return &copy->config;
 }
 
-/* How the launch goes to the driver.  Captured launches are not work yet, and the launch of their
- * graph is ordered as a whole. */
+/* How the launch goes to the driver: in order until nothing is known to rely on that, which is
+ * not waited for, since it may last until the program has launched more.  Captured launches are
+ * not work yet, and the launch of their graph is ordered as a whole. */
 static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *config,
                                      launch_t *copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -239,12 +271,19 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
         ac_submit_hold(submit);
     if (!(means & AC_LAUNCH_EARLY))
         return config;
+    if (!submit->context)
+        return in_order(config, copy);
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing &&
         ac_driver.cuStreamIsCapturing(submit->stream, &status) == CUDA_SUCCESS &&
         status != CU_STREAM_CAPTURE_STATUS_NONE)
         return config;
-    ac_single_settle(submit->context->line, true);
-    return ac_arena_unordered(submit->context->arena) ? config : in_order(config, copy);
+    /* An unknown attribute cannot be taken out, nor can attributes that no copy has room for. */
+    bool wait = (means & AC_LAUNCH_UNKNOWN) || config->numAttrs > ATTRIBUTES;
+    if (wait)
+        ac_single_settle(submit->context->line, true);
+    bool ready = ac_single_unorder(submit->context->line) &&
+                 ac_arena_unordered(submit->context->arena, wait);
+    return ready || wait ? config : in_order(config, copy);
 }
 
 /* No attribute that needs a look at all. */
@@ -259,15 +298,19 @@ static bool is_plain(const CUlaunchConfig *config) {
     COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
                                        void **d) {                                               \
         AC_BODY(symbol);                                                                         \
+        if (AC_PLANTED(body_unseen))                                                             \
+            return real(a, b, c, d);                                                             \
+        SPOILT(symbol, (a, b, c, d));                                                            \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
-        bool kept = ac_submit_begin(&submit, thread, a ? a->hStream : NULL, per_thread);         \
+        bool kept = ac_submit_begin(                                                             \
+            &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
-        AC_RETRY(result, real(a, b, c, d));                                                      \
+        RETRIED(symbol, result, real(a, b, c, d));                                               \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
@@ -276,6 +319,10 @@ LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
 void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult result) {
+    if (!submit->context) {
+        stray_end(submit, thread, result);
+        return;
+    }
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     if (submit->slotted)
         ac_fence_leave_as(submit->context->line, &thread->submitter);
@@ -292,6 +339,7 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 /* One launch, a stream on each of several devices. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
     AC_BODY(cuLaunchCooperativeKernelMultiDevice);
+    SPOILT(cuLaunchCooperativeKernelMultiDevice, (a, b, c));
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
@@ -299,20 +347,27 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     if (ac_is_guest(thread))
         return real(a, b, c);
     if (b > MOST && thread)
-        submit_unseen();
-    for (unsigned i = 0; a && i < b && i < MOST; i++)
-        kept[i] = ac_submit_begin(&submit[i], thread, a[i].hStream, false);
-    ac_context_cross();
-    AC_RETRY(result, real(a, b, c));
+        ac_context_unseen();
+    for (unsigned i = 0; a && i < b && i < MOST; i++) {
+        kept[i] = ac_submit_begin(
+            &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
+            false);
+        if (kept[i])
+            ac_submit_hold(&submit[i]); /* as of any cooperative launch */
+    }
+    if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
+        ac_context_cross();
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, real(a, b, c));
     for (unsigned i = 0; i < b && i < MOST; i++)
         if (kept[i])
-            ac_submit_end(&submit[i], thread, result);
+            ac_submit_end(&submit[i], thread,
+                          HEARD(cuLaunchCooperativeKernelMultiDevice, result));
     return result;
 }
 
 #define REACH_NONE    ((void)0)
 #define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q) (REACH_1(p), REACH_1(q))
+#define REACH_2(p, q) (REACH_1(p), AC_PLANTED(second_address_ignored) ? (void)0 : REACH_1(q))
 #define REACH_MANY    ac_context_cross()
 #define REACH_GRAPH(exec)                                                                        \
     (launch_graph(&submit), ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
@@ -340,14 +395,16 @@ INLINE bool reaches_no_other(void) {
 #define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
     COLD static CUresult long_##symbol params {                                                  \
         AC_BODY(symbol);                                                                         \
+        SPOILT(symbol, args);                                                                    \
         ac_submit_t submit;                                                                      \
-        bool kept = ac_submit_begin(&submit, thread, stream_of, MODE_##mode);                    \
-        if (kept)                                                                                \
+        bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
+                                    MODE_##mode);                                                \
+        if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        RETRIED(symbol, result, real args);                                                      \
         if (kept)                                                                                \
-            ac_submit_end(&submit, thread, result);                                              \
+            ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
@@ -355,8 +412,8 @@ INLINE bool reaches_no_other(void) {
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
-        ac_context_note_current(thread, result);                                                 \
+        RETRIED(symbol, result, real args);                                                      \
+        ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }
 #include "intercept/hooks.def"

@@ -65,8 +65,10 @@ ac_thread_t *ac_thread_get(void) {
     pthread_mutex_unlock(&lock);
     if (!thread)
         thread = ac_carve(sizeof *thread);
-    if (!thread)
+    if (!thread) { /* nothing that it does can be followed */
+        ac_fence_unseen();
         return NULL;
+    }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
     thread->row = ac_live_row_take(&thread->shared);

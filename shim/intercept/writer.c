@@ -14,12 +14,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "intercept/decay.h"
 #include "intercept/process.h"
+#include "observe/filter.h"
 #include "observe/log.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 
 static sem_t wake;
@@ -35,14 +36,16 @@ static void on_signal(int number) {
     errno = saved;
 }
 
-/* Whether every other thread has ended.  Without /proc nobody can tell, and the process's end is
- * worth more than a dump on request. */
+/* Whether every other thread has ended.  Without /proc, and behind a filter that may kill who
+ * opens it, there is no telling, and the process's end is worth more than a dump on request. */
 static bool alone(void) {
     char text[1024];
-    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (ac_filter_now())
+        return true;
+    int fd = ac_raw_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
+    ssize_t length = fd < 0 ? -1 : ac_raw_read(fd, text, sizeof text - 1);
     if (fd >= 0)
-        close(fd);
+        ac_raw_close(fd);
     else if (errno == EMFILE || errno == ENFILE)
         return false;
     if (length <= 0)
@@ -73,8 +76,7 @@ enum { SOON_NS = 5000000, LATER_NS = 500000000 };
  * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
  * that ran out. */
 static bool sleep_until(const struct timespec *due, int64_t look_ns) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
+    struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&until, look_ns);
     bool look = look_ns && (!due || before(&until, due));
     if (!look && !due) {
@@ -93,13 +95,12 @@ typedef struct {
 
 static void timer_start(ac_timer_t *timer, int64_t interval) {
     timer->interval = interval;
-    clock_gettime(CLOCK_MONOTONIC, &timer->next);
+    timer->next = ac_raw_time(CLOCK_MONOTONIC);
     add_ns(&timer->next, interval);
 }
 
 static bool timer_is_due(ac_timer_t *timer) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    struct timespec now = ac_raw_time(CLOCK_MONOTONIC);
     if (!timer->interval || before(&now, &timer->next))
         return false;
     timer->next = now;

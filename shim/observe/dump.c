@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "config/config.h"
 #include "observe/json.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 
 enum { DUMP_VERSION = 1 };
@@ -36,12 +36,6 @@ static void format_time(int64_t ns, char text[32]) {
     unsigned second = of_day / 1000;
     snprintf(text, 32, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ", year % 10000, month % 100,
              day % 100, second / 3600, second / 60 % 60, second % 60, of_day % 1000);
-}
-
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static json_t *rank_json(const char *rank) {
@@ -181,9 +175,8 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
 enum { PATIENCE_S = 1 };
 
 static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
-    struct timespec deadline;
     figures_t figures;
-    clock_gettime(CLOCK_REALTIME, &deadline);
+    struct timespec deadline = ac_raw_time(CLOCK_REALTIME);
     deadline.tv_sec += PATIENCE_S;
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
@@ -267,7 +260,7 @@ char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
     ac_json_put_integer(root, "version", DUMP_VERSION, &failed);
     put_process(root, page, &failed);
     ac_json_put_text(root, "reason", reason, &failed);
-    format_time(now_ns(), time_text);
+    format_time(ac_raw_ns(CLOCK_REALTIME), time_text);
     ac_json_put_text(root, "time", time_text, &failed);
     ac_json_put(root, "driver_version",
                 page->driver_version ? json_integer(page->driver_version) : json_null(), &failed);

@@ -34,4 +34,8 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
  * expanded name in any case. */
 int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size);
 
+/* The same for a pattern of the configuration: a relative name is one of the folder that the
+ * program was started in. */
+int ac_dump_write_from_start(const char *pattern, const char *reason, char *path, size_t size);
+
 #endif

@@ -1,16 +1,14 @@
 /* Where a dump goes: the name's pattern, the temporary file, the rename; see dump.h. */
 #include "observe/dump.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "observe/folder.h"
+#include "observe/raw.h"
 #include "observe/write.h"
 
 /* A rank nobody told is 0: a program without a launcher is the only one of its kind. */
@@ -61,7 +59,7 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
 static int create_temporary(const char *path, char *name, size_t size, int *fd) {
     static atomic_uint serial;
     for (int attempt = 0; attempt < 16; attempt++) {
-        int n = snprintf(name, size, "%s.%d-%u.tmp", path, (int)getpid(),
+        int n = snprintf(name, size, "%s.%d-%u.tmp", path, (int)ac_raw_getpid(),
                          atomic_fetch_add(&serial, 1));
         if (n < 0 || (size_t)n >= size)
             return ENAMETOOLONG;
@@ -75,17 +73,17 @@ static int create_temporary(const char *path, char *name, size_t size, int *fd) 
 }
 
 static int replace_file(const char *path, const char *text, size_t length) {
-    char name[4096];
+    char name[AC_FOLDER_PATH];
     int fd, failure = create_temporary(path, name, sizeof name, &fd);
     if (failure)
         return failure;
     failure = ac_write_all(fd, text, length);
-    if (close(fd) != 0 && failure == 0 && errno != EINTR)
+    if (ac_raw_close(fd) != 0 && failure == 0 && errno != EINTR)
         failure = errno; /* network file systems report a full disk here */
-    if (failure == 0 && rename(name, path) != 0)
+    if (failure == 0 && ac_raw_rename(name, path) != 0)
         failure = errno;
     if (failure)
-        unlink(name);
+        ac_raw_unlink(name);
     return failure;
 }
 
@@ -96,26 +94,24 @@ static int append_to(const char *path, const char *text, size_t length) {
     if (fd < 0)
         return errno;
     int failure = ac_write_all(fd, text, length);
-    close(fd);
+    ac_raw_close(fd);
     return failure;
 }
 
 /* In a folder that everybody may write to, somebody may have laid a link to another file of this
  * user under the expected name. */
 static bool is_strange(const struct stat *st) {
-    return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != geteuid();
+    return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != ac_raw_geteuid();
 }
 
-int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size) {
+static int write_to(const char *path, const char *reason) {
     struct stat st;
     size_t length;
-    int failure = ac_dump_path(pattern, ac_live, path, size);
-    if (failure)
-        return failure;
+    int failure;
     char *text = ac_dump_text(ac_live, reason, &length);
     if (!text)
         return ENOMEM;
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    if (ac_raw_lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
         failure = S_ISDIR(st.st_mode) ? EISDIR
                   : is_strange(&st)   ? EPERM
                                       : append_to(path, text, length);
@@ -123,4 +119,19 @@ int ac_dump_write(const char *pattern, const char *reason, char *path, size_t si
         failure = replace_file(path, text, length);
     free(text);
     return failure;
+}
+
+int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size) {
+    int failure = ac_dump_path(pattern, ac_live, path, size);
+    return failure ? failure : write_to(path, reason);
+}
+
+int ac_dump_write_from_start(const char *pattern, const char *reason, char *path, size_t size) {
+    char name[AC_FOLDER_PATH];
+    int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
+    if (failure == 0)
+        failure = ac_folder_resolve(name, false, path, size);
+    if (failure)
+        snprintf(path, size, "%s", name);
+    return failure ? failure : write_to(path, reason);
 }

@@ -30,9 +30,7 @@ void ac_json_append(json_t *array, json_t *value, bool *failed) {
         *failed = true;
 }
 
-/* Length of the UTF-8 sequence at `at`, 0 if there is none: no overlong forms, no surrogates,
- * nothing past U+10FFFF. */
-static size_t sequence_length(const unsigned char *at, size_t room) {
+size_t ac_json_sequence(const unsigned char *at, size_t room) {
     static const struct {
         unsigned char first, last; /* lead byte */
         unsigned char low, high;   /* second byte */
@@ -63,7 +61,7 @@ json_t *ac_json_text(const char *text, size_t length) {
         return NULL;
     size_t used = 0;
     for (size_t i = 0; i < length;) {
-        size_t n = sequence_length((const unsigned char *)text + i, length - i);
+        size_t n = ac_json_sequence((const unsigned char *)text + i, length - i);
         memcpy(clean + used, n ? text + i : replacement, n ? n : 3);
         used += n ? n : 3;
         i += n ? n : 1;

@@ -15,6 +15,7 @@
 
 #ifdef AC_JANSSON_DLOPEN
 #define AC_JSON_FUNCTIONS(X)                                                                     \
+    X(void, json_object_seed, (size_t seed))                                                     \
     X(json_t *, json_object, (void))                                                             \
     X(json_t *, json_array, (void))                                                              \
     X(json_t *, json_stringn, (const char *value, size_t length))                                \
@@ -61,6 +62,10 @@ void ac_json_put_text(json_t *object, const char *key, const char *text, bool *f
 void ac_json_append(json_t *array, json_t *value, bool *failed);
 /* A new empty object under `key`; it belongs to `object`. */
 json_t *ac_json_put_object(json_t *object, const char *key, bool *failed);
+
+/* Length of the UTF-8 sequence at `at`, 0 if there is none within `room` bytes: no overlong forms, no
+ * surrogates, nothing past U+10FFFF, no NUL. */
+size_t ac_json_sequence(const unsigned char *at, size_t room);
 
 /* A string of `length` bytes; what is not UTF-8 becomes U+FFFD, byte by byte, because file names
  * and arguments may hold anything. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/write.h"
 
@@ -45,13 +46,14 @@ void ac_live_gather(void) {
 
 /* The same bytes as before, where others are at work on the page already.  With an old length of
  * 0 mremap maps what is shared twice; where that is not known (valgrind), the file is opened
- * again. */
+ * again, which its mode allows root only: for others there is no memory then. */
 static bool map_again(char *whole, size_t first, size_t bytes) {
     struct stat st;
     void *place = ac_live_storage + first;
     if (mremap(whole + first, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) != MAP_FAILED)
         return true;
-    int fd = ac_open_above(ac_live_file.name, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+    int fd = ac_open_above(ac_live_file.name,
+                           O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
     bool done = fstat(fd, &st) == 0 && st.st_dev == ac_live_file.device &&
@@ -120,13 +122,15 @@ void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
 
 void ac_live_close(void) {
     struct stat st;
-    if (!ac_live_file.name[0] || ac_live->pid != (int32_t)getpid())
+    if (!ac_live_file.name[0] || ac_live->pid != (int32_t)ac_raw_getpid())
         return;
     ac_live->state = AC_LIVE_EXITED;
-    /* Containers that share the folder may have the same pid twice: remove our own file only. */
-    if (lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
+    /* Where the pid namespace is unknown, the same name may be another process's by now. */
+    if (ac_raw_lstat(ac_live_file.name, &st) == 0 && st.st_dev == ac_live_file.device &&
         st.st_ino == ac_live_file.inode)
-        unlink(ac_live_file.name);
+        ac_raw_unlink(ac_live_file.name);
+    if (ac_live_strayed) /* the next process makes another one */
+        ac_raw_rmdir(ac_live_file.home);
     ac_live_file.name[0] = '\0';
 }
 

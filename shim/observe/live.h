@@ -1,10 +1,33 @@
 /* The live page: everything that is counted in this process, in one shared file mapping,
  * so that nothing is lost when the process is killed.
  *
- * The file is AC_LIVE_DIR/accelcache-<uid>-<pid>, mode 0600.  The shim creates it at the
- * first CUDA use and removes it after the dump at exit, unless that failed; `accelcache stat`
- * maps it read-only and renders it (ac_dump_text), also when the process has died.  The layout
- * is versioned and self-describing as far as names go: hook names travel in the page.
+ * The file is DIR/accelcache-<uid>/<space>-<pid>, mode 0400, where DIR is ACCEL_LIVE_DIR or
+ * AC_LIVE_DIR, and <space> the inode number of the process's pid namespace (0 where /proc does
+ * not tell): processes of several containers that share DIR may have the same pid.  The folder of
+ * the user has mode 0700, so that no other user can put anything into it; how many names others
+ * put into DIR does not matter.  Where another user holds its name, the process makes a folder of
+ * its own, accelcache-<uid>.<6 random characters>; readers look for both.  The shim creates the
+ * file at the first CUDA use and removes it after the dump at exit, unless that failed.  The
+ * folder stays, so that its name stays the user's; an empty one may be removed at any time.
+ * `accelcache stat` renders the file (ac_dump_text), also when the process was killed.  The
+ * layout is versioned and self-describing as far as names go: hook names travel in the page.
+ *
+ * Files of killed processes stay until `accelcache stat --remove`; beyond AC_LIVE_MOST_DEAD of a
+ * user, the next process of that user that starts to use CUDA removes the oldest.
+ *
+ * Readers never map the file: it may be cut short at any time, and a touch behind its end is a
+ * signal.  They copy it by pread, after they have seen that it is a regular file of its folder's
+ * user.  Nothing is opened that is not, no link is followed, no open waits.
+ *
+ * The process itself counts by plain stores into the mapping, and a process of the same user (or
+ * root) that cuts the file short ends it by SIGBUS at its next count.  What could prevent that was
+ * weighed: a sealed memfd is gone with its process, and so are the figures of a killed one; a
+ * System V segment stays, but until the machine restarts if its entry in a folder is lost, counts
+ * against a limit that all users share, and is not seen by who shares the folder alone; figures
+ * that are counted in private memory and written out now and then miss those before the kill.  So
+ * mode 0400 keeps all but root from doing it by mistake ("> file", truncate), and a pattern over
+ * the files of DIR does not reach it; removing the file does no harm.  Against intent there is
+ * nothing to defend: who may do this may send SIGKILL.
  *
  * The file has holes: of rows and device entries only those in use have memory, which is had
  * before anybody touches them, because a full file system answers a touch with a signal.  So who
@@ -13,9 +36,8 @@
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
  * have ended); process fields by activation, the configuration string again at each change
- * (ac_live_conf).  Readers of another process take no lock: 64-bit fields are single loads, sums
- * over rows are exact at rest.  Readers of this one copy device entries under the allocator's
- * lock (dump.h).
+ * (ac_live_conf).  Readers of another process take no lock: sums over rows are exact at rest.
+ * Readers of this one copy device entries under the allocator's lock (dump.h).
  *
  * Thread-safety is stated per function.  Nothing here calls CUDA. */
 #ifndef AC_LIVE_H
@@ -29,7 +51,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 4
+#define AC_LIVE_VERSION 5
 #define AC_LIVE_DIR     "/dev/shm"
 
 enum {
@@ -39,7 +61,8 @@ enum {
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
     AC_LIVE_NAMES = 8192,  /* bytes of all hook names, NULs included */
-    AC_LIVE_CONF = 4096    /* bytes of the configuration string kept */
+    AC_LIVE_CONF = 4096,   /* bytes of the configuration string kept */
+    AC_LIVE_MOST_DEAD = 64 /* files in the folder of a user before the oldest dead ones go */
 };
 
 /* Process counters first, then one per hook row. */
@@ -82,6 +105,7 @@ typedef struct {
     uint32_t state;
     int32_t pid, ppid;
     uint32_t conf_turn;      /* odd: `conf` is being written; grows with each change */
+    uint64_t space;          /* inode number of the pid namespace that pid is of; 0: unknown */
     uint64_t opened_ns;      /* CLOCK_BOOTTIME at activation: a later start is a reused pid */
     int64_t start_time_ns;   /* CLOCK_REALTIME at activation */
     uint64_t devices;        /* bit i: device[i] is in use */
@@ -184,24 +208,54 @@ void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]);
 /* Add a warning (truncated) to the page; equal texts once.  Thread-safe. */
 void ac_live_warn(const char *text);
 
-/* For readers: map the page of process `pid` read-only.  Returns NULL and a message in
- * `error` when there is none or it is not ours.  ac_live_unmap releases it.  Sets *alive to
- * whether that very process (pid and start time) still runs. */
-const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size);
-void ac_live_unmap(const ac_live_t *page);
-
 /* Remember where the kernel put the program's arguments: glibc gives them to constructors.
  * Without, they are read from /proc. */
 void ac_live_arguments(int argc, char **argv);
 
-/* Whether there are surely no more than `most` files in the folder of pages: answered without
- * reading it where that is quick. */
-bool ac_live_few(int most);
+/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
+ * AC_LIVE_DIR. */
+const char *ac_live_dir(void);
 
-/* For readers: call `visit` for each page of this user; return the number visited. */
-int ac_live_each(void (*visit)(int pid, void *arg), void *arg);
+/* Whether ac_live_open found the user's folder name held by another user. */
+extern bool ac_live_strayed;
 
-/* Remove the file of a dead process's page (after it was rendered). Returns 0 or errno. */
-int ac_live_collect(int pid);
+/* Files in the folder where this process has its page, but at most `most` + 1. */
+int ac_live_count(int most);
+
+/* Beyond AC_LIVE_MOST_DEAD files in the folder where this process has its page, remove the oldest
+ * of dead processes, a few at each call. */
+void ac_live_tidy(void);
+
+/* ---- for readers; not thread-safe, they allocate ---- */
+
+/* A page's file. */
+typedef struct {
+    int pid;        /* in its own pid namespace */
+    bool here;      /* that namespace is the caller's as well */
+    uint64_t space; /* inode number of that namespace, 0 when unknown */
+    unsigned user;  /* owner of the folder and of the file */
+    char home[64];  /* the folder, below that of live pages */
+    char file[64];  /* the file in it */
+} ac_live_name_t;
+
+/* Call `visit` for each page of this user, or for root of each user; return how many. */
+int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg);
+
+/* The page of process `pid`.  `space` is a namespace, or 0 for the caller's own and, where that
+ * has no such page, any.  Of several the one that is most surely that process's: alive, with an
+ * owner who owns the process, the newest.  False: there is none. */
+bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name);
+
+/* A copy of the page; ac_live_free releases it.  NULL and a message in `error` when there is none
+ * or it is not ours.  Sets *alive to whether its process still runs.  Texts of the copy end with
+ * a NUL, and its `exe` is the program's real file where that is known.  64-bit figures are copied
+ * by the kernel, which does not promise to copy each at once. */
+const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *error,
+                              size_t error_size);
+void ac_live_free(const ac_live_t *page);
+
+/* Remove the page of a process that was killed. Returns 0; EBUSY where it may still run; or
+ * another errno value. */
+int ac_live_remove(const ac_live_name_t *name);
 
 #endif

@@ -8,17 +8,32 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "observe/live.h"
 #include "observe/live_room.h"
 
-/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
- * AC_LIVE_DIR. */
-const char *ac_live_dir(void);
+/* The caller's pid namespace: its inode number, 0 where /proc does not tell. */
+uint64_t ac_live_space(void);
 
-/* Name of the page of process `pid` of this user. Returns 0 or ENAMETOOLONG. */
-int ac_live_file_name(int pid, char *path, size_t size);
+/* Read the name of a page, "<space>-<pid>". */
+bool ac_live_parse(const char *file, uint64_t *space, int *pid);
+
+/* Open the folder `home` below the folder of pages for reading its entries; -1 where it is not a
+ * folder that belongs to `user`, or that others may write to. */
+int ac_live_home_open(const char *home, unsigned user);
+
+/* Open a page's file for reading. -1 and errno; EPERM where it is no regular file of `user`.
+ * Never waits and follows no link. */
+int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st);
+
+/* Whether the process of the page that `fd` has open for reading is surely gone.  `here`: it is
+ * of the caller's pid namespace; `opened_ns` as in the page, 0 when unknown. */
+bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns);
+
+/* Whether /proc shows the caller's pid namespace. */
+bool ac_live_proc_is_ours(void);
 
 /* Whether the very process of that pid still runs that was there at `opened_ns` (CLOCK_BOOTTIME):
  * one that started later is another, and a zombie does not run. */
@@ -37,7 +52,8 @@ enum { AC_LIVE_ROWS_READY = 2 };
 
 /* The page's file while it is mapped; an empty name otherwise. */
 typedef struct {
-    char name[512];
+    char home[480]; /* the folder of the user */
+    char name[512]; /* the file in it */
     dev_t device;
     ino_t inode;
 } ac_live_file_t;

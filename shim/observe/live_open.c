@@ -17,7 +17,6 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,16 +25,6 @@
 #include "observe/write.h"
 
 /* ---- process fields ---- */
-
-const char *ac_live_dir(void) {
-    const char *dir = secure_getenv("ACCEL_LIVE_DIR");
-    return dir && *dir ? dir : AC_LIVE_DIR;
-}
-
-int ac_live_file_name(int pid, char *path, size_t size) {
-    int n = snprintf(path, size, "%s/accelcache-%u-%d", ac_live_dir(), (unsigned)geteuid(), pid);
-    return n < 0 || (size_t)n >= size ? ENAMETOOLONG : 0;
-}
 
 /* At most `size` bytes; returns how many, 0 on any failure. */
 static size_t read_file(const char *name, char *data, size_t size) {
@@ -88,10 +77,11 @@ AC_START void ac_live_arguments(int argc, char **argv) {
     argument_bytes = at - argv[0] < ROOM ? (size_t)(at - argv[0]) : ROOM;
 }
 
-static void fill_process(ac_live_t *page) {
+static void fill_process(ac_live_t *page, uint64_t space) {
     struct timespec now;
     page->pid = (int32_t)getpid();
     page->ppid = (int32_t)getppid();
+    page->space = space;
     clock_gettime(CLOCK_BOOTTIME, &now);
     page->opened_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -125,8 +115,9 @@ static void fill_names(ac_live_t *page, const char *names, size_t bytes, unsigne
     memcpy(page->hook_names, names, used);
 }
 
-static void fill(ac_live_t *page, const char *names, size_t bytes, unsigned count) {
-    fill_process(page);
+static void fill(ac_live_t *page, uint64_t space, const char *names, size_t bytes,
+                 unsigned count) {
+    fill_process(page, space);
     fill_names(page, names, bytes, count);
     page->version = AC_LIVE_VERSION;
     page->size = sizeof *page;
@@ -136,29 +127,95 @@ static void fill(ac_live_t *page, const char *names, size_t bytes, unsigned coun
 
 /* ---- the file ---- */
 
-/* A file of this name that is in the way belongs to a process whose pid was reused, or to this
- * process before it called exec: nobody else has this pid.  Remove it if it is plainly ours. */
-static int remove_stale(const char *name) {
+AC_START_DATA bool ac_live_strayed;
+
+/* The user's folder at `path`, for what is made in it: -1 and errno; EEXIST where something else
+ * has the name. */
+static int open_home(const char *path) {
     struct stat st;
-    if (lstat(name, &st) != 0)
-        return errno == ENOENT ? 0 : errno;
-    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
-        return EEXIST;
-    return unlink(name) == 0 || errno == ENOENT ? 0 : errno;
+    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        if (errno == ENOTDIR || errno == ELOOP) /* of the name, or of the folder above it */
+            errno = EEXIST;
+        return -1;
+    }
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && !(st.st_mode & 022)) {
+        if ((st.st_mode & 0700) != 0700) /* made under a strict umask */
+            chmod(path, 0700);
+        return fd;
+    }
+    close(fd);
+    errno = EEXIST;
+    return -1;
 }
 
-static int create_exclusively(const char *name, int *fd) {
-    for (int attempt = 0; attempt < 3; attempt++) {
-        *fd = ac_open_above(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (*fd >= 0)
-            return 0;
-        if (errno != EEXIST)
+/* A folder under a name that no other user can guess.  It is not looked for by the next process:
+ * to search DIR would take as long as others please. */
+static int make_stray_home(ac_live_file_t *file) {
+    size_t length = strlen(file->home);
+    if (length + sizeof ".XXXXXX" > sizeof file->home)
+        return ENAMETOOLONG;
+    memcpy(file->home + length, ".XXXXXX", sizeof ".XXXXXX");
+    if (!mkdtemp(file->home))
+        return errno;
+    ac_live_strayed = true;
+    return 0;
+}
+
+/* Find or make the folder of this user. */
+static int enter_home(ac_live_file_t *file) {
+    int fd = open_home(file->home);
+    if (fd < 0 && errno == ENOENT) {
+        if (mkdir(file->home, 0700) != 0 && errno != EEXIST)
             return errno;
-        int failure = remove_stale(name);
+        fd = open_home(file->home);
+    }
+    if (fd < 0)
+        return errno == EEXIST ? make_stray_home(file) : errno;
+    close(fd);
+    return 0;
+}
+
+/* A file of this name that is in the way belongs to a process that is gone: this pid was
+ * another's, or this process called exec.  Where the pid namespace is unknown, it may be a living
+ * one's of another namespace. */
+static int remove_stale(const char *name, uint64_t space) {
+    struct stat st;
+    int fd = ac_live_file_open(AT_FDCWD, name, geteuid(), &st);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : errno == EPERM ? EEXIST : errno;
+    bool gone = space || ac_live_gone(fd, false, 0, 0);
+    close(fd);
+    return !gone ? EEXIST : unlink(name) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+/* The folder may be removed at any moment while it is empty (ac_live_remove does). */
+static int create_exclusively(ac_live_file_t *file, uint64_t space, int *fd) {
+    enum { ATTEMPTS = 8 };
+    char home[sizeof file->home];
+    int failure = EEXIST;
+    memcpy(home, file->home, sizeof home);
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        memcpy(file->home, home, sizeof home);
+        failure = enter_home(file);
+        if (failure == ENOENT && attempt < ATTEMPTS - 1)
+            continue;
         if (failure)
             return failure;
+        int n = snprintf(file->name, sizeof file->name, "%s/%llu-%d", file->home,
+                         (unsigned long long)space, (int)getpid());
+        if (n < 0 || (size_t)n >= sizeof file->name)
+            return ENAMETOOLONG;
+        *fd = ac_open_above(file->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
+        if (*fd >= 0)
+            return 0;
+        failure = errno;
+        if (failure != ENOENT && failure != EEXIST)
+            break;
+        if (failure == EEXIST && (failure = remove_stale(file->name, space)))
+            break;
     }
-    return EEXIST;
+    return failure ? failure : EEXIST;
 }
 
 static int reserve_all(int fd) {
@@ -244,23 +301,28 @@ static int share(int fd) {
     return atomic_load(&ac_live_used) ? share_used(fd) : share_fresh(fd);
 }
 
-static int open_page(void) {
+static int open_page(uint64_t space) {
     struct stat st;
     ac_live_file_t file;
     int fd, failure;
     if ((uintptr_t)ac_live_storage % (uintptr_t)sysconf(_SC_PAGESIZE) != 0 ||
         AC_LIVE_BYTES % (size_t)sysconf(_SC_PAGESIZE) != 0)
         return EINVAL;
-    failure = ac_live_file_name(getpid(), file.name, sizeof file.name);
-    if (failure)
-        return failure;
-    failure = create_exclusively(file.name, &fd);
+    int n = snprintf(file.home, sizeof file.home, "%s/accelcache-%u", ac_live_dir(),
+                     (unsigned)geteuid());
+    if (n < 0 || (size_t)n >= sizeof file.home)
+        return ENAMETOOLONG;
+    failure = create_exclusively(&file, space, &fd);
     if (failure)
         return failure;
     failure = fstat(fd, &st) == 0 ? share(fd) : errno;
+    if (!failure && !(st.st_mode & 0400))
+        fchmod(fd, 0400);
     close(fd);
     if (failure) {
         unlink(file.name);
+        if (ac_live_strayed)
+            rmdir(file.home);
         return failure;
     }
     file.device = st.st_dev;
@@ -272,23 +334,14 @@ static int open_page(void) {
 int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigned hook_count) {
     /* A file size limit answers the growth of a file with a signal as well as with an error. */
     ac_signal_hold_t hold;
+    uint64_t space = ac_live_space();
     ac_signals_hold(&hold);
-    int failure = open_page();
+    int failure = open_page(space);
     ac_signals_release(&hold);
-    fill(ac_live, hook_names, bytes, hook_count);
+    fill(ac_live, space, hook_names, bytes, hook_count);
     atomic_store(&ac_live_used, true);
     ac_live_set_conf(conf);
     atomic_store(&ac_live_common, &ac_live->row[0]);
     ac_live_gather();
     return failure;
-}
-
-/* A folder of tmpfs is 20 bytes long for each of its entries, `.` and `..` among them. */
-bool ac_live_few(int most) {
-    enum { TMPFS = 0x01021994, ENTRY = 20 };
-    struct statfs system;
-    struct stat st;
-    const char *dir = ac_live_dir();
-    return statfs(dir, &system) == 0 && system.f_type == TMPFS && stat(dir, &st) == 0 &&
-           st.st_size <= ((off_t)most + 2) * ENTRY;
 }

@@ -1,5 +1,5 @@
-/* Readers of live pages: the command maps pages of running and of dead processes; see live.h.
- * The preload library asks for the program's name (ac_live_exe) and for the number of pages. */
+/* Readers of live pages: the command copies pages of running and of killed processes; see live.h.
+ * Of this the preload library uses the program's name (ac_live_exe) only. */
 #include "observe/live.h"
 
 #include <dirent.h>
@@ -8,159 +8,270 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "observe/live_file.h"
+#include "observe/raw.h"
 
-/* From /proc/<pid>/stat: when the process started, in clock ticks since boot, and its state
- * letter. False when there is no such process. */
-static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
-    char name[32], text[1024];
-    snprintf(name, sizeof name, "/proc/%d/stat", pid);
-    FILE *file = fopen(name, "re");
-    if (!file)
-        return false;
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    /* Field 2 is the program's name in parentheses and may hold anything, parentheses as well. */
-    const char *at = strrchr(text, ')');
-    if (!at || at[1] != ' ' || !at[2])
-        return false;
-    *state = at[2];
-    at++;
-    for (int field = 3; field <= 22; field++) {
-        at = strchr(at, ' ');
-        if (!at)
-            return false;
-        at++;
-    }
-    *start_ticks = strtoull(at, NULL, 10);
-    return true;
-}
-
-bool ac_process_runs(int pid, uint64_t opened_ns) {
-    uint64_t start_ticks, tick_ns = 1000000000u / (uint64_t)sysconf(_SC_CLK_TCK);
-    char state;
-    return read_identity(pid, &start_ticks, &state) && start_ticks * tick_ns <= opened_ns &&
-           state != 'Z' && state != 'X';
-}
-
-static bool writer_runs(const ac_live_t *page) {
-    return ac_process_runs(page->pid, page->opened_ns);
+static void cut_deleted(char *exe, size_t length) {
+    static const char deleted[] = " (deleted)"; /* the kernel's word for it */
+    size_t end = sizeof deleted - 1;
+    if (length > end && strcmp(exe + length - end, deleted) == 0 &&
+        ac_raw_access(exe, F_OK) != 0)
+        exe[length - end] = '\0';
 }
 
 void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]) {
-    static const char deleted[] = " (deleted)"; /* the kernel's word for it */
-    char link[32];
     ssize_t n = -1;
-    snprintf(link, sizeof link, "/proc/%d/exe", (int)page->pid);
-    if (page->pid == (int32_t)getpid())
-        n = readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
-    else if (page->state == AC_LIVE_RUNNING && writer_runs(page))
-        n = readlink(link, exe, AC_LIVE_EXE - 1);
+    if (page == ac_live)
+        n = ac_raw_readlink("/proc/self/exe", exe, AC_LIVE_EXE - 1);
     if (n <= 0) {
         n = (ssize_t)strnlen(page->exe, AC_LIVE_EXE - 1);
         memcpy(exe, page->exe, (size_t)n);
     }
     exe[n] = '\0';
-    ssize_t name = n - (ssize_t)sizeof deleted + 1;
-    if (name > 0 && strcmp(exe + name, deleted) == 0 && access(exe, F_OK) != 0)
-        exe[name] = '\0';
+    cut_deleted(exe, (size_t)n);
 }
 
-const ac_live_t *ac_live_map(int pid, bool *alive, char *error, size_t error_size) {
-    char path[1024];
+/* ---- names ---- */
+
+/* Whether the process of that pid belongs to `user`, and so may be the one of a page of that
+ * user's. Others may well claim a pid. */
+static bool owns_process(unsigned user, int pid) {
+    char path[32];
     struct stat st;
-    if (ac_live_file_name(pid, path, sizeof path) != 0) {
-        snprintf(error, error_size, "the name of the folder of live pages is too long");
-        return NULL;
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    return ac_live_proc_is_ours() && stat(path, &st) == 0 && st.st_uid == user;
+}
+
+typedef struct {
+    void (*visit)(const ac_live_name_t *name, void *arg);
+    void *arg;
+    uint64_t space; /* of the caller */
+    int visited;
+} walk_t;
+
+/* "accelcache-<uid>" and "accelcache-<uid>.XXXXXX". */
+static bool parse_home(const char *home, unsigned *user) {
+    static const char prefix[] = "accelcache-";
+    enum { LENGTH = sizeof prefix - 1, RANDOM = 6 };
+    char *end;
+    if (strncmp(home, prefix, LENGTH) != 0 || home[LENGTH] < '0' || home[LENGTH] > '9')
+        return false;
+    unsigned long number = strtoul(home + LENGTH, &end, 10);
+    *user = (unsigned)number;
+    return number <= UINT32_MAX && (!*end || (*end == '.' && strlen(end + 1) == RANDOM));
+}
+
+static void walk_home(walk_t *walk, const char *home, unsigned user) {
+    ac_live_name_t name = {.user = user};
+    int fd = ac_live_home_open(home, user);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    if (!dir) {
+        if (fd >= 0)
+            close(fd);
+        return;
     }
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    strcpy(name.home, home); /* its caller has measured it */
+    while ((entry = readdir(dir))) {
+        if (strlen(entry->d_name) >= sizeof name.file ||
+            !ac_live_parse(entry->d_name, &name.space, &name.pid))
+            continue;
+        strcpy(name.file, entry->d_name);
+        name.here = name.space && name.space == walk->space;
+        walk->visit(&name, walk->arg);
+        walk->visited++;
+    }
+    closedir(dir);
+}
+
+int ac_live_each(void (*visit)(const ac_live_name_t *name, void *arg), void *arg) {
+    walk_t walk = {visit, arg, ac_live_space(), 0};
+    unsigned own = geteuid(), user;
+    DIR *dir = opendir(ac_live_dir());
+    const struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        if (strlen(entry->d_name) < sizeof((ac_live_name_t *)NULL)->home &&
+            parse_home(entry->d_name, &user) && (user == own || own == 0))
+            walk_home(&walk, entry->d_name, user);
+    if (dir)
+        closedir(dir);
+    return walk.visited;
+}
+
+/* The page's file, open; `st` tells of it. */
+static int open_name(const ac_live_name_t *name, struct stat *st) {
+    int home = ac_live_home_open(name->home, name->user);
+    if (home < 0)
+        return -1;
+    int fd = ac_live_file_open(home, name->file, name->user, st), saved = errno;
+    close(home);
+    errno = saved;
+    return fd;
+}
+
+/* When the page's process was started; 0 when unknown. */
+static uint64_t opened_at(int fd) {
+    uint64_t opened_ns = 0;
+    return pread(fd, &opened_ns, sizeof opened_ns, offsetof(ac_live_t, opened_ns)) ==
+                   (ssize_t)sizeof opened_ns
+               ? opened_ns
+               : 0;
+}
+
+typedef struct {
+    int pid;
+    uint64_t space;
+    int rank;
+    struct timespec time;
+    ac_live_name_t *best;
+} search_t;
+
+static void consider(const ac_live_name_t *name, void *arg) {
+    enum { HERE = 4, ALIVE = 2, OWNER = 1 };
+    search_t *search = arg;
+    struct stat st;
+    int fd, rank = 0;
+    if (name->pid != search->pid || (search->space && name->space != search->space) ||
+        (fd = open_name(name, &st)) < 0)
+        return;
+    if (name->here)
+        rank |= HERE | (owns_process(name->user, name->pid) ? OWNER : 0);
+    if (!ac_live_gone(fd, name->here, name->pid, opened_at(fd)))
+        rank |= ALIVE;
+    close(fd);
+    if (rank < search->rank ||
+        (rank == search->rank && (st.st_mtim.tv_sec < search->time.tv_sec ||
+                                  (st.st_mtim.tv_sec == search->time.tv_sec &&
+                                   st.st_mtim.tv_nsec <= search->time.tv_nsec))))
+        return;
+    search->rank = rank;
+    search->time = st.st_mtim;
+    *search->best = *name;
+}
+
+bool ac_live_find(int pid, uint64_t space, ac_live_name_t *name) {
+    search_t search = {pid, space, -1, {0, 0}, name};
+    ac_live_each(consider, &search);
+    return search.rank >= 0;
+}
+
+/* ---- pages ---- */
+
+/* At most `size` bytes from `offset`; returns how many. */
+static size_t read_at(int fd, void *data, size_t size, size_t offset) {
+    size_t length = 0;
+    while (length < size) {
+        ssize_t n = pread(fd, (char *)data + length, size - length, (off_t)(offset + length));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        length += (size_t)n;
+    }
+    return length;
+}
+
+/* The configuration again, until no change is under way; see ac_live_conf. */
+static void read_conf(int fd, ac_live_t *page) {
+    enum { TRIES = 200, PAUSE_NS = 50000 };
+    uint32_t before = 1, after = 0;
+    for (int i = 0; i < TRIES && ((before & 1) || before != after); i++) {
+        if (i)
+            nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+        if (read_at(fd, &before, sizeof before, offsetof(ac_live_t, conf_turn)) !=
+                sizeof before ||
+            read_at(fd, page->conf, sizeof page->conf, offsetof(ac_live_t, conf)) !=
+                sizeof page->conf ||
+            read_at(fd, &after, sizeof after, offsetof(ac_live_t, conf_turn)) != sizeof after)
+            break;
+    }
+    page->conf_turn = 0;
+}
+
+/* What was read may hold anything. */
+static void end_texts(ac_live_t *page) {
+    page->rank[sizeof page->rank - 1] = '\0';
+    page->host[sizeof page->host - 1] = '\0';
+    page->exe[sizeof page->exe - 1] = '\0';
+    memset(page->argv + sizeof page->argv - 2, 0, 2);
+    page->hook_names[sizeof page->hook_names - 1] = '\0';
+    page->conf[sizeof page->conf - 1] = '\0';
+    for (int i = 0; i < AC_LIVE_WARNINGS; i++)
+        page->warning[i][AC_LIVE_TEXT - 1] = '\0';
+}
+
+static void find_exe(const ac_live_name_t *name, ac_live_t *page) {
+    char link[32], exe[AC_LIVE_EXE];
+    if (!name->here || page->state != AC_LIVE_RUNNING || !owns_process(name->user, name->pid))
+        return;
+    snprintf(link, sizeof link, "/proc/%d/exe", name->pid);
+    ssize_t n = readlink(link, exe, sizeof exe - 1);
+    if (n <= 0)
+        return;
+    exe[n] = '\0';
+    cut_deleted(exe, (size_t)n);
+    memcpy(page->exe, exe, (size_t)n + 1);
+}
+
+const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *error,
+                              size_t error_size) {
+    struct stat st;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s/%s", ac_live_dir(), name->home, name->file);
+    int fd = open_name(name, &st);
     if (fd < 0) {
-        if (errno == ENOENT)
-            snprintf(
-                error, error_size,
-                "process %d has no live page: it does not run under accelcache, has not used "
-                "CUDA, or has ended and written its dump",
-                pid);
-        else
-            snprintf(error, error_size, "%s: %s", path, strerror(errno));
+        snprintf(error, error_size, "%s: %s", path,
+                 errno == EPERM ? "not a file of its folder's user, skipped" : strerror(errno));
         return NULL;
     }
-    const ac_live_t *page = NULL;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
-        snprintf(error, error_size, "%s: not a file of this user", path);
-    } else if ((size_t)st.st_size < sizeof *page) {
-        snprintf(error, error_size, "%s: written by another version of accelcache, or not yet",
-                 path);
+    ac_live_t *page = malloc(sizeof *page);
+    if (!page) {
+        snprintf(error, error_size, "out of memory");
+    } else if (st.st_size != AC_LIVE_BYTES ||
+               read_at(fd, page, sizeof *page, 0) != sizeof *page ||
+               page->magic != AC_LIVE_MAGIC || page->version != AC_LIVE_VERSION ||
+               page->size != sizeof *page || page->pid != name->pid ||
+               page->space != name->space) {
+        snprintf(error, error_size,
+                 "%s: cut short, written by another version of accelcache, or not yet", path);
+        free(page);
+        page = NULL;
     } else {
-        void *at = mmap(NULL, sizeof *page, PROT_READ, MAP_SHARED, fd, 0);
-        if (at == MAP_FAILED)
-            snprintf(error, error_size, "%s: %s", path, strerror(errno));
-        else
-            page = at;
+        read_conf(fd, page);
+        end_texts(page);
+        *alive = !ac_live_gone(fd, name->here, name->pid, page->opened_ns);
+        if (*alive)
+            find_exe(name, page);
     }
     close(fd);
-    if (!page)
-        return NULL;
-    if (page->magic != AC_LIVE_MAGIC || page->version != AC_LIVE_VERSION ||
-        page->size != sizeof *page || page->pid != pid) {
-        snprintf(error, error_size, "%s: written by another version of accelcache, or not yet",
-                 path);
-        ac_live_unmap(page);
-        return NULL;
-    }
-    *alive = writer_runs(page);
     return page;
 }
 
-void ac_live_unmap(const ac_live_t *page) {
-    munmap((void *)(uintptr_t)page, sizeof *page);
+void ac_live_free(const ac_live_t *page) {
+    free((void *)(uintptr_t)page);
 }
 
-int ac_live_each(void (*visit)(int pid, void *arg), void *arg) {
-    char prefix[32];
-    int length = snprintf(prefix, sizeof prefix, "accelcache-%u-", (unsigned)geteuid());
-    DIR *dir = opendir(ac_live_dir());
-    if (!dir)
-        return 0;
-    int visited = 0;
-    const struct dirent *entry;
-    while ((entry = readdir(dir))) {
-        if (strncmp(entry->d_name, prefix, (size_t)length) != 0)
-            continue;
-        char *end;
-        const char *digits = entry->d_name + length;
-        long pid = strtol(digits, &end, 10);
-        if (*digits < '1' || *digits > '9' || *end || pid > INT32_MAX)
-            continue;
-        visit((int)pid, arg);
-        visited++;
+int ac_live_remove(const ac_live_name_t *name) {
+    struct stat st;
+    int home = ac_live_home_open(name->home, name->user);
+    if (home < 0)
+        return errno;
+    int fd = ac_live_file_open(home, name->file, name->user, &st);
+    int failure = fd < 0 ? errno : 0;
+    if (fd >= 0) {
+        if (!ac_live_gone(fd, name->here, name->pid, opened_at(fd)))
+            failure = EBUSY;
+        close(fd);
     }
-    closedir(dir);
-    return visited;
-}
-
-int ac_live_collect(int pid) {
-    char path[1024], error[256];
-    bool alive;
-    const ac_live_t *page = ac_live_map(pid, &alive, error, sizeof error);
-    if (page) {
-        ac_live_unmap(page);
-        if (alive)
-            return EBUSY;
-    } else {
-        /* Torn or of another version: a leftover unless its process, old or new, is there. */
-        uint64_t start_ticks;
-        char state;
-        if (read_identity(pid, &start_ticks, &state) && state != 'Z')
-            return EBUSY;
-    }
-    int failure = ac_live_file_name(pid, path, sizeof path);
-    if (failure)
-        return failure;
-    return unlink(path) == 0 ? 0 : errno;
+    if (!failure && unlinkat(home, name->file, 0) != 0)
+        failure = errno;
+    close(home);
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", ac_live_dir(), name->home);
+    rmdir(path); /* where it is empty now */
+    return failure;
 }

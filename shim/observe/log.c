@@ -2,15 +2,13 @@
  * with its errno: nothing here allocates, locks or uses stdio streams. */
 #include "observe/log.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "observe/filter.h"
 #include "observe/live.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/write.h"
 
@@ -25,7 +23,7 @@ AC_START_DATA static struct {
 AC_START void ac_log_start(void) {
     struct stat st;
     int saved = errno;
-    first_stderr.open = fstat(STDERR_FILENO, &st) == 0;
+    first_stderr.open = ac_raw_fstat(STDERR_FILENO, &st) == 0;
     first_stderr.device = first_stderr.open ? st.st_dev : 0;
     first_stderr.inode = first_stderr.open ? st.st_ino : 0;
     first_stderr.noted = true;
@@ -38,13 +36,28 @@ static bool stderr_is_for_messages(void) {
     struct stat st;
     if (!first_stderr.noted)
         return true;
-    if (fstat(STDERR_FILENO, &st) != 0)
+    if (ac_raw_fstat(STDERR_FILENO, &st) != 0)
         return false;
     if (first_stderr.open && st.st_dev == first_stderr.device && st.st_ino == first_stderr.inode)
         return true;
-    int flags = fcntl(STDERR_FILENO, F_GETFL);
-    return isatty(STDERR_FILENO) || (S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND) &&
-                                     (flags & O_ACCMODE) == O_WRONLY);
+    int flags = ac_raw_fcntl(STDERR_FILENO, F_GETFL, 0);
+    return ac_raw_is_terminal(STDERR_FILENO) ||
+           (S_ISREG(st.st_mode) && flags >= 0 && (flags & O_APPEND) &&
+            (flags & O_ACCMODE) == O_WRONLY);
+}
+
+/* Names of files and programs hold any bytes: none of them may end the line or command the
+ * terminal (C0, DEL, and C1 as UTF-8 has it). */
+static void mask_controls(char *text, int length) {
+    for (int i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i], next = (unsigned char)text[i + 1];
+        if (c == '\n' || c == '\t')
+            text[i] = ' ';
+        else if (c < 0x20 || c == 0x7f)
+            text[i] = '?';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+            text[i] = text[i + 1] = '?';
+    }
 }
 
 void ac_log(ac_log_level_t level, const char *format, ...) {
@@ -66,15 +79,12 @@ void ac_log(ac_log_level_t level, const char *format, ...) {
     if (n >= 0) {
         if (n > LINE - PREFIX - 2)
             n = LINE - PREFIX - 2; /* cut; the last byte is the newline's */
-        for (int i = PREFIX; i < PREFIX + n; i++) {
-            if (line[i] == '\n')
-                line[i] = ' ';
-        }
+        mask_controls(line + PREFIX, n);
         line[PREFIX + n] = '\0';
         if (keep)
             ac_live_warn(line + PREFIX);
         line[PREFIX + n] = '\n';
-        if (print && stderr_is_for_messages())
+        if (print && !ac_filter_now() && stderr_is_for_messages())
             ac_write_all(STDERR_FILENO, line, (size_t)PREFIX + (size_t)n + 1);
     }
     errno = saved;

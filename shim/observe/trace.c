@@ -21,8 +21,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "observe/filter.h"
 #include "observe/live.h"
 #include "observe/log.h"
+#include "observe/raw.h"
 #include "observe/trace_file.h"
 
 /* Most words that one call writes: THREAD, BASE, PLACE, the event itself, and the 0 behind it. */
@@ -124,6 +126,12 @@ static void stop(int failure) {
     if (failure == ESTALE)
         ac_log(AC_LOG_WARNING, "the trace %s was moved or removed: recording has ended",
                ac_trace_file_path());
+    else if (failure == EPERM)
+        ac_log(
+            AC_LOG_WARNING,
+            "the program has put its system calls behind a seccomp filter: recording to %s has "
+            "ended",
+            ac_trace_file_path());
     else
         ac_log(AC_LOG_WARNING,
                "no more room for the trace %s: %s; recording has ended, what was recorded "
@@ -197,8 +205,9 @@ static __attribute__((noinline)) bool next_chunk(ac_trace_lane_t *lane, uint64_t
                                                  uint64_t ticks) {
     int saved = errno, cancel;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    int failure =
-        ac_trace_header->pid == (int32_t)getpid() ? next_front(lane, number, ticks) : ECHILD;
+    int failure = ECHILD;
+    if (ac_trace_header->pid == (int32_t)ac_raw_getpid())
+        failure = ac_filter_now() ? EPERM : next_front(lane, number, ticks);
     pthread_mutex_lock(&lock);
     if (failure) {
         stop(failure);
@@ -342,11 +351,10 @@ void ac_trace_write_event_sync(ac_trace_lane_t *lane, uint64_t event) {
 /* --- the end --- */
 
 void ac_trace_close(void) {
-    struct timespec limit;
-    if (!ac_trace_header || ac_trace_header->pid != (int32_t)getpid())
+    if (!ac_trace_header || ac_trace_header->pid != (int32_t)ac_raw_getpid())
         return;
     /* A thread that was stopped for good with the lock held must not hold up the exit. */
-    clock_gettime(CLOCK_REALTIME, &limit);
+    struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 1;
     if (pthread_mutex_timedlock(&lock, &limit) != 0)
         return;

@@ -1,21 +1,18 @@
 /* See trace_file.h. */
 #include "observe/trace_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #include "observe/dump.h"
+#include "observe/folder.h"
 #include "observe/live_file.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/write.h"
 
@@ -24,7 +21,7 @@ bool ac_trace_counter;
 uint32_t ac_trace_shift;
 
 static struct {
-    char path[2048]; /* absolute where the working folder has a name */
+    char path[AC_FOLDER_PATH]; /* absolute where the working folder has a name */
     dev_t device;
     ino_t inode;
 } file;
@@ -52,9 +49,7 @@ static bool counter_is_steady(void) {
 }
 
 static uint64_t clock_ns(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return (uint64_t)ac_raw_ns(clock);
 }
 
 uint64_t ac_trace_coarse_ns(void) {
@@ -142,19 +137,6 @@ static void describe_process(ac_trace_header_t *header) {
 
 /* --- names --- */
 
-/* A relative name holds for the folder that the program is in now; it may change that later. */
-static int absolute(const char *name, char *path, size_t size) {
-    size_t used = 0;
-    if (name[0] != '/' && getcwd(path, size)) {
-        used = strlen(path);
-        path[used++] = '/';
-    }
-    if (strlen(name) >= size - used)
-        return ENAMETOOLONG;
-    memcpy(path + used, name, strlen(name) + 1);
-    return 0;
-}
-
 /* The process that records to the file there: 0 when there is none, or none that lives. */
 static int recording_process(const char *path) {
     ac_trace_header_t header;
@@ -162,7 +144,7 @@ static int recording_process(const char *path) {
     if (fd < 0)
         return 0;
     ssize_t n = read(fd, &header, sizeof header);
-    close(fd);
+    ac_raw_close(fd);
     if (n != (ssize_t)sizeof header || header.magic != AC_TRACE_MAGIC ||
         header.version != AC_TRACE_VERSION || header.state != AC_TRACE_OPEN || header.pid <= 0)
         return 0;
@@ -198,8 +180,9 @@ static int publish_somewhere(const char *temporary, const char *wanted, int *oth
     for (int i = 0; i < TRIES; i++) {
         int n = i == 0 ? snprintf(file.path, sizeof file.path, "%s", wanted)
                 : i == 1
-                    ? snprintf(file.path, sizeof file.path, "%s.%d", wanted, (int)getpid())
-                    : snprintf(file.path, sizeof file.path, "%s.%d.%d", wanted, (int)getpid(), i);
+                    ? snprintf(file.path, sizeof file.path, "%s.%d", wanted, (int)ac_raw_getpid())
+                    : snprintf(file.path, sizeof file.path, "%s.%d.%d", wanted,
+                               (int)ac_raw_getpid(), i);
         if (n < 0 || (size_t)n >= sizeof file.path)
             return ENAMETOOLONG;
         failure = publish(temporary, file.path, other);
@@ -235,8 +218,8 @@ static int create(const char *wanted, const char *temporary, int *other) {
     int fd = ac_open_above(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0)
         return errno;
-    int failure = fstat(fd, &st) == 0 ? reserve_and_map(fd, 0, &memory) : errno;
-    close(fd);
+    int failure = ac_raw_fstat(fd, &st) == 0 ? reserve_and_map(fd, 0, &memory) : errno;
+    ac_raw_close(fd);
     if (failure == 0 && memory) {
         start_clock(memory);
         describe_process(memory);
@@ -259,11 +242,11 @@ int ac_trace_file_create(const char *pattern, char *path, size_t size, int *othe
     *other = 0;
     int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
     if (failure == 0)
-        failure = absolute(name, wanted, sizeof wanted);
+        failure = ac_folder_resolve(name, true, wanted, sizeof wanted);
     snprintf(path, size, "%s", failure ? pattern : wanted);
     if (failure)
         return failure;
-    snprintf(temporary, sizeof temporary, "%s.%d.tmp", wanted, (int)getpid());
+    snprintf(temporary, sizeof temporary, "%s.%d.tmp", wanted, (int)ac_raw_getpid());
     ac_signal_hold_t hold;
     ac_signals_hold(&hold);
     failure = create(wanted, temporary, other);
@@ -281,9 +264,9 @@ static int reopen(void) {
     int fd = ac_open_above(file.path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode)
+    if (ac_raw_fstat(fd, &st) == 0 && st.st_dev == file.device && st.st_ino == file.inode)
         return fd;
-    close(fd);
+    ac_raw_close(fd);
     errno = ESTALE;
     return -1;
 }
@@ -294,7 +277,7 @@ int ac_trace_file_front(uint64_t offset, ac_trace_chunk_t **front) {
     ac_signals_hold(&hold);
     int fd = reopen(), failure = fd < 0 ? errno : reserve_and_map(fd, offset, &memory);
     if (fd >= 0)
-        close(fd);
+        ac_raw_close(fd);
     ac_signals_release(&hold);
     if (failure == 0)
         *front = memory;
@@ -303,7 +286,7 @@ int ac_trace_file_front(uint64_t offset, ac_trace_chunk_t **front) {
 
 static int write_at(int fd, const void *data, size_t bytes, uint64_t offset) {
     while (bytes > 0) {
-        ssize_t n = pwrite(fd, data, bytes, (off_t)offset);
+        ssize_t n = ac_raw_pwrite(fd, data, bytes, offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -327,7 +310,7 @@ int ac_trace_file_copy(uint64_t offset, const ac_trace_chunk_t *front) {
     if (!failure)
         failure = write_at(fd, &header, sizeof header, offset);
     if (fd >= 0)
-        close(fd);
+        ac_raw_close(fd);
     ac_signals_release(&hold);
     return failure == ENOENT ? ESTALE : failure;
 }

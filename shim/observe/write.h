@@ -4,14 +4,15 @@
 #ifndef AC_WRITE_H
 #define AC_WRITE_H
 
-#include <signal.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#include "observe/raw.h"
 
 /* Between hold and release the calling thread gets no SIGPIPE, SIGXFSZ or SIGTTOU; those that
  * arose in between are dropped.  No allocation, no lock; async-signal-safe. */
 typedef struct {
-    sigset_t mask, pending; /* as they were before */
+    ac_raw_signals_t mask, pending; /* as they were before */
 } ac_signal_hold_t;
 void ac_signals_hold(ac_signal_hold_t *hold);
 void ac_signals_release(const ac_signal_hold_t *hold);

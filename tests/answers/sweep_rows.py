@@ -37,6 +37,7 @@ KINDS = {
     "CUkernelNodeAttrID": "NUMBER", "CUmemAccess_flags *": "OUT_INT",
     "CUmemPoolPtrExportData *": "OUT_BYTES", "CUipcEventHandle *": "OUT_BYTES",
     "CUipcEventHandle": "VALUE_IPC",
+    "const void **": "OUT_HANDLE", "const CUuuid *": "CONST_BYTES",
 }
 OUT_HANDLES = {"CUcontext", "CUstream", "CUevent", "CUgraph", "CUgraphExec", "CUmodule",
                "CUlibrary", "CUarray", "CUmipmappedArray", "CUmemoryPool", "CUgreenCtx",

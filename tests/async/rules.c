@@ -221,6 +221,30 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
+/* Of many events that a graph may record each is another one once it was destroyed. */
+static void record_nodes_and_gone(room_t *r) {
+    enum { MANY = 100 };
+    CUgraph graph;
+    CUgraphNode node;
+    CUevent event[MANY];
+    MUST(cuGraphCreate(&graph, 0));
+    for (int i = 0; i < MANY; i++) {
+        MUST(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
+        MUST(cuGraphAddEventRecordNode(&node, graph, NULL, 0, event[i]));
+    }
+    MUST(cuGraphDestroy(graph));
+    for (int i = 0; i < MANY; i++)
+        MUST(cuEventDestroy_v2(event[i]));
+    for (int i = 0; i < MANY; i++)
+        MUST(cuEventCreate(&event[i], CU_EVENT_DISABLE_TIMING));
+    CUdeviceptr old = busy(r->s[0]);
+    MUST(cuEventRecord(event[0], r->s[0]));
+    MUST(cuStreamWaitEvent(r->s[1], event[0], 0));
+    SAME(next(r->s[1]), old);
+    for (int i = 0; i < MANY; i++)
+        MUST(cuEventDestroy_v2(event[i]));
+}
+
 /* The same with the library and without. */
 static void answers(CUresult result, CUresult right, int line) {
     if (result == right)
@@ -749,6 +773,7 @@ const case_t all[] = {CASE(same_stream),
                       CASE(captured_wait),
                       CASE(captured_record),
                       CASE(record_node),
+                      CASE(record_nodes_and_gone),
                       CASE(free_in_capture),
                       CASE(more_than_there_is),
                       CASE(growth),

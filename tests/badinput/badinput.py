@@ -153,6 +153,7 @@ class BadInput(HostTest):
         shown = json.loads(self.stat("--json", str(pid))[0])
         self.assert_calls(shown, *CALLS)
         self.assertTrue(any("cannot write the statistics" in w for w in shown["warnings"]))
+        self.stat("--json", "--remove", str(pid))
         self.assertEqual(self.pages(), [])
         return line
 
@@ -210,6 +211,32 @@ class BadInput(HostTest):
     def test_no_memory(self):
         self.unwritable(None, "Cannot allocate memory", "ulimit -v", command=(WORK, "-memory"))
 
+    def served_natively(self, *command, **more):
+        """Every request, though pages were wanted; returns the library's lines."""
+        pid, _, err = self.run_program(*command, status=11, env=self.environment(
+            "expandable_segments:true", **more))
+        dump = self.the_dump(pid)
+        os.remove(os.path.join(self.work, self.dumps()[0]))
+        self.assertEqual(dump["counters"]["passed_allocs"], 0)
+        self.assert_calls(dump, *CALLS)
+        return [line for line in err.splitlines() if line.startswith("accelcache: ")]
+
+    @unittest.skipIf(SANITIZED, "sanitizers need address space")
+    def test_few_addresses_for_pages(self):
+        lines = []
+        for kib in range(600000, 850000, 50000):
+            limited = self.served_natively("sh", "-c", f"ulimit -v {kib}; exec {WORK}")
+            self.assertLessEqual(len(limited), 1)
+            lines += limited
+        self.assertTrue(lines)
+        for line in lines:
+            self.assert_says(line, "expandable_segments:true has no effect", "native segments serve",
+                             "ulimit -v unlimited")
+
+    def test_no_addresses_for_pages(self):
+        (line,) = self.served_natively(WORK, ACCEL_SIM="clock:virtual,fail:cuMemAddressReserve>=1")
+        self.assert_says(line, "gives no addresses", "native segments serve", "ulimit -v unlimited")
+
     # ---- the folder of live pages
 
     def no_page(self, *words, command=(WORK,), dump=True, **more):
@@ -233,10 +260,42 @@ class BadInput(HostTest):
         command = self.mounted("size=16k", self.live, f"cd '{self.work}' && exec '{WORK}'")
         self.no_page("No space left", "free space", "ACCEL_LIVE_DIR", command=command)
 
+    def litter(self, folder, name):
+        """What may lie there under names of pages, and more of it than is kept."""
+        for i in range(1, 71):
+            os.mkfifo(os.path.join(folder, name.format(i)))
+        os.symlink("/dev/zero", os.path.join(folder, name.format(71)))
+        os.mkdir(os.path.join(folder, name.format(72)))
+
+    def test_pipes_in_the_folder_of_pages(self):
+        """Another user's in the folder of all, and this user's own in its own folder."""
+        uid, home = os.geteuid(), os.path.dirname(self.page())
+        self.litter(self.live, f"accelcache-{uid}-{{}}")
+        self.litter(self.live, f"accelcache-{uid}.{{:06}}")
+        os.mkdir(home, 0o700)
+        self.litter(home, f"{os.stat('/proc/self/ns/pid').st_ino}-{{}}")
+        before = len(self.pages())
+        pid, _ = self.compare(WORK, lines=0)
+        self.assert_calls(self.the_dump(pid), *CALLS)
+        self.assertEqual(len(self.pages()), before)
+
+    def test_taken_name_of_the_folder_of_pages(self):
+        home = os.path.dirname(self.page())
+        for take in (os.mkfifo, lambda path: os.symlink("/tmp", path),
+                     lambda path: (os.mkdir(path), os.chmod(path, 0o777))):
+            take(home)
+            pid, (line,) = self.compare(WORK)
+            self.assert_says(line, "another user holds the name", home + ".", "stat --remove")
+            self.assert_calls(self.the_dump(pid), *CALLS)
+            os.remove(os.path.join(self.work, self.dumps()[0]))
+            self.assertEqual(os.listdir(self.live), [os.path.basename(home)])
+            (os.rmdir if os.path.isdir(home) and not os.path.islink(home) else os.remove)(home)
+
     def exec_over(self, prepare):
         """`prepare` lays something under the page's name before the program has the same pid."""
-        page = f"'{self.live}/accelcache-{os.geteuid()}-'$$"
-        return ["/bin/sh", "-c", f"{prepare.format(page=page)}; exec '{WORK}'"]
+        page = self.page()
+        return ["/bin/sh", "-c", f"mkdir -pm 0700 {os.path.dirname(page)}; "
+                                 f"{prepare.format(page=page)}; exec '{WORK}'"]
 
     def test_page_of_a_former_process(self):
         for prepare in ("echo garbage > {page}", ": > {page}",

@@ -27,6 +27,14 @@ class Doctor(base.CommandTest):
         self.assertEqual(result.returncode, 0 if whole["ok"] else 1)
         return {row["topic"]: (row["level"], row["text"]) for row in reversed(whole["findings"])}
 
+    def test_folder_of_live_pages(self):
+        level, text = self.doctor()["live page"]
+        self.assertEqual((level, text), ("ok", self.live + " has room for figures that outlive a "
+                                                           "kill"))
+        level, text = self.doctor(ACCEL_LIVE_DIR="/nonexistent")["live page"]
+        self.assertEqual(level, "note")
+        self.assertIn("/nonexistent cannot be written", text)
+
     def with_driver(self, body):
         self.assertTrue(self.compile("libcuda.so.1", DRIVER % body, "-shared", "-fPIC"))
         return self.doctor("--", "true", LD_LIBRARY_PATH=self.folder)["driver"]

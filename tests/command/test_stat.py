@@ -2,10 +2,73 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import time
+import unittest
 
 import base
+
+
+# A terminal's commands as C0 and as C1, what turns a line round, a line that is none.
+HOSTILE = "\033]0;x\a\033[2J\r\b\x7f\u009b31m\u202egnp\u2066\u200f\n"
+SHOWN = "\\x1b]0;x\\x07\\x1b[2J\\x0d\\x08\\x7f\\u009b31m\\u202egnp\\u2066\\u200f\\x0a"
+
+
+class Hostile(base.CommandTest):
+    """What others wrote into a file, or named their program, does not command the terminal."""
+
+    def spoil(self, value):
+        if isinstance(value, dict):
+            return {key: self.spoil(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.spoil(inner) for inner in value]
+        return value + HOSTILE if isinstance(value, str) else value
+
+    def assert_harmless(self, *texts):
+        for text in texts:
+            for c in text:
+                self.assertTrue(c == "\n" or c.isprintable() or c in "\u2192", repr(text))
+
+    def setUp(self):
+        super().setUp()
+        document = json.loads(self.fixture("dump", "exit"))
+        schema = document["schema"]
+        document = self.spoil(document)
+        document["schema"] = schema
+        document["hooks"][HOSTILE] = 7
+        self.write("accelcache-1.json", json.dumps(document, ensure_ascii=False))
+
+    def test_people(self):
+        out = self.expect(0, "stat", "accelcache-1.json").stdout
+        self.assertGreater(out.count(SHOWN), 5)
+        self.assert_harmless(out)
+        self.write("accelcache-2.json", self.fixture("dump", "exit"))
+        name = f"accelcache-{HOSTILE}.json"
+        os.rename(self.path("accelcache-2.json"), self.path(name))
+        for command, status in ((("stat", "."), 0), (("stat", name), 0), (("stat", "x" + name), 1),
+                                (("doctor", "--dump", "accelcache-1.json"), None),
+                                (("doctor", "--dump", "x" + name), None), (("trace", name), 1),
+                                (("replay", name), 1), (("tune", name), 1), ((HOSTILE,), 2),
+                                (("config", "dump:x" + HOSTILE + "y"), None),
+                                (("config", HOSTILE), None), (("replay", "--conf", HOSTILE, name), None),
+                                (("run", "--lib", HOSTILE, "true"), 1), (("run", HOSTILE), 127)):
+            with self.subTest(command=command):
+                result = self.command(*command)
+                if status is not None:
+                    self.assertEqual(result.returncode, status, result.stderr)
+                self.assert_harmless(result.stdout, result.stderr)
+
+    def test_json(self):
+        """The same document; what is no UTF-8 becomes U+FFFD."""
+        out = self.expect(0, "stat", "--json", "accelcache-1.json").stdout
+        self.assertIn(HOSTILE, json.loads(out)["hooks"])
+        for command in (("config", "--json", b"dump:a\xffb"), ("config", "--json", b"\xff\x1b"),
+                        ("doctor", "--json", b"/none/\xff")):
+            with self.subTest(command=command):
+                self.assertIn("\ufffd", json.dumps(json.loads(self.command(*command).stdout),
+                                                   ensure_ascii=False))
 
 
 class Files(base.CommandTest):
@@ -77,6 +140,28 @@ class Files(base.CommandTest):
                 self.assertEqual(result.stderr.count("\n"), 1)
                 self.assertIn("reserved_bytes", result.stdout)
 
+    def test_what_is_no_file(self):
+        """A folder may hold anything under the name of a dump."""
+        os.mkfifo(self.path("accelcache-2.json"))
+        os.symlink("/dev/zero", self.path("accelcache-3.json"))
+        os.mkdir(self.path("accelcache-4.json"))
+        os.symlink("accelcache-1.json", self.path("accelcache-5.json"))
+        result = self.expect(0, "stat", ".")
+        self.assertEqual(result.stdout.count("./accelcache-"), 2)
+        self.assertEqual(result.stderr.count("\n"), 1)
+        self.assertIn("3 of accelcache-*.json skipped", result.stderr)
+        os.truncate(self.write("sparse.json", ""), 1 << 40)
+        for name, message in (("accelcache-2.json", "not a regular file"),
+                              ("accelcache-3.json", "not a regular file"),
+                              ("sparse.json", "larger than")):
+            self.assertIn(message, self.expect(1, "stat", name).stderr)
+        self.assertIn("not a regular file",
+                      self.expect(1, "doctor", "--dump", "accelcache-2.json").stdout)
+        piped = subprocess.run([base.COMMAND, "stat", "--json", "/dev/stdin"], input=self.good,
+                               stdout=subprocess.PIPE, env=self.environment, check=True,
+                               timeout=50)
+        self.assertEqual(json.loads(piped.stdout), json.loads(self.good))
+
     def test_every_truncation_is_an_error(self):
         for length in range(0, len(self.good.rstrip()), 97):
             self.write("cut.json", self.good[:length])
@@ -90,7 +175,7 @@ class Files(base.CommandTest):
         self.write("evil.json", json.dumps(document))
         out = self.expect(0, "stat", "evil.json").stdout
         self.assertNotIn("\033", out)
-        self.assertIn("?[2J", out)
+        self.assertIn("\\x1b[2J", out)
 
     def test_full_disk(self):
         with open("/dev/full", "w", encoding="ascii") as full:
@@ -116,12 +201,20 @@ class Processes(base.CommandTest):
         self.assertEqual(process.stdout.readline(), b"ready\n")
         return process
 
+    def pages(self):
+        return sorted(os.path.join(folder, name) for folder, _, files in os.walk(self.live)
+                      for name in files)
+
+    def page(self, pid):
+        space = os.stat("/proc/self/ns/pid").st_ino
+        return os.path.join(self.live, f"accelcache-{os.geteuid()}", f"{space}-{pid}")
+
     def kill(self, process):
         process.kill()
         process.wait()
 
     def test_none(self):
-        self.assertIn("no process of this user", self.expect(0, "stat").stdout)
+        self.assertIn("no process of ", self.expect(0, "stat").stdout)
         self.assertEqual(json.loads(self.expect(0, "stat", "--json").stdout), [])
 
     def test_running(self):
@@ -131,15 +224,19 @@ class Processes(base.CommandTest):
         self.assertRegex(out, "reserved_bytes +all +8.00 MiB")
         row = self.expect(0, "stat").stdout.splitlines()[1].split()
         self.assertEqual(row[:7], [str(process.pid), "running", "1", "8.00", "MiB", "3.00", "MiB"])
-        self.assertEqual(len(os.listdir(self.live)), 1)
+        self.assertEqual(len(self.pages()), 1)
 
-    def test_killed_is_shown_once(self):
+    def test_killed_is_kept(self):
         process = self.start()
         self.kill(process)
         rows = json.loads(self.expect(0, "stat", "--json").stdout)
         self.assertEqual([(row["pid"], row["state"]) for row in rows], [(process.pid, "killed")])
         document = json.loads(self.expect(0, "stat", "--json", str(process.pid)).stdout)
         self.assertEqual(document["reason"], "killed")
+        self.assertIn("killed", self.expect(0, "stat").stdout)
+        self.assertEqual(json.loads(self.expect(0, "stat", "--json", "--remove",
+                                                str(process.pid)).stdout)["counters"],
+                         document["counters"])
         self.assertEqual(os.listdir(self.live), [])
         self.assertIn("no live page", self.expect(1, "stat", str(process.pid)).stderr)
 
@@ -147,31 +244,153 @@ class Processes(base.CommandTest):
         process = self.start()
         self.kill(process)
         with open("/dev/full", "w", encoding="ascii") as full:
-            subprocess.run([base.COMMAND, "stat", str(process.pid)], stdout=full,
+            subprocess.run([base.COMMAND, "stat", "--remove", str(process.pid)], stdout=full,
                            stderr=subprocess.DEVNULL, env=self.environment, check=False)
         out = self.expect(0, "stat", str(process.pid)).stdout
         self.assertIn("killed: rendered from its live page", out)
 
-    def test_stale_are_collected(self):
-        pids = []
-        for _ in range(18):
-            process = self.start()
+    def test_all_of_the_killed_are_removed(self):
+        living = self.start()
+        processes = [self.start() for _ in range(18)]
+        for process in processes:
             self.kill(process)
-            pids.append(process.pid)
-        uid = os.geteuid()
-        with open(os.path.join(self.live, f"accelcache-{uid}-{pids[-1]}"), "r+b") as page:
+        with open(self.page(processes[0].pid), "r+b") as page:
             page.truncate(100)
         result = self.expect(0, "stat")
-        self.assertIn("2 stale pages collected", result.stderr)
-        self.assertEqual(result.stdout.count("killed"), 16)
-        self.assertNotIn(f" {pids[0]} ", f" {result.stdout} ")
-        self.assertEqual(len(os.listdir(self.live)), 16)
+        self.assertEqual(result.stdout.count("killed"), 17)
+        self.assertIn("cut short", result.stderr)
+        self.assertEqual(len(self.pages()), 19)
+        result = self.expect(0, "stat", "--remove")
+        self.assertIn("removed what 18 killed processes left", result.stderr)
+        self.assertEqual(self.pages(), [self.page(living.pid)])
+        self.expect(0, "stat", str(living.pid))
+
+    def test_what_is_no_page(self):
+        """Nothing that lies where pages are keeps the command waiting."""
+        process = self.start()
+        home = os.path.dirname(self.page(1))
+        for i in range(1, 71):
+            os.mkfifo(os.path.join(home, f"1-{i}"))
+            os.mkfifo(os.path.join(self.live, f"accelcache-{os.geteuid()}.{i:06}"))
+        os.symlink("/dev/zero", os.path.join(home, "1-71"))
+        os.mkdir(os.path.join(home, "1-72"))
+        result = self.expect(0, "stat")
+        self.assertEqual(result.stdout.count("running"), 1)
+        self.assertEqual(result.stderr.count("not a file of its folder's user"), 72)
+        self.assertIn("running", self.expect(0, "stat", str(process.pid)).stdout)
+        self.assertIn("no live page", self.expect(1, "stat", "7").stderr)
+
+    def as_user(self, user, *command):
+        """A fixture that runs, of another user."""
+        os.chmod(self.folder, 0o755)
+        os.chmod(self.live, 0o1777)
+        process = subprocess.Popen(["setpriv", f"--reuid={user}", "--clear-groups", *command,
+                                    base.FIXTURE, "live"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, env=self.environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        if process.stdout.readline() != b"ready\n":
+            self.skipTest("another user cannot run the fixture")
+        return process
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root")
+    def test_root_sees_all_users(self):
+        mine, other = self.start(), self.as_user(12345)
+        rows = json.loads(self.expect(0, "stat", "--json").stdout)
+        self.assertEqual(sorted((row["pid"], row["user"], row["state"]) for row in rows),
+                         sorted([(mine.pid, 0, "running"), (other.pid, 12345, "running")]))
+        self.assertIn(" 12345 ", self.expect(0, "stat").stdout)
+        self.assertIn("running:", self.expect(0, "stat", str(other.pid)).stdout)
+        self.assertRegex(self.command("doctor", str(other.pid)).stdout, r"ok +active +yes")
+        command = [base.COMMAND, "stat", "--json"]
+        seen = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", *command],
+                              env=self.environment, capture_output=True, check=True, timeout=50)
+        self.assertEqual([row["pid"] for row in json.loads(seen.stdout)], [other.pid])
+        # Who may ask the kernel for no lease on another's file asks /proc.
+        command = ["setpriv", "--bounding-set=-lease", *command, str(other.pid)]
+        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        self.assertEqual(json.loads(seen)["reason"], "running")
+        os.kill(other.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        seen = subprocess.check_output(command, env=self.environment, timeout=50)
+        self.assertEqual(json.loads(seen)["reason"], "killed")
+        other.wait()
+        self.expect(0, "stat", "--remove")
+        self.assertIn("killed:", self.expect(0, "stat", str(other.pid)).stdout)
+        self.expect(0, "stat", "--remove", str(other.pid))
+        self.assertEqual(self.pages(), [self.page(mine.pid)])
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root")
+    def test_page_cannot_be_cut_short_by_mistake(self):
+        process = self.as_user(12345)
+        page = self.pages()[0]
+        done = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", "sh", "-c",
+                               f": > {page}"], stderr=subprocess.PIPE, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        os.remove(page)
+        process.stdin.close()
+        self.assertEqual(process.wait(), 0)
+
+    def unshared(self):
+        """A fixture that is process 1 of a pid namespace of its own, and the namespace."""
+        process = subprocess.Popen(["unshare", "-pf", "--mount-proc", base.FIXTURE, "live"],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, env=self.environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        if process.stdout.readline() != b"ready\n":
+            self.skipTest("no pid namespace can be made")
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
+            inner = int(file.read().split()[0])
+        return process, inner, os.stat(f"/proc/{inner}/ns/pid").st_ino
+
+    def listed(self):
+        return sorted((row["pid"], row["pid_namespace"], row["state"])
+                      for row in json.loads(self.expect(0, "stat", "--json").stdout))
+
+    @unittest.skipUnless(shutil.which("unshare"), "needs unshare")
+    def test_pid_namespaces_that_share_the_folder(self):
+        _, inner_a, space_a = self.unshared()
+        b, _, space_b = self.unshared()
+        mine = self.start()
+        here = (mine.pid, os.stat("/proc/self/ns/pid").st_ino, "running")
+        both = [(1, space_a, "running"), (1, space_b, "running")]
+        self.assertEqual(self.listed(), sorted([*both, here]))
+        self.assertIn(f"1@{space_a} running", " ".join(self.expect(0, "stat").stdout.split()))
+        self.expect(0, "stat", "--remove")
+        self.assertEqual(len(self.pages()), 3)
+        os.kill(inner_a, signal.SIGKILL)
+        while os.path.exists(f"/proc/{inner_a}/exe"):
+            time.sleep(0.01)
+        self.assertEqual(self.listed(), sorted([(1, space_a, "killed"), both[1], here]))
+        self.assertIn("killed:", self.expect(0, "stat", f"1@{space_a}").stdout)
+        self.assertIn("running:", self.expect(0, "stat", f"1@{space_b}").stdout)
+        self.expect(0, "stat", "--remove", f"1@{space_a}")
+        self.assertEqual(self.listed(), sorted([both[1], here]))
+        b.stdin.close()
+        self.assertEqual(b.wait(), 0)
+        self.assertEqual(self.listed(), [here])
+
+    @unittest.skipIf(base.SANITIZER, "sanitizers need /proc")
+    def test_without_proc(self):
+        """Nothing that /proc tells is needed."""
+        done = subprocess.run(["unshare", "-m", "sh", "-c", "umount -l /proc && exec "
+                               f"{base.FIXTURE} live"], stdin=subprocess.DEVNULL,
+                              capture_output=True, env=self.environment, check=False, timeout=50)
+        if b"unshare" in done.stderr or b"umount" in done.stderr:
+            self.skipTest("/proc cannot be taken away")
+        self.assertEqual((done.returncode, done.stdout), (0, b"ready\n"), done.stderr)
+        self.assertEqual(self.pages(), [])
 
     def test_leaving_removes_the_page(self):
         process = self.start()
         process.stdin.close()
         self.assertEqual(process.wait(), 0)
-        self.assertEqual(os.listdir(self.live), [])
+        self.assertEqual(self.pages(), [])
 
     def test_doctor(self):
         process = self.start()

@@ -94,6 +94,9 @@ CHECKS = (
       for name, limit, *facts in FACTS),
     Check(part=1, name="guesses", limit=25, lines=("guess.*",),
           command=("{build}/tests/gpu/gpu_guesses",)),
+    Check(part=1, name="tables", limit=20, command=("{python}", "{gpu}/facts/tables.py"),
+          lines=("tables.logged",) + tuple("tables." + name for name in
+                                           ("cudart", "cublas", "cudnn", "nccl", "optix", "nvenc"))),
     Check(part=1, name="answers", limit=25, command=("{python}", "{gpu}/facts/answers.py"),
           lines=("answers.same_with_library", "answers.as_simulated")),
 

@@ -49,6 +49,7 @@ enum { FAKE_RESERVED = 16 };
 typedef struct {
     uint32_t page; /* that is mapped here, by all its units; 0: none */
     bool first, allowed;
+    unsigned peers; /* of the device, when it was allowed */
 } fake_unit_t;
 typedef struct {
     uint64_t address, size;
@@ -87,6 +88,7 @@ typedef struct {
     fake_reserved_t reserved[FAKE_RESERVED];
     fake_page_t *page;
     uint32_t pages, page_room, live_pages, live_mappings;
+    unsigned peers; /* devices that may reach its pages, if they were allowed since */
 } fake_device_t;
 
 struct fake_context {
@@ -111,6 +113,10 @@ uint64_t fake_reserved_bytes(const fake_device_t *device);
 
 /* Whether all of [address, address + size) is memory that may be used. */
 bool fake_usable(const fake_device_t *device, uint64_t address, uint64_t size);
+
+/* Whether all pages that may be used may be so by all peers. */
+bool fake_reachable(const fake_device_t *device);
+
 void fake_context_init(fake_context_t *context, fake_device_t *device);
 
 /* The context ends: its memory goes back, its work is done. */

@@ -208,8 +208,10 @@ ac_status_t fake_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
     fake_unit_t *unit = units_at(context->device, address, bytes);
     if (!whole(context->device, unit, units_of(bytes)))
         return fake_leave(context, AC_FAILED);
-    for (uint64_t i = 0; i < units_of(bytes); i++)
+    for (uint64_t i = 0; i < units_of(bytes); i++) {
         unit[i].allowed = true;
+        unit[i].peers = context->device->peers;
+    }
     return fake_leave(context, AC_OK);
 }
 
@@ -252,6 +254,16 @@ bool fake_usable(const fake_device_t *device, uint64_t address, uint64_t size) {
             address + size <= device->range[i].address + device->range[i].size)
             return true;
     return false;
+}
+
+bool fake_reachable(const fake_device_t *device) {
+    for (int i = 0; i < FAKE_RESERVED; i++) {
+        const fake_reserved_t *r = &device->reserved[i];
+        for (uint64_t at = 0; at < units_of(r->size); at++)
+            if (r->unit[at].allowed && r->unit[at].peers != device->peers)
+                return false;
+    }
+    return true;
 }
 
 void fake_device_close(fake_device_t *device) {

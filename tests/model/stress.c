@@ -325,9 +325,9 @@ static void *meddler(void *arg) {
             break;
         case 10: /* or memory would wait for fences alone, soon */
             line = ac_arena_line(arena[c]);
-            pthread_mutex_lock(&line->single.lock);
+            pthread_mutex_lock(&line->lock);
             line->single.patience = 0;
-            pthread_mutex_unlock(&line->single.lock);
+            pthread_mutex_unlock(&line->lock);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);

@@ -1,4 +1,5 @@
-/* In the library of the tests only: ACCEL_PLANT=<name of a row of plants.def> chooses a fault. */
+/* In the library of the tests only: ACCEL_PLANT=<name of a row of plants.def> chooses a fault,
+ * ACCEL_PLANT_ROW=<symbol>:<way> spoils a row of hooks.def (plant.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,4 +28,12 @@ __attribute__((constructor)) static void choose(void) {
         fprintf(stderr, "ACCEL_PLANT=%s: no row of plants.def\n", name);
         abort(); /* a misspelt fault must not pass for none */
     }
+}
+
+/* Asked anew each time: a child of the test's chooses after its fork. */
+int ac_row_planted(const char *symbol, const char *way) {
+    const char *chosen = getenv("ACCEL_PLANT_ROW");
+    size_t length = strlen(symbol);
+    return chosen && !strncmp(chosen, symbol, length) && chosen[length] == ':' &&
+           !strcmp(chosen + length + 1, way);
 }

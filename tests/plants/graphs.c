@@ -3,21 +3,101 @@
 
 enum { MIB = 1 << 20 };
 
-/* The memory is freed while the work that uses it is captured, and the graph is launched later:
- * good only where whoever serves the memory keeps it for the graph. */
-void plants_graph_memory_released(plants_t *t) {
-    CUgraph graph;
+static CUgraphExec instantiate(CUgraph graph) {
     CUgraphExec exec;
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+}
+
+/* A graph of work for memory that is freed while it is captured, and launched later: good only
+ * where whoever serves the memory keeps it for the graph. */
+static CUgraph captured(plants_t *t) {
+    CUgraph graph;
     plants_take(t, MIB);
     MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     plants_old(t, t->stream[0]);
     plants_give(t);
     MUST(cuStreamEndCapture(t->stream[0], &graph));
-    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    MUST(cuGraphDestroy(graph));
+    return graph;
+}
+
+/* Somebody else gets the memory, if it is to be had, and then the graph runs. */
+static void run_late(plants_t *t, CUgraphExec exec) {
     plants_seek(t, PLANTS_SOME);
     plants_new(t, t->stream[1]);
     MUST(cuGraphLaunch(exec, t->stream[0]));
     MUST(cuCtxSynchronize());
     MUST(cuGraphExecDestroy(exec));
+}
+
+void plants_graph_memory_released(plants_t *t) {
+    CUgraph graph = captured(t);
+    CUgraphExec exec = instantiate(graph);
+    MUST(cuGraphDestroy(graph));
+    run_late(t, exec);
+}
+
+/* The other graph has no node, and does not fit. */
+void plants_failed_update_released(plants_t *t) {
+    CUgraph graph = captured(t), other;
+    CUgraphExec exec = instantiate(graph);
+    CUgraphExecUpdateResultInfo info;
+    MUST(cuGraphDestroy(graph));
+    MUST(cuGraphCreate(&other, 0));
+    if (cuGraphExecUpdate_v2(exec, other, &info) != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+        plants_failed("the update did not fail");
+    run_late(t, exec);
+}
+
+/* The program adds the work to the graph of the capture by itself. */
+void plants_joined_nodes_unseen(plants_t *t) {
+    CUstreamCaptureStatus status;
+    CUgraph graph;
+    CUgraphNode node;
+    unsigned value = 1;
+    MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    plants_take(t, MIB);
+    void *params[] = {&t->memory, &value};
+    CUDA_KERNEL_NODE_PARAMS kernel = {.func = t->old_owner,
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = 1,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = params};
+    MUST(cuStreamGetCaptureInfo_v2(t->stream[0], &status, NULL, &graph, NULL, NULL));
+    MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
+    MUST(cuStreamUpdateCaptureDependencies(t->stream[0], &node, 1,
+                                           CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    plants_give(t);
+    MUST(cuStreamEndCapture(t->stream[0], &graph));
+    run_late(t, instantiate(graph));
+}
+
+void plants_captured_launch_forgotten(plants_t *t) {
+    CUgraph graph = captured(t), around;
+    CUgraphExec exec = instantiate(graph);
+    MUST(cuGraphDestroy(graph));
+    MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuGraphLaunch(exec, t->stream[0]));
+    MUST(cuStreamEndCapture(t->stream[0], &around));
+    MUST(cuGraphExecDestroy(exec));
+    run_late(t, instantiate(around));
+}
+
+void plants_child_graph_forgotten(plants_t *t) {
+    CUgraph graph = captured(t), around;
+    CUgraphNode node;
+    MUST(cuGraphCreate(&around, 0));
+    MUST(cuGraphAddChildGraphNode(&node, around, NULL, 0, graph));
+    MUST(cuGraphDestroy(graph));
+    run_late(t, instantiate(around));
+}
+
+void plants_graph_clone_forgotten(plants_t *t) {
+    CUgraph graph = captured(t), clone;
+    MUST(cuGraphClone(&clone, graph));
+    MUST(cuGraphDestroy(graph));
+    run_late(t, instantiate(clone));
 }

@@ -6,12 +6,20 @@
 
 #include "plants.h"
 
-enum { BESIDE = 1 << 20, OLD_VALUE = 1, NEW_VALUE = 2, LONG_NS = 1000000, SHORT_NS = 1000 };
+enum {
+    BESIDE = 1 << 20,
+    OLD_VALUE = 1,
+    NEW_VALUE = 2,
+    LONG_NS = 1000000,
+    SHORT_NS = 1000,
+    ENDLESS_NS = 1000000000
+};
 
 static const char ptx[] =
     ".version 6.0\n.target sm_50\n.address_size 64\n"
     ".visible .entry old_owner(.param .u64 to, .param .u32 value) { ret; }\n"
-    ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n";
+    ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n"
+    ".visible .entry endless() { ret; }\n";
 
 void plants_must(CUresult result, const char *call, int line) {
     if (!result)
@@ -41,6 +49,7 @@ static void register_kernels(void) {
     kernel.name = "new_owner";
     kernel.duration_ns = SHORT_NS;
     simcuda_register_kernel(&kernel);
+    simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS_NS});
 }
 
 static void set_up(plants_t *t, int device) {
@@ -50,6 +59,7 @@ static void set_up(plants_t *t, int device) {
     MUST(cuModuleLoadData(&module, ptx));
     MUST(cuModuleGetFunction(&t->old_owner, module, "old_owner"));
     MUST(cuModuleGetFunction(&t->new_owner, module, "new_owner"));
+    MUST(cuModuleGetFunction(&t->endless, module, "endless"));
     for (int i = 0; i < 3; i++)
         MUST(cuStreamCreate(&t->stream[i], CU_STREAM_NON_BLOCKING));
 }
@@ -77,6 +87,10 @@ void plants_new(plants_t *t, CUstream stream) {
     MUST(launch(t->new_owner, stream, t->memory, NEW_VALUE));
 }
 
+void plants_long(plants_t *t, CUstream stream) {
+    MUST(cuLaunchKernel(t->endless, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
 void plants_new_programmatic(plants_t *t, CUstream stream) {
     unsigned value = NEW_VALUE;
     void *params[] = {&t->memory, &value};
@@ -84,6 +98,15 @@ void plants_new_programmatic(plants_t *t, CUstream stream) {
     attribute.value.programmaticStreamSerializationAllowed = 1;
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
     MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
+}
+
+void plants_old_event(plants_t *t, CUstream stream, CUevent event) {
+    unsigned value = OLD_VALUE;
+    void *params[] = {&t->memory, &value};
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
+    attribute.value.programmaticEvent.event = event;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream, &attribute, 1};
+    MUST(cuLaunchKernelEx(&config, t->old_owner, params, NULL));
 }
 
 CUresult plants_elsewhere(plants_t *t, CUstream stream) {
@@ -132,6 +155,11 @@ static const struct {
     {"page_moved_waited", plants_page_moved_waited},
     {"page_taken", plants_page_taken},
     {"page_taken_waited", plants_page_taken_waited},
+    {"stream_of_strange_context", plants_stream_of_strange_context},
+    {"freed_on_untold_stream", plants_freed_on_untold_stream},
+    {"no_stream", plants_no_stream},
+    {"found_before_contexts", plants_found_before_contexts},
+    {"too_many_contexts", plants_too_many_contexts},
 };
 
 int main(int argc, char **argv) {

@@ -18,7 +18,7 @@
 
 typedef struct {
     CUcontext ctx[2];                /* primary ones; [1] after plants_second_device */
-    CUfunction old_owner, new_owner; /* of the context that was set up last */
+    CUfunction old_owner, new_owner, endless; /* of the context that was set up last */
     CUstream stream[3];              /* non-blocking, of that context */
     CUdeviceptr memory, beside;      /* `beside` is never freed */
     size_t bytes;                    /* of `memory` */
@@ -39,6 +39,9 @@ void plants_take(plants_t *t, size_t bytes);
 
 void plants_old(plants_t *t, CUstream stream); /* 1 ms, writes to `memory` */
 void plants_new(plants_t *t, CUstream stream); /* 1 us, writes to `memory` */
+/* The same as a launch with an attribute: `event` is recorded when it begins. */
+void plants_old_event(plants_t *t, CUstream stream, CUevent event);
+void plants_long(plants_t *t, CUstream stream); /* 1 s */
 void plants_new_programmatic(plants_t *t, CUstream stream);
 CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `beside` */
 
@@ -73,5 +76,12 @@ void plants_page_moved(plants_t *t);
 void plants_page_moved_waited(plants_t *t);
 void plants_page_taken(plants_t *t);
 void plants_page_taken_waited(plants_t *t);
+
+/* Programs that are right, where the library has to see what it cannot see. */
+void plants_stream_of_strange_context(plants_t *t);
+void plants_freed_on_untold_stream(plants_t *t);
+void plants_no_stream(plants_t *t);
+void plants_found_before_contexts(plants_t *t);
+void plants_too_many_contexts(plants_t *t);
 
 #endif

@@ -83,7 +83,14 @@ class HostTest(unittest.TestCase):
         return sorted(os.listdir(self.work))
 
     def pages(self):
-        return sorted(os.listdir(self.live))
+        """Files of live pages."""
+        return sorted(os.path.join(folder, name) for folder, _, files in os.walk(self.live)
+                      for name in files)
+
+    def page(self, pid="$$"):
+        """The file of a live page."""
+        space = os.stat("/proc/self/ns/pid").st_ino
+        return os.path.join(self.live, f"accelcache-{os.geteuid()}", f"{space}-{pid}")
 
     def read_dump(self, name, reason="exit", folder=None):
         with open(os.path.join(folder or self.work, name)) as file:

@@ -1,9 +1,15 @@
 /* Every way in which a process ends.  Each case makes a known number of calls: leave.py holds the
  * numbers.  The library late.c, linked, frees what it is given when it is finalised. */
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "late.h"
@@ -182,6 +188,104 @@ static int by_failed_exec(void) {
     return 0;
 }
 
+/* ---- in another folder than the one of the start ---- */
+
+static int by_leaving_folder(void) {
+    program_device();
+    program_use(5);
+    program_need(!chdir("/"), "chdir");
+    return 3;
+}
+
+static int by_leaving_folder_first(void) {
+    program_need(!chdir("/"), "chdir");
+    program_device();
+    program_use(5);
+    return 3;
+}
+
+static int by_renamed_folder(void) {
+    program_device();
+    program_use(5);
+    program_need(!rename("../work", "../renamed"), "rename");
+    return 3;
+}
+
+/* ---- sandboxes ---- */
+
+#define IS(call, action)                                                                         \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, action)
+#define CALL_NUMBER  BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define FILTER(code) filter((code), sizeof(code) / sizeof *(code))
+
+/* For all threads there are. */
+static void filter(struct sock_filter *code, size_t length) {
+    struct sock_fprog program = {(unsigned short)length, code};
+    program_need(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges");
+    program_need(
+        !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program),
+        "filter");
+}
+
+static void filter_opening(void) {
+    struct sock_filter code[] = {CALL_NUMBER, IS(openat, SECCOMP_RET_KILL_PROCESS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    FILTER(code);
+}
+
+static int by_filtered_opening(void) {
+    program_device();
+    program_use(5);
+    filter_opening();
+    return 3;
+}
+
+/* Nothing but what the end of a program with open files takes.  The library's thread for dumps on
+ * request gets the time to fall asleep: what it calls until then is filtered as well. */
+static int by_narrow_filter(void) {
+    struct sock_filter code[] = {CALL_NUMBER,
+                                 IS(read, SECCOMP_RET_ALLOW),
+                                 IS(write, SECCOMP_RET_ALLOW),
+                                 IS(lseek, SECCOMP_RET_ALLOW),
+                                 IS(exit_group, SECCOMP_RET_ALLOW),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    program_device();
+    program_use(5);
+    usleep(100000);
+    printf("kept in a buffer\n");
+    FILTER(code);
+    return 3;
+}
+
+/* As in a container: the dump is written. */
+static int by_early_filter(void) {
+    struct sock_filter code[] = {CALL_NUMBER, IS(ptrace, SECCOMP_RET_KILL_PROCESS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    FILTER(code);
+    program_device();
+    program_use(5);
+    return 3;
+}
+
+/* More events than the trace has room for without another look at its file. */
+static int by_filtered_trace(void) {
+    program_device();
+    program_use(5);
+    filter_opening();
+    program_use(4000);
+    return 3;
+}
+
+/* The signal asks for a dump, which must not be tried. */
+static int by_filtered_signal(void) {
+    program_device();
+    program_use(5);
+    filter_opening();
+    raise(SIGUSR2);
+    usleep(200000);
+    return 3;
+}
+
 static int never_used(void) {
     return 9;
 }
@@ -203,6 +307,14 @@ int main(int argc, char **argv) {
         {"exec_plain", by_exec_plain},
         {"exec_cuda", by_exec_cuda},
         {"failed_exec", by_failed_exec},
+        {"folder", by_leaving_folder},
+        {"folder_first", by_leaving_folder_first},
+        {"renamed", by_renamed_folder},
+        {"filtered_opening", by_filtered_opening},
+        {"narrow_filter", by_narrow_filter},
+        {"early_filter", by_early_filter},
+        {"filtered_trace", by_filtered_trace},
+        {"filtered_signal", by_filtered_signal},
         {"never", never_used},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);

@@ -65,19 +65,112 @@ class Leave(HostTest):
 
     def test_never_used(self):
         _, out, err = self.run_program(program("leave"), "never", status=9)
-        self.assertEqual((out, err, self.dumps(), self.pages()), ("", "", [], []))
+        self.assertEqual((out, err, self.dumps(), os.listdir(self.live)), ("", "", [], []))
 
-    def killed(self, case, status):
-        pid, _, err = self.run_program(program("leave"), case, status=status)
+    # ---- in another folder than the one of the start
+
+    def test_folder(self):
+        for case in ("folder", "folder_first"):
+            with self.subTest(case=case):
+                pid, _, err = self.run_program(program("leave"), case, status=3,
+                                               env=self.environment("trace:t-%p.trace"))
+                self.assertEqual(err, "")
+                self.assertEqual(self.dumps(), [f"accelcache-{pid}.json", f"t-{pid}.trace"])
+                self.assert_calls(self.read_dump(f"accelcache-{pid}.json"), 5)
+                for name in self.dumps():
+                    os.remove(os.path.join(self.work, name))
+
+    def test_long_folder(self):
+        self.work = os.path.join(self.work, *(10 * ["twenty characters ..."]))
+        os.makedirs(self.work)
+        pid, _, err = self.run_program(program("leave"), "folder", status=3)
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(pid), 5)
+
+    def test_renamed_folder(self):
+        pid, _, err = self.run_program(program("leave"), "renamed", status=3)
+        self.work = os.path.join(self.root, "renamed")
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(pid), 5)
+
+    def test_folder_of_the_command(self):
+        """What `accelcache run` is given is a name in the folder where it was given."""
+        os.mkdir(os.path.join(self.work, "inner"))
+        env = self.environment(LD_PRELOAD=os.environ.get("AC_SANITIZER_RUNTIME") or None)
+        self.run_program(COMMAND, "run", "--lib", LIBRARY, "--dump", "d.json", "--trace", "t.trace",
+                         "--", "/bin/sh", "-c", f"cd inner && exec '{program('leave')}' return",
+                         status=3, env=env)
+        self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
+        self.assert_calls(self.read_dump("d.json"), 5)
+
+    # ---- sandboxes that the program puts itself into
+
+    def test_early_filter(self):
+        self.leave("early_filter", 3, 5)
+
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filters(self):
+        """Not one call that the program does not make itself: the figures stay in the page."""
+        for case, said in (("filtered_opening", ""), ("narrow_filter", "kept in a buffer\n"),
+                           ("filtered_signal", "")):
+            for conf in (None, f"trace:{self.root}/t.trace", "dump_interval:0.1"):
+                if conf == "dump_interval:0.1" and case == "narrow_filter":
+                    continue  # a thread that wakes up has to sleep again
+                with self.subTest(case=case, conf=conf):
+                    shown = self.killed(case, 3, env=self.environment(conf), said=said)
+                    self.assertEqual(["seccomp filter" in w for w in shown["warnings"]], [True])
+
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filtered_trace(self):
+        shown = self.killed("filtered_trace", 3, calls=4005,
+                            env=self.environment(f"trace:{self.root}/t.trace"))
+        self.assertTrue([w for w in shown["warnings"] if "recording to" in w])
+
+    # ---- functions of the C library that are no longer what they were
+
+    def torn(self, case, status, conf=None, err="", **more):
+        env = self.environment(conf, preload=[program("libtorn.so")], **more)
+        pid, _, said = self.run_program(program("leave"), case, status=status, env=env)
+        if err:
+            self.assertIn(err, said)
+        else:
+            self.assertEqual(said, "")
+        return pid
+
+    @unittest.skipIf(SANITIZED, "sanitizers use them to the end")
+    def test_torn_functions(self):
+        for case in ("return", "handlers", "libraries", "folder", "other_thread"):
+            with self.subTest(case=case):
+                status = {"return": 3, "folder": 3, "other_thread": 5}.get(case, 0)
+                pid = self.torn(case, status, "trace:t.trace")
+                self.assertEqual(self.dumps(), [f"accelcache-{pid}.json", "t.trace"])
+                self.read_dump(f"accelcache-{pid}.json")
+                self.assertEqual(self.pages(), [])
+                for name in self.dumps():
+                    os.remove(os.path.join(self.work, name))
+        self.torn("return", 3, "dump:/nonexistent/x", "cannot write the statistics")
+        self.torn("return", 3, "dump:/dev/full", "No space left")
+        self.torn("return", 3, "dump:/dev/stderr", '"reason": "exit"')
+
+    @unittest.skipIf(SANITIZED, "sanitizers use them to the end")
+    def test_clock_that_stands_still(self):
+        self.torn("return", 3, "trace:t.trace,dump_interval:0.1", TORN_CLOCK="1")
+
+    def killed(self, case, status, env=None, said="", calls=5):
+        pid, out, err = self.run_program(program("leave"), case, status=status, env=env)
+        self.assertEqual(out, said)
         self.assertEqual((err, self.dumps()), ("", []))
         self.assertEqual(len(self.pages()), 1)
         listed = json.loads(self.stat("--json")[0])
         self.assertEqual([(p["pid"], p["state"]) for p in listed], [(pid, "killed")])
         shown = json.loads(self.stat("--json", str(pid))[0])
         self.assertEqual(shown["reason"], "killed")
-        self.assert_calls(shown, 5)
-        self.assertEqual(self.pages(), [])  # collected, once it was shown
+        self.assert_calls(shown, calls)
+        self.assertEqual(len(self.pages()), 1)  # and can be shown again
+        self.stat("--remove", str(pid))
+        self.assertEqual(self.pages(), [])
         self.stat(str(pid), status=1)
+        return shown
 
     def test_abort(self):
         self.killed("abort", -signal.SIGABRT)
@@ -99,8 +192,7 @@ class Leave(HostTest):
         for _ in range(80):
             pid, _, _ = self.run_program(program("leave"), "_exit", status=8)
         self.assertIn(len(self.pages()), range(60, 66))
-        self.assertTrue(os.path.exists(os.path.join(self.live,
-                                                    f"accelcache-{os.geteuid()}-{pid}")))
+        self.assertTrue(os.path.exists(self.page(pid)))
         self.stat("--json", str(living.pid))
         self.finish(living)
 
@@ -113,7 +205,7 @@ class Leave(HostTest):
         self.assert_calls(shown, 5)
         self.finish(child)
         self.assertEqual(self.dumps(), [])
-        shown = json.loads(self.stat("--json", str(child.pid))[0])
+        shown = json.loads(self.stat("--json", "--remove", str(child.pid))[0])
         self.assertEqual(shown["reason"], "killed")
         self.assertEqual(self.pages(), [])
 

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,9 @@ void runner_run(const program_t *program, const char *library, const char *folde
     unlink(path);
     unlink(log);
     /* The counters of one that failed: it left without taking them away. */
-    snprintf(path, sizeof path, "%s/accelcache-%u-%d", folder, (unsigned)getuid(), (int)pid);
+    struct stat space = {0};
+    stat("/proc/self/ns/pid", &space);
+    snprintf(path, sizeof path, "%s/accelcache-%u/%llu-%d", folder, (unsigned)getuid(),
+             (unsigned long long)space.st_ino, (int)pid);
     unlink(path);
 }

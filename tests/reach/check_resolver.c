@@ -225,7 +225,7 @@ START_TEST(an_unknown_function_is_noticed) {
         ck_assert(!atomic_load(&ac_fence_uncounted));
         ck_assert_ptr_nonnull(dlsym(driver, "cuFutureLaunch"));
     }
-    ck_assert(atomic_load(&ac_fence_uncounted));
+    ck_assert(ac_fence_is_unseen()); /* the whole of it, though no context was served yet */
 }
 END_TEST
 
@@ -275,6 +275,34 @@ START_TEST(the_current_context_may_change_unseen) {
 }
 END_TEST
 
+/* What the runtimes ask for changes nothing, what the driver refuses neither. */
+START_TEST(a_table_that_no_list_knows_is_noticed) {
+    static const uint64_t lists[][2] = {
+#define HARMLESS_FUNCTION(name)
+#define HARMLESS_TABLE(name, first, last) {first, last},
+#include "intercept/harmless.def"
+        {0, 0}};
+    const void *table = NULL;
+    CUuuid id;
+    open_driver();
+    for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (int byte = 0; byte < 16; byte++)
+            id.bytes[byte] = (char)(lists[i][byte / 8] >> (56 - 8 * (byte % 8)));
+        ck_assert_uint_eq(cuGetExportTable(&table, &id),
+                          lists[i][0] ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND);
+        ck_assert_ptr_eq(table, &id);
+    }
+    ck_assert(!ac_fence_is_unseen() && !atomic_load(&ac_current_unseen));
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_tables), 0);
+    id.bytes[_i] ^= 1;
+    ck_assert_uint_eq(cuGetExportTable(&table, &id), CUDA_SUCCESS);
+    ck_assert_ptr_eq(table, &id);
+    ck_assert(ac_fence_is_unseen() && atomic_load(&ac_current_unseen));
+    ck_assert(atomic_load(&ac_graph_unseen));
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_tables), 1);
+}
+END_TEST
+
 START_TEST(failures_are_the_drivers) {
     open_driver();
     void *function = NULL;
@@ -302,6 +330,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, an_unknown_function_is_noticed, 0, 2);
     tcase_add_loop_test(tests, a_context_of_graphics_becomes_current, 0, 2);
     tcase_add_loop_test(tests, the_current_context_may_change_unseen, 0, 4);
+    tcase_add_loop_test(tests, a_table_that_no_list_knows_is_noticed, 0, 16);
     tcase_add_test(tests, failures_are_the_drivers);
     suite_add_tcase(suite, tests);
     return suite;

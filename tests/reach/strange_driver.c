@@ -15,6 +15,7 @@ cuDriverGetVersion_fn cuDriverGetVersion;
 cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemFreeAsync_fn cuMemFreeAsync, cuMemFreeAsync_ptsz;
 cuGetProcAddress_v2_fn cuGetProcAddress_v2;
+cuGetExportTable_fn cuGetExportTable;
 CUresult cuFutureLaunch(void);
 CUresult cuProfilerStart(void);
 CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
@@ -113,6 +114,13 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
     if (status)
         *status = found ? 0 : 1;
     return flags == 77 ? CUDA_ERROR_INVALID_VALUE : found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/* Any table but that of all zeros. */
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    static const CUuuid none;
+    *table = id;
+    return memcmp(id, &none, sizeof none) ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /* What the driver itself gets when it looks a symbol of its own up. */

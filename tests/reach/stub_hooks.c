@@ -7,6 +7,7 @@
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define cuGetProcAddress    unused_cuGetProcAddress
 #define cuGetProcAddress_v2 unused_cuGetProcAddress_v2
+#define cuGetExportTable    unused_cuGetExportTable
 #define CU_FN(symbol, name, since, mode, params, args)                                           \
     CUresult symbol params;                                                                      \
     CUresult symbol params {                                                                     \

@@ -60,7 +60,7 @@ class Readers(frame.TraceTest):
         self.refused("", "empty")
         self.refused("# nothing\n", "no operation")
         self.refused(b"a 1 2 0\n\0\0\0", "neither text nor")
-        self.refused("a 1 64 0\n\033[31mx\n", "line 2", "?[31mx")
+        self.refused("a 1 64 0\n\033[31mx\n", "line 2", "\\x1b[31mx")
 
     def test_missing(self):
         self.assertIn("No such file", self.expect(1, "replay", self.path("nothing")).stderr)

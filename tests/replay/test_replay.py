@@ -68,9 +68,9 @@ class Replay(frame.TraceTest):
         self.assertEqual(figures["min_capacity_ratio"], 1)
 
     def test_least_capacity_by_bisection(self):
-        """Every other block of a segment of 16 MiB stays, so that 8 MiB more need a place."""
-        path = self.trace(*(a(i, 2) for i in range(8)), *(f"f {i}" for i in range(0, 8, 2)),
-                          a(9, 8))
+        """Every other of 16 MiB in small blocks stays, so that 8 MiB more need a place."""
+        path = self.trace(*(a(i, 1) for i in range(16)), *(f"f {i}" for i in range(0, 16, 2)),
+                          a(16, 8))
         conf = "large_segment_size_mb:16"
         figures = self.replay(path, "--conf", conf, "--min-capacity")
         self.assertEqual((figures["peak_live"], figures["bound"]), (16 * MIB, 16 * MIB))
@@ -211,7 +211,7 @@ class Replay(frame.TraceTest):
         self.assertEqual([f["peak_reserved"] for f in both], [8 * MIB, 64 * MIB])
         out = self.expect(0, "replay", path, "--conf", SMALL, "--conf", "").stdout
         self.assertRegex(out, rf"(?m)^{SMALL} +8.00 MiB +1.000 ")
-        self.assertRegex(out, r"(?m)^\(default\) +20.0 MiB +2.500 ")
+        self.assertRegex(out, r"(?m)^\(default\) +16.0 MiB +2.000 ")
 
     def test_environment(self):
         path = self.trace(a(1, 8))

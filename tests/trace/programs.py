@@ -251,6 +251,18 @@ class Command(TraceTest):
         self.assertEqual(figures["allocs"], 5)
         self.assertTrue(figures["command"].endswith("recorded use_some"))
 
+    def test_arguments_of_any_bytes(self):
+        """Escaped for people, U+FFFD in JSON, which is whole."""
+        argument = b"\xff\033[2J\xc2\x9b31m\xe2\x80\xaeend"
+        self.run_program(PROGRAM, "use_some", argument, env=self.environment(CONF))
+        name = self.traces()[0]
+        self.assertTrue(self.summary(name)["command"].endswith(
+            "use_some \ufffd\033[2J\u009b31m\u202eend"))
+        for options in ((), ("--summary", ), ("--long", )):
+            out, _ = self.accelcache("trace", *options, name)
+            self.assertIn("use_some \\xff\\x1b[2J\\u009b31m\\u202eend", out)
+            self.assertTrue(all(line.isprintable() for line in out.splitlines()), out)
+
     def test_summary(self):
         self.record("driver_calls")
         out, _ = self.accelcache("trace", "--summary", self.traces()[0])

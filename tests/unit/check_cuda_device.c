@@ -1,11 +1,13 @@
 /* The CUDA device on a driver of this test, which knows the order of the work: what one thread's
  * fences and turns are worth while others submit, destroy streams and release contexts. */
 #include <check.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda_device.h"
+#include "allocator/fence.h"
+#include "device/cuda_int.h"
 #include "device/driver.h"
 
 /* Streams of the program; ours; the legacy one; per-thread ones, by thread. */
@@ -408,6 +410,94 @@ START_TEST(a_limited_wait_keeps_its_limit) {
 }
 END_TEST
 
+/* --- a thread that the program cancels while it is in the driver --- */
+
+static _Atomic bool complete;
+
+static CUresult cancelled_query(CUevent event) {
+    (void)event;
+    pthread_testcancel();
+    return atomic_load(&complete) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult cancelled_record(CUevent event, CUstream stream) {
+    pthread_testcancel();
+    return event_record(event, stream);
+}
+
+static CUresult cancelled_alloc(CUdeviceptr *address, size_t bytes) {
+    (void)bytes;
+    pthread_testcancel();
+    *address = AC_SEGMENT_ALIGN;
+    return CUDA_SUCCESS;
+}
+
+static ac_fence_line_t line;
+static bool came_back;
+
+static void *poll_cancelled(void *unused) {
+    pthread_cancel(pthread_self());
+    ac_fence_poll(&line, false);
+    came_back = true;
+    pthread_testcancel();
+    return unused;
+}
+
+static void *wait_cancelled(void *unused) {
+    pthread_cancel(pthread_self());
+    ac_fence_wait(&line, false, ac_fence_now() - 1, 200000000); /* longer than it only yields */
+    came_back = true;
+    pthread_testcancel();
+    return unused;
+}
+
+static void *close_cancelled(void *unused) {
+    pthread_cancel(pthread_self());
+    ac_fence_close(&line, false);
+    came_back = true;
+    pthread_testcancel();
+    return unused;
+}
+
+static void *alloc_cancelled(void *unused) {
+    uint64_t address;
+    pthread_cancel(pthread_self());
+    ac_cuda_ops.segment_alloc(&context, AC_SEGMENT_ALIGN, &address);
+    came_back = true;
+    pthread_testcancel();
+    return unused;
+}
+
+/* It is cancelled when it is out of there, and leaves nothing behind: not a fence that no thread
+ * asks for any more, nor the gate, nor a context that nothing can destroy. */
+START_TEST(no_thread_is_cancelled_in_the_driver) {
+    void *(*const inside[])(void *) = {poll_cancelled, wait_cancelled, close_cancelled,
+                                       alloc_cancelled};
+    void *result;
+    ac_driver.cuEventQuery = cancelled_query;
+    ac_driver.cuEventRecord = cancelled_record;
+    ac_driver.cuMemAlloc_v2 = cancelled_alloc;
+    ck_assert(ac_fence_line_open(&line, &ac_cuda_ops, &context));
+    ac_fence_submitted(&line);
+    ac_fence_close(&line, false);
+    if (_i == 2)
+        ac_fence_submitted(&line);
+    came_back = false;
+    ck_assert_int_eq(pthread_create(&other, NULL, inside[_i], NULL), 0);
+    pthread_join(other, &result);
+    ck_assert(result == PTHREAD_CANCELED);
+    ck_assert(came_back);
+    ck_assert_int_eq(atomic_load(&context.users), 0);
+    ck_assert_int_eq(pthread_rwlock_trywrlock(&ac_cuda_gate), 0);
+    pthread_rwlock_unlock(&ac_cuda_gate);
+    ck_assert(!ac_fence_poll(&line, false));
+    atomic_store(&complete, true);
+    ck_assert(ac_fence_poll(&line, false));
+    ck_assert(!ac_fence_under_way(&line, false));
+    ac_fence_line_close(&line);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("cuda_device");
     TCase *tests = tcase_create("cuda_device");
@@ -428,6 +518,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
+    tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

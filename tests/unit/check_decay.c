@@ -47,7 +47,7 @@ START_TEST(parts_do_not_go) {
     give(a);
     ck_assert_uint_eq(pass(20), 0);
     give(b);
-    ck_assert_uint_eq(pass(EPOCHS + 1), 20 * MIB);
+    ck_assert_uint_eq(pass(EPOCHS + 1), 16 * MIB);
 }
 END_TEST
 

@@ -419,6 +419,63 @@ START_TEST(out_of_memory) {
 }
 END_TEST
 
+/* --- peers --- */
+
+/* Before the call of that number another device becomes a peer. */
+static unsigned peer_at;
+
+static void peer_comes(void *unused, fake_kind_t kind) {
+    (void)unused, (void)kind;
+    if (device.total_calls + 1 != peer_at)
+        return;
+    device.before = NULL;
+    device.peers++;
+    bool fails = device.fail_at == peer_at;
+    ac_expand_allow(allocator);
+    if (fails)
+        device.fail_at = device.total_calls + 1;
+}
+
+/* Pages are created, moved into several gaps, refused when they are to go, and given back. */
+static void move_pages(void) {
+    enum { BLOCKS = 8 };
+    uint64_t block[BLOCKS];
+    settings.page = 2 * MIB;
+    limit_to((BLOCKS + 1) * 2 * MIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = alloc(2 * MIB);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(block[i]);
+    uint64_t large = alloc(BLOCKS / 2 * 2 * MIB);
+    for (int i = 1; i < BLOCKS; i += 2)
+        give(block[i]);
+    give(large);
+    uint64_t all = alloc(BLOCKS * 2 * MIB);
+    alloc(100);
+    give(all);
+    device.fail_with[FAKE_PAGES_UNMAP] = AC_BUSY;
+    device.fail_at = device.total_calls + 1;
+    ck_assert_uint_eq(ac_expand_trim(arena, AC_POOL_ALL, 4 * MIB), 0); /* what does not go */
+    ck_assert(fake_reachable(&device));
+    ck_assert_uint_gt(ac_expand_trim(arena, AC_POOL_ALL, 4 * MIB), 0);
+}
+
+/* Whatever a thread is doing to pages then: nobody waits for it, and no page is left out. */
+START_TEST(peers_reach_all_pages) {
+    unsigned calls = 0;
+    for (peer_at = 1; peer_at <= calls + 1; peer_at++) {
+        device.before = peer_comes;
+        move_pages();
+        ck_assert_msg(fake_reachable(&device), "call %u", peer_at);
+        calls = device.before ? 0 : device.total_calls;
+        device.before = NULL;
+        end_paged();
+        begin_wide();
+    }
+    ck_assert_uint_gt(peer_at, 40);
+}
+END_TEST
+
 /* --- addresses --- */
 
 START_TEST(few_addresses) {
@@ -434,6 +491,34 @@ START_TEST(few_addresses) {
     begin_wide();
     device.most_addresses = 1;
     alloc(MIB);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_ADDRESSES);
+    unsigned asked = device.calls[FAKE_RANGE_RESERVE];
+    alloc(30 * MIB);
+    ck_assert_uint_eq(device.calls[FAKE_RANGE_RESERVE], asked + 1); /* not all sizes again */
+}
+END_TEST
+
+static void refuse_pages(void *unused, fake_kind_t kind) {
+    (void)unused;
+    if (kind == FAKE_PAGE_CREATE)
+        device.fail_at = device.total_calls + 1;
+}
+
+/* The device gives no pages, and has memory: native segments serve, as long as it cannot be full.
+ */
+START_TEST(pages_refused) {
+    uint64_t address;
+    settings.memory = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    device.fail_with[FAKE_PAGE_CREATE] = AC_OOM;
+    device.before = refuse_pages;
+    alloc(20 * MIB);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_PAGES);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
+    ck_assert_int_eq(try_alloc(arena, 20 * MIB, &address), AC_OOM);
+    device.before = NULL;
+    alloc(20 * MIB); /* by pages */
     ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
 }
 END_TEST
@@ -582,7 +667,9 @@ int main(void) {
     tcase_add_test(tests, garbage_threshold);
     tcase_add_test(tests, smallest_pages_at_the_end);
     tcase_add_test(tests, out_of_memory);
+    tcase_add_test(tests, peers_reach_all_pages);
     tcase_add_test(tests, few_addresses);
+    tcase_add_test(tests, pages_refused);
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);

@@ -490,6 +490,39 @@ START_TEST(nobody_is_inside_beside_a_new_home) {
 }
 END_TEST
 
+START_TEST(a_stray_is_inside_every_line) {
+    bool all;
+    submit(0);
+    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    fake_complete(&context[0], 1);
+    ac_fence_poll(&line[0], false);
+    uint64_t born = ac_fence_handout(&line[1]);
+    ck_assert(ac_fence_idle(&line[1]) && ac_fence_untouched(&line[1], born));
+    ac_fence_stray_begin(7);
+    for (int i = 0; i < 2; i++) {
+        ck_assert(!ac_fence_idle(&line[i]));
+        ck_assert(!ac_fence_untouched(&line[i], born));
+        ac_fence_target(&line[i], &all);
+        ck_assert(all);
+    }
+    ac_fence_stray_end(_i);
+    ck_assert_int_eq(ac_fence_is_unseen(), _i);
+    ac_fence_target(&line[1], &all);
+    ck_assert_int_eq(all, _i);
+    born = ac_fence_handout(&line[1]);
+    ck_assert_int_eq(ac_fence_untouched(&line[1], born), !_i);
+}
+END_TEST
+
+START_TEST(unseen_is_all_of_it) {
+    bool all;
+    ac_fence_unseen();
+    ck_assert(ac_fence_is_unseen() && !ac_fence_simple() && !ac_fence_idle(&line[0]));
+    ac_fence_target(&line[0], &all);
+    ck_assert(all);
+}
+END_TEST
+
 START_TEST(lines_run_out_and_come_back) {
     static ac_fence_line_t many[AC_FENCE_LINES];
     unsigned n = 0;
@@ -508,6 +541,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, begin, NULL);
     tcase_add_test(tests, untouched_without_work);
     tcase_add_test(tests, epochs_tell_blocks_from_earlier_work);
+    tcase_add_loop_test(tests, a_stray_is_inside_every_line, 0, 2);
+    tcase_add_test(tests, unseen_is_all_of_it);
     tcase_add_loop_test(tests, a_call_around_a_request_counts, 0, 2);
     tcase_add_loop_test(tests, a_call_around_a_stamp_belongs_to_the_next, 0, 2);
     tcase_add_test(tests, slots);

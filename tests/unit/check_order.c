@@ -1,6 +1,7 @@
 /* The order between streams: against sets of frees, which know nothing of positions, and call by
  * call where two calls meet on one event. */
 #include <check.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "allocator/order.h"
@@ -330,22 +331,52 @@ START_TEST(busy_slots_stay) {
 }
 END_TEST
 
-/* Last: it holds for the process. */
-START_TEST(distrust_is_for_good) {
+START_TEST(distrust_ends_with_the_event) {
+    enum { MANY = 1000 };
     two_streams();
     record(a);
     ck_assert(known());
-    ac_order_distrust(EVENT);
-    ac_order_distrust(EVENT);
+    ck_assert(ac_order_distrust(EVENT));
+    ck_assert(!ac_order_distrust(EVENT));
     ac_order_forget(&order, EVENT);
     record(a);
     ck_assert(!known());
-    ck_assert(!ac_order_distrusts(EVENT + 1));
-    for (uint64_t e = 1000; e < 1000 + AC_ORDER_DISTRUSTED - 1; e++)
-        ac_order_distrust(e);
-    ck_assert(ac_order_distrusts(1000) && !ac_order_distrusts(999));
-    ac_order_distrust(5000); /* one too many: nobody is trusted any more */
-    ck_assert(ac_order_distrusts(999) && ac_order_distrusts(5000));
+    for (uint64_t e = 1000; e < 1000 + MANY; e++)
+        ck_assert(ac_order_distrust(e));
+    for (uint64_t e = 1000; e < 1000 + MANY; e++)
+        ck_assert(ac_order_distrusts(e) && !ac_order_distrusts(e + MANY));
+    for (uint64_t e = 1000; e < 1000 + MANY; e += 2)
+        ck_assert(ac_order_trust(e) && !ac_order_trust(e));
+    for (uint64_t e = 1000; e < 1000 + MANY; e++)
+        ck_assert(ac_order_distrusts(e) == (e & 1));
+    ck_assert(ac_order_trust(EVENT));
+    record(a);
+    ck_assert(known());
+}
+END_TEST
+
+static void *distrust_some(void *arg) {
+    uint64_t first = (uint64_t)(uintptr_t)arg;
+    for (int round = 0; round < 200; round++) {
+        for (uint64_t e = first; e < first + 40; e++)
+            ac_order_distrust(e << 6);
+        for (uint64_t e = first; e < first + 40; e++)
+            if (!ac_order_distrusts(e << 6) || !ac_order_trust(e << 6))
+                return arg;
+    }
+    return NULL;
+}
+
+START_TEST(threads_distrust_side_by_side) {
+    pthread_t thread[4];
+    for (uintptr_t i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, distrust_some, (void *)(100 * (i + 1))),
+                         0);
+    for (int i = 0; i < 4; i++) {
+        void *wrong = NULL;
+        pthread_join(thread[i], &wrong);
+        ck_assert_ptr_null(wrong);
+    }
 }
 END_TEST
 
@@ -362,7 +393,8 @@ int main(void) {
     tcase_add_test(tests, a_record_without_an_entry_spoils_others);
     tcase_add_test(tests, a_renewed_stream_is_another_one);
     tcase_add_test(tests, busy_slots_stay);
-    tcase_add_test(tests, distrust_is_for_good);
+    tcase_add_test(tests, distrust_ends_with_the_event);
+    tcase_add_test(tests, threads_distrust_side_by_side);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -280,7 +280,7 @@ START_TEST(nothing_changes_hands_where_order_protects_nothing) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB);
     give(a, S);
-    ac_arena_unordered(arena);
+    ac_arena_unordered(arena, true);
     for (int i = 0; i < 4; i++)
         ck_assert_uint_ne(take(S, MIB), a);
     end();

@@ -17,11 +17,16 @@ typedef struct {
     uint64_t at[STREAMS];
 } clocks_t;
 
+typedef struct {
+    clocks_t covers;
+    int home; /* of a turn; -1 */
+} fence_t;
+
 static struct {
     uint64_t submitted[STREAMS], completed[STREAMS];
     clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
     clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
-    bool captures[STREAMS], no_turns, no_waits;
+    bool captures[STREAMS], no_turns, never_turns, no_waits, late_turns;
     _Atomic unsigned turns, fences;
     unsigned waits, host_waits, syncs;
 } d;
@@ -75,8 +80,8 @@ static ac_status_t turn_record(void *context, uint64_t key, void **out) {
         return AC_BUSY;
     if (d.no_turns)
         return AC_UNSUPPORTED;
-    clocks_t *fence = malloc(sizeof *fence);
-    *fence = end_of(stream_of(key));
+    fence_t *fence = malloc(sizeof *fence);
+    *fence = (fence_t){end_of(stream_of(key)), (int)stream_of(key)};
     d.turns++;
     d.fences++;
     *out = fence;
@@ -89,8 +94,9 @@ static ac_status_t fence_record(void *context, bool unseen, void **out) {
     (void)context;
     (void)unseen;
     atomic_fetch_add(&recorded, 1);
-    clocks_t *fence = malloc(sizeof *fence);
-    memcpy(fence->at, d.submitted, sizeof fence->at);
+    fence_t *fence = malloc(sizeof *fence);
+    memcpy(fence->covers.at, d.submitted, sizeof d.submitted);
+    fence->home = -1;
     d.fences++;
     *out = fence;
     return AC_OK;
@@ -98,9 +104,9 @@ static ac_status_t fence_record(void *context, bool unseen, void **out) {
 
 static ac_status_t fence_query(void *context, void *fence) {
     (void)context;
-    const clocks_t *asked = fence;
+    const fence_t *asked = fence;
     for (int i = 0; i < STREAMS; i++)
-        if (d.completed[i] < asked->at[i])
+        if (d.completed[i] < asked->covers.at[i])
             return AC_BUSY;
     return AC_OK;
 }
@@ -108,11 +114,25 @@ static ac_status_t fence_query(void *context, void *fence) {
 static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
     (void)context;
     (void)limit_ns;
-    complete(fence);
+    complete(&((const fence_t *)fence)->covers);
     return AC_OK;
 }
 
+/* A turn that is waited for covers no work from behind the last free that leaned: such work may
+ * never end. */
+static void check_turn(const fence_t *turn) {
+    ck_assert_msg(d.late_turns || turn->covers.at[turn->home] <= d.leaned.at[turn->home],
+                  "a turn covers work %u of its home, the last free came behind %u",
+                  (unsigned)turn->covers.at[turn->home], (unsigned)d.leaned.at[turn->home]);
+}
+
+static bool turns(void *context) {
+    (void)context;
+    return !d.never_turns;
+}
+
 static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
+    check_turn(fence);
     if (key == 0) {
         d.host_waits++;
         return fence_wait(context, fence, 0);
@@ -122,7 +142,7 @@ static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
     if (d.no_waits)
         return AC_FAILED;
     d.waits++;
-    join(&d.before[stream_of(key)], fence);
+    join(&d.before[stream_of(key)], &((const fence_t *)fence)->covers);
     return AC_OK;
 }
 
@@ -145,18 +165,14 @@ static const ac_device_ops_t ops = {.fence_record = fence_record,
                                     .fence_wait = fence_wait,
                                     .fence_release = fence_release,
                                     .turn_record = turn_record,
+                                    .turns = turns,
                                     .turn_wait = turn_wait,
                                     .capturing = capturing,
                                     .synchronize = synchronize};
 
-static void allow_early_turns(unsigned number) {
-    atomic_store(&line.single.early_left, number);
-}
-
 static void begin(void) {
     memset(&d, 0, sizeof d);
     ck_assert(ac_fence_line_open(&line, &ops, NULL));
-    allow_early_turns(0); /* but for those who look at them, until there was a turn */
 }
 
 /* The context had no turn yet. */
@@ -205,7 +221,8 @@ START_TEST(one_stream_protects_what_is_freed) {
         submit(0);
         ck_assert(lean());
     }
-    ck_assert_uint_eq(d.turns + d.waits + d.syncs, 0);
+    ck_assert_uint_eq(d.turns, 2); /* before the second and the third */
+    ck_assert_uint_eq(d.waits + d.syncs, 0);
 }
 END_TEST
 
@@ -432,6 +449,21 @@ START_TEST(settling_makes_the_host_wait) {
 }
 END_TEST
 
+/* It may be of any context: its stream comes after what leans on the home, unless it is that. */
+START_TEST(a_stray_waits_for_the_turn) {
+    submit(0);
+    ck_assert(lean());
+    ac_fence_stray_begin(FIRST_KEY + !_i);
+    ck_assert_int_eq(lean(), _i);
+    ck_assert_uint_eq(d.waits, !_i);
+    ac_fence_stray_end(false);
+    full_sync();
+    forget_turns();
+    submit(1);
+    ck_assert(lean()); /* the rule goes on */
+}
+END_TEST
+
 START_TEST(crossing_ends_the_rule) {
     submit(0);
     ck_assert(lean());
@@ -461,29 +493,232 @@ END_TEST
 /* A kernel on the home that ends only when another stream has worked: the turn may not cover it.
  */
 START_TEST(the_turn_leaves_out_work_behind_the_free) {
-    allow_early_turns(1);
-    submit(0);
-    ck_assert(lean());
-    submit(0);
-    submit(1);
-    ck_assert_uint_eq(d.before[1].at[0], 1);
-    ck_assert_uint_eq(d.turns, 1);
-}
-END_TEST
-
-START_TEST(early_turns_are_few) {
-    allow_early_turns(AC_SINGLE_EARLY);
-    for (int i = 0; i < 1000; i++) {
+    static const int frees[] = {1, 2, 3, 4, 5, 6, 7, 8, 33, 100, 200};
+    for (int i = 0; i < frees[_i]; i++) {
         submit(0);
         ck_assert(lean());
     }
-    ck_assert_uint_eq(d.turns, 10);
+    submit(0);
+    if (_i % 2) { /* fences that cover it do not take the place of the turn */
+        for (int i = 0; i < 2 * AC_FENCE_RING; i++) {
+            ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+            ac_fence_submitted(&line);
+        }
+    }
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], (unsigned)frees[_i]);
+    ck_assert_uint_eq(d.turns, (unsigned)frees[_i]);
+    ac_single_settle(&line, true);
+    ck_assert_uint_eq(d.completed[0], (unsigned)frees[_i]);
+    ck_assert_uint_eq(d.syncs, 0);
+}
+END_TEST
+
+/* All the ways to end the rule. */
+START_TEST(no_end_of_the_rule_waits_for_work_behind_the_free) {
+    for (int i = 0; i < 3; i++) {
+        submit(0);
+        ck_assert(lean());
+    }
+    submit(0);
+    switch (_i) {
+    case 0:
+        ac_single_settle(&line, false);
+        break;
+    case 1:
+        ac_fence_cross();
+        break;
+    case 2:
+        ac_single_leave(&line);
+        submit(1);
+        break;
+    case 3:
+        ck_assert(!ac_single_unorder(&line));
+        ck_assert_uint_eq(d.host_waits, 0);
+        d.completed[0] = 3;
+        ck_assert(ac_single_unorder(&line));
+        ck_assert_uint_eq(d.host_waits, 0);
+        break;
+    }
+    ck_assert_uint_eq(d.turns, 3);
+    ck_assert_uint_lt(d.completed[0], 4);
+    ck_assert_uint_eq(d.syncs, 0);
+}
+END_TEST
+
+static void home_submits(void) {
+    submit(0);
+}
+
+/* Two threads find that a turn is due.  The one that comes back last recorded its turn behind the
+ * work of the other: it is not taken. */
+START_TEST(of_two_turns_the_first_is_taken) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = home_submits;
+    submit(0);
+    ck_assert_uint_eq(d.turns, 2);
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+}
+END_TEST
+
+static _Atomic bool about_to_record, may_record;
+static pthread_t submitter;
+
+static void wait_to_record(void) {
+    atomic_store(&about_to_record, true);
+    while (!atomic_load(&may_record))
+        sched_yield();
+}
+
+static void *submit_beside(void *unused) {
+    submit(0);
+    return unused;
+}
+
+static void another_thread_submits(void) {
+    meanwhile = wait_to_record;
+    ck_assert_int_eq(pthread_create(&submitter, NULL, submit_beside, NULL), 0);
+    while (!atomic_load(&about_to_record))
+        sched_yield();
+}
+
+/* The same, and the later turn has the later stamp. */
+START_TEST(a_turn_behind_later_work_is_not_taken) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = another_thread_submits;
+    submit(0); /* may run for ever */
+    atomic_store(&may_record, true);
+    pthread_join(submitter, NULL);
+    ck_assert_uint_eq(d.turns, 2);
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+}
+END_TEST
+
+static void another_free_leans(void) {
+    ck_assert(lean());
+}
+
+/* A free that leans while a turn is being recorded has the next one. */
+START_TEST(a_free_beside_a_record_has_a_turn_of_its_own) {
+    submit(0);
+    ck_assert(lean());
+    submit(0);
+    ck_assert(lean());
+    meanwhile = another_free_leans;
+    submit(0);
+    ck_assert_uint_eq(d.turns, 3);
+    ck_assert(!ac_single_due(&line.single));
+    submit(1);
+    ck_assert_uint_eq(d.before[1].at[0], 2);
+}
+END_TEST
+
+static void a_second_stream_works(void) {
+    submit(1);
+}
+
+/* The home is left while a turn is being recorded: what is recorded then is the turn. */
+START_TEST(the_home_is_left_beside_a_record) {
+    submit(0);
+    ck_assert(lean());
+    meanwhile = a_second_stream_works;
+    submit(0);
+    ck_assert_uint_eq(d.before[1].at[0], 1);
+    ck_assert_uint_eq(d.waits, 1);
+    ck_assert(!lean());
+}
+END_TEST
+
+/* The next submission looks at nothing but the clock. */
+START_TEST(a_free_that_leans_ends_the_epoch) {
+    submit(0);
+    uint64_t clock = ac_fence_now();
+    for (int i = 0; i < 5; i++) {
+        ck_assert(lean());
+        ck_assert_uint_gt(ac_fence_now(), clock);
+    }
+    ck_assert_uint_eq(ac_fence_now(), clock + 1); /* once is enough */
+    submit(0);
+    clock = ac_fence_now();
+    ck_assert(lean());
+    ck_assert_uint_gt(ac_fence_now(), clock);
+}
+END_TEST
+
+/* A turn is a fence: what leaned is known to be complete by asking for it. */
+START_TEST(a_turn_tells_of_completion) {
+    submit(0);
+    ck_assert(lean());
+    uint64_t leaned = atomic_load(&line.single.leaned);
+    submit(0);                                    /* may run for ever */
+    ck_assert(!ac_fence_under_way(&line, false)); /* no free waits for it */
+    d.completed[0] = 1;
+    ck_assert(ac_fence_poll(&line, false));
+    ck_assert_uint_ge(ac_fence_reached(&line, false), leaned);
+    ck_assert(!ac_fence_line_idle(&line));
+    submit(1);
+    ck_assert_uint_eq(d.waits, 0);
+}
+END_TEST
+
+/* Also where it was not asked for before. */
+START_TEST(a_turn_that_is_over_holds_no_stream_back) {
+    submit(0);
+    ck_assert(lean());
+    submit(0);
+    d.completed[0] = 1;
+    submit(1);
+    ck_assert_uint_eq(d.waits, 0);
+    ck_assert_uint_eq(line.single.patience, 0);
+}
+END_TEST
+
+START_TEST(without_turns_no_free_leans) {
+    d.never_turns = true;
+    submit(0);
+    ck_assert(!lean());
+    submit(1);
+    ck_assert_uint_eq(d.waits + d.syncs, 0);
+}
+END_TEST
+
+/* A turn that cannot be recorded: frees lean no more, and the host waits for nothing before a
+ * second stream comes. */
+START_TEST(a_record_that_fails_ends_leaning) {
+    submit(0);
+    ck_assert(lean());
+    d.no_turns = true;
+    submit(0);
+    ck_assert(!lean());
+    submit(0);
+    ck_assert_uint_eq(d.syncs + d.host_waits, 0);
+    d.no_turns = false, d.late_turns = true;
+    submit(1);
+    ck_assert_uint_eq(d.waits, 1);
+    full_sync();
+    submit(1);
+    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_ONE);
+}
+END_TEST
+
+/* A turn serves all frees before it, and none is recorded for what is complete. */
+START_TEST(turns_are_few) {
+    for (int i = 0; i < 1000; i++) {
+        submit(0);
+        for (int n = 0; n < 3; n++)
+            ck_assert(lean());
+    }
+    ck_assert_uint_eq(d.turns, 999);
     for (int i = 0; i < 1000; i++) {
         submit(0);
         ck_assert(lean());
         full_sync();
     }
-    ck_assert_uint_eq(d.turns, AC_SINGLE_EARLY);
+    ck_assert_uint_eq(d.turns, 1000);
     submit(1); /* everything is complete */
     ck_assert_uint_eq(d.waits, 0);
 }
@@ -614,7 +849,7 @@ START_TEST(the_home_does_all_the_work) {
     ac_fence_synced(&line, alone);
     ck_assert_uint_eq(atomic_load(&line.done), alone);
     submit(1); /* what was leaned on is complete */
-    ck_assert_uint_eq(d.waits + d.turns, 0);
+    ck_assert_uint_eq(d.waits, 0);
     ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
 }
 END_TEST
@@ -728,10 +963,21 @@ int main(void) {
     tcase_add_test(tests, nobody_waits_for_a_stream_that_is_held);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
+    tcase_add_loop_test(tests, a_stray_waits_for_the_turn, 0, 2);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
-    tcase_add_test(tests, the_turn_leaves_out_work_behind_the_free);
-    tcase_add_test(tests, early_turns_are_few);
+    tcase_add_loop_test(tests, the_turn_leaves_out_work_behind_the_free, 0, 11);
+    tcase_add_loop_test(tests, no_end_of_the_rule_waits_for_work_behind_the_free, 0, 4);
+    tcase_add_test(tests, of_two_turns_the_first_is_taken);
+    tcase_add_test(tests, a_turn_behind_later_work_is_not_taken);
+    tcase_add_test(tests, a_free_beside_a_record_has_a_turn_of_its_own);
+    tcase_add_test(tests, the_home_is_left_beside_a_record);
+    tcase_add_test(tests, a_free_that_leans_ends_the_epoch);
+    tcase_add_test(tests, a_turn_tells_of_completion);
+    tcase_add_test(tests, a_turn_that_is_over_holds_no_stream_back);
+    tcase_add_test(tests, without_turns_no_free_leans);
+    tcase_add_test(tests, a_record_that_fails_ends_leaning);
+    tcase_add_test(tests, turns_are_few);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, a_free_beside_a_call_leans);
     tcase_add_test(tests, a_turn_beside_a_call_is_over_when_its_work_is);

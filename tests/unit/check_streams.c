@@ -88,7 +88,7 @@ static void while_named(void *arg, fake_kind_t kind) {
     if (kind != FAKE_STREAM_ORDER)
         return;
     device.before = NULL;
-    ck_assert(ac_arena_unordered(arena[0]));
+    ck_assert(ac_arena_unordered(arena[0], true));
     ck_assert_int_eq(pthread_create(&goer, NULL, destroy, NULL), 0);
     for (int i = 0; i < 1000; i++) {
         sched_yield();

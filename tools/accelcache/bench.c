@@ -213,10 +213,7 @@ static int print_result(const bench_t *b) {
         return CMD_OK;
     }
     json_t *whole = bench_document(b);
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, JSON_REAL_PRECISION(9));
 }
 
 int cmd_bench(int argc, char **argv) {

@@ -26,8 +26,7 @@ void bench_sample(bench_t *b, double value, const char *path, ...) {
 
 void bench_skip(bench_t *b, const char *name, const char *reason) {
     if (!json_object_get(b->skipped, name)) {
-        json_t *text = json_string(reason);
-        json_object_set_new(b->skipped, name, text ? text : json_string("(not UTF-8)"));
+        json_object_set_new(b->skipped, name, cmd_json_text(reason));
     }
 }
 

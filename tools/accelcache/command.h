@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <jansson.h>
+
 enum {
     CMD_OK = 0,           /* done */
     CMD_FAILED = 1,       /* tried, and failed or found a problem */
@@ -36,6 +38,8 @@ char *cmd_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A whole file as NUL-terminated text, malloc'd; NULL with errno set.  Works for /proc. */
 char *cmd_file_read(const char *path, size_t *length);
+/* The same of a descriptor, which is closed. */
+char *cmd_file_take(int fd, size_t *length);
 
 /* Figures as people read them, into a buffer of the caller; they return it. */
 enum { CMD_FIGURE = 40 };
@@ -45,9 +49,20 @@ char *cmd_text_count(char text[CMD_FIGURE], int64_t n);     /* 1,234,567 */
 /* By the unit of a stats.def or counters.def row: "bytes", "ns", else a count. */
 char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value);
 
-/* Text of unknown origin to stdout: control characters, which could command the terminal,
- * appear as question marks. */
+/* Text of unknown origin for people (safe.c): control characters, what turns the direction of a
+ * line, and bytes that are not UTF-8 appear as \x1b, \u202e, \xff.  cmd_say, cmd_usage and cells
+ * of tables do so by themselves.  malloc'd; or to stdout. */
+char *cmd_safe(const char *text);
 void cmd_print_safe(const char *text);
+
+/* The same for JSON: bytes that are not UTF-8 become U+FFFD, as in the library's dumps. */
+json_t *cmd_json_text(const char *text);
+/* The document and a newline to stdout, all of it or, with a message, nothing; takes it over.
+ * Returns the exit status. */
+int cmd_print_json(json_t *whole, size_t flags);
+
+/* A string with a mark under its byte number `position`, to stderr. */
+void cmd_say_position(const char *text, size_t position);
 
 /* `text` broken into lines of at most 80 columns, behind `indent` blanks, to stdout. */
 void cmd_print_paragraph(const char *text, int indent);

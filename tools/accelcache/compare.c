@@ -117,10 +117,14 @@ static char *factor(int64_t off, int64_t on) {
 
 /* The line of `text` that begins at `at`, fit for a terminal. */
 static void print_line(const char *mark, const char *text, size_t at, size_t length) {
+    size_t end = at;
+    while (end < length && text[end] != '\n' && end < at + 100)
+        end++;
+    char *line = cmd_format("%.*s", (int)(end - at), at < length ? text + at : "");
     printf("    %s ", mark);
-    for (size_t i = at; i < length && text[i] != '\n' && i < at + 100; i++)
-        putchar((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i]);
+    cmd_print_safe(line);
     puts(at >= length ? "(nothing)" : "");
+    free(line);
 }
 
 static void print_difference(const comparison_t *c) {
@@ -163,8 +167,10 @@ static void print_outputs(const comparison_t *c) {
 
 static void print_comparison(const comparison_t *c) {
     const char *mark = c->simulated ? " (simulated)" : "";
-    printf("%s%s%s: %d run%s each way%s\n\n", cmd_bold(), c->run->command[0], cmd_plain(),
-           c->count / 2, c->count > 2 ? "s" : "", c->count > 2 ? ", medians" : "");
+    fputs(cmd_bold(), stdout);
+    cmd_print_safe(c->run->command[0]);
+    printf("%s: %d run%s each way%s\n\n", cmd_plain(), c->count / 2, c->count > 2 ? "s" : "",
+           c->count > 2 ? ", medians" : "");
     char *head[2] = {cmd_format("off%s", mark), cmd_format("on%s", mark)};
     cmd_table_t *table = cmd_table_new("lrrl");
     cmd_table_row(table, "caching", head[0], head[1], "");
@@ -190,8 +196,11 @@ static void print_comparison(const comparison_t *c) {
         if (c->trial[i].dumps > 1)
             printf("%u processes wrote statistics with caching %s: figures are their sums\n",
                    c->trial[i].dumps, i ? "on" : "off");
-    if (c->run->keep)
-        printf("dumps and outputs are in %s\n", c->run->keep);
+    if (c->run->keep) {
+        fputs("dumps and outputs are in ", stdout);
+        cmd_print_safe(c->run->keep);
+        putchar('\n');
+    }
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -207,8 +216,7 @@ static json_t *figures_json(const int64_t value[FIGURE_COUNT]) {
 static int print_json(const comparison_t *c) {
     json_t *command = json_array(), *trials = json_array();
     for (char **argument = c->run->command; *argument; argument++) {
-        json_t *text = json_string(*argument);
-        json_array_append_new(command, text ? text : json_string("(not UTF-8)"));
+        json_array_append_new(command, cmd_json_text(*argument));
     }
     for (int i = 0; i < c->count; i++) {
         const cmd_trial_t *t = &c->trial[i];
@@ -227,10 +235,7 @@ static int print_json(const comparison_t *c) {
                   c->simulated, "repeat", c->count / 2, "off", figures_json(c->value[0]), "on",
                   figures_json(c->value[1]), "stdout_identical", c->same_stdout,
                   "stderr_identical", c->same_stderr, "stdout_steady", c->steady, "runs", trials);
-    int failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, 0);
 }
 
 /* ------------------------------------------------------------------ running */

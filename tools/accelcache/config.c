@@ -30,8 +30,9 @@ static void print_keys(const ac_config_t *config) {
         ac_config_value(config, row->key, value, sizeof value);
         ac_config_value(&defaults, row->key, usual, sizeof usual);
         bool changed = strcmp(value, usual) != 0;
-        printf("%s%-28s%s %s%s%s%s\n", cmd_bold(), row->key, cmd_plain(), value,
-               changed ? "   (default " : "", changed ? row->default_text : "",
+        printf("%s%-28s%s ", cmd_bold(), row->key, cmd_plain());
+        cmd_print_safe(value);
+        printf("%s%s%s\n", changed ? "   (default " : "", changed ? row->default_text : "",
                changed ? ")" : "");
         char *accepts = cmd_format("%s: %s", row->type, row->range);
         cmd_print_paragraph(accepts, 4);
@@ -56,27 +57,22 @@ static int print_json(const char *string, const ac_config_t *config,
         const ac_config_row_t *row = &ac_config_rows[i];
         char value[AC_CONFIG_PATH] = "";
         bool known = !row->foreign && ac_config_value(config, row->key, value, sizeof value) >= 0;
-        json_array_append_new(
-            keys, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s, s:b}", "key", row->key, "type",
-                            row->type, "range", row->range, "default", row->default_text, "value",
-                            known ? value : NULL, "doc", row->doc, "foreign", row->foreign));
+        json_array_append_new(keys, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b}", "key",
+                                              row->key, "type", row->type, "range", row->range,
+                                              "default", row->default_text, "value",
+                                              known ? cmd_json_text(value) : json_null(), "doc",
+                                              row->doc, "foreign", row->foreign));
     }
     json_t *said = json_array();
     for (unsigned i = 0; i < warnings->count; i++)
-        json_array_append_new(said, json_string(warnings->text[i]));
-    json_t *wrong = error ? json_pack("{s:I, s:s}", "position", (json_int_t)error->position,
-                                      "text", error->text)
+        json_array_append_new(said, cmd_json_text(warnings->text[i]));
+    json_t *wrong = error ? json_pack("{s:I, s:o}", "position", (json_int_t)error->position,
+                                      "text", cmd_json_text(error->text))
                           : json_null();
-    json_t *whole = json_pack("{s:s?, s:o, s:o, s:o}", "string", string, "error", wrong,
-                              "warnings", said, "keys", keys);
-    if (!whole) {
-        cmd_say("the string is not UTF-8 text");
-        return CMD_FAILED;
-    }
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(whole);
-    return failed || error ? CMD_FAILED : CMD_OK;
+    json_t *whole =
+        json_pack("{s:o, s:o, s:o, s:o}", "string", string ? cmd_json_text(string) : json_null(),
+                  "error", wrong, "warnings", said, "keys", keys);
+    return cmd_print_json(whole, 0) || error ? CMD_FAILED : CMD_OK;
 }
 
 /* ------------------------------------------------------------------ markdown */
@@ -200,7 +196,7 @@ int cmd_config(int argc, char **argv) {
     const char *source = optind < argc ? "the string" : "ACCEL_ALLOC_CONF";
     if (wrong) {
         cmd_say("%s: %s", source, error.text);
-        fprintf(stderr, "  %s\n  %*s^\n", string, (int)error.position, "");
+        cmd_say_position(string, error.position);
         return CMD_FAILED;
     }
     for (unsigned i = 0; i < warnings.count; i++)

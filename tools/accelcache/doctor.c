@@ -101,17 +101,17 @@ static void check_config(cmd_findings_t *findings) {
 
 static void check_environment(cmd_findings_t *findings) {
     struct statvfs space;
-    if (access(AC_LIVE_DIR, W_OK | X_OK) || statvfs(AC_LIVE_DIR, &space))
+    const char *dir = ac_live_dir();
+    if (access(dir, W_OK | X_OK) || statvfs(dir, &space))
         cmd_finding(findings, CMD_FINDING_NOTE, "live page",
-                    AC_LIVE_DIR " cannot be written (%s): figures of a process are lost when it "
-                                "is killed",
-                    strerror(errno));
+                    "%s cannot be written (%s): figures of a process are lost when it is killed",
+                    dir, strerror(errno));
     else if ((uint64_t)space.f_bavail * space.f_frsize < sizeof(ac_live_t))
         cmd_finding(findings, CMD_FINDING_NOTE, "live page",
-                    AC_LIVE_DIR " is full: figures of a process are lost when it is killed");
+                    "%s is full: figures of a process are lost when it is killed", dir);
     else
         cmd_finding(findings, CMD_FINDING_OK, "live page",
-                    AC_LIVE_DIR " has room for figures that outlive a kill");
+                    "%s has room for figures that outlive a kill", dir);
     const char *preload = getenv("LD_PRELOAD");
     if (preload && strstr(preload, "libaccelcache.so"))
         cmd_finding(findings, CMD_FINDING_NOTE, "environment",
@@ -174,16 +174,13 @@ static int print_findings(cmd_findings_t *findings, bool json) {
     if (json) {
         json_t *rows = json_array();
         for (unsigned i = 0; i < findings->count; i++) {
-            json_t *text = json_string(findings->row[i].text);
             json_array_append_new(rows, json_pack("{s:s, s:s, s:o}", "level",
                                                   level_words[findings->row[i].level], "topic",
                                                   findings->row[i].topic, "text",
-                                                  text ? text : json_string("(not UTF-8)")));
+                                                  cmd_json_text(findings->row[i].text)));
         }
         json_t *whole = json_pack("{s:b, s:o}", "ok", findings->problems == 0, "findings", rows);
-        failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(whole);
+        failed = cmd_print_json(whole, 0);
     } else {
         cmd_table_t *table = cmd_table_new("lll");
         for (unsigned i = 0; i < findings->count; i++)

@@ -49,8 +49,14 @@ static void check_counters(cmd_findings_t *findings, const cmd_figures_t *figure
         {figures->process[AC_COUNT_internal_failures], "failures",
          "internal failures: those calls went to the driver and were not cached"},
         {figures->process[AC_COUNT_unknown_functions], "fences",
-         "driver functions were handed out that no table knows: every free takes a fence of its "
-         "own from then on; a newer accelcache may know them"},
+         "driver functions were handed out that no table knows: every free waits for a fence of "
+         "all contexts from then on; a newer accelcache may know them"},
+        {figures->process[AC_COUNT_unknown_tables], "fences",
+         "private tables of the driver were handed out that no list knows (a profiler asks for "
+         "such): every free waits for a fence of all contexts from then on"},
+        {figures->process[AC_COUNT_unseen_submissions], "fences",
+         "work went to streams or contexts that could not be told: every free waits for a fence "
+         "of all contexts from then on"},
         {figures->process[AC_COUNT_fences_legacy], "fences",
          "fences needed an event on the legacy stream, which makes streams wait for each other: "
          "per-thread default streams on a driver before CUDA 12.5 do that"},

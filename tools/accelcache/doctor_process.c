@@ -139,10 +139,10 @@ static void check_cuda(cmd_findings_t *findings, int pid, const char *maps) {
     free(runtime);
 }
 
-static void check_figures(cmd_findings_t *findings, int pid) {
+static void check_figures(cmd_findings_t *findings, const ac_live_name_t *name) {
     bool alive;
     char *error = NULL;
-    json_t *document = cmd_document_live(pid, &alive, &error);
+    json_t *document = cmd_document_live(name, &alive, &error);
     if (!document)
         cmd_finding(findings, CMD_FINDING_NOTE, "figures", "%s", error);
     else
@@ -152,13 +152,21 @@ static void check_figures(cmd_findings_t *findings, int pid) {
 }
 
 void cmd_doctor_process(cmd_findings_t *findings, int pid) {
-    char why[512], *path = cmd_format("/proc/%d/maps", pid);
+    char why[1200], *path = cmd_format("/proc/%d/maps", pid), *absent = NULL;
     bool alive = false;
-    const ac_live_t *page = ac_live_map(pid, &alive, why, sizeof why);
+    ac_live_name_t name;
+    const ac_live_t *page = NULL;
+    /* /proc shows processes of this pid namespace only. */
+    if (cmd_page_find(pid, 0, &name, &absent) && (name.here || !name.space))
+        page = ac_live_read(&name, &alive, why, sizeof why);
+    else
+        snprintf(why, sizeof why, "%s",
+                 absent ? absent : "its live page is of a process in another container");
+    free(absent);
     if (page && !alive) {
         cmd_finding(findings, CMD_FINDING_PROBLEM, "process",
                     "%d was killed; accelcache stat %d shows what it left", pid, pid);
-        ac_live_unmap(page);
+        ac_live_free(page);
         free(path);
         return;
     }
@@ -178,14 +186,14 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
             cmd_finding(findings, CMD_FINDING_OK, "active",
                         "yes: accelcache stat %d shows its figures now", pid);
             check_signal(findings, pid, page);
-            check_figures(findings, pid);
+            check_figures(findings, &name);
         } else if (library) {
             cmd_finding(findings, CMD_FINDING_NOTE, "active", "not yet: %s", why);
         }
         free(library);
     }
     if (page)
-        ac_live_unmap(page);
+        ac_live_free(page);
     free(maps);
     free(path);
 }

@@ -4,8 +4,11 @@
 #include "observe/dump.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 int64_t cmd_document_stat(const json_t *device, const char *name, const char *pool,
                           const char *field) {
@@ -114,9 +117,37 @@ static json_t *document_parse(const char *text, size_t length, char **error) {
 
 /* ------------------------------------------------------------------ loading */
 
+/* Below /dev the user means what a pipe brings. */
+static bool is_stream(const char *path) {
+    return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/self/fd/", 14);
+}
+
+/* NULL, or why it is not read: what is no regular file may keep its reader waiting, and a file of
+ * any size can be made in no time. */
+static const char *unfit(int fd) {
+    enum { MOST = 256 << 20 };
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return "cannot be looked at";
+    if (S_ISDIR(status.st_mode))
+        return "a folder, and a file is wanted";
+    if (!S_ISREG(status.st_mode))
+        return "not a regular file; a pipe can be read as /dev/stdin";
+    return status.st_size > MOST ? "larger than 256 MiB: accelcache did not write this" : NULL;
+}
+
 json_t *cmd_document_load(const char *path, char **error) {
     size_t length;
-    char *text = cmd_file_read(path, &length);
+    bool stream = is_stream(path);
+    int fd =
+        open(path, stream ? O_RDONLY | O_CLOEXEC : O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const char *fault = fd < 0 || stream ? NULL : unfit(fd);
+    if (fault) {
+        *error = cmd_format("%s", fault);
+        close(fd);
+        return NULL;
+    }
+    char *text = fd < 0 ? NULL : cmd_file_take(fd, &length);
     if (!text) {
         *error = cmd_format("%s", strerror(errno));
         return NULL;
@@ -126,16 +157,25 @@ json_t *cmd_document_load(const char *path, char **error) {
     return document;
 }
 
-json_t *cmd_document_live(int pid, bool *alive, char **error) {
-    char why[512];
-    const ac_live_t *page = ac_live_map(pid, alive, why, sizeof why);
+bool cmd_page_find(int pid, uint64_t space, ac_live_name_t *name, char **error) {
+    if (ac_live_find(pid, space, name))
+        return true;
+    *error = cmd_format("process %d has no live page: it does not run under accelcache, has not "
+                        "used CUDA, is another user's, or has ended and written its dump",
+                        pid);
+    return false;
+}
+
+json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error) {
+    char why[1200];
+    const ac_live_t *page = ac_live_read(name, alive, why, sizeof why);
     if (!page) {
         *error = cmd_format("%s", why);
         return NULL;
     }
     size_t length;
     char *text = ac_dump_text(page, *alive ? "running" : "killed", &length);
-    ac_live_unmap(page);
+    ac_live_free(page);
     if (!text) {
         *error = cmd_format("out of memory");
         return NULL;

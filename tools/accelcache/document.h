@@ -10,12 +10,15 @@
 #include "observe/live.h"
 
 /* The document in a file, checked against what this command knows; the caller decrefs it.
- * NULL: *error is one line with cause and remedy, malloc'd. */
+ * NULL: *error is one line with cause and remedy, malloc'd.  Named pipes and devices are not
+ * waited for, but refused; below /dev (/dev/stdin, <(...) of a shell) they are read. */
 json_t *cmd_document_load(const char *path, char **error);
 
-/* That of process `pid`, from its live page; *alive says whether it still runs.  The page of
- * a dead one stays until it is collected. */
-json_t *cmd_document_live(int pid, bool *alive, char **error);
+/* That of a process, from its live page; *alive says whether it still runs. */
+json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error);
+
+/* The page that the user means by "PID" or "PID@NAMESPACE".  False: *error as above. */
+bool cmd_page_find(int pid, uint64_t space, ac_live_name_t *name, char **error);
 
 /* A figure of a device: `pool` NULL for single statistics, `field` NULL for plain counts.
  * 0 where it is absent (loading checks that it is not). */

@@ -283,9 +283,6 @@ cmd_ops_t *cmd_ops_read(const char *path, int device, char **error) {
         builder_free(reading.device[i]);
     if (!trace) {
         free(reading.note);
-        for (char *c = why; *c; c++) /* what the file holds must not command the terminal */
-            if ((unsigned char)*c < 0x20 || *c == 0x7f)
-                *c = '?';
         *error = cmd_format("%s: %s", standard ? "standard input" : path, why);
         free(why);
     }

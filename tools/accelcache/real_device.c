@@ -131,6 +131,10 @@ static void fence_release(void *arg, void *fence) {
     ac_cuda_ops.fence_release(arg, fence);
 }
 
+static bool turns(void *arg) {
+    return ac_cuda_ops.turns(arg);
+}
+
 static ac_status_t turn_record(void *arg, uint64_t stream, void **fence) {
     uint64_t begun = begin();
     return done(CMD_CALL_record, begun, ac_cuda_ops.turn_record(arg, stream, fence));
@@ -173,6 +177,7 @@ const ac_device_ops_t cmd_real_ops = {
     .fence_wait = fence_wait,
     .fence_release = fence_release,
     .turn_record = turn_record,
+    .turns = turns,
     .turn_wait = turn_wait,
     .capturing = capturing,
     .synchronize = synchronize,

@@ -38,7 +38,9 @@ static const char *reason_text(const char *reason) {
 static void render_process(const json_t *document, const char *source) {
     const json_t *process = json_object_get(document, "process");
     const json_t *argv = json_object_get(process, "argv");
-    printf("%s%s%s\n", cmd_bold(), source, cmd_plain());
+    fputs(cmd_bold(), stdout);
+    cmd_print_safe(source);
+    puts(cmd_plain());
     printf("process %lld on ", (long long)integer_of(process, "pid"));
     cmd_print_safe(text_of(process, "host"));
     putchar(':');
@@ -52,8 +54,12 @@ static void render_process(const json_t *document, const char *source) {
     const json_t *rank = json_object_get(process, "rank");
     if (json_is_integer(rank))
         printf("  (rank %lld)", (long long)json_integer_value(rank));
-    printf("\n%s; started %s; figures of %s", reason_text(text_of(document, "reason")),
-           text_of(process, "start_time"), text_of(document, "time"));
+    putchar('\n');
+    cmd_print_safe(reason_text(text_of(document, "reason")));
+    fputs("; started ", stdout);
+    cmd_print_safe(text_of(process, "start_time"));
+    fputs("; figures of ", stdout);
+    cmd_print_safe(text_of(document, "time"));
     int64_t driver = integer_of(document, "driver_version");
     if (driver > 0)
         printf("; driver of CUDA %lld.%lld", (long long)driver / 1000,

@@ -77,10 +77,11 @@ static char *decimal(char text[CMD_FIGURE], double value, int digits) {
 static void print_head(const replays_t *r) {
     char ops[CMD_FIGURE], live[CMD_FIGURE], bound[CMD_FIGURE];
     const cmd_ops_t *trace = r->trace;
-    printf("%s%s%s: %s, %s operations, %u stream%s, peak live %s, bound %s%s\n", cmd_bold(),
-           r->path, cmd_plain(), trace->format, cmd_text_count(ops, (int64_t)trace->count),
-           trace->streams, trace->streams == 1 ? "" : "s",
-           cmd_text_bytes(live, (int64_t)trace->peak_live),
+    fputs(cmd_bold(), stdout);
+    cmd_print_safe(r->path);
+    printf("%s: %s, %s operations, %u stream%s, peak live %s, bound %s%s\n", cmd_plain(),
+           trace->format, cmd_text_count(ops, (int64_t)trace->count), trace->streams,
+           trace->streams == 1 ? "" : "s", cmd_text_bytes(live, (int64_t)trace->peak_live),
            cmd_text_bytes(bound, (int64_t)cmd_replay_bound(trace)),
            r->job[0].figures.simulated ? " (simulated)" : "");
     if (trace->devices > 1)
@@ -151,10 +152,9 @@ static json_t *replay_json(const replays_t *r, unsigned i) {
     const cmd_replay_figures_t *f = &r->job[i].figures;
     bool again = r->plan->repeat > 1 && f->end == CMD_REPLAY_DONE;
     json_t *json = json_object();
-    json_t *path = json_string(r->path);
-    json_object_set_new(json, "trace", path ? path : json_string("(not UTF-8)"));
+    json_object_set_new(json, "trace", cmd_json_text(r->path));
     json_object_set_new(json, "format", json_string(r->trace->format));
-    json_object_set_new(json, "conf", json_string(r->conf[i] ? r->conf[i] : ""));
+    json_object_set_new(json, "conf", cmd_json_text(r->conf[i] ? r->conf[i] : ""));
     json_object_set_new(json, "simulated", json_boolean(f->simulated));
     json_object_set_new(json, "completed", json_boolean(f->end == CMD_REPLAY_DONE));
     json_object_set_new(json, "failed_at",
@@ -162,7 +162,7 @@ static json_t *replay_json(const replays_t *r, unsigned i) {
     json_object_set_new(json, "error",
                         f->end == CMD_REPLAY_DONE  ? json_null()
                         : f->end == CMD_REPLAY_OOM ? json_string("out of memory")
-                                                   : json_string(f->why));
+                                                   : cmd_json_text(f->why));
     json_object_set_new(json, "ops", json_integer((json_int_t)f->ops));
     json_object_set_new(json, "ns_per_op", json_real(f->ns));
     json_object_set_new(json, "peak_live", json_integer((json_int_t)r->trace->peak_live));
@@ -187,10 +187,7 @@ static int print_json(const replays_t *r) {
     json_t *whole = r->count == 1 ? replay_json(r, 0) : json_array();
     for (unsigned i = 0; r->count > 1 && i < r->count; i++)
         json_array_append_new(whole, replay_json(r, i));
-    int failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, JSON_REAL_PRECISION(6));
 }
 
 /* ------------------------------------------------------------------ running */

@@ -68,7 +68,7 @@ bool cmd_replay_conf(const char *conf, const char *source, ac_config_t *config) 
     ac_config_warnings_t warnings = {0};
     if (ac_config_parse(conf, config, &error, &warnings)) {
         cmd_say("%s: %s", source, error.text);
-        fprintf(stderr, "  %s\n  %*s^\n", conf, (int)error.position, "");
+        cmd_say_position(conf, error.position);
         return false;
     }
     for (unsigned i = 0; i < warnings.count; i++)

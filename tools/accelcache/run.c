@@ -15,7 +15,8 @@ static const char help[] =
     "Usage: accelcache run [OPTION...] [--] PROGRAM [ARGUMENT...]\n"
     "Runs PROGRAM with libaccelcache.so preloaded.\n\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the program, instead of the environment's\n"
-    "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json\n"
+    "  --dump FILE     where its statistics go (key `dump`), e.g. stats-%p.json; relative to\n"
+    "                  this folder, wherever the program goes\n"
     "  --trace FILE    record its allocations (key `trace`), e.g. run-%p.trace; see accelcache "
     "trace\n"
     "  --lib FILE      the library to preload, instead of the one beside this command\n"
@@ -130,6 +131,41 @@ static char *set_key(char *conf, const char *key, const char *value) {
     return NULL;
 }
 
+/* What the user names is a file of the folder he is in, wherever the program is started (it may
+ * be a script that goes elsewhere first).  A folder whose name does not fit into the string
+ * leaves the name as it is.  malloc'd. */
+static char *absolute(const char *key, const char *name) {
+    char folder[AC_CONFIG_PATH], escaped[2 * AC_CONFIG_PATH];
+    ac_config_t config;
+    ac_config_error_t error;
+    size_t used = 0;
+    if (*name == '/' || !*name || !strcmp(name, "none") || !getcwd(folder, sizeof folder) ||
+        *folder != '/')
+        return cmd_format("%s", name);
+    for (const char *at = folder; *at; at++) {
+        if (*at == '%')
+            escaped[used++] = '%';
+        escaped[used++] = *at;
+    }
+    escaped[used] = '\0';
+    char *whole = cmd_format("%s%s%s", escaped, used > 1 ? "/" : "", name);
+    char *conf = cmd_format("%s:%s", key, whole);
+    bool fits = !strchr(folder, ',') && ac_config_parse(conf, &config, &error, NULL) == 0 &&
+                !strcmp(strcmp(key, "dump") ? config.trace : config.dump, whole);
+    free(conf);
+    if (fits)
+        return whole;
+    free(whole);
+    return cmd_format("%s", name);
+}
+
+static char *set_file(char *conf, const char *key, const char *name) {
+    char *file = absolute(key, name);
+    conf = set_key(conf, key, file);
+    free(file);
+    return conf;
+}
+
 /* ACCEL_ALLOC_CONF of the program, malloc'd, or NULL after a message.  A string from the
  * environment that is wrong stays: the library says so itself, and runs on defaults. */
 static char *build_conf(const cmd_run_t *run) {
@@ -147,9 +183,9 @@ static char *build_conf(const cmd_run_t *run) {
     }
     char *conf = cmd_format("%s", given ? given : "");
     if (conf && run->dump)
-        conf = set_key(conf, "dump", run->dump);
+        conf = set_file(conf, "dump", run->dump);
     if (conf && run->trace)
-        conf = set_key(conf, "trace", run->trace);
+        conf = set_file(conf, "trace", run->trace);
     return conf;
 }
 

@@ -14,14 +14,21 @@
 #include <unistd.h>
 
 static const char help[] =
-    "Usage: accelcache stat [--json] [FILE|DIR|PID]...\n"
+    "Usage: accelcache stat [--json] [--remove] [FILE|DIR|PID]...\n"
     "Shows statistics dumps.\n\n"
     "  FILE   a dump; one alone is shown in full, several in a line each with their sum\n"
-    "  DIR    every accelcache-*.json in it\n"
+    "  DIR    every accelcache-*.json in it that is a regular file\n"
     "  PID    a process that runs under the library, or was killed (write ./123 for a file);\n"
-    "         what is left of a killed one is removed once it was shown\n"
-    "  none   lists the processes of this user, running and killed\n\n"
-    "  --json the documents as they are: one object for a single FILE or PID, else an array\n\n"
+    "         PID@NAMESPACE for one of another pid namespace (a container), as the list names "
+    "it\n"
+    "  none   lists the processes of this user, running and killed; for root those of all "
+    "users\n\n"
+    "  --json the documents as they are: one object for a single FILE or PID, else an array\n"
+    "  --remove\n"
+    "         remove what killed processes left, once it was shown: that of each PID named, "
+    "with\n"
+    "         none that of all of this user's.  What is not removed stays until there are more\n"
+    "         than 64 files of one user: then the oldest go when a program starts\n\n"
     "fenced_frees and ordered_frees count the frees that found work pending: where both are 0,\n"
     "free_sync:true changes nothing.  accelcache doctor --dump FILE says what figures advise.\n\n"
     "Exit status: 0, 1 when something could not be read (the rest is shown), 2 wrong usage.\n";
@@ -29,8 +36,8 @@ static const char help[] =
 typedef struct {
     cmd_rendered_t *document;
     unsigned count;
-    int *collect; /* pids of dead processes that are shown now */
-    unsigned collect_count;
+    ac_live_name_t *killed; /* pages of dead processes that are shown now */
+    unsigned killed_count;
     bool failed;
 } shown_t;
 
@@ -51,7 +58,7 @@ static void shown_clear(shown_t *shown) {
         free(shown->document[i].source);
     }
     free(shown->document);
-    free(shown->collect);
+    free(shown->killed);
 }
 
 /* ------------------------------------------------------------------ arguments */
@@ -69,6 +76,16 @@ static int is_dump(const struct dirent *entry) {
     return fnmatch("accelcache-*.json", entry->d_name, 0) == 0;
 }
 
+/* Others may have put something into a folder that keeps its reader waiting, or a link to it. */
+static bool is_file(const char *path) {
+    struct stat status;
+    if (lstat(path, &status) != 0)
+        return true; /* gone meanwhile: to read it says so */
+    if (S_ISLNK(status.st_mode) && status.st_uid == geteuid() && stat(path, &status) != 0)
+        return true;
+    return S_ISREG(status.st_mode);
+}
+
 static void take_folder(shown_t *shown, const char *path) {
     struct dirent **entry;
     int count = scandir(path, &entry, is_dump, versionsort);
@@ -80,21 +97,31 @@ static void take_folder(shown_t *shown, const char *path) {
         shown_fail(shown, path,
                    cmd_format("no accelcache-*.json there: nothing used CUDA, or the key `dump` "
                               "names another place"));
+    unsigned skipped = 0;
     for (int i = 0; i < count; i++) {
         size_t length = strlen(path);
         char *file = cmd_format("%s%s%s", path, length && path[length - 1] == '/' ? "" : "/",
                                 entry[i]->d_name);
-        take_file(shown, file);
+        if (is_file(file))
+            take_file(shown, file);
+        else
+            skipped++;
         free(file);
         free(entry[i]);
     }
+    if (skipped)
+        cmd_say("%s: %u of accelcache-*.json skipped: no regular file%s", path, skipped,
+                skipped == 1 ? "" : "s");
     free(entry);
 }
 
-static void take_process(shown_t *shown, int pid) {
-    char *error, source[64];
+static void take_process(shown_t *shown, int pid, uint64_t space) {
+    char *error = NULL, source[64];
     bool alive;
-    json_t *document = cmd_document_live(pid, &alive, &error);
+    ac_live_name_t name;
+    json_t *document = NULL;
+    if (cmd_page_find(pid, space, &name, &error))
+        document = cmd_document_live(&name, &alive, &error);
     snprintf(source, sizeof source, "process %d", pid);
     if (!document) {
         cmd_say("%s", error); /* names the process or its page */
@@ -104,17 +131,23 @@ static void take_process(shown_t *shown, int pid) {
     }
     shown_add(shown, document, source);
     if (!alive) {
-        shown->collect =
-            cmd_resize(shown->collect, (shown->collect_count + 1) * sizeof *shown->collect);
-        shown->collect[shown->collect_count++] = pid;
+        shown->killed =
+            cmd_resize(shown->killed, (shown->killed_count + 1) * sizeof *shown->killed);
+        shown->killed[shown->killed_count++] = name;
     }
 }
 
-/* A process id: digits alone. 0 for anything else. */
-static int read_pid(const char *text) {
+/* A process id, digits alone, with a pid namespace behind an @ or without one (0). */
+static bool read_pid(const char *text, int *pid, uint64_t *space) {
     char *end;
-    long pid = strtol(text, &end, 10);
-    return *text >= '1' && *text <= '9' && !*end && pid <= INT_MAX ? (int)pid : 0;
+    long number = strtol(text, &end, 10);
+    *pid = (int)number;
+    *space = 0;
+    if (*text < '1' || *text > '9' || number > INT_MAX)
+        return false;
+    if (*end == '@' && end[1] >= '1' && end[1] <= '9')
+        *space = strtoull(end + 1, &end, 10);
+    return !*end;
 }
 
 static bool is_folder(const char *path) {
@@ -133,18 +166,32 @@ static int print_json(const shown_t *shown, bool single) {
     }
     if (!whole)
         return CMD_FAILED;
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, JSON_PRESERVE_ORDER);
 }
 
-static int show(char **argument, int count, bool json) {
+/* Removes pages of killed processes, none of one that runs; `failed` is set where that cannot be.
+ */
+static unsigned remove_all(const ac_live_name_t *name, unsigned count, bool *failed) {
+    unsigned removed = 0;
+    for (unsigned i = 0; i < count; i++) {
+        int error = ac_live_remove(&name[i]);
+        removed += !error;
+        if (error && error != ENOENT && error != EBUSY) {
+            cmd_say("what process %d left could not be removed: %s", name[i].pid,
+                    strerror(error));
+            *failed = true;
+        }
+    }
+    return removed;
+}
+
+static int show(char **argument, int count, bool json, bool remove) {
     shown_t shown = {0};
     for (int i = 0; i < count; i++) {
-        int pid = read_pid(argument[i]);
-        if (pid)
-            take_process(&shown, pid);
+        int pid;
+        uint64_t space;
+        if (read_pid(argument[i], &pid, &space))
+            take_process(&shown, pid, space);
         else if (is_folder(argument[i]))
             take_folder(&shown, argument[i]);
         else
@@ -160,19 +207,17 @@ static int show(char **argument, int count, bool json) {
         cmd_render_many(shown.document, shown.count);
     }
     /* What was not printed must not be lost. */
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        for (unsigned i = 0; i < shown.collect_count; i++)
-            ac_live_collect(shown.collect[i]);
+    bool failed = false;
+    if (remove && fflush(stdout) == 0 && !ferror(stdout))
+        remove_all(shown.killed, shown.killed_count, &failed);
     shown_clear(&shown);
-    return status;
+    return failed ? CMD_FAILED : status;
 }
 
 /* ------------------------------------------------------------------ the list */
 
-enum { MOST_DEAD = 16 }; /* killed processes kept for the list; older ones are collected */
-
 typedef struct {
-    int pid;
+    ac_live_name_t name;
     bool alive;
     json_t *document;
 } entry_t;
@@ -180,25 +225,32 @@ typedef struct {
 typedef struct {
     entry_t *entry;
     unsigned count;
-    unsigned collected;
+    ac_live_name_t *dead; /* what may go, whether it can be shown or not */
+    unsigned dead_count;
 } list_t;
 
-static void list_visit(int pid, void *arg) {
+static void list_dead(list_t *list, const ac_live_name_t *name) {
+    if (name->user != geteuid()) /* root names those of others one by one */
+        return;
+    list->dead = cmd_resize(list->dead, (list->dead_count + 1) * sizeof *list->dead);
+    list->dead[list->dead_count++] = *name;
+}
+
+static void list_visit(const ac_live_name_t *name, void *arg) {
     list_t *list = arg;
     bool alive;
     char *error;
-    json_t *document = cmd_document_live(pid, &alive, &error);
+    json_t *document = cmd_document_live(name, &alive, &error);
     if (!document) {
-        /* Another version's, or torn: of no use once its process is gone. */
-        if (ac_live_collect(pid) == 0)
-            list->collected++;
-        else
-            cmd_say("%s", error);
+        cmd_say("%s", error);
         free(error);
+        list_dead(list, name); /* where it is not, it will not be removed */
         return;
     }
+    if (!alive)
+        list_dead(list, name);
     list->entry = cmd_resize(list->entry, (list->count + 1) * sizeof *list->entry);
-    list->entry[list->count++] = (entry_t){pid, alive, document};
+    list->entry[list->count++] = (entry_t){*name, alive, document};
 }
 
 static const char *start_time(const entry_t *entry) {
@@ -213,30 +265,42 @@ static int by_age(const void *a, const void *b) {
     if (x->alive != y->alive)
         return x->alive ? -1 : 1;
     int order = strcmp(start_time(y), start_time(x));
-    return order ? order : y->pid - x->pid;
+    return order ? order : y->name.pid - x->name.pid;
 }
 
 static void print_list(const list_t *list) {
     if (!list->count) {
-        puts("no process of this user runs under accelcache, and none was killed");
+        puts(geteuid() ? "no process of this user runs under accelcache, and none was killed"
+                       : "no process of any user runs under accelcache, and none was killed");
         return;
     }
-    cmd_table_t *table = cmd_table_new("rlrrrll");
-    cmd_table_row(table, "pid", "state", "devices", "reserved", "allocated", "started",
+    bool others = false;
+    for (unsigned i = 0; i < list->count; i++)
+        others |= list->entry[i].name.user != geteuid();
+    cmd_table_t *table = cmd_table_new(others ? "rlrrrlrl" : "rlrrrll");
+    const char *user = others ? "user" : "program";
+    cmd_table_row(table, "pid", "state", "devices", "reserved", "allocated", "started", user,
                   "program");
     for (unsigned i = 0; i < list->count; i++) {
         const entry_t *entry = &list->entry[i];
+        const ac_live_name_t *name = &entry->name;
         cmd_figures_t f = {0};
         cmd_figures_add(&f, entry->document);
         char pid[CMD_FIGURE], devices[CMD_FIGURE], reserved[CMD_FIGURE], allocated[CMD_FIGURE];
+        char owner[CMD_FIGURE];
         const char *exe = json_string_value(
             json_object_get(json_object_get(entry->document, "process"), "exe"));
-        snprintf(pid, sizeof pid, "%d", entry->pid);
-        cmd_table_row(table, pid, entry->alive ? "running" : "killed",
-                      cmd_text_count(devices, (int64_t)json_array_size(
-                                                  json_object_get(entry->document, "devices"))),
-                      cmd_text_bytes(reserved, f.reserved),
-                      cmd_text_bytes(allocated, f.allocated), start_time(entry), exe ? exe : "");
+        snprintf(pid, sizeof pid, "%d", name->pid);
+        if (name->space && !name->here)
+            snprintf(pid, sizeof pid, "%d@%llu", name->pid, (unsigned long long)name->space);
+        snprintf(owner, sizeof owner, "%u", name->user);
+        exe = exe ? exe : "";
+        cmd_table_row(
+            table, pid, entry->alive ? "running" : "killed",
+            cmd_text_count(devices,
+                           (int64_t)json_array_size(json_object_get(entry->document, "devices"))),
+            cmd_text_bytes(reserved, f.reserved), cmd_text_bytes(allocated, f.allocated),
+            start_time(entry), others ? owner : exe, exe);
     }
     cmd_table_print(table, 0);
 }
@@ -245,63 +309,61 @@ static int list_json(const list_t *list) {
     json_t *whole = json_array();
     for (unsigned i = 0; i < list->count; i++) {
         const entry_t *entry = &list->entry[i];
+        const ac_live_name_t *name = &entry->name;
         json_t *exe = json_object_get(json_object_get(entry->document, "process"), "exe");
+        json_t *space = name->space ? json_integer((json_int_t)name->space) : json_null();
         cmd_figures_t f = {0};
         cmd_figures_add(&f, entry->document);
         json_array_append_new(
-            whole, json_pack("{s:i, s:s, s:O?, s:s, s:I, s:I}", "pid", entry->pid, "state",
+            whole, json_pack("{s:i, s:o, s:I, s:s, s:O?, s:s, s:I, s:I}", "pid", name->pid,
+                             "pid_namespace", space, "user", (json_int_t)name->user, "state",
                              entry->alive ? "running" : "killed", "exe", exe, "start_time",
                              start_time(entry), "reserved_bytes", (json_int_t)f.reserved,
                              "allocated_bytes", (json_int_t)f.allocated));
     }
-    int failed = json_dumpf(whole, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, 0);
 }
 
-static int show_list(bool json) {
+static int show_list(bool json, bool remove) {
     list_t list = {0};
     int status = CMD_OK;
     ac_live_each(list_visit, &list);
     if (list.count)
         qsort(list.entry, list.count, sizeof *list.entry, by_age);
-    unsigned dead = 0, kept = 0;
-    for (unsigned i = 0; i < list.count; i++) {
-        entry_t *entry = &list.entry[i];
-        if (!entry->alive && ++dead > MOST_DEAD && ac_live_collect(entry->pid) == 0) {
-            json_decref(entry->document);
-            list.collected++;
-        } else {
-            list.entry[kept++] = *entry;
-        }
-    }
-    list.count = kept;
     if (json)
         status = list_json(&list);
     else
         print_list(&list);
-    if (list.collected)
-        cmd_say("%u stale page%s collected", list.collected, list.collected == 1 ? "" : "s");
+    if (remove && fflush(stdout) == 0 && !ferror(stdout)) {
+        bool failed = false;
+        unsigned removed = remove_all(list.dead, list.dead_count, &failed);
+        cmd_say("removed what %u killed process%s left", removed, removed == 1 ? "" : "es");
+        status = failed ? CMD_FAILED : status;
+    }
     for (unsigned i = 0; i < list.count; i++)
         json_decref(list.entry[i].document);
     free(list.entry);
+    free(list.dead);
     return status;
 }
 
 int cmd_stat(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"remove", no_argument, NULL, 'r'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    bool json = false, remove = false;
     int option;
     while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (option != 'j')
+        if (option != 'j' && option != 'r')
             return cmd_usage("wrong option");
-        json = true;
+        json |= option == 'j';
+        remove |= option == 'r';
     }
-    return optind == argc ? show_list(json) : show(argv + optind, argc - optind, json);
+    return optind == argc ? show_list(json, remove)
+                          : show(argv + optind, argc - optind, json, remove);
 }

@@ -10,10 +10,15 @@
 const char *cmd_name = "";
 
 static void say(const char *format, va_list args) {
+    char *text = NULL;
+    int length = vasprintf(&text, format, args);
+    char *safe = length < 0 ? NULL : cmd_safe(text);
     fflush(stdout);
-    fprintf(stderr, "accelcache%s%s: ", *cmd_name ? " " : "", cmd_name);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    fprintf(stderr, "accelcache%s%s: %s\n", *cmd_name ? " " : "", cmd_name,
+            safe ? safe : "out of memory");
+    free(safe);
+    if (length >= 0)
+        free(text);
 }
 
 void cmd_say(const char *format, ...) {
@@ -59,8 +64,10 @@ char *cmd_format(const char *format, ...) {
 
 char *cmd_file_read(const char *path, size_t *length) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
+    return fd < 0 ? NULL : cmd_file_take(fd, length);
+}
+
+char *cmd_file_take(int fd, size_t *length) {
     size_t used = 0, size = 65536;
     char *text = cmd_resize(NULL, size);
     for (;;) {
@@ -137,11 +144,6 @@ char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value) {
 
 /* ------------------------------------------------------------------ tables */
 
-void cmd_print_safe(const char *text) {
-    for (; *text; text++)
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
-}
-
 void cmd_print_paragraph(const char *text, int indent) {
     const int most = 80;
     int column = 0;
@@ -197,7 +199,7 @@ void cmd_table_row(cmd_table_t *table, ...) {
     for (unsigned i = 0; i < table->columns; i++) {
         const char *text = ended ? NULL : va_arg(args, const char *);
         ended |= !text;
-        table->cell[table->cells++] = cmd_format("%s", text ? text : "");
+        table->cell[table->cells++] = cmd_safe(text ? text : "");
     }
     va_end(args);
 }
@@ -208,6 +210,15 @@ static int text_width(const char *text) {
     for (; *text; text++)
         width += ((unsigned char)*text & 0xc0) != 0x80;
     return width;
+}
+
+void cmd_say_position(const char *text, size_t position) {
+    char *front = cmd_format("%.*s", (int)position, text), *safe = cmd_safe(front);
+    char *rest = cmd_safe(text + strlen(front));
+    fprintf(stderr, "  %s%s\n  %*s^\n", safe, rest, text_width(safe), "");
+    free(front);
+    free(safe);
+    free(rest);
 }
 
 void cmd_table_print(cmd_table_t *table, int indent) {

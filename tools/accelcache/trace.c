@@ -139,8 +139,8 @@ static char *command_text(const ac_trace_header_t *header) {
     size_t size = sizeof header->argv, used = 0;
     char *text = cmd_alloc(size + 1);
     while (used + 1 < size && (header->argv[used] || header->argv[used + 1])) {
-        unsigned char c = (unsigned char)header->argv[used];
-        text[used++] = c == '\0' ? ' ' : c < 0x20 || c == 0x7f ? '?' : (char)c;
+        char c = header->argv[used];
+        text[used++] = c ? c : ' ';
     }
     text[used] = '\0';
     return text;
@@ -148,9 +148,14 @@ static char *command_text(const ac_trace_header_t *header) {
 
 static void print_head(const ac_trace_header_t *header) {
     char *command = command_text(header);
-    printf("# %s\n# process %d on %.*s; %s\n", command, (int)header->pid,
-           (int)sizeof header->host, header->host, state_text(header));
+    char *host = cmd_format("%.*s", (int)sizeof header->host, header->host);
+    fputs("# ", stdout);
+    cmd_print_safe(command);
+    printf("\n# process %d on ", (int)header->pid);
+    cmd_print_safe(host);
+    printf("; %s\n", state_text(header));
     free(command);
+    free(host);
 }
 
 static void row(cmd_table_t *table, const char *name, uint64_t n) {
@@ -199,7 +204,7 @@ static int print_json(const ac_trace_header_t *header, const figures_t *figures,
                       const cmd_trace_counts_t *counts) {
     char *command = command_text(header);
     json_t *root = json_object();
-    json_object_set_new(root, "command", json_string_nocheck(command));
+    json_object_set_new(root, "command", cmd_json_text(command));
     free(command);
     json_object_set_new(root, "pid", json_integer(header->pid));
     json_object_set_new(root, "state", json_string(state_word(header)));
@@ -225,10 +230,7 @@ static int print_json(const ac_trace_header_t *header, const figures_t *figures,
     PUT("streams", figures->streams);
     PUT("contexts", figures->contexts);
 #undef PUT
-    int failed = json_dumpf(root, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(root);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(root, 0);
 }
 
 int cmd_trace(int argc, char **argv) {

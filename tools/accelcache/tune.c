@@ -92,8 +92,10 @@ static bool progress_open;
 
 static void show_progress(const char *key, size_t tried, const tune_point_t *best) {
     bool terminal = isatty(STDERR_FILENO);
+    char *conf = cmd_safe(*best->conf ? best->conf : "the default");
     fprintf(stderr, "%s%zu settings tried, now %s; best so far: %s%s", terminal ? "\r\033[K" : "",
-            tried, key, *best->conf ? best->conf : "the default", terminal ? "" : "\n");
+            tried, key, conf, terminal ? "" : "\n");
+    free(conf);
     progress_open = terminal;
 }
 
@@ -316,8 +318,9 @@ static void print_text(const tuning_t *t) {
     putchar('\n');
     if (t->chosen)
         print_keys(t);
-    printf("export ACCEL_ALLOC_CONF=%s%s%s  # %s\n", quote ? "'" : "", conf, quote ? "'" : "",
-           expected);
+    printf("export ACCEL_ALLOC_CONF=%s", quote ? "'" : "");
+    cmd_print_safe(conf);
+    printf("%s  # %s\n", quote ? "'" : "", expected);
     free(expected);
 }
 
@@ -336,32 +339,27 @@ static int print_json(const tuning_t *t) {
     size_t count;
     const tune_point_t **front = find_front(&t->tune, &count);
     for (unsigned i = 0; i < t->checks; i++) {
-        json_t *path = json_string(t->check[i].path);
-        json_array_append_new(checks,
-                              json_pack("{s:o, s:s, s:f, s:f}", "trace",
-                                        path ? path : json_string("(not UTF-8)"), "part",
-                                        t->check[i].part, "default_value", value_of(t, 0, i),
-                                        "value", value_of(t, t->chosen, i)));
+        json_array_append_new(
+            checks, json_pack("{s:o, s:s, s:f, s:f}", "trace", cmd_json_text(t->check[i].path),
+                              "part", t->check[i].part, "default_value", value_of(t, 0, i),
+                              "value", value_of(t, t->chosen, i)));
     }
     for (size_t i = 0; i < count; i++)
         json_array_append_new(
-            points, json_pack("{s:s, s:f, s:f}", "conf", front[i]->conf, "ratio",
+            points, json_pack("{s:o, s:f, s:f}", "conf", cmd_json_text(front[i]->conf), "ratio",
                               tune_memory(&front[i]->figures, t->tune.trace),
                               "driver_ms_per_1000_ops", tune_driver_ms(&front[i]->figures)));
     free(front);
     char *expected = expectation(t);
     json_t *whole =
-        json_pack("{s:s, s:b, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:b}", "conf",
-                  point_of(t, t->chosen)->conf, "changes", t->chosen != 0, "expectation",
-                  expected, "objective", objective_names[t->tune.objective], "capacity",
-                  (json_int_t)t->tune.plan.capacity, "default", figures_json(t, 0), "recommended",
-                  figures_json(t, t->chosen), "checks", checks, "front", points, "tried",
-                  (json_int_t)t->tune.count, "cut_short", t->tune.cut_short);
+        json_pack("{s:o, s:b, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:b}", "conf",
+                  cmd_json_text(point_of(t, t->chosen)->conf), "changes", t->chosen != 0,
+                  "expectation", expected, "objective", objective_names[t->tune.objective],
+                  "capacity", (json_int_t)t->tune.plan.capacity, "default", figures_json(t, 0),
+                  "recommended", figures_json(t, t->chosen), "checks", checks, "front", points,
+                  "tried", (json_int_t)t->tune.count, "cut_short", t->tune.cut_short);
     free(expected);
-    int failed = !whole || json_dumpf(whole, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-    putchar('\n');
-    json_decref(whole);
-    return failed ? CMD_FAILED : CMD_OK;
+    return cmd_print_json(whole, JSON_REAL_PRECISION(6));
 }
 
 /* ------------------------------------------------------------------ running */

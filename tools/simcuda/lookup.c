@@ -50,6 +50,55 @@ static sim_fn_t newest(const char *name, int version, bool per_thread, bool *kno
     return best;
 }
 
+/* What a test brought along. */
+enum { OFFERS = 8 };
+typedef struct {
+    const char *name;
+    char id[16];
+    const void *what;
+} offer_t;
+static offer_t offers[OFFERS];
+static _Atomic unsigned offer_count;
+static pthread_mutex_t offer_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int offer(const offer_t *made) {
+    pthread_mutex_lock(&offer_lock);
+    unsigned at = offer_count;
+    if (at < OFFERS && made->what) {
+        offers[at] = *made;
+        offer_count = at + 1;
+    }
+    pthread_mutex_unlock(&offer_lock);
+    return at < OFFERS && made->what ? 0 : -1;
+}
+
+__attribute__((visibility("default"))) int simcuda_offer_function(const char *name,
+                                                                  void *function) {
+    return name ? offer(&(offer_t){.name = name, .what = function}) : -1;
+}
+
+__attribute__((visibility("default"))) int simcuda_offer_table(const void *id,
+                                                               const void *table) {
+    offer_t made = {.what = table};
+    if (id)
+        memcpy(made.id, id, sizeof made.id);
+    return id ? offer(&made) : -1;
+}
+
+const void *sim_offered_table(const void *id) {
+    for (unsigned i = 0; i < offer_count; i++)
+        if (!offers[i].name && !memcmp(offers[i].id, id, sizeof offers[i].id))
+            return offers[i].what;
+    return NULL;
+}
+
+static void *offered_function(const char *name) {
+    for (unsigned i = 0; i < offer_count; i++)
+        if (offers[i].name && !strcmp(offers[i].name, name))
+            return (void *)(uintptr_t)offers[i].what;
+    return NULL;
+}
+
 static CUresult look_up(const char *name, void **out, int version, cuuint64_t flags,
                         CUdriverProcAddressQueryResult *status) {
     if (!name || !out || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
@@ -61,6 +110,11 @@ static CUresult look_up(const char *name, void **out, int version, cuuint64_t fl
         fn = newest(name, version, true, &known);
     if (fn == SIM_FN_COUNT)
         fn = newest(name, version, false, &known);
+    if (fn == SIM_FN_COUNT && (*out = offered_function(name))) {
+        if (status)
+            *status = CU_GET_PROC_ADDRESS_SUCCESS;
+        return CUDA_SUCCESS;
+    }
     if (fn == SIM_FN_COUNT) {
         *out = NULL;
         if (status)

@@ -95,6 +95,14 @@ unsigned long long simcuda_pending_work(void);
  * as far as the work writing them has completed. */
 void *simcuda_host(CUdeviceptr address);
 
+/* ---- what this driver has beyond the public API: nothing, unless a test brings it ---- */
+
+/* From now on cuGetProcAddress knows `name`, for every version and mode, and cuGetExportTable the
+ * table with this identifier of 16 bytes.  A few of each; the name is kept, not copied.  0 or -1.
+ */
+int simcuda_offer_function(const char *name, void *function);
+int simcuda_offer_table(const void *id, const void *table);
+
 /* ---- the referee (key `referee`) ---- */
 
 /* Reports so far. */

@@ -42,6 +42,9 @@ size_t sim_config_describe(char *out, size_t room);
 /* faults.c */
 bool sim_faults_add(const char *plan);
 void sim_faults_clear(void);
+/* lookup.c: the private table that a test brought along, NULL: none. */
+const void *sim_offered_table(const void *id);
+
 CUresult sim_fault_hit(sim_fn_t fn, unsigned traits); /* counts the call */
 
 /* costs.c */

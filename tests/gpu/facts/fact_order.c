@@ -7,6 +7,7 @@
 #include "facts.h"
 
 #include <pthread.h>
+#include <time.h>
 
 enum { ROUNDS = 3, RECORDS = 200, MORE_STREAMS = 32 };
 
@@ -138,6 +139,71 @@ static CUresult in_green(unsigned word) {
     return gpu_try(gpu.slow, gpu_green()->stream, gpu_word(0), gpu_word(word));
 }
 
+/* Is the context's event still out while a stream holds nothing but a wait for the word?  No
+ * kernel runs that the event would cover.  Another thread sets the word in the end, for recording
+ * itself might wait. */
+static void *set_word(void *word) {
+    struct timespec moment = {0, 30000000};
+    nanosleep(&moment, NULL);
+    *(volatile uint32_t *)word = 1;
+    return NULL;
+}
+
+static void covers_wait(claim_t claim, unsigned word, CUresult queued, CUevent covering) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, set_word, (void *)(uintptr_t)&gpu.words[word])) {
+        gpu.words[word] = 1;
+        queued = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    CUresult recorded = queued ? queued : cu.cuCtxRecordEvent(gpu.primary, covering);
+    CUresult seen = cu.cuEventQuery(covering);
+    bool set = gpu.words[word];
+    if (queued != CUDA_ERROR_OPERATING_SYSTEM)
+        pthread_join(thread, NULL);
+    MUST(cu.cuCtxSynchronize());
+    if (recorded)
+        fact_skip(claim, "unknown: %s answered %s", queued ? "the wait" : "recording",
+                  gpu_error(recorded));
+    else if (set)
+        fact_skip(claim, "unknown: recording took too long");
+    else
+        fact_answer(claim, seen == CUDA_ERROR_NOT_READY,
+                    "Before what the stream waits for happened the event answered %s.",
+                    gpu_error(seen));
+}
+
+enum { AT_LEAST = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ */
+
+static void covers_wait_for_value(CUevent covering) {
+    unsigned word = GPU_WORDS_KEPT;
+    CUstream stream = nonblocking();
+    if (!fact_needs(CLAIM_5_covers_wait_for_value, GPU_HAS(cuStreamWaitValue32_v2),
+                    "cuStreamWaitValue32 of CUDA 11.7"))
+        return;
+    gpu.words[word] = 0;
+    covers_wait(CLAIM_5_covers_wait_for_value, word,
+                cu.cuStreamWaitValue32_v2(stream, gpu_word(word), 1, AT_LEAST), covering);
+}
+
+/* The other context's stream waits for a word, an event behind that, this context's stream for
+ * the event. */
+static void covers_wait_for_event(CUevent covering) {
+    const gpu_beside_t *beside = gpu_beside();
+    unsigned word = GPU_WORDS_KEPT;
+    CUstream stream = nonblocking();
+    if (!fact_needs(CLAIM_5_covers_wait_for_event, beside && GPU_HAS(cuStreamWaitValue32_v2),
+                    "a second context and cuStreamWaitValue32 of CUDA 11.7"))
+        return;
+    gpu.words[word] = 0;
+    MUST(cu.cuCtxSetCurrent(beside->context));
+    CUevent behind = event();
+    CUresult queued = cu.cuStreamWaitValue32_v2(beside->stream, gpu_word(word), 1, AT_LEAST);
+    MUST(cu.cuEventRecord(behind, beside->stream));
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    queued = queued ? queued : cu.cuStreamWaitEvent(stream, behind, 0);
+    covers_wait(CLAIM_5_covers_wait_for_event, word, queued, covering);
+}
+
 static CUresult record_once(void *arg) {
     return cu.cuCtxRecordEvent(gpu.primary, *(CUevent *)arg);
 }
@@ -199,6 +265,8 @@ void fact_5(void) {
         covers(CLAIM_5_covers_green, in_green, record_primary, probe);
     if (fact_needs(CLAIM_5_covers_user_context, gpu_beside(), "a second context"))
         covers_beside();
+    covers_wait_for_value(probe);
+    covers_wait_for_event(probe);
     fact_waits(CLAIM_5_holds_up_host, streams[0], gpu.slow, NULL, record_once, &probe);
     holds_up_streams();
     for (int i = 0; i < MORE_STREAMS; i++)
@@ -340,6 +408,28 @@ static int plain_behind_programmatic(void) {
     return early;
 }
 
+/* A slow kernel, a programmatic launch behind it, an event behind that. */
+static int event_stands_for_both(void) {
+    CUstream stream = nonblocking();
+    CUevent behind = event();
+    unsigned word = GPU_WORDS_KEPT, next = word + 1;
+    int right = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        gpu.words[word] = gpu.words[next] = 0;
+        gpu_launch(gpu.slow, stream, gpu_word(0), gpu_word(word));
+        MUST(gpu_launch_early(gpu.quick, stream, gpu_word(0), gpu_word(next)));
+        MUST(cu.cuEventRecord(behind, stream));
+        CUresult result;
+        while ((result = cu.cuEventQuery(behind)) == CUDA_ERROR_NOT_READY)
+            gpu_pause();
+        right += gpu.words[word] != 0;
+        MUST(result);
+        MUST(cu.cuStreamSynchronize(stream));
+    }
+    MUST(cu.cuStreamDestroy_v2(stream));
+    return right;
+}
+
 void fact_11(void) {
     CUresult result;
     int early = begins_early(false, &result);
@@ -353,6 +443,12 @@ void fact_11(void) {
         fact_answer(CLAIM_11_plain_after_programmatic_waits, early == 0,
                     "The third kernel began before the first one's end in %d of %d rounds.",
                     early, ROUNDS);
+    }
+    if (fact_needs(CLAIM_11_event_stands_for_both, able, what)) {
+        int right = event_stands_for_both();
+        fact_answer(CLAIM_11_event_stands_for_both, right == ROUNDS,
+                    "The kernel in front was over with the event in %d of %d rounds.", right,
+                    ROUNDS);
     }
     if (!fact_needs(CLAIM_11_begins_early, able, what))
         return;

@@ -2,6 +2,8 @@
  * counts. */
 #include "facts.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -40,6 +42,60 @@ static void free_waits(claim_t claim, CUstream stream, gpu_kernel_t slow, CUcont
         free_next(&blocks);
 }
 
+/* A thread frees memory while a kernel runs; what does another thread's call do meanwhile? */
+typedef struct {
+    CUdeviceptr block;
+    _Atomic bool entered, left;
+} freer_t;
+
+static void *free_elsewhere(void *arg) {
+    freer_t *freer = arg;
+    MUST(cu.cuCtxSetCurrent(gpu.primary));
+    atomic_store(&freer->entered, true);
+    MUST(cu.cuMemFree_v2(freer->block));
+    atomic_store(&freer->left, true);
+    return NULL;
+}
+
+static CUresult launch_beside(void *stream) {
+    return gpu_try(gpu.quick, *(CUstream *)stream, gpu_word(0), gpu_word(GPU_WORDS_KEPT + 1));
+}
+
+static CUresult alloc_beside(void *memory) {
+    return cu.cuMemAlloc_v2(memory, LARGE_MIB * MIB);
+}
+
+/* The kernel's end is its word. */
+static void held_up(claim_t claim, CUstream stream, gpu_call_t *call, void *arg) {
+    enum { LOOKS = 100 };
+    unsigned word = GPU_WORDS_KEPT;
+    freer_t freer = {.entered = false};
+    pthread_t thread;
+    MUST(cu.cuMemAlloc_v2(&freer.block, LARGE_MIB * MIB));
+    gpu.words[word] = 0;
+    gpu_launch(gpu.slow, stream, gpu_word(0), gpu_word(word));
+    if (pthread_create(&thread, NULL, free_elsewhere, &freer)) {
+        fact_skip(claim, "unknown: no thread");
+        return;
+    }
+    /* 2 ms of the kernel's 20 are for the thread to get into the call. */
+    for (int i = 0; i < LOOKS; i++)
+        gpu_rest();
+    bool before =
+        gpu.words[word] == 0 && atomic_load(&freer.entered) && !atomic_load(&freer.left);
+    CUresult result = call(arg);
+    bool after = gpu.words[word] == 0;
+    bool still_inside = !atomic_load(&freer.left);
+    pthread_join(thread, NULL);
+    MUST(cu.cuCtxSynchronize());
+    if (result || !before)
+        fact_skip(claim, "unknown: %s",
+                  result ? gpu_error(result) : "the free was over before the other call");
+    else
+        fact_answer(claim, !after, "The kernel was %s when the call returned, the free %s.",
+                    after ? "still running" : "over", still_inside ? "was not" : "had returned");
+}
+
 void fact_4(void) {
     size_t large = LARGE_MIB * MIB;
     CUstream nonblocking = stream_of(CU_STREAM_NON_BLOCKING);
@@ -51,8 +107,13 @@ void fact_4(void) {
     const gpu_beside_t *beside = gpu_beside();
     if (fact_needs(CLAIM_4_waits_other_context, beside, "a second context"))
         free_waits(CLAIM_4_waits_other_context, beside->stream, beside->slow, gpu.primary, large);
-    CUdeviceptr memory, spare;
+    CUstream second = stream_of(CU_STREAM_NON_BLOCKING);
+    CUdeviceptr memory = 0, spare;
     uint32_t value = 0;
+    held_up(CLAIM_4_holds_up_launches, nonblocking, launch_beside, &second);
+    held_up(CLAIM_4_holds_up_allocations, nonblocking, alloc_beside, &memory);
+    if (memory)
+        MUST(cu.cuMemFree_v2(memory));
     MUST(cu.cuMemAlloc_v2(&memory, large));
     MUST(cu.cuMemAlloc_v2(&spare, large));
     gpu.words[8] = 41;
@@ -136,6 +197,7 @@ void fact_8(void) {
     if (!gpu_has_pages()) {
         for (int i = 0; i < STEPS; i++)
             fact_needs(claims[i], false, "virtual memory management");
+        fact_needs(CLAIM_8_release_mapped_waits, false, "virtual memory management");
         fact_needs(CLAIM_8_unmap_waits_other_context, false, "virtual memory management");
         return;
     }
@@ -143,6 +205,10 @@ void fact_8(void) {
     pages_prepare(&pages);
     for (int i = 0; i < STEPS; i++)
         page_step(claims[i], &pages, calls[i], stream);
+    for (int i = 0; i < UNMAP; i++)
+        all_pages(&pages, calls[i]);
+    page_step(CLAIM_8_release_mapped_waits, &pages, release_next, stream);
+    all_pages(&pages, unmap_next);
     const gpu_beside_t *beside = gpu_beside();
     if (!fact_needs(CLAIM_8_unmap_waits_other_context, beside, "a second context"))
         return;

@@ -182,6 +182,14 @@ static CUresult early_indeed(const CUlaunchConfig *a, CUfunction b, void **c, vo
     return result;
 }
 
+/* An event that knows nothing of its stream. */
+static CUresult event_apart(CUevent a, CUstream b) {
+    (void)b;
+    CUcontext now;
+    driver.cuCtxGetCurrent(&now);
+    return record_in(now, a, NULL);
+}
+
 static CUresult no_exchange(CUstreamCaptureMode *a) {
     (void)a;
     return CUDA_SUCCESS;
@@ -408,6 +416,7 @@ static void choose(const char *name) {
     TELL(context_asked, cuEventCreate, create_and_keep)
     TELL(context_asked, cuEventQuery, context_asked)
     TELL(early_indeed, cuLaunchKernelEx, early_indeed)
+    TELL(event_apart, cuEventRecord, event_apart)
     TELL(plain_early, cuLaunchKernel, plain_early)
     TELL(info_waits, cuMemGetInfo_v2, info_waits)
     TELL(freed_is_kept, cuMemGetInfo_v2, info_apart)

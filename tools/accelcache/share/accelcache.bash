@@ -10,7 +10,7 @@ _accelcache() {
     fi
     case ${COMP_WORDS[1]} in
     run) options="--conf --dump --trace --lib --sim --compare --repeat --keep --stdin --json --help" ;;
-    stat) options="--json --help" ;;
+    stat) options="--json --remove --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
     trace) options="--long --summary --json --help" ;;

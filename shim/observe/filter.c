@@ -1,0 +1,110 @@
+/* See filter.h. */
+#include "observe/filter.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "observe/raw.h"
+
+static _Atomic int status = -1; /* the descriptor */
+static int mode, filters;       /* as they were at first use */
+
+/* The file as a stream of bytes: the line may lie behind any number of supplementary groups. */
+typedef struct {
+    int fd;
+    long offset; /* of the next read; -1: wherever the descriptor stands */
+    char data[1024];
+    ssize_t length, at;
+} text_t;
+
+static int next(text_t *text) {
+    if (text->at == text->length) {
+        long size = sizeof text->data, data = AC_RAW_POINTER(text->data);
+        text->length = text->offset < 0
+                           ? ac_raw_call(SYS_read, text->fd, data, size, 0)
+                           : ac_raw_call(SYS_pread64, text->fd, data, size, text->offset);
+        text->at = 0;
+        if (text->length <= 0)
+            return -1;
+        if (text->offset >= 0)
+            text->offset += text->length;
+    }
+    return (unsigned char)text->data[text->at++];
+}
+
+static int number(text_t *text) {
+    int n = 0, c = next(text);
+    while (c == ' ' || c == '\t')
+        c = next(text);
+    for (; c >= '0' && c <= '9'; c = next(text))
+        n = n < 1000000 ? n * 10 + (c - '0') : n;
+    return n;
+}
+
+/* The lines "Seccomp:" and, from Linux 5.9 on, "Seccomp_filters:" behind it.  False: this is no
+ * status file any more, or this kernel has no filters. */
+static bool look(text_t *text, int *mode_p, int *filters_p) {
+    static const char label[] = "\nSeccomp";
+    size_t matched = 0;
+    bool found = false;
+    *filters_p = 0;
+    for (int c; (c = next(text)) >= 0;) {
+        matched = c == label[matched] ? matched + 1 : c == label[0];
+        if (matched < sizeof label - 1)
+            continue;
+        matched = 0;
+        c = next(text);
+        if (c == ':') {
+            *mode_p = number(text);
+            found = true;
+            matched = 1; /* the end of the line was read */
+        } else if (c == '_' && found) {
+            while (c >= 0 && c != ':')
+                c = next(text);
+            *filters_p = number(text);
+            return true;
+        }
+    }
+    return found;
+}
+
+static bool changed(text_t *text) {
+    int mode_now, filters_now;
+    text->length = text->at = 0;
+    return look(text, &mode_now, &filters_now) && (mode_now != mode || filters_now != filters);
+}
+
+/* As high as the limit of descriptors allows: a program that closes numbers it does not know gets
+ * low ones back. */
+static int move_up(int fd) {
+    for (int least = 960; least > 16; least /= 2) {
+        int moved = ac_raw_fcntl(fd, F_DUPFD_CLOEXEC, least);
+        if (moved < 0)
+            continue;
+        ac_raw_close(fd);
+        return moved;
+    }
+    ac_raw_close(fd);
+    return -1;
+}
+
+void ac_filter_start(void) {
+    int fd = ac_raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0 || (fd = move_up(fd)) < 0)
+        return;
+    text_t text = {.fd = fd, .offset = 0};
+    if (look(&text, &mode, &filters))
+        atomic_store(&status, fd);
+    else
+        ac_raw_close(fd);
+}
+
+bool ac_filter_at_exit(void) {
+    text_t text = {.fd = atomic_load(&status), .offset = -1};
+    return text.fd >= 0 && changed(&text);
+}
+
+bool ac_filter_now(void) {
+    text_t text = {.fd = atomic_load(&status), .offset = 0};
+    return text.fd >= 0 && changed(&text);
+}

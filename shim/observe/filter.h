@@ -1,0 +1,27 @@
+/* Whether the process has put system calls of its own behind a seccomp filter since it first used
+ * CUDA.  Such a filter may kill the process for any call that the program itself does not make.
+ *
+ * Asking must not be what kills it.  So a descriptor of /proc/self/status is opened at first use,
+ * far above the numbers that programs see, and what is left to do later is a read of it: the one
+ * call that even the narrowest sandboxes allow beside write and exit.  A filter from before the
+ * first use (a container's, a service manager's) does not count: the files that first use opened
+ * went through it.
+ *
+ * The figures are those of the thread that started the process; a filter that another thread puts
+ * on itself alone is not seen. */
+#ifndef AC_FILTER_H
+#define AC_FILTER_H
+
+#include <stdbool.h>
+
+/* From activation, once. */
+void ac_filter_start(void);
+
+/* For the exit handler, once: true when the number of filters has changed.  False where that
+ * cannot be told.  Nothing but read(2) is called. */
+bool ac_filter_at_exit(void);
+
+/* The same at any other time, from any thread (pread(2) is called). */
+bool ac_filter_now(void);
+
+#endif

@@ -1,0 +1,273 @@
+/* The folders of live pages, and whether a page's process still runs; see live.h and live_file.h.
+ *
+ * What lies in a folder may have been put there by another user, or be changed at any time by
+ * another process of this one: whatever is opened is looked at first, by fstat, and nothing here
+ * waits.  No allocation but that of a folder's stream, no stdio streams, no locks. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "observe/live_file.h"
+#include "observe/raw.h"
+
+const char *ac_live_dir(void) {
+    const char *dir = secure_getenv("ACCEL_LIVE_DIR");
+    return dir && *dir ? dir : AC_LIVE_DIR;
+}
+
+uint64_t ac_live_space(void) {
+    struct stat st;
+    return stat("/proc/self/ns/pid", &st) == 0 ? (uint64_t)st.st_ino : 0;
+}
+
+bool ac_live_parse(const char *file, uint64_t *space, int *pid) {
+    char *end;
+    if (*file < '0' || *file > '9')
+        return false;
+    *space = strtoull(file, &end, 10);
+    if (*end != '-' || end[1] < '1' || end[1] > '9')
+        return false;
+    long number = strtol(end + 1, &end, 10);
+    *pid = (int)number;
+    return !*end && number <= INT32_MAX;
+}
+
+int ac_live_home_open(const char *home, unsigned user) {
+    char path[512];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s/%s", ac_live_dir(), home);
+    if (n < 0 || (size_t)n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &st) != 0 || st.st_uid != user || (st.st_mode & 022))) {
+        close(fd);
+        errno = EPERM;
+        return -1;
+    }
+    return fd;
+}
+
+int ac_live_file_open(int home, const char *file, unsigned user, struct stat *st) {
+    /* To open a device may do something to it, so that the type is looked at before as well. */
+    if (fstatat(home, file, st, AT_SYMLINK_NOFOLLOW) != 0)
+        return -1;
+    int fd = -1;
+    bool regular = S_ISREG(st->st_mode) && st->st_uid == user;
+    if (regular) {
+        fd = openat(home, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (fd < 0)
+            return -1;
+        regular = fstat(fd, st) == 0 && S_ISREG(st->st_mode) && st->st_uid == user;
+    }
+    if (regular)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    errno = EPERM;
+    return -1;
+}
+
+/* ---- does its process run ---- */
+
+bool ac_live_proc_is_ours(void) {
+    char text[32];
+    ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return strtol(text, NULL, 10) == getpid();
+}
+
+/* From /proc/<pid>/stat: when the process started, in clock ticks since boot, and its state
+ * letter. False when there is no such process, or /proc does not tell. */
+static bool read_identity(int pid, uint64_t *start_ticks, char *state) {
+    char name[32], text[1024];
+    snprintf(name, sizeof name, "/proc/%d/stat", pid);
+    int fd = ac_live_proc_is_ours() ? open(name, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    /* Field 2 is the program's name in parentheses and may hold anything, parentheses as well. */
+    const char *at = strrchr(text, ')');
+    if (!at || at[1] != ' ' || !at[2])
+        return false;
+    *state = at[2];
+    at++;
+    for (int field = 3; field <= 22; field++) {
+        at = strchr(at, ' ');
+        if (!at)
+            return false;
+        at++;
+    }
+    *start_ticks = strtoull(at, NULL, 10);
+    return true;
+}
+
+static bool started_after(uint64_t start_ticks, uint64_t opened_ns) {
+    return start_ticks * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK)) > opened_ns;
+}
+
+bool ac_process_runs(int pid, uint64_t opened_ns) {
+    uint64_t start_ticks;
+    char state;
+    return read_identity(pid, &start_ticks, &state) && !started_after(start_ticks, opened_ns) &&
+           state != 'Z' && state != 'X';
+}
+
+typedef enum { HELD, FREE, UNKNOWN } hold_t;
+
+/* Whether any process, of any pid namespace, has the file mapped or open for writing: only the
+ * page's own has.  The kernel knows: it grants a lease for reading (and only to the owner, or
+ * root) where there is none.  Should somebody open the file for writing while the lease is held,
+ * its holder gets a signal: SIGURG, which is ignored unless the host wants it, and may come for
+ * nothing. */
+static hold_t look_for_holder(int fd) {
+    if (fcntl(fd, F_SETSIG, SIGURG) != 0)
+        return UNKNOWN;
+    if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)
+        return errno == EAGAIN ? HELD : UNKNOWN;
+    fcntl(fd, F_SETLEASE, F_UNLCK);
+    return FREE;
+}
+
+/* A fork child that never ran a fork handler holds its parent's page as well, so that in the
+ * caller's own namespace the pid must exist too.  More of /proc is asked only where the kernel
+ * does not answer the first question: the process is a zombie as well when only its main thread
+ * has ended, and the clock that tells when it started may be another one here (a time namespace,
+ * a library that fakes time). */
+bool ac_live_gone(int fd, bool here, int pid, uint64_t opened_ns) {
+    hold_t hold = look_for_holder(fd);
+    uint64_t start_ticks;
+    char state;
+    if (hold == FREE || !here)
+        return hold == FREE;
+    if (kill(pid, 0) != 0 && errno == ESRCH)
+        return true;
+    return hold == UNKNOWN && read_identity(pid, &start_ticks, &state) &&
+           (state == 'Z' || state == 'X' || (opened_ns && started_after(start_ticks, opened_ns)));
+}
+
+/* ---- the folder that this process has its page in ---- */
+
+/* By reading it, but no further than one beyond `most`. */
+static int count_entries(int fd, int most) {
+    struct entry { /* the kernel's */
+        uint64_t inode;
+        int64_t offset;
+        uint16_t bytes;
+        unsigned char type;
+        char name[];
+    };
+    _Alignas(struct entry) char entries[4096];
+    int count = 0;
+    for (long length = 1; length > 0 && count <= most;) {
+        const struct entry *entry;
+        length = ac_raw_call(SYS_getdents64, fd, AC_RAW_POINTER(entries), sizeof entries, 0);
+        for (long at = 0; at < length && count <= most; at += entry->bytes) {
+            entry = (const struct entry *)(const void *)(entries + at);
+            count += entry->name[0] != '.';
+        }
+    }
+    return count;
+}
+
+/* Files in the folder, but not more than `most` + 1; a folder of tmpfs is 20 bytes long for each
+ * of its entries, `.` and `..` among them: then it need not be read to see that they are few.
+ * It is asked at exit as well (raw.h). */
+int ac_live_count(int most) {
+    enum { TMPFS = 0x01021994, ENTRY = 20 };
+    struct statfs system;
+    struct stat st;
+    int fd = ac_raw_open(ac_live_file.home, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return 0;
+    int count;
+    if (ac_raw_call(SYS_fstatfs, fd, AC_RAW_POINTER(&system), 0, 0) == 0 &&
+        system.f_type == TMPFS && ac_raw_fstat(fd, &st) == 0 &&
+        st.st_size <= ((off_t)most + 2) * ENTRY)
+        count = (int)(st.st_size / ENTRY) - 2;
+    else
+        count = count_entries(fd, most);
+    ac_raw_close(fd);
+    return count;
+}
+
+enum { AT_ONCE = 32 };
+
+typedef struct {
+    int count, kept; /* files seen; entries of `oldest`, which is sorted */
+    struct {
+        uint64_t space;
+        int pid;
+        struct timespec time;
+    } oldest[AT_ONCE];
+} pages_t;
+
+static bool earlier(struct timespec a, struct timespec b) {
+    return a.tv_sec != b.tv_sec ? a.tv_sec < b.tv_sec : a.tv_nsec < b.tv_nsec;
+}
+
+static void see_page(pages_t *pages, int home, const char *file) {
+    struct stat st;
+    uint64_t space;
+    int pid;
+    if (!ac_live_parse(file, &space, &pid) || fstatat(home, file, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    pages->count++;
+    int at = pages->kept;
+    while (at > 0 && earlier(st.st_mtim, pages->oldest[at - 1].time))
+        at--;
+    if (at == AT_ONCE)
+        return;
+    if (pages->kept < AT_ONCE)
+        pages->kept++;
+    memmove(&pages->oldest[at + 1], &pages->oldest[at],
+            (size_t)(pages->kept - at - 1) * sizeof pages->oldest[0]);
+    pages->oldest[at].space = space;
+    pages->oldest[at].pid = pid;
+    pages->oldest[at].time = st.st_mtim;
+}
+
+static bool remove_dead(int home, uint64_t space, int pid, uint64_t own_space) {
+    char file[64];
+    struct stat st;
+    snprintf(file, sizeof file, "%llu-%d", (unsigned long long)space, pid);
+    int fd = ac_live_file_open(home, file, geteuid(), &st);
+    if (fd < 0)
+        return false;
+    uint64_t opened_ns = 0;
+    if (pread(fd, &opened_ns, sizeof opened_ns, offsetof(ac_live_t, opened_ns)) !=
+        (ssize_t)sizeof opened_ns)
+        opened_ns = 0;
+    bool gone = ac_live_gone(fd, space && space == own_space, pid, opened_ns);
+    close(fd);
+    return gone && unlinkat(home, file, 0) == 0;
+}
+
+/* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the
+ * folder in time. */
+void ac_live_tidy(void) {
+    enum { MOST_SEEN = 4096 }; /* the user's own files, but there may be any number of them */
+    pages_t pages = {.count = 0};
+    if (ac_live_count(AC_LIVE_MOST_DEAD) <= AC_LIVE_MOST_DEAD)
+        return;
+    DIR *dir = opendir(ac_live_file.home);
+    if (!dir)
+        return;
+    const struct dirent *entry;
+    while (pages.count < MOST_SEEN && (entry = readdir(dir)))
+        see_page(&pages, dirfd(dir), entry->d_name);
+    for (int i = 0; i < pages.kept && pages.count > AC_LIVE_MOST_DEAD; i++)
+        if (remove_dead(dirfd(dir), pages.oldest[i].space, pages.oldest[i].pid, ac_live->space))
+            pages.count--;
+    closedir(dir);
+}

@@ -1,0 +1,101 @@
+/* Faults in knowing which context a call is about. */
+#include "plants.h"
+
+enum { MIB = 1 << 20 };
+
+typedef struct {
+    CUfunction old_owner, new_owner;
+    CUstream stream[3];
+} side_t;
+
+static side_t side_of(const plants_t *t) {
+    return (side_t){t->old_owner, t->new_owner, {t->stream[0], t->stream[1], t->stream[2]}};
+}
+
+/* The side of a device, made current. */
+static void turn_to(plants_t *t, int device, const side_t *side) {
+    MUST(cuCtxSetCurrent(t->ctx[device]));
+    t->old_owner = side->old_owner;
+    t->new_owner = side->new_owner;
+    for (int i = 0; i < 3; i++)
+        t->stream[i] = side->stream[i];
+}
+
+/* The default stream was used on one device, and now is on the other. */
+void plants_lane_context_ignored(plants_t *t) {
+    side_t here = side_of(t);
+    CUdeviceptr near;
+    plants_take(t, MIB);
+    near = t->memory;
+    plants_second_device(t);
+    side_t there = side_of(t);
+    plants_take(t, MIB);
+    CUdeviceptr far = t->memory;
+    turn_to(t, 0, &here);
+    t->memory = near;
+    plants_new(t, CU_STREAM_LEGACY);
+    plants_new(t, CU_STREAM_LEGACY);
+    turn_to(t, 1, &there);
+    MUST(cuMemFree_v2(far));
+    plants_take(t, MIB);
+    plants_old(t, CU_STREAM_LEGACY);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* The copy, work of the first device, reads what the second one's context frees. */
+void plants_second_address_ignored(plants_t *t) {
+    side_t here = side_of(t);
+    CUdeviceptr to;
+    CUevent copied;
+    MUST(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
+    plants_take(t, 2 * MIB);
+    to = t->memory;
+    plants_second_device(t);
+    side_t there = side_of(t);
+    plants_take(t, 2 * MIB);
+    turn_to(t, 0, &here);
+    MUST(cuMemcpyDtoDAsync_v2(to, t->memory, 2 * MIB, t->stream[0]));
+    MUST(cuEventRecord(copied, t->stream[0]));
+    turn_to(t, 1, &there);
+    MUST(cuStreamWaitEvent(t->stream[0], copied, 0)); /* a free of the driver's own waits */
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* A free of the driver's own waits for the device, and so for the copy: another context of the
+ * device has a wait for it. */
+void plants_context_ends_at_once(plants_t *t) {
+    side_t here = side_of(t);
+    CUcontext gone;
+    CUdeviceptr to, from;
+    CUevent copied;
+    MUST(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
+    plants_take(t, 2 * MIB);
+    to = t->memory;
+    plants_second_device(t);
+    CUstream beside = t->stream[0];
+    MUST(cuCtxCreate_v2(&gone, 0, 1));
+    MUST(cuMemAlloc_v2(&from, 2 * MIB));
+    turn_to(t, 0, &here);
+    MUST(cuMemcpyPeerAsync(to, t->ctx[0], from, gone, 2 * MIB, t->stream[0]));
+    MUST(cuEventRecord(copied, t->stream[0]));
+    MUST(cuStreamWaitEvent(beside, copied, 0));
+    MUST(cuCtxSetCurrent(gone));
+    MUST(cuMemFree_v2(from));
+    MUST(cuCtxDestroy_v2(gone));
+    turn_to(t, 0, &here);
+    t->memory = to;
+    plants_new(t, t->stream[0]);
+}
+
+void plants_current_context_kept(plants_t *t) {
+    int device = 0;
+    plants_take(t, MIB);
+    plants_second_device(t);
+    plants_take(t, MIB);
+    MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, t->memory));
+    if (device != 1)
+        plants_failed("memory of another context than the current one");
+    plants_new(t, t->stream[1]);
+}

@@ -1,0 +1,215 @@
+/* Work that the library cannot see, or cannot tell whose it is: it counts for all memory of all
+ * contexts. */
+#include <dlfcn.h>
+#include <stdint.h>
+
+#include "plants.h"
+
+enum { MIB = 1 << 20, BUSY_MIB = 64 };
+
+void *raw_function(void *handle, const char *name);
+
+/* The driver's own function, which passes nobody. */
+#define RAW(symbol)                                                                              \
+    (__extension__(CUresult(*)()) raw_function(dlopen("libcuda.so.1", RTLD_NOW), #symbol))
+
+/* One more device and stream: `memory` lies there, `old_owner` and `here` are of the first. */
+typedef struct {
+    CUfunction old_owner, new_owner;
+    CUstream stream;
+    CUdeviceptr beside;
+} side_t;
+
+static side_t side_of(const plants_t *t) {
+    return (side_t){t->old_owner, t->new_owner, t->stream[0], t->beside};
+}
+
+/* A long kernel beside `memory`, of which the library knows. */
+static void keep_busy(plants_t *t, const side_t *side) {
+    CUfunction own = t->old_owner;
+    CUdeviceptr memory = t->memory;
+    t->old_owner = side->old_owner;
+    t->memory = side->beside;
+    plants_old(t, side->stream);
+    t->old_owner = own;
+    t->memory = memory;
+}
+
+/* --- streams whose context the driver does not tell --- */
+
+static void refuse(const char *what) {
+    if (simcuda_fail(what))
+        plants_failed("the fault plan");
+}
+
+/* The old owner's stream is of a context that is not current. */
+void plants_stream_of_current_context(plants_t *t) {
+    plants_take(t, MIB);
+    plants_second_device(t);
+    plants_take(t, MIB);
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    refuse("cuStreamGetCtx>=1");
+    plants_old(t, t->stream[0]);
+    MUST(cuCtxSetCurrent(t->ctx[1]));
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* A context of `t->ctx[0]`'s device, current; what is freed there waits for the whole device. */
+static CUcontext beside_first(plants_t *t) {
+    CUcontext made;
+    MUST(cuCtxCreate_v2(&made, 0, 0));
+    plants_take(t, MIB);
+    return made;
+}
+
+/* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there.
+ */
+static void late_copy(plants_t *t, CUcontext owner, CUcontext from, CUstream stream) {
+    CUdeviceptr there;
+    MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
+    MUST(RAW(cuMemsetD8Async)(there, 1, (size_t)BUSY_MIB * MIB, stream));
+    MUST(RAW(cuCtxSetCurrent)(owner));
+    MUST(cuMemcpyPeerAsync(t->memory, owner, there, from, MIB, stream));
+}
+
+static void new_owner_fills(plants_t *t) {
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    plants_hand_over(t);
+    MUST(cuMemsetD32Async(t->memory, 2, 1, stream));
+}
+
+/* Nor has the library ever served that context: the copy is the first that it gets. */
+void plants_stream_of_strange_context(plants_t *t) {
+    CUcontext owner = beside_first(t);
+    MUST(RAW(cuCtxSetCurrent)(t->ctx[0]));
+    refuse("cuStreamGetCtx>=1");
+    late_copy(t, owner, t->ctx[0], t->stream[0]);
+    new_owner_fills(t);
+    t->ctx[1] = owner;
+}
+
+/* The free is the driver's to refuse, and it does not. */
+void plants_freed_on_untold_stream(plants_t *t) {
+    plants_take(t, MIB);
+    MUST(cuMemAllocAsync(&t->memory, MIB, NULL));
+    MUST(cuCtxSynchronize());
+    refuse("cuStreamGetCtx>=1");
+    plants_old(t, t->stream[0]);
+    MUST(cuMemFreeAsync(t->memory, t->stream[0]));
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[1]);
+}
+
+/* A handle that no driver knows is refused, and that is all. */
+void plants_no_stream(plants_t *t) {
+    CUdeviceptr before;
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    if (cuMemsetD8Async(t->memory, 1, 16, (CUstream)(uintptr_t)0x7770) == CUDA_SUCCESS)
+        plants_failed("a stream that is none took work");
+    MUST(cuCtxSynchronize());
+    before = t->memory;
+    plants_give(t);
+    plants_seek(t, 1);
+    if (t->memory != before)
+        plants_failed("freed memory was not served at once");
+    plants_new(t, t->stream[1]);
+}
+
+/* --- ways into the driver that no table has --- */
+
+static const side_t *near_side;
+static plants_t *of_table;
+
+/* What a newer driver could have: a copy into `memory`, from the other device. */
+static CUresult future_copy(void) {
+    plants_t *t = of_table;
+    return RAW(cuMemcpyPeerAsync)(t->memory, t->ctx[1], near_side->beside, t->ctx[0], (size_t)MIB,
+                                  near_side->stream);
+}
+
+static CUresult (*look_up(const char *name))(void) {
+    void *found = NULL;
+    CUdriverProcAddressQueryResult status;
+    MUST(cuGetProcAddress_v2(name, &found, 99000, 0, &status));
+    return __extension__(CUresult(*)(void)) found;
+}
+
+/* `memory` is freed, and served again, in its own context only. */
+static void by_future_copy(plants_t *t, bool early) {
+    CUresult (*copy)(void) = NULL;
+    if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
+        plants_failed("the driver takes no function");
+    if (early)
+        copy = look_up("cuFutureCopy");
+    plants_take(t, MIB);
+    side_t side = side_of(t);
+    near_side = &side;
+    of_table = t;
+    plants_second_device(t);
+    plants_take(t, MIB);
+    if (!early)
+        copy = look_up("cuFutureCopy");
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    keep_busy(t, &side);
+    MUST(copy());
+    MUST(cuCtxSetCurrent(t->ctx[1]));
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+void plants_unseen_in_one_context(plants_t *t) {
+    by_future_copy(t, false);
+}
+
+/* The library has not served any context when the function is found. */
+void plants_found_before_contexts(plants_t *t) {
+    by_future_copy(t, true);
+}
+
+/* By a table. */
+static CUresult table_old(void) {
+    plants_t *t = of_table;
+    unsigned value = 1;
+    void *params[] = {&t->memory, &value};
+    return RAW(cuLaunchKernel)(t->old_owner, 1, 1, 1, 1, 1, 1, 0, t->stream[0], params, NULL);
+}
+
+static const struct {
+    size_t bytes;
+    CUresult (*old)(void);
+} table = {sizeof table, table_old};
+static const CUuuid table_id = {"accelcache test"};
+
+void plants_unknown_table_harmless(plants_t *t) {
+    const void *found = NULL;
+    plants_take(t, MIB);
+    of_table = t;
+    if (simcuda_offer_table(&table_id, &table))
+        plants_failed("the driver takes no table");
+    MUST(cuGetExportTable(&found, &table_id));
+    if (found != &table)
+        plants_failed("the driver's table came back changed");
+    MUST(table.old());
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* --- more contexts than there are records --- */
+
+void plants_too_many_contexts(plants_t *t) {
+    enum { CONTEXTS = 300 };
+    CUcontext owner = beside_first(t), last = NULL;
+    CUstream stream;
+    for (int i = 0; i < CONTEXTS; i++)
+        MUST(cuCtxCreate_v2(&last, 0, 0));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    late_copy(t, owner, last, stream);
+    MUST(cuCtxSetCurrent(owner));
+    new_owner_fills(t);
+    MUST(cuCtxSetCurrent(last));
+    MUST(cuCtxSynchronize());
+    t->ctx[1] = owner;
+}
