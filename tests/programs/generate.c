@@ -259,15 +259,16 @@ static void kernel(gen_t *g) {
 }
 
 static void transfer(gen_t *g) {
-    static const unsigned one[] = {OP_SET, OP_PUT, OP_GET}, two[] = {OP_COPY, OP_PEERCOPY};
+    static const unsigned one[] = {OP_SET, OP_PUT, OP_GET},
+                          two[] = {OP_COPY, OP_PEERCOPY, OP_UNSEEN};
     int at = gen_block(g, -1), from = gen_chance(g, 40) ? gen_block(g, -1) : -1;
     unsigned thread = g->thread;
     int on = at < 0 ? -1 : stream_for(g, (uint32_t)at, &thread);
     if (on < 0)
         return;
     if (from >= 0)
-        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0,
-                2);
+        ordered(g, thread, two[gen_below(g, g->model->found ? 3 : 2)], (uint32_t)on, (uint32_t)at,
+                (uint32_t)from, 0, 2);
     else
         ordered(g, thread, one[gen_below(g, 3)], (uint32_t)on, (uint32_t)at, 0, 0, 1);
 }
@@ -335,7 +336,7 @@ static void stream(gen_t *g) {
 /* Without its work being over, or known to be; then it may not be in order to end it. */
 static void drop_context(gen_t *g, uint32_t at) {
     bool primary = at < g->model->devices, hard = gen_chance(g, 50), leave = gen_chance(g, 70);
-    if (!g->model->context[at].live || (primary && !gen_chance(g, 30)))
+    if (!g->model->context[at].live || (primary && !gen_chance(g, 50)))
         return;
     for (unsigned i = 0; !hard && i < g->model->threads; i++)
         if (gen_op(g, i, OP_USE, at, 0, 0, 0))
@@ -379,6 +380,8 @@ static void context(gen_t *g) {
 
 static void ask(gen_t *g) {
     int at = gen_block(g, -1);
+    if (g->finds && gen_chance(g, 5))
+        gen_op(g, g->thread, OP_FIND, 0, 0, 0, 0);
     switch (gen_below(g, 12)) {
     case 0:
         gen_op(g, g->thread, OP_EMPTY, 0, 0, 0, 0);

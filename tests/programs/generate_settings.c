@@ -111,8 +111,11 @@ void gen_settings(gen_t *g) {
     g->order_percent = gen_below(g, 100);
     g->slow_percent = gen_below(g, 40);
     g->pools_touched = gen_chance(g, 10);
+    g->finds = gen_chance(g, 10);
     if (gen_chance(g, 50))
         g->weight[ACT_POOL] = 0;
+    if (gen_chance(g, 15)) /* contexts that live for a moment */
+        g->weight[ACT_CONTEXT] += 15;
     g->sizes = 1 + gen_below(g, SIZES);
     for (unsigned i = 0; i < g->sizes; i++)
         g->size[i] = sizes[gen_below(g, tight ? 10 : 12)];

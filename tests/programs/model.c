@@ -123,7 +123,7 @@ APPLY(RESET) {
 
 /* See model_apply. */
 APPLY(STALE) {
-    return m->current[op->thread] < 0;
+    return m->current[op->thread] < 0 && !model_unsafe(m, op->thread);
 }
 
 APPLY(PEER) {
@@ -440,6 +440,16 @@ APPLY(COPY) {
 
 APPLY(PEERCOPY) {
     return uses_two(m, op, true, 0);
+}
+
+APPLY(FIND) {
+    (void)op;
+    m->found = true;
+    return true;
+}
+
+APPLY(UNSEEN) {
+    return m->found && uncaptured(m, op) && uses_two(m, op, true, 0);
 }
 
 static bool without_stream(const model_t *m, const op_t *op) {

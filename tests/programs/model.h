@@ -91,7 +91,7 @@ typedef struct {
 
 typedef struct {
     unsigned devices, threads;
-    bool loose;
+    bool loose, found;    /* found: the unknown function */
     int current[THREADS]; /* -1: it was destroyed */
     context_t context[CONTEXTS];
     lane_t lane[LANES];
