@@ -105,10 +105,26 @@ static void pool_end(model_t *m, int pool) {
             m->block[i].pool = -1;
 }
 
+/* Memory freed in stream order, which the pools of the device still have, goes as well. */
+static bool others_idle(const model_t *m, int device) {
+    for (int i = 0; i < CONTEXTS; i++)
+        if (i != device && m->context[i].live && m->context[i].device == device &&
+            !past_covers(&m->host, &m->context[i].gone))
+            return false;
+    for (int i = 0; i < LANES; i++) {
+        const lane_t *lane = &m->lane[i];
+        if (lane->live && lane->ctx != device && m->context[lane->ctx].device == device &&
+            !past_covers(&m->host, &lane->past))
+            return false;
+    }
+    return true;
+}
+
 /* What becomes of green contexts is not documented. */
 APPLY(RESET) {
     int at = (int)op->at[0];
-    if (op->at[0] >= m->devices || op->at[1] > 1 || capturing(m) || !context_may_end(m, at))
+    if (op->at[0] >= m->devices || op->at[1] > 1 || capturing(m) || !context_may_end(m, at) ||
+        !others_idle(m, at))
         return false;
     for (int i = 0; i < GREENS; i++)
         if (m->green[i].live && m->green[i].device == at)
