@@ -258,6 +258,12 @@ static void kernel(gen_t *g) {
                 how(g), 0, 1);
 }
 
+/* Where unseen copies do, others do not: what the library knows of them covers the unseen ones.
+ */
+static bool crosses(const gen_t *g, int to, int from) {
+    return g->model->block[to].ctx != g->model->block[from].ctx;
+}
+
 static void transfer(gen_t *g) {
     static const unsigned one[] = {OP_SET, OP_PUT, OP_GET},
                           two[] = {OP_COPY, OP_PEERCOPY, OP_UNSEEN};
@@ -266,9 +272,11 @@ static void transfer(gen_t *g) {
     int on = at < 0 ? -1 : stream_for(g, (uint32_t)at, &thread);
     if (on < 0)
         return;
+    unsigned how = gen_below(g, g->model->found ? 3 : 2);
+    if (from >= 0 && g->finds && crosses(g, at, from))
+        how = 2;
     if (from >= 0)
-        ordered(g, thread, two[gen_below(g, g->model->found ? 3 : 2)], (uint32_t)on, (uint32_t)at,
-                (uint32_t)from, 0, 2);
+        ordered(g, thread, two[how], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0, 2);
     else
         ordered(g, thread, one[gen_below(g, 3)], (uint32_t)on, (uint32_t)at, 0, 0, 1);
 }
@@ -279,7 +287,7 @@ static void now(gen_t *g) {
     uint32_t on = STREAM_NULL | (gen_chance(g, 40) ? STREAM_Z : 0);
     if (at < 0)
         return;
-    if (from >= 0 && gen_chance(g, 20))
+    if (from >= 0 && gen_chance(g, 20) && !(g->finds && crosses(g, at, from)))
         ordered(g, g->thread, OP_COPYNOW, on, (uint32_t)at, (uint32_t)from, 0, 2);
     else
         ordered(g, g->thread, one[gen_below(g, 3)], on, (uint32_t)at, 0, 0, 1);
@@ -355,7 +363,7 @@ static void drop_context(gen_t *g, uint32_t at) {
 
 static void context(gen_t *g) {
     uint32_t at = gen_below(g, CONTEXTS);
-    switch (gen_below(g, 8)) {
+    switch (gen_below(g, 8) + (g->finds ? 8 : 0)) {
     case 0:
         gen_op(g, g->thread, OP_NEWCTX, at, gen_below(g, g->model->devices), 0, 0);
         break;
@@ -380,7 +388,7 @@ static void context(gen_t *g) {
 
 static void ask(gen_t *g) {
     int at = gen_block(g, -1);
-    if (g->finds && gen_chance(g, 5))
+    if (g->finds && gen_chance(g, 50))
         gen_op(g, g->thread, OP_FIND, 0, 0, 0, 0);
     switch (gen_below(g, 12)) {
     case 0:

@@ -93,6 +93,7 @@ void gen_settings(gen_t *g) {
     program_t *program = g->program;
     program->threads = gen_chance(g, 40) ? 1 : 1 + gen_below(g, THREADS);
     program->devices = gen_chance(g, 60) ? 1 : 1 + gen_below(g, DEVICES);
+    g->finds = gen_chance(g, program->devices > 1 ? 25 : 5);
     bool tight = draw_settings(g);
     program->loose = program->devices > 1 && !tight && gen_chance(g, 60);
     for (unsigned i = 0; i < ACT_COUNT; i++) {
@@ -111,7 +112,6 @@ void gen_settings(gen_t *g) {
     g->order_percent = gen_below(g, 100);
     g->slow_percent = gen_below(g, 40);
     g->pools_touched = gen_chance(g, 10);
-    g->finds = gen_chance(g, 10);
     if (gen_chance(g, 50))
         g->weight[ACT_POOL] = 0;
     if (gen_chance(g, 15)) /* contexts that live for a moment */
