@@ -78,6 +78,7 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
         return AC_BUSY;
     ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
+    AC_BLOCK_SET(shown, clock, *target);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;

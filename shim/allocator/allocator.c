@@ -4,13 +4,14 @@
  *   2. one whose fence completed meanwhile (asked, not waited for);
  *   3. new memory while growth is within budget, else waiting, oldest fence first; threads that
  *      miss together share what one of them asks the device for;
- *   4. at "out of memory": the exact size, giving back idle segments, waiting for everything,
- *      searching every pool to its end.
+ *   4. at "out of memory": the exact size, waiting for the work that was submitted so far where
+ *      that helps, giving back idle segments (brink.h), searching every pool to its end.
  *
  * Steps 2 to 4 leave the lock around each device call and search again after it: whatever was
  * seen before may have changed. */
 #include "allocator/allocator_int.h"
 
+#include "allocator/brink.h"
 #include "allocator/expand.h"
 #include "allocator/trim.h"
 #include "device/wait.h"
@@ -36,6 +37,8 @@ typedef struct {
     ac_cache_t *cache;         /* of the thread that asks; NULL: none */
     bool scarce;               /* the device has no more: any block that fits is right */
     bool shrink;               /* about to fail: pages of the least size */
+    uint64_t soon;             /* ns: until then it waits for work rather than grow */
+    uint64_t target;           /* of the work that comes first at the brink; 0: not there */
 } ac_request_t;
 
 /* The block is the request's. */
@@ -262,19 +265,19 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     return status;
 }
 
-/* Whether giving segments back may keep the host waiting where it must not: the device lets go of
- * memory only when all that it was given is done. */
-static bool must_not_trim(const ac_request_t *request) {
-    const ac_fence_line_t *line = &request->arena->line;
-    return ac_fence_holding(line, true) || (request->stream && !ac_fence_idle(line));
-}
-
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     bool expandable = allocator->settings.expandable;
     pthread_mutex_unlock(&allocator->lock);
     return expandable;
+}
+
+/* Whether segments may go back on the way of this request: where that waits for nothing, or where
+ * the request would fail and the work before it is over. */
+static bool may_trim(const ac_request_t *request) {
+    return (request->target && ac_fence_reached_all(request->target)) ||
+           ac_trim_may(request->arena->allocator);
 }
 
 static void serve_expanded(void *arg, ac_block_t *block) {
@@ -291,10 +294,12 @@ static ac_status_t grow_expandable(ac_request_t *request) {
                                  .size = request->size,
                                  .aside = request->stream != NULL,
                                  .shrink = request->shrink,
+                                 .until = request->target ? 0 : request->soon,
+                                 .target = request->target,
                                  .serve = serve_expanded,
                                  .arg = request};
     bool changed;
-    if (!must_not_trim(request))
+    if (ac_trim_garbage_due(allocator, request->size) && may_trim(request))
         ac_trim_garbage(allocator, request->size);
     ac_status_t status = ac_expand(&ask, &changed);
     pthread_mutex_lock(&allocator->lock);
@@ -328,8 +333,8 @@ static ac_status_t grow_otherwise(ac_request_t *request) {
 
 /* Grow within the limit, unless another thread does so for this request too: not while anything
  * captures, when the driver answers each thread differently, and not for a request of a stream,
- * which must not wait.  Beyond 1.08 times the high-water mark, idle segments that are too small
- * are given back first, and no more than needed is taken. */
+ * which must not wait.  Beyond the budget, idle segments that are too small are given back first
+ * where that waits for nothing, and no more than needed is taken. */
 static ac_status_t grow_within(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_stat_t *reserved = &allocator->stats->reserved_bytes[AC_POOL_ALL];
@@ -348,14 +353,14 @@ static ac_status_t grow_within(ac_request_t *request) {
         return AC_OK;
     }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
-    uint64_t cap = at_least(live + live * 2 / 25, 2 * allocator->settings.large_segment_size);
+    uint64_t cap = ac_trim_budget(allocator, live);
     uint64_t size = segment_size(allocator, request, AC_SNUG_LARGE);
     uint64_t snug = segment_size(allocator, request, AC_SNUG_FEW);
     uint64_t exact = segment_size(allocator, request, AC_SNUG_EXACT);
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
     pthread_mutex_unlock(&allocator->lock);
 
-    if (!must_not_trim(request)) {
+    if ((wanted > cap || ac_trim_garbage_due(allocator, exact)) && may_trim(request)) {
         ac_trim_garbage(allocator, exact);
         if (wanted > cap)
             ac_trim_arena(request->arena, wanted - cap);
@@ -379,50 +384,65 @@ static ac_status_t grow_within(ac_request_t *request) {
 
 /* Whether others have changed since `seen` what this request may find.  Memory that another
  * thread has taken out of the books and not yet given to the driver is in neither place: wait for
- * it. */
-static bool others_changed(ac_request_t *request, uint64_t seen) {
+ * it, until `end` (ns). */
+static bool others_changed(ac_request_t *request, uint64_t seen, uint64_t end) {
     ac_allocator_t *allocator = request->arena->allocator;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    int late = 0;
     pthread_mutex_lock(&allocator->lock);
-    while (allocator->calls && allocator->changes - request->changes == seen)
-        ac_wait(&allocator->settled, &allocator->lock);
+    while (!late && allocator->calls && allocator->changes - request->changes == seen)
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
     bool changed = allocator->changes - request->changes != seen;
     pthread_mutex_unlock(&allocator->lock);
     return changed;
 }
 
-/* Give back what is idle, with `wait` after all pending work, and try again. */
-static ac_status_t retry(ac_request_t *request, bool wait, uint64_t *seen) {
+/* Give back what is idle, as far as that may be, and try again; `last`: whatever came of it. */
+static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool last,
+                         uint64_t *seen) {
     ac_allocator_t *allocator = request->arena->allocator;
-    uint64_t freed = ac_allocator_trim(allocator, wait);
+    uint64_t freed = ac_brink_give_back(brink);
     pthread_mutex_lock(&allocator->lock);
     *seen = allocator->changes - request->changes;
     pthread_mutex_unlock(&allocator->lock);
     if (try_again(request, true))
         return AC_OK;
-    if (!freed && !wait)
+    if (!freed && !last)
         return AC_OOM;
     pthread_mutex_lock(&allocator->lock);
     allocator->stats->num_alloc_retries++;
+    allocator->stats->num_sync_all_streams += last;
     pthread_mutex_unlock(&allocator->lock);
     return grow_within(request);
+}
+
+static bool helps(const ac_request_t *request, const ac_brink_t *brink) {
+    uint64_t pages = (request->size + AC_SEGMENT_ALIGN - 1) / AC_SEGMENT_ALIGN;
+    return ac_brink_helps(brink, request->size, pages * AC_SEGMENT_ALIGN);
 }
 
 /* Everything that could still avoid the failure.  The rounds are bounded for the case that other
  * threads run out of memory all the time as well. */
 static ac_status_t last_resort(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
+    ac_brink_t brink;
     uint64_t seen;
+    ac_brink_begin(&brink, request->arena, request->soon);
+    request->target = brink.target;
     for (int round = 0; round < LAST_ROUNDS; round++) {
-        ac_status_t status = retry(request, false, &seen);
-        if (status == AC_OOM)
-            status = retry(request, true, &seen);
+        ac_status_t status = retry(request, &brink, false, &seen);
+        for (bool last = false; status == AC_OOM && !last;) {
+            last = !helps(request, &brink) || !ac_brink_wait(&brink) || ac_brink_is_over(&brink);
+            status = retry(request, &brink, last, &seen);
+        }
         if (status == AC_OOM && is_expandable(request)) {
             request->shrink = true;
             status = grow_within(request);
         }
         if (status != AC_OOM)
             return status;
-        if (!others_changed(request, seen))
+        bool holds = ac_fence_holding(&request->arena->line, true);
+        if (!others_changed(request, seen, holds ? brink.soon : brink.end))
             break;
     }
     pthread_mutex_lock(&allocator->lock);
@@ -451,13 +471,13 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
 
 /* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
  * or not before the program goes on.  Where nothing can be recorded there is no limit to it, and
- * a request of a stream, which no driver would keep, does not wait. */
+ * nobody waits. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     ac_arena_t *arena = request->arena;
-    if (request->stream && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED)
-        return AC_BUSY;
     uint64_t begin = arena->ops->now_ns();
-    ac_status_t status = ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS);
+    if (begin >= request->soon || ac_fence_close(&arena->line, all) == AC_UNSUPPORTED)
+        return AC_BUSY;
+    ac_status_t status = ac_fence_wait(&arena->line, all, target, request->soon - begin);
     uint64_t spent = arena->ops->now_ns() - begin;
     pthread_mutex_lock(&arena->allocator->lock);
     if (status == AC_BUSY)
@@ -545,6 +565,7 @@ static bool wait_pending(ac_request_t *request, bool *waited) {
 
 static ac_status_t alloc_slow(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
+    request->soon = arena->ops->now_ns() + AC_PATIENCE_NS;
     if (order_streams(request, true) == AC_OK || ask_fences(request))
         return AC_OK;
     /* Before anybody waits, or the device is asked: what threads keep for themselves, ready (then

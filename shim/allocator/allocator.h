@@ -44,6 +44,7 @@ typedef struct {
     uint64_t page, small_page; /* bytes of a page, by pool */
     double page_budget;        /* times the high-water mark; 0: as moving costs */
     double wait_budget;        /* bytes reserved beyond it, as a share, before a request waits */
+    uint64_t oom_wait;         /* ns that a request waits for work before it fails */
     bool exact;                /* native segments as small, and blocks as whole, as can be */
 } ac_settings_t;
 
@@ -115,14 +116,22 @@ ac_status_t ac_block_pin(uint64_t address);
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);
 
-/* Give back idle segments of all arenas; with `wait`, wait for pending work first (counted as
- * num_sync_all_streams).  Returns bytes given back. */
+/* Give back idle segments of all arenas, if all work of the process is over; with `wait`, wait
+ * for that first, for oom_wait at the most (counted as num_sync_all_streams).  Where it is not
+ * over, they are owed.  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
 /* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
  * whole pages of free memory that nothing was freed in for as long, so that what stays reserved
  * was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
+
+/* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator
+ * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: nobody).  _settle_debt
+ * gives it back, if that waits for nothing; false: it did. */
+extern AC_HIDDEN _Atomic bool ac_trim_owed;
+extern AC_HIDDEN void (*ac_trim_notify)(void);
+bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);

@@ -62,6 +62,8 @@ struct ac_allocator {
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
     uint32_t epoch;         /* of ac_allocator_decay */
+    uint32_t owed_epochs;   /* what was idle for so many is owed; 0: nothing */
+    _Atomic bool owes;      /* memory is to go back (trim.h) */
     uint64_t high_water;    /* most bytes allocated at a time */
     uint64_t growing;       /* bytes that the device is being asked for */
     unsigned calls;         /* device calls under way that add or give back segments */
@@ -111,7 +113,8 @@ void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested);
 /* The program gave the block up: it is pending from now on (statistics: allocated falls). */
 void ac_segment_release(ac_block_t *block);
 
-/* The pending block is out of reach of the device: coalesce it into the free memory. */
+/* The pending block, whose clock says what it waited for, is out of reach of the device: coalesce
+ * it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
 
 /* The free block, of a segment in service, is pending again, in no list: it is to be waited for
@@ -122,9 +125,12 @@ void ac_segment_withdraw(ac_block_t *block);
 void ac_segment_absorb_next(ac_block_t *block);
 
 /* Its two halves: statistics (active falls), and the free memory.  Between them the block is
- * cached. */
+ * cached.  A stream's order may protect it: the device may be at work on it. */
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block);
+
+/* The latter for what was free memory before: a slab without blocks, or what none was made of. */
+void ac_segment_put_back(ac_block_t *block);
 
 /* Take a free block out of the index, put it back. */
 void ac_segment_unlist(ac_block_t *block);
@@ -324,8 +330,8 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
  * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* How long a request waits for a fence that could save memory. */
-#define AC_PATIENCE_NS ((uint64_t)1000000000)
+/* How long a request waits, in all, for work that could save memory. */
+#define AC_PATIENCE_NS ((uint64_t)500000000)
 
 /* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
  * since fences complete in order, and the work before it may not end before the program goes on.

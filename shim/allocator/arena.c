@@ -15,6 +15,7 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
                               .gc_threshold = config->garbage_collection_threshold,
                               .cache = config->thread_cache,
                               .wait_budget = config->wait_budget,
+                              .oom_wait = (uint64_t)(config->oom_wait * 1e9),
                               .exact = config->low_memory && !config->expandable_segments};
     if (config->expandable_segments) {
         settings.expandable = true;

@@ -54,7 +54,7 @@ struct ac_block {
     _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
                                    Free ones of a range: their age (ac_range_hole_age) */
     _Atomic uint64_t clock; /* fence clock when handed out; when pending, waiting or held: what
-                               for */
+                               for; free: the device is done with it when that was reached */
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
     ac_block_t *age_prev, *age_next; /* ordered: the list of its stream, oldest first;
                                         free ones of a range: those with whole pages;
@@ -112,6 +112,9 @@ struct ac_segment {
     bool tainted;       /* shared outside: never serves again, goes back when idle */
     /* The allocator's epoch when it became idle (decay.c). */
     uint32_t idle_epoch;
+    /* A fence target: the device is done with all free memory of the segment when it was reached.
+     * Where a stream's order protects what is free, that comes later than the free. */
+    uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
 

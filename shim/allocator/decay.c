@@ -8,39 +8,24 @@
 #include "allocator/expand.h"
 #include "allocator/trim.h"
 
-/* Freed memory that work may still reach is neither in use nor idle: see whether that work is
- * done. No request may come that would ask for a fence, so this does.  False: the arena is dead.
- */
-static bool gather(ac_arena_t *arena) {
-    pthread_mutex_t *lock = &arena->allocator->lock;
-    uint64_t oldest, newest;
-    bool pending[2];
-    pthread_mutex_lock(lock);
-    bool dead = arena->dead;
-    for (int all = 0; all < 2; all++)
-        pending[all] = !dead && ac_pending_targets(arena, all, &oldest, &newest);
-    pthread_mutex_unlock(lock);
-    for (int all = 0; all < 2; all++) {
-        if (!pending[all])
-            continue;
-        ac_fence_close(&arena->line, all);
-        ac_fence_poll(&arena->line, all);
-    }
-    pthread_mutex_lock(lock);
-    ac_allocator_drain(arena->allocator);
-    pthread_mutex_unlock(lock);
-    return !dead;
-}
-
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     uint64_t freed = 0;
     pthread_mutex_lock(&allocator->lock);
     allocator->epoch++;
     pthread_mutex_unlock(&allocator->lock);
     ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
+    /* Freed memory that work may still reach is neither in use nor idle, and no request may come
+     * that would ask for a fence: so this does. */
+    bool may = ac_fence_calm();
+    pthread_mutex_lock(&allocator->lock);
+    ac_allocator_drain(allocator);
+    allocator->owed_epochs = may ? 0 : epochs;
+    pthread_mutex_unlock(&allocator->lock);
+    if (!may) {
+        ac_trim_owe(allocator);
+        return 0;
+    }
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        if (!gather(arena))
-            continue;
         freed += ac_trim_tainted(arena);
         freed += ac_trim_aged(arena, epochs);
         freed += ac_expand_trim_aged(arena, epochs);

@@ -1,6 +1,7 @@
 /* Growing by pages (expand.h). */
 #include "allocator/expand_int.h"
 
+#include "allocator/trim.h"
 #include "plant.h"
 
 enum { ROUNDS = 4, FLOOR_PAGES = 4 };
@@ -214,6 +215,12 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     bool starved = false;
     if (arena->ops->capturing(arena->context))
         return 0;
+    if (!growth->calm) {
+        ac_hole_pick_t any = pick;
+        any.reached = UINT64_MAX;
+        growth->starved = pages && ac_expand_oldest_hole(arena, &any, &starved);
+        return 0;
+    }
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(arena->allocator, &growth->spares, spares)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
@@ -575,18 +582,26 @@ static ac_status_t step(ac_growth_t *growth) {
     return status;
 }
 
+static bool is_calm(const ac_growth_ask_t *ask, bool look) {
+    if (AC_PLANTED(page_moved_pending))
+        return true;
+    return ac_fence_reached_all(ask->target ? ask->target : ac_fence_target_all()) ||
+           (look && ac_fence_calm());
+}
+
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
-    bool all = atomic_load(&ac_fence_crossed), ends = wait;
-    if (wait) {
+    bool all = atomic_load(&ac_fence_crossed), ends = wait && growth->ask->until;
+    if (ends) {
         pthread_mutex_lock(&arena->allocator->lock);
         ends = ac_pending_hopeful(arena, all);
         pthread_mutex_unlock(&arena->allocator->lock);
         ends = ends && !ac_fence_holding(&arena->line, all) &&
-               !(growth->ask->aside && ac_fence_close(&arena->line, all) == AC_UNSUPPORTED);
+               ac_fence_close(&arena->line, all) != AC_UNSUPPORTED;
     }
-    ac_expand_complete(arena, ends);
+    ac_expand_complete(arena, ends ? growth->ask->until : 0);
+    growth->calm = is_calm(growth->ask, true);
     growth->patient = wait;
 }
 
@@ -603,6 +618,7 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
     /* A plain request fares beside a capture as the driver's own would. */
     if (!ask->aside && arena->ops->capturing(arena->context))
         return AC_BUSY;
+    growth.calm = is_calm(ask, false);
     for (int round = 0; round < 2 * ROUNDS; round++) {
         pthread_mutex_lock(&allocator->lock);
         status = plan(&growth);
@@ -628,6 +644,8 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
         } else if (status == AC_OOM && claimed && !oom) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {
+            if (growth.starved)
+                ac_trim_owe(allocator);
             return status;
         }
     }

@@ -26,6 +26,11 @@ typedef struct {
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
     bool aside;    /* captures are let pass: a request of a stream */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
+    /* ns: how long it may wait; 0: not at all. */
+    uint64_t until;
+    /* Pages may move when this was reached: at the brink (brink.h); 0: when the device is idle.
+     */
+    uint64_t target;
     /* Called under the lock with a free block that fits. */
     void (*serve)(void *arg, ac_block_t *block);
     void *arg;
@@ -49,8 +54,8 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes);
 /* The same for all holes that were free for `epochs` whole ones (ac_allocator_decay). */
 uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
 
-/* With `wait`, wait until all holes are complete; else only look. */
-void ac_expand_complete(ac_arena_t *arena, bool wait);
+/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look. */
+void ac_expand_complete(ac_arena_t *arena, uint64_t until);
 
 /* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
 void ac_expand_bury(ac_arena_t *arena);

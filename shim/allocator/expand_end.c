@@ -4,16 +4,17 @@
 
 /* --- giving back --- */
 
-void ac_expand_complete(ac_arena_t *arena, bool wait) {
+void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     bool all = atomic_load(&ac_fence_crossed);
     pthread_mutex_lock(&arena->allocator->lock);
     bool any = !arena->dead && arena->holes;
     pthread_mutex_unlock(&arena->allocator->lock);
     if (!any)
         return;
-    if (wait) {
+    uint64_t now = until ? arena->ops->now_ns() : 0;
+    if (now < until) {
         uint64_t target = ac_fence_now();
-        bool in_vain = ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS) == AC_BUSY;
+        bool in_vain = ac_fence_wait(&arena->line, all, target, until - now) == AC_BUSY;
         pthread_mutex_lock(&arena->allocator->lock);
         if (in_vain)
             ac_pending_in_vain(arena, target);
@@ -120,7 +121,7 @@ uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
 }
 
 uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs) {
-    ac_expand_complete(arena, false);
+    ac_expand_complete(arena, 0);
     return trim(arena, &(ac_hole_pick_t){.pool = AC_POOL_ALL, .pinned = true, .epochs = epochs},
                 AC_UNLIMITED);
 }

@@ -30,6 +30,7 @@ typedef struct {
     bool starved;                /* holes were passed over that are not complete */
     bool partial;                /* more runs are needed than one step takes */
     bool patient;                /* all that could be waited for was */
+    bool calm;                   /* pages may move: unmapping waits for nothing */
     uint64_t peerings;           /* of the allocator, when it was claimed */
     unsigned runs, at_run;
     uint64_t at_unit; /* of that run: the next page to be used */

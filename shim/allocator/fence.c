@@ -353,6 +353,12 @@ uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all) {
     return reached;
 }
 
+uint64_t ac_fence_target_all(void) {
+    if (atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed))
+        for_lines(NULL, true, count_unseen);
+    return ac_fence_now();
+}
+
 static ac_status_t is_under_way(ac_fence_line_t *line) {
     bool any = false;
     pthread_mutex_lock(&line->lock);
@@ -544,14 +550,30 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all) {
     return moved;
 }
 
-static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t limit_ns) {
+bool ac_fence_calm(void) {
+    uint64_t target = ac_fence_target_all();
+    if (ac_fence_reached_all(target))
+        return true;
+    ac_fence_close(NULL, true);
+    ac_fence_poll(NULL, true);
+    return ac_fence_reached_all(target);
+}
+
+/* What is left until `end` (0: no end); waits take 0 for no limit. */
+static uint64_t time_left(const ac_fence_line_t *line, uint64_t end) {
+    uint64_t now = end ? line->ops->now_ns() : 0;
+    return end > now ? end - now : end != 0;
+}
+
+static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t end) {
     while (!atomic_load(&line->broken)) {
         uint64_t done = atomic_load_explicit(&line->done, memory_order_acquire);
         if (done >= clock || ac_fence_line_idle(line) || !atomic_load(&line->live))
             return AC_OK;
         void *fence = use_oldest(line);
         if (fence) {
-            ac_status_t status = line->ops->fence_wait(line->context, fence, limit_ns);
+            ac_status_t status =
+                line->ops->fence_wait(line->context, fence, time_left(line, end));
             if (status == AC_FAILED)
                 break_line(line);
             ac_fence_unuse(line, fence, status == AC_OK);
@@ -576,13 +598,14 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t lim
 }
 
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns) {
+    uint64_t end = limit_ns ? line->ops->now_ns() + limit_ns : 0;
     if (!all)
-        return wait_line(line, clock, limit_ns);
+        return wait_line(line, clock, end);
     ac_status_t worst = AC_OK;
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *other = working_line_at(i);
-        ac_status_t status = other ? wait_line(other, clock, limit_ns) : AC_OK;
+        ac_status_t status = other ? wait_line(other, clock, end) : AC_OK;
         if (status > worst)
             worst = status;
     }

@@ -287,6 +287,17 @@ uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
 /* Frees with a target <= the result are ready. */
 uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
 
+/* The clock that all work which any context was given so far reaches when it is complete, and
+ * whether it is known to have. */
+uint64_t ac_fence_target_all(void);
+static inline bool ac_fence_reached_all(uint64_t target) {
+    return ac_fence_reached(NULL, true) >= target;
+}
+
+/* Ask the device, without waiting, whether all that any context was given so far is complete: a
+ * call that waits for the device returns at once.  False where that cannot be asked. */
+bool ac_fence_calm(void);
+
 /* See that a fence covers all that was submitted so far (record one where needed), for one
  * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
 ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
@@ -329,8 +340,8 @@ static inline bool ac_fence_full(const ac_fence_line_t *line) {
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
 bool ac_fence_poll(ac_fence_line_t *line, bool all);
 
-/* Block until frees with target `clock` are ready, for about `limit_ns` a fence at the most (0:
- * for ever; where nothing can be recorded it is for ever, too).  AC_OK, AC_BUSY, AC_FAILED. */
+/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever;
+ * where nothing can be recorded it is for ever, too).  AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Nonzero if an invariant does not hold. */

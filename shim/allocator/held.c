@@ -85,6 +85,7 @@ static void let_go(ac_block_t *block) {
     ac_held_forget(block);
     AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     if (target <= ac_fence_reached(&arena->line, all)) {
+        AC_BLOCK_SET(block, clock, target);
         ac_segment_finish(block);
         return;
     }

@@ -101,10 +101,12 @@ static void join_next(ac_block_t *block) {
 
 /* What is beside the block becomes part of it where it is alike, or free: the latter waits for
  * nothing itself, but memory that a stream uses again and again would else fall to pieces among
- * the streams.  Not where the most of it would be withheld from others. */
+ * the streams.  Not where the most of it would be withheld from others, nor where the device is
+ * done with it later than with the block. */
 static bool joins(const ac_block_t *block, const ac_block_t *beside) {
     return alike(block, beside) ||
-           (beside && beside->state == AC_BLOCK_FREE && beside->size / JOIN_SHARE <= block->size);
+           (beside && beside->state == AC_BLOCK_FREE && beside->clock <= block->clock &&
+            beside->size / JOIN_SHARE <= block->size);
 }
 
 /* The block beside `block` leaves its lists and waits for what `block` does. */

@@ -106,14 +106,9 @@ static inline bool is_hole(const ac_block_t *block) {
 
 void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     ac_arena_t *arena = block->segment->arena;
-    if (fresh) {
-        /* What is waited for before pages leave: all that was submitted before this free, on
-         * whatever stream; being handed out again may need less. */
-        bool all;
+    if (fresh)
         AC_BLOCK_SET(block, requested,
                      (uint64_t)arena->allocator->epoch << 32 | ++arena->hole_age);
-        AC_BLOCK_SET(block, clock, ac_fence_target(&arena->line, &all));
-    }
     if (!is_hole(block))
         return;
     block->age_prev = NULL;

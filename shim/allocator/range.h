@@ -99,7 +99,8 @@ void ac_range_lose(ac_segment_t *segment);
 /* --- free memory with whole pages: the holes, which pages are moved out of --- */
 
 /* A free block enters or leaves the index.  `fresh`: it was freed just now; else it is what a
- * request left of such a block, and is as old. */
+ * request left of such a block, and is as old.  Its clock says what has to be reached before
+ * pages leave: all that was submitted before the last free in it, on whatever stream. */
 void ac_range_hole_enter(ac_block_t *block, bool fresh);
 void ac_range_hole_leave(ac_block_t *block);
 

@@ -123,6 +123,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         segment->next->prev = segment;
     arena->segments = segment;
     ac_block_init(block, address, size, segment);
+    AC_BLOCK_SET(block, clock, 0);
     index_insert(block, true);
     idle_enter(segment);
 
@@ -339,11 +340,6 @@ void ac_segment_absorb_next(ac_block_t *block) {
     ac_record_block_return(block->segment->arena->allocator, gone);
 }
 
-void ac_segment_finish(ac_block_t *block) {
-    ac_segment_count_finished(block);
-    ac_segment_coalesce(block);
-}
-
 void ac_segment_count_finished(const ac_block_t *block) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
     int pool = block->segment->pool;
@@ -352,8 +348,14 @@ void ac_segment_count_finished(const ac_block_t *block) {
     ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
 }
 
-void ac_segment_coalesce(ac_block_t *block) {
+static uint64_t later(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The device is done with the block when `quiet` is reached. */
+static void coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
+    segment->quiet = later(segment->quiet, quiet);
     if (ac_slab_is_slot(block)) {
         ac_slab_coalesce(block);
         return;
@@ -365,6 +367,7 @@ void ac_segment_coalesce(ac_block_t *block) {
         bytes -= (int64_t)block->next->size;
         if (segment->range)
             age = ac_range_hole_keeps(block->next, freed);
+        quiet = later(quiet, block->next->clock);
         index_remove(block->next);
         ac_segment_absorb_next(block);
     }
@@ -372,6 +375,7 @@ void ac_segment_coalesce(ac_block_t *block) {
         blocks--;
         bytes -= (int64_t)block->prev->size;
         block = block->prev;
+        quiet = later(quiet, block->clock);
         if (segment->range && ac_range_hole_keeps(block, freed) < age)
             age = ac_range_hole_keeps(block, freed);
         index_remove(block);
@@ -382,11 +386,26 @@ void ac_segment_coalesce(ac_block_t *block) {
         bytes += (int64_t)block->size;
     }
     count_inactive(segment, blocks, bytes);
+    AC_BLOCK_SET(block, clock, quiet);
     index_insert(block, true);
     if (age != UINT64_MAX)
         ac_range_hole_set_age(block, age);
     if (--segment->busy == 0)
         idle_enter(segment);
+}
+
+void ac_segment_coalesce(ac_block_t *block) {
+    bool all;
+    coalesce(block, ac_fence_target(&block->segment->arena->line, &all));
+}
+
+void ac_segment_put_back(ac_block_t *block) {
+    coalesce(block, block->segment->quiet);
+}
+
+void ac_segment_finish(ac_block_t *block) {
+    ac_segment_count_finished(block);
+    coalesce(block, block->clock);
 }
 
 void ac_segment_withdraw(ac_block_t *block) {

@@ -172,7 +172,7 @@ static void give_back(ac_slab_t *slab) {
     list_leave(slab);
     retire(slab);
     AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
-    ac_segment_coalesce(block);
+    ac_segment_put_back(block);
 }
 
 /* --- making slabs --- */
@@ -222,12 +222,12 @@ static ac_block_t *cut(ac_block_t *block) {
     if (block) {
         ac_segment_carve(block, AC_SLAB_SIZE);
         if (block->size != AC_SLAB_SIZE) {
-            ac_segment_coalesce(block);
+            ac_segment_put_back(block);
             block = NULL;
         }
     }
     if (front)
-        ac_segment_coalesce(front);
+        ac_segment_put_back(front);
     return block;
 }
 
@@ -239,7 +239,7 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
     slab->block = cut(block);
     if (!slab->block || !ac_page_map_set_slab(slab->block->address, slab)) {
         if (slab->block)
-            ac_segment_coalesce(slab->block);
+            ac_segment_put_back(slab->block);
         spare(arena->allocator, slab);
         return NULL;
     }
@@ -478,7 +478,7 @@ static bool dissolve(ac_slab_t *slab) {
     for (unsigned i = 0; i < pieces.n; i++) {
         ac_block_t *piece = pieces.piece[i];
         if (is_gap(piece)) {
-            ac_segment_coalesce(piece);
+            ac_segment_put_back(piece);
         } else {
             records_remove(&allocator->slots, piece);
             AC_BLOCK_SET(piece, slab, NULL);

@@ -1,8 +1,9 @@
 /* Giving idle segments back: taken out of the books under the lock, freed without it. */
 #include "allocator/trim.h"
 
+#include "allocator/brink.h"
 #include "allocator/expand.h"
-#include "plant.h"
+#include "allocator/expand_int.h"
 
 enum { BATCH = 32 };
 
@@ -11,10 +12,11 @@ typedef struct {
     int pool;        /* AC_POOL_ALL: both */
     bool tainted;    /* only these, or only others */
     uint32_t epochs; /* only those that were idle for that many whole ones; 0: all */
+    uint64_t quiet;  /* up to which target the device is done */
 } ac_pick_t;
 
 static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
-    return segment->tainted == pick->tainted &&
+    return segment->tainted == pick->tainted && segment->quiet <= pick->quiet &&
            (pick->pool == AC_POOL_ALL || segment->pool == pick->pool) &&
            (pick->epochs == 0 ||
             segment->arena->allocator->epoch - segment->idle_epoch > pick->epochs);
@@ -71,13 +73,14 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     }
 }
 
-static uint64_t trim(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes) {
+static uint64_t trim(ac_arena_t *arena, ac_pick_t *pick, uint64_t bytes) {
     ac_allocator_t *allocator = arena->allocator;
     ac_leaving_t leaving[BATCH];
     uint64_t total = 0;
     unsigned n, refused = 0;
     do {
         pthread_mutex_lock(&allocator->lock);
+        pick->quiet = ac_expand_reached(arena);
         n = arena->dead ? 0 : take(arena, pick, bytes, leaving, &total);
         pthread_mutex_unlock(&allocator->lock);
         if (!n)
@@ -110,6 +113,11 @@ static uint64_t trim(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes) {
     return total;
 }
 
+uint64_t ac_trim_budget(const ac_allocator_t *allocator, uint64_t live) {
+    uint64_t least = 2 * allocator->settings.large_segment_size, budget = live + live * 2 / 25;
+    return budget > least ? budget : least;
+}
+
 uint64_t ac_trim_arena(ac_arena_t *arena, uint64_t bytes) {
     ac_caches_recall(arena->allocator, NULL);
     return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL}, bytes);
@@ -124,7 +132,7 @@ uint64_t ac_trim_tainted(ac_arena_t *arena) {
     return trim(arena, &(ac_pick_t){.pool = AC_POOL_ALL, .tainted = true}, AC_UNLIMITED);
 }
 
-void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
+uint64_t ac_trim_garbage_due(ac_allocator_t *allocator, uint64_t growth) {
     uint64_t excess = 0;
     pthread_mutex_lock(&allocator->lock);
     const ac_settings_t *settings = &allocator->settings;
@@ -135,7 +143,12 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
         excess = wanted > threshold ? wanted - threshold : 0;
     }
     pthread_mutex_unlock(&allocator->lock);
-    const ac_pick_t large = {.pool = AC_POOL_LARGE};
+    return excess;
+}
+
+void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
+    uint64_t excess = ac_trim_garbage_due(allocator, growth);
+    ac_pick_t large = {.pool = AC_POOL_LARGE};
     if (excess)
         ac_caches_recall(allocator, NULL);
     for (ac_arena_t *arena = allocator->arenas; arena && excess; arena = arena->next) {
@@ -146,43 +159,104 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
     }
 }
 
+/* The first arena that lives, NULL: none does. */
+static ac_arena_t *any_arena(ac_allocator_t *allocator) {
+    pthread_mutex_lock(&allocator->lock);
+    ac_arena_t *arena = allocator->arenas;
+    while (arena && arena->dead)
+        arena = arena->next;
+    pthread_mutex_unlock(&allocator->lock);
+    return arena;
+}
+
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
-    uint64_t freed = 0;
-    ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        pthread_mutex_lock(&allocator->lock);
-        bool dead = arena->dead;
-        bool pending[2];
-        uint64_t oldest, target[2];
-        for (int all = 0; all < 2; all++)
-            pending[all] = ac_pending_targets(arena, all, &oldest, &target[all]);
-        pthread_mutex_unlock(&allocator->lock);
-        if (dead)
-            continue;
-        for (int all = 0; all < 2; all++) {
-            if (!pending[all])
-                continue;
-            if (AC_PLANTED(fence_dropped_at_oom) && wait)
-                ac_fence_synced(&arena->line, target[all]);
-            if (wait)
-                ac_fence_wait(&arena->line, all, target[all], 0);
-            else if (ac_fence_close(&arena->line, all) != AC_FAILED)
-                ac_fence_poll(&arena->line, all);
-        }
-        pthread_mutex_lock(&allocator->lock);
-        ac_allocator_drain(allocator);
-        pthread_mutex_unlock(&allocator->lock);
-        freed += ac_trim_tainted(arena);
-        freed += ac_trim_arena(arena, AC_UNLIMITED);
-        ac_expand_complete(arena, wait);
-        freed += ac_expand_trim(arena, AC_POOL_ALL, AC_UNLIMITED);
-    }
+    ac_arena_t *arena = any_arena(allocator);
+    ac_brink_t brink;
+    if (!arena)
+        return 0;
+    ac_brink_begin(&brink, arena, 0);
+    uint64_t freed = ac_brink_give_back(&brink);
+    while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
+        freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
     if (wait) {
         pthread_mutex_lock(&allocator->lock);
         allocator->stats->num_sync_all_streams++;
         pthread_mutex_unlock(&allocator->lock);
     }
     return freed;
+}
+
+/* --- what is owed --- */
+
+_Atomic bool ac_trim_owed;
+void (*ac_trim_notify)(void);
+
+void ac_trim_owe(ac_allocator_t *allocator) {
+    if (atomic_exchange(&allocator->owes, true))
+        return;
+    atomic_store(&ac_trim_owed, true);
+    if (ac_trim_notify)
+        ac_trim_notify();
+}
+
+static bool has_idle(ac_allocator_t *allocator) {
+    bool any = false;
+    pthread_mutex_lock(&allocator->lock);
+    for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
+        any = arena->idle_head || arena->holes;
+    pthread_mutex_unlock(&allocator->lock);
+    return any;
+}
+
+bool ac_trim_may(ac_allocator_t *allocator) {
+    if (ac_fence_reached_all(ac_fence_target_all()))
+        return true;
+    if (!has_idle(allocator))
+        return false;
+    bool may = ac_fence_calm();
+    if (!may)
+        ac_trim_owe(allocator);
+    return may;
+}
+
+/* Bytes that are reserved beyond what growing stays within.  Under the lock. */
+static uint64_t excess_of(const ac_allocator_t *allocator) {
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    uint64_t live = allocator->high_water, budget = ac_trim_budget(allocator, live);
+    if (allocator->settings.expandable) { /* expand.h */
+        double share = allocator->settings.page_budget;
+        uint64_t most = (uint64_t)((double)live * (share > 0 ? share : 1.1));
+        budget = most > budget ? most : budget;
+    }
+    return reserved > budget ? reserved - budget : 0;
+}
+
+bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
+    if (!atomic_load(&allocator->owes))
+        return true;
+    ac_caches_recall(allocator, NULL);
+    if (!ac_fence_calm())
+        return false;
+    atomic_store(&allocator->owes, false);
+    pthread_mutex_lock(&allocator->lock);
+    ac_allocator_drain(allocator);
+    uint64_t excess = excess_of(allocator);
+    uint32_t epochs = allocator->owed_epochs;
+    allocator->owed_epochs = 0;
+    pthread_mutex_unlock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        ac_trim_tainted(arena);
+        uint64_t freed = excess ? ac_trim_arena(arena, excess) : 0;
+        if (freed < excess)
+            freed += ac_expand_trim(arena, AC_POOL_ALL, excess - freed);
+        excess -= freed < excess ? freed : excess;
+        if (epochs) {
+            ac_trim_aged(arena, epochs);
+            ac_expand_trim_aged(arena, epochs);
+        }
+    }
+    ac_trim_garbage(allocator, 0);
+    return true;
 }
 
 /* Work that the program itself may hold back gets a moment only: another thread may let it go,

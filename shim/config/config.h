@@ -37,6 +37,7 @@ typedef struct {
     char dump[AC_CONFIG_PATH];  /* pattern, "none" for off */
     int dump_signal;            /* signal number, 0: none */
     double dump_interval;       /* seconds, 0: off */
+    double oom_wait;            /* seconds */
     uint64_t idle_trim_ms;      /* 0: never */
     uint64_t keep_free;         /* bytes of the device; 0: off */
     char trace[AC_CONFIG_PATH]; /* pattern, "none" for off */

@@ -75,6 +75,17 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     return ac_cuda_status_of(result);
 }
 
+static ac_status_t memory_free(void *arg, uint64_t *bytes) {
+    ac_cuda_scope_t scope;
+    size_t available, total;
+    if (!ac_cuda_enter(arg, &scope))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemGetInfo_v2(&available, &total);
+    ac_cuda_leave(&scope);
+    *bytes = available;
+    return ac_cuda_status_of(result);
+}
+
 /* A fence is an event; which context it belongs to has to be known when that died meanwhile and
  * its line serves another one. */
 typedef struct ac_cuda_fence {
@@ -322,6 +333,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc_aside,
     .segment_free = segment_free,
+    .memory_free = memory_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
     .fence_wait = fence_wait,

@@ -43,9 +43,13 @@ typedef struct {
     /* The same for a request that the driver would serve beside any capture: none is spoilt. */
     ac_status_t (*segment_alloc_aside)(void *context, uint64_t bytes, uint64_t *address);
 
-    /* Give a segment back.  All work on it has completed.  AC_OK; AC_BUSY while anything
-     * captures: it is still there. */
+    /* Give a segment back.  All work on it has completed; the call may block until all other work
+     * of the device has, too.  AC_OK; AC_BUSY while anything captures: it is still there. */
     ac_status_t (*segment_free)(void *context, uint64_t address);
+
+    /* Bytes that the device could give now.  AC_OK sets *bytes; AC_UNSUPPORTED, AC_FAILED: it
+     * does not say. */
+    ac_status_t (*memory_free)(void *context, uint64_t *bytes);
 
     /* Begin a fence: done when everything submitted to the context before this call has
      * completed; with `unseen`, also what was submitted in ways that nobody reported.  AC_OK sets
@@ -123,7 +127,8 @@ typedef struct {
      * AC_OOM, AC_FAILED: nobody may. */
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
-    /* Take whole pages side by side away; all work on them has completed.  The pages stay. AC_OK;
+    /* Take whole pages side by side away; all work on them has completed, and the call may block
+     * as segment_free does.  The pages stay.  AC_OK;
      * AC_BUSY while anything captures, AC_FAILED: all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 

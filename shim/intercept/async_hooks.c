@@ -32,35 +32,19 @@ bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUst
            ac_arena_alloc_on(context->arena, named, bytes, true, address) == AC_OK;
 }
 
-static uint64_t total_memory(const ac_context_t *context) {
-    CUdevice device = context->cuda.device;
-    return ac_live->total_memory[device];
-}
-
-/* AC_OK sets *pointer; AC_OOM: a limit of the user forbids it; AC_UNSUPPORTED: nothing that we
- * hold could avoid the failure; anything else: ask the driver. */
-static ac_status_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, CUstream stream,
+static ac_served_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, CUstream stream,
                          bool per_thread) {
     uint64_t address;
     if (!thread || !pointer || !bytes)
-        return AC_FAILED;
+        return AC_SERVED_BY_DRIVER;
     ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_context_t *context = serving(thread, stream, per_thread);
     if (!context)
-        return AC_FAILED;
-    if (total_memory(context) && bytes > total_memory(context))
-        return AC_UNSUPPORTED;
-    thread->last_alloc = context;
-    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-    ac_status_t status = ac_arena_alloc_on(context->arena, named, bytes, true, &address);
-    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-    if (status != AC_OK)
-        status = ac_arena_alloc_on(context->arena, named, bytes, false, &address);
-    if (status == AC_OK)
+        return AC_SERVED_BY_DRIVER;
+    ac_served_t served = ac_serve(thread, context, &named, bytes, &address);
+    if (served == AC_SERVED)
         *pointer = address;
-    if (status == AC_OOM && ac_allocator_room(ac_arena_allocator(context->arena)) >= bytes)
-        return AC_FAILED;
-    return status;
+    return served;
 }
 
 /* What the driver did in the stream counts for what comes after it there. */
@@ -80,18 +64,15 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
     CUresult symbol(CUdeviceptr *a, size_t b, CUstream c) {                                      \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        ac_status_t status = serve(thread, a, b, c, per_thread);                                 \
-        result = status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                      \
-        if (status == AC_OK || status == AC_OOM)                                                 \
+        ac_served_t served = serve(thread, a, b, c, per_thread);                                 \
+        result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                  \
+        if (served == AC_SERVED || served == AC_SERVED_LIMIT)                                    \
             return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                              \
                                       ac_stream_resolved(c, per_thread));                        \
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        if (status == AC_UNSUPPORTED)                                                            \
-            result = real(a, b, c);                                                              \
-        else                                                                                     \
-            AC_RETRY(result, real(a, b, c));                                                     \
+        AC_ASK_DRIVER(served, result, real(a, b, c));                                            \
         passed(thread, c, per_thread, result);                                                   \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
                                   ac_stream_resolved(c, per_thread));                            \

@@ -3,6 +3,7 @@
 #define AC_BODY_H
 
 #include "intercept/context.h"
+#include "intercept/decay.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
 #include "plant.h"
@@ -18,8 +19,9 @@
     if (!real)                                                                                   \
     return CUDA_ERROR_NOT_FOUND
 
-/* The real call; when it was out of memory, tried again after what is idle was given back, and
- * once more after pending work was waited for. */
+/* The real call; when it was out of memory, tried again after what is idle was given back, where
+ * that waits for nothing, and once more after pending work was waited for, as a request for
+ * memory does that would fail (allocator/brink.h). */
 #define AC_RETRY(result, call)                                                                   \
     do {                                                                                         \
         (result) = (call);                                                                       \
@@ -33,8 +35,15 @@
     } while (0)
 
 /* Give idle memory back because a driver call was out of memory, with `wait` after waiting for
- * pending work; false if there was none. */
+ * pending work; false: nothing went back. */
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait);
+
+/* The program's synchronisation succeeded: the device may have nothing to do, and what is owed
+ * goes back. */
+static inline void ac_synced(ac_thread_t *thread) {
+    if (thread && atomic_load_explicit(&ac_trim_owed, memory_order_relaxed))
+        ac_decay_settle();
+}
 
 /* Whether `address` lies in a segment of ours, and this process may say so (a fork child may not:
  * another thread of its parent may have held the locks). */
@@ -67,6 +76,28 @@ void ac_stream_gone(ac_context_t *context, CUstream stream);
 
 /* Before a node of a graph is made or changed: it may record an event. */
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params);
+
+/* What became of a request for memory. */
+typedef enum {
+    AC_SERVED,            /* *address is set */
+    AC_SERVED_LIMIT,      /* a limit of the user forbids it: out of memory */
+    AC_SERVED_BY_NOTHING, /* nothing that we hold could avoid the failure: ask the driver once */
+    AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */
+} ac_served_t;
+
+/* Serve `bytes` (> 0) from the cache of the context, on a stream (NULL: a plain request). serve.c
+ */
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
+                     uint64_t bytes, uint64_t *address);
+
+/* The call of the driver for a request that was not served: `result` of `call`. */
+#define AC_ASK_DRIVER(served, result, call)                                                      \
+    do {                                                                                         \
+        if ((served) == AC_SERVED_BY_NOTHING)                                                    \
+            (result) = (call);                                                                   \
+        else                                                                                     \
+            AC_RETRY(result, call);                                                              \
+    } while (0)
 
 /* Whether stream-ordered requests of the device are served here: its pool is as the driver made
  * it, and the program has not looked into it.  pool_hooks.c. */

@@ -69,7 +69,8 @@ CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
 CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
     AC_BODY(cuDevicePrimaryCtxRetain);
     CUresult result = real(a, b);
-    ac_thread_forget();
+    if (!AC_PLANTED(current_context_kept))
+        ac_thread_forget();
     if (result == CUDA_SUCCESS)
         ac_context_retained(b);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())

@@ -25,24 +25,12 @@ static uint32_t epochs_of(const ac_config_t *config) {
     return interval ? (uint32_t)((idle + interval - 1) / interval) : 1;
 }
 
-/* Free memory of the device that the arena lies on, as the driver has it. */
-static bool device_free(ac_arena_t *arena, uint64_t *available) {
-    ac_cuda_scope_t scope;
-    size_t free_bytes, total;
-    if (!ac_cuda_enter(ac_arena_context(arena), &scope))
-        return false;
-    CUresult result = ac_driver.cuMemGetInfo_v2(&free_bytes, &total);
-    ac_cuda_leave(&scope);
-    *available = free_bytes;
-    return result == CUDA_SUCCESS;
-}
-
 static bool is_short(ac_allocator_t *allocator, uint64_t least) {
     uint64_t available;
     if (!least || !ac_allocator_idle_bytes(allocator))
         return false;
     for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
-        if (device_free(arena, &available))
+        if (ac_cuda_ops.memory_free(ac_arena_context(arena), &available) == AC_OK)
             return available < least;
     return false;
 }
@@ -54,6 +42,23 @@ static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
         ac_allocator_decay(allocator, epochs_of(config));
     if (is_short(allocator, config->keep_free))
         ac_allocator_trim(allocator, false);
+}
+
+static void settle_device(CUdevice device, ac_allocator_t *allocator, void *settled) {
+    (void)device;
+    if (!ac_allocator_settle_debt(allocator))
+        *(bool *)settled = false;
+}
+
+bool ac_decay_settle(void) {
+    bool settled = !ac_cuda_is_capturing();
+    if (!settled)
+        return false;
+    atomic_store(&ac_trim_owed, false); /* first: what is owed meanwhile says so itself */
+    ac_device_each(settle_device, &settled);
+    if (!settled)
+        atomic_store(&ac_trim_owed, true);
+    return settled;
 }
 
 void ac_decay_step(void) {

@@ -165,6 +165,8 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
             ac_edge_completed(&edge);                                                            \
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->line, alone);                                               \
+        if (waits && result == CUDA_SUCCESS)                                                     \
+            ac_synced(thread);                                                                   \
         if (waits)                                                                               \
             ac_trace_stream_synced(context, ac_stream_resolved(a, per_thread), result);          \
         note(thread, context, result);                                                           \

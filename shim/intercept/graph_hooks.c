@@ -246,10 +246,12 @@ CUresult cuGraphExecDestroy(CUgraphExec a) {
  */
 
 static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
-    ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;
-    if (context && result == CUDA_SUCCESS && !AC_PLANTED(joined_nodes_unseen))
+    if (!thread || result != CUDA_SUCCESS || AC_PLANTED(joined_nodes_unseen))
+        return result;
+    ac_context_t *context = ac_context_of_stream(thread, stream);
+    if (context)
         ac_fence_submitted(context->line);
-    else if (thread && result == CUDA_SUCCESS)
+    else
         ac_context_unseen();
     return result;
 }

@@ -15,71 +15,16 @@ static ac_context_t *serving_context(ac_thread_t *thread) {
     return context && !atomic_load(&context->line->broken) ? context : NULL;
 }
 
-static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
-    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-    ac_device_stats_t stats;
-    ac_allocator_stats(allocator, &stats);
-    int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
-    int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
-    ac_log_once(AC_LOG_WARNING,
-                "out of memory on device %d: %llu bytes asked for, %lld allocated, %lld in free "
-                "parts of segments in use.%s",
-                (int)context->cuda.device, (unsigned long long)bytes, (long long)allocated,
-                (long long)(reserved - allocated),
-                ac_process_config()->expandable_segments
-                    ? ""
-                    : " If that last figure is large, run with "
-                      "ACCEL_ALLOC_CONF=expandable_segments:true");
-}
-
-static void say_refused(ac_context_t *context) {
-    ac_refused_t what = ac_expand_refused(ac_arena_allocator(context->arena));
-    if (what != AC_REFUSED_NOTHING)
-        ac_log_once(AC_LOG_WARNING,
-                    "expandable_segments:true has no effect on some memory of device %d: the "
-                    "driver gives no %s, so native segments serve. A limit on the addresses of "
-                    "the process does that: raise it (ulimit -v unlimited)",
-                    (int)context->cuda.device,
-                    what == AC_REFUSED_PAGES ? "pages, though it has memory"
-                                             : "addresses for it");
-}
-
-static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, uint64_t bytes,
-                         bool cached_only, uint64_t *address) {
-    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
-                 : ac_arena_alloc(context->arena, bytes, cached_only, address);
-}
-
-/* Serve `bytes` from the cache.  AC_OK sets *pointer; AC_OOM: a limit of the user forbids it;
- * AC_UNSUPPORTED: nothing that we hold could avoid the failure; anything else: ask the driver. */
-static ac_status_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
+/* Of the thread's current context. */
+static ac_served_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
     ac_context_t *context = serving_context(thread);
     uint64_t address;
     if (!context)
-        return AC_FAILED;
-    CUdevice device = context->cuda.device;
-    uint64_t total = ac_live->total_memory[device];
-    if (total && bytes > total)
-        return AC_UNSUPPORTED; /* nothing that we hold could avoid this failure: keep it */
-    thread->last_alloc = context;
-    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-    ac_cache_t *cache = ac_thread_cache(thread, context);
-    ac_status_t status = alloc(context, cache, bytes, true, &address);
-    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-    if (status != AC_OK) {
-        status = alloc(context, cache, bytes, false, &address);
-        if (ac_process_config()->expandable_segments)
-            say_refused(context);
-    }
-    if (status == AC_OK)
+        return AC_SERVED_BY_DRIVER;
+    ac_served_t served = ac_serve(thread, context, NULL, bytes, &address);
+    if (served == AC_SERVED)
         *pointer = address;
-    else if (status == AC_FAILED)
-        ac_count(thread, AC_COUNT_internal_failures);
-    if (status != AC_OOM)
-        return status; /* AC_BUSY: a capture, where the driver knows whether it may allocate */
-    say_out_of_memory(context, bytes);
-    return ac_allocator_room(ac_arena_allocator(context->arena)) < bytes ? AC_OOM
-                                                                         : AC_UNSUPPORTED;
+    return served;
 }
 
 /* An allocation that is left to the driver: timed, so that the gain can be told. */
@@ -96,17 +41,13 @@ static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr 
     CUresult result;
     if (!thread)
         return real(a, b);
-    switch (a && b ? serve(thread, b, a) : AC_UNSUPPORTED) {
-    case AC_OK:
+    ac_served_t served = a && b ? serve(thread, b, a) : AC_SERVED_BY_NOTHING;
+    if (served == AC_SERVED)
         return CUDA_SUCCESS;
-    case AC_OOM:
+    if (served == AC_SERVED_LIMIT)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    case AC_UNSUPPORTED:
-        return driver_alloc(thread, a, b);
-    default:
-        AC_RETRY(result, driver_alloc(thread, a, b));
-        return result;
-    }
+    AC_ASK_DRIVER(served, result, driver_alloc(thread, a, b));
+    return result;
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
@@ -118,17 +59,18 @@ CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsigned e) {
     AC_BODY(cuMemAllocPitch_v2);
     CUresult result;
+    ac_served_t served = AC_SERVED_BY_DRIVER;
     bool plain = a && b && c && d && (e == 4 || e == 8 || e == 16) && c <= SIZE_MAX - AC_GRANULE;
     size_t pitch = (c + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
     if (thread && plain && d <= SIZE_MAX / pitch) {
-        ac_status_t status = serve(thread, pitch * d, a);
-        if (status == AC_OK)
+        served = serve(thread, pitch * d, a);
+        if (served == AC_SERVED)
             *b = pitch;
-        result = status == AC_OK ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-        if (status == AC_OK || status == AC_OOM)
+        result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        if (served == AC_SERVED || served == AC_SERVED_LIMIT)
             return ac_trace_allocated(AC_TRACE_ALLOC, result, a, pitch * d, NULL);
     }
-    AC_RETRY(result, real(a, b, c, d, e));
+    AC_ASK_DRIVER(served, result, real(a, b, c, d, e));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
     ac_context_note_current(thread, result);

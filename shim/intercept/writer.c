@@ -1,5 +1,6 @@
-/* The thread that writes dumps on request (writer.h), and lets idle memory decay (decay.h).
- * Started at activation, where one of them is configured; the signal's handler only wakes it.
+/* The thread that writes dumps on request (writer.h), lets idle memory decay, and gives back what
+ * is owed (decay.h).  Started at activation, where one of the first two is configured, else when
+ * memory is first owed; the signal's handler only wakes it.
  *
  * A process whose main thread has called pthread_exit ends with its last thread.  Ours must not
  * be the one that keeps it alive: once the main thread is gone, it looks whether it is alone. */
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "allocator/allocator.h"
 #include "intercept/decay.h"
 #include "intercept/process.h"
 #include "observe/filter.h"
@@ -24,7 +26,7 @@
 #include "observe/start.h"
 
 static sem_t wake;
-AC_START_DATA static _Atomic bool started, dump_wanted, main_watched, main_ended;
+AC_START_DATA static _Atomic bool started, starting, dump_wanted, main_watched, main_ended, owed;
 static int signal_taken;
 static sigset_t program_mask; /* of the thread that activated */
 
@@ -108,15 +110,27 @@ static bool timer_is_due(ac_timer_t *timer) {
     return true;
 }
 
+/* Set before the thread starts: by its first turn the program may have changed the settings.
+ * `debt` runs while memory is owed, and slows down while the device works. */
+static ac_timer_t dump, decay, debt;
+enum { DEBT_FIRST_NS = 10000000, DEBT_LAST_NS = 1000000000 };
+
 /* The time of the one that comes first; NULL: none does. */
-static const struct timespec *first_of(const ac_timer_t *a, const ac_timer_t *b) {
-    if (!a->interval || !b->interval)
-        return a->interval ? &a->next : b->interval ? &b->next : NULL;
-    return before(&b->next, &a->next) ? &b->next : &a->next;
+static const struct timespec *first_timer(void) {
+    const ac_timer_t *const timers[] = {&dump, &decay, &debt};
+    const struct timespec *first = NULL;
+    for (int i = 0; i < 3; i++)
+        if (timers[i]->interval && (!first || before(&timers[i]->next, first)))
+            first = &timers[i]->next;
+    return first;
 }
 
-/* Set before the thread starts: by its first turn the program may have changed the settings. */
-static ac_timer_t dump, decay;
+static void collect_debt(void) {
+    int64_t interval = debt.interval * 2 < DEBT_LAST_NS ? debt.interval * 2 : DEBT_LAST_NS;
+    if (!atomic_load(&ac_trim_owed) || ac_decay_settle())
+        interval = 0;
+    timer_start(&debt, interval);
+}
 
 static void *writer(void *arg) {
     int64_t look_ns = 0;
@@ -126,7 +140,7 @@ static void *writer(void *arg) {
             look_ns = look_ns ? look_ns : SOON_NS;
         else if (!atomic_load(&main_watched))
             look_ns = LATER_NS;
-        bool quiet = sleep_until(first_of(&dump, &decay), look_ns);
+        bool quiet = sleep_until(first_timer(), look_ns);
         int state = atomic_load(&ac_state);
         if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
@@ -146,6 +160,10 @@ static void *writer(void *arg) {
             ac_process_dump_configured("interval");
         if (timer_is_due(&decay))
             ac_decay_step();
+        if (atomic_exchange(&owed, false) && !debt.interval)
+            timer_start(&debt, DEBT_FIRST_NS);
+        if (timer_is_due(&debt))
+            collect_debt();
     }
     /* The C library sees its last thread end, and exits: in the program's state of signals. */
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
@@ -169,17 +187,13 @@ static void take_signal(void) {
         signal_taken = number;
 }
 
-void ac_writer_start(void) {
+/* Once in a process.  Returns 0 or an errno value. */
+static int start(void) {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all;
-    const ac_config_t *config = ac_process_config();
-    bool dumps =
-        strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
-    if (!dumps && !ac_decay_interval(config))
-        return;
-    timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
-    timer_start(&decay, ac_decay_interval(config));
+    if (atomic_exchange(&starting, true))
+        return 0;
     sem_init(&wake, 0, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &program_mask); /* its signals are not ours to take */
@@ -189,6 +203,30 @@ void ac_writer_start(void) {
     int error = pthread_create(&thread, &attributes, writer, NULL);
     pthread_attr_destroy(&attributes);
     pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
+    if (!error)
+        atomic_store(&started, true);
+    return error;
+}
+
+/* Memory is owed: the thread is to give it back, and starts where it was not needed so far.
+ * Without it the program's next synchronisation does. */
+static void memory_owed(void) {
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || start() != 0 || !atomic_load(&started))
+        return;
+    atomic_store(&owed, true);
+    sem_post(&wake);
+}
+
+void ac_writer_start(void) {
+    const ac_config_t *config = ac_process_config();
+    bool dumps =
+        strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
+    ac_trim_notify = memory_owed;
+    if (!dumps && !ac_decay_interval(config))
+        return;
+    timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
+    timer_start(&decay, ac_decay_interval(config));
+    int error = start();
     if (error) {
         ac_log_once(
             AC_LOG_WARNING,
@@ -198,7 +236,6 @@ void ac_writer_start(void) {
             strerror(error));
         return;
     }
-    atomic_store(&started, true);
     if (strcmp(config->dump, "none") != 0)
         take_signal();
 }

@@ -1,17 +1,28 @@
 /* Every driver function of hooks.def, once with arguments that are all valid and once for each
  * interesting value of each single argument, in several states of the process.
  *
- * usage: sweep STATE      STATE: normal, none, uninitialised, capturing, sticky, other, inside
- *                         (calls in a host function)
+ * usage: sweep STATE [SYMBOL]
+ *        STATE: normal, none, uninitialised, capturing, sticky, other, inside, busy, held
+ *
+ * inside: the calls are made in a host function.
+ *
+ * busy: a kernel that never ends runs on the only stream that had work, after frees behind
+ * kernels that did end.  held: that stream waits for a value that the program has not written
+ * yet. Each function is called once, from another thread, with valid arguments; requests for
+ * memory with every size, questions about it with every attribute, launches with every attribute
+ * of theirs.  "hangs": it has not answered within a second.
  *
  * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
  * their end, and ends the context.
  *
  * The rows come from hooks.def (sweep_rows.py).  One line a call: result and what became of the
  * arguments that the driver writes to. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "answers.h"
@@ -125,6 +136,41 @@ static void others(void) {
     MUST(cuMemAlloc_v2(&have.far, BLOCK));
 }
 
+static bool is_endless(const char *state) {
+    return !strcmp(state, "busy") || !strcmp(state, "held");
+}
+
+static void launch_kernel(uint64_t ns) {
+    simcuda_set_kernel_ns(ns);
+    MUST(cuLaunchKernel(have.function, 1, 1, 1, 1, 1, 1, 0, have.stream, NULL, NULL));
+}
+
+/* Memory in every state that a request or a question may have to do with: idle segments; blocks
+ * freed behind kernels of the only stream, the last with its kernel still under way when the
+ * endless work comes; one of them handed out again; one freed in stream order. */
+static void never_end(const char *state) {
+    enum { FREES = 3 };
+    CUdeviceptr idle, leaned[FREES], later, flag;
+    MUST(cuMemAlloc_v2(&idle, 100 * MIB));
+    for (int i = 0; i < FREES; i++)
+        MUST(cuMemAlloc_v2(&leaned[i], 3 * MIB));
+    MUST(cuMemAllocAsync(&later, 3 * MIB, have.stream));
+    MUST(cuMemAlloc_v2(&flag, 64));
+    MUST(cuMemsetD32_v2(flag, 0, 1));
+    MUST(cuMemFree_v2(idle));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < FREES; i++) {
+        launch_kernel(2000000);
+        MUST(cuMemFree_v2(leaned[i]));
+    }
+    MUST(cuMemAlloc_v2(&leaned[0], 3 * MIB));
+    if (!strcmp(state, "busy"))
+        launch_kernel((uint64_t)1 << 60);
+    else
+        MUST(cuStreamWaitValue32_v2(have.stream, flag, 1, 0)); /* at least 1 */
+    MUST(cuMemFreeAsync(later, have.stream));
+}
+
 static void set_up(const char *state) {
     CUmodule module;
     if (!strcmp(state, "uninitialised"))
@@ -159,6 +205,8 @@ static void set_up(const char *state) {
         MUST(cuCtxSetCurrent(NULL));
     if (!strcmp(state, "other"))
         MUST(cuCtxSetCurrent(have.created));
+    if (is_endless(state))
+        never_end(state);
     if (!strcmp(state, "sticky")) {
         simcuda_sticky(1);
         MUST(cuLaunchKernel(have.function, 1, 1, 1, 1, 1, 1, 0, have.stream, NULL, NULL));
@@ -175,6 +223,11 @@ typedef struct {
 
 enum { CHOICES = 12 };
 
+static const char *state_name;
+static uint64_t word(const void *pointer) {
+    return (uint64_t)(uintptr_t)pointer;
+}
+
 static char out[ARGS][BUFFER];
 static CUlaunchConfig launch;
 static CUDA_MEMCPY2D copy2d;
@@ -182,8 +235,22 @@ static CUDA_MEMCPY3D copy3d;
 static CUdeviceptr addresses[64];
 static size_t sizes[64];
 
-static uint64_t word(const void *pointer) {
-    return (uint64_t)(uintptr_t)pointer;
+typedef struct {
+    CUlaunchConfig config;
+    CUlaunchAttribute attribute;
+} attributed_t;
+
+static attributed_t programmatic, cooperative;
+
+/* `launch` with a flag that is set. */
+static uint64_t attributed(attributed_t *launched, CUlaunchAttributeID id) {
+    static const int yes = 1;
+    launched->config = launch;
+    launched->config.attrs = &launched->attribute;
+    launched->config.numAttrs = 1;
+    launched->attribute.id = id;
+    memcpy(&launched->attribute.value, &yes, sizeof yes);
+    return word(&launched->config);
 }
 
 static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
@@ -215,6 +282,9 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
         CHOICE("64", 64), CHOICE("0", 0), CHOICE("4", 4);
         if (!getenv("SWEEP_WITHIN"))
             CHOICE("huge", (uint64_t)1 << 44);
+        if (is_endless(
+                state_name)) /* one that has to grow, and one that fits without the cache */
+            CHOICE("grows", 200 * MIB), CHOICE("fills", 880 * MIB);
         break;
     case ARG_WIDE:
         CHOICE("0", 0), CHOICE("64", 64), CHOICE("huge", ~(uint64_t)0);
@@ -288,6 +358,8 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
         CHOICE("type", CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
         CHOICE("sync", CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
         CHOICE("ordinal", CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+        if (is_endless(state_name))
+            CHOICE("buffer", CU_POINTER_ATTRIBUTE_BUFFER_ID);
         CHOICE("0", 0), CHOICE("999", 999);
         break;
     case ARG_RANGE_TYPE:
@@ -344,6 +416,12 @@ static unsigned choices(kind_t kind, unsigned at, choice_t choice[CHOICES]) {
                                   .blockDimZ = 1,
                                   .hStream = have.stream};
         CHOICE("launch", word(&launch)), CHOICE("null", 0), CHOICE("zero", word(zero));
+        if (is_endless(state_name)) {
+            CHOICE(
+                "programmatic",
+                attributed(&programmatic, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
+            CHOICE("cooperative", attributed(&cooperative, CU_LAUNCH_ATTRIBUTE_COOPERATIVE));
+        }
         break;
     case ARG_IN_ARRAY:
         CHOICE("8x8", word(&array)), CHOICE("null", 0), CHOICE("zero", word(zero));
@@ -414,8 +492,37 @@ static void print_out(kind_t kind, const char *buffer, CUresult result) {
         printf(value ? " handle" : " no handle");
 }
 
-static const char *state_name;
 static choice_t choice[ARGS][CHOICES];
+
+typedef struct {
+    const row_t *row;
+    const uint64_t *arg;
+    CUresult result;
+} call_t;
+
+static void *make_call(void *arg) {
+    call_t *call = arg;
+    cuCtxSetCurrent(have.primary);
+    call->result = call->row->call(call->arg);
+    return NULL;
+}
+
+/* The call from a thread of its own, in a process that ends where it is not answered. */
+static CUresult call_in_time(const row_t *row, const uint64_t *arg) {
+    call_t call = {row, arg, CUDA_SUCCESS};
+    pthread_t thread;
+    struct timespec until;
+    if (pthread_create(&thread, NULL, make_call, &call))
+        _exit(4);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    if (pthread_timedjoin_np(thread, NULL, &until)) {
+        printf(" => hangs\n");
+        fflush(stdout);
+        _exit(0);
+    }
+    return call.result;
+}
 
 /* The call in which argument `varied` takes its choice `which`; the others are valid. */
 static void one_call(const row_t *row, unsigned varied, unsigned which) {
@@ -441,8 +548,12 @@ static void one_call(const row_t *row, unsigned varied, unsigned which) {
         arg[2] = word(slots);
     if (asks_many && varied != 0)
         arg[0] = 4;
+    /* Parameters by one way only, or no kernel is launched. */
+    for (unsigned i = 0; is_endless(state_name) && i < row->count; i++)
+        if (row->kind[i] == ARG_OUT_HANDLE && !strncmp(row->symbol, "cuLaunch", 8))
+            arg[i] = 0;
     fflush(stdout);
-    CUresult result = row->call(arg);
+    CUresult result = is_endless(state_name) ? call_in_time(row, arg) : row->call(arg);
     printf(" => %s", code(result));
     for (unsigned i = 0; i < row->count; i++)
         if (arg[i] == word(out[i]))
@@ -480,6 +591,13 @@ static unsigned calls_of(const row_t *row) {
     return calls ? calls : 1;
 }
 
+/* Whether the call in which argument `varied` takes its choice `which` is one of the state's. */
+static bool is_asked(const row_t *row, unsigned varied, unsigned which) {
+    kind_t kind = row->count ? (kind_t)row->kind[varied] : ARG_COUNT;
+    return !is_endless(state_name) || (varied == 0 && which == 0) || kind == ARG_ATTRIBUTE ||
+           kind == ARG_IN_LAUNCH || (kind == ARG_SIZE && !strncmp(row->symbol, "cuMemAlloc", 10));
+}
+
 static void do_part(void *arg) {
     const part_t *part = arg;
     unsigned number = 0;
@@ -497,6 +615,8 @@ static void run_part(const void *arg) {
     part_t part = *(const part_t *)arg;
     set_up(state_name);
     calls_of(part.row);
+    if (is_endless(state_name))
+        alarm(5); /* what comes first must not hang either */
     if (strcmp(state_name, "inside")) {
         do_part(&part);
         return;
@@ -505,25 +625,73 @@ static void run_part(const void *arg) {
     MUST(cuStreamSynchronize(have.stream));
 }
 
+/* Functions with a body change the process: every call of theirs in a fresh one. */
+static void sweep_row(const row_t *row) {
+    /* Filled as in a child, as far as how many choices there are is concerned. */
+    have.others = have.far = !strcmp(state_name, "other") || !strcmp(state_name, "none");
+    have.elsewhere = have.others ? CU_STREAM_LEGACY : NULL;
+    have.created = (CUcontext)(uintptr_t)have.others;
+    unsigned calls = calls_of(row);
+    memset(&have, 0, sizeof have);
+    if (row->hook != BODY && !is_endless(state_name)) {
+        in_child(row->symbol, run_part, &(part_t){row, 0, calls});
+        return;
+    }
+    unsigned argument = 0, which = 0; /* of call number `from` */
+    for (unsigned from = 0; from < calls; from++) {
+        if (is_asked(row, argument, which))
+            in_child(row->symbol, run_part, &(part_t){row, from, from + 1});
+        if (row->count && ++which == choices(row->kind[argument], argument, choice[argument]))
+            argument++, which = 1;
+    }
+}
+
+enum { ROWS = sizeof rows / sizeof *rows, LANES = 12 };
+
+/* Most of the time of these is spent in waiting: several at a time.  What each row printed comes
+ * out in the order of the rows. */
+static int sweep_lanes(void) {
+    static FILE *printed[ROWS];
+    pid_t lane[LANES];
+    for (size_t i = 0; i < ROWS; i++)
+        if (!(printed[i] = tmpfile()))
+            return 2;
+    for (unsigned n = 0; n < LANES; n++) {
+        if ((lane[n] = fork()) < 0)
+            return 2;
+        if (lane[n])
+            continue;
+        for (size_t i = n; i < ROWS; i += LANES) {
+            fflush(stdout);
+            if (dup2(fileno(printed[i]), STDOUT_FILENO) < 0)
+                _exit(2);
+            sweep_row(&rows[i]);
+        }
+        fflush(stdout);
+        _exit(0);
+    }
+    int status, worst = 0;
+    for (unsigned n = 0; n < LANES; n++)
+        if (waitpid(lane[n], &status, 0) != lane[n] || status)
+            worst = 2;
+    for (size_t i = 0; i < ROWS; i++) {
+        rewind(printed[i]);
+        for (int c; (c = getc(printed[i])) != EOF;)
+            putchar(c);
+        fclose(printed[i]);
+    }
+    return worst;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2)
         return 2;
     state_name = argv[1];
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const row_t *row = &rows[i];
-        if (argc > 2 && strcmp(argv[2], row->symbol))
-            continue;
-        /* Filled as in a child, as far as how many choices there are is concerned. */
-        have.others = have.far = !strcmp(state_name, "other") || !strcmp(state_name, "none");
-        have.elsewhere = have.others ? CU_STREAM_LEGACY : NULL;
-        have.created = (CUcontext)(uintptr_t)have.others;
-        unsigned calls = calls_of(row);
-        memset(&have, 0, sizeof have);
-        /* Functions with a body change the process: every call of theirs in a fresh one. */
-        unsigned step = row->hook == BODY ? 1 : calls;
-        for (unsigned from = 0; from < calls; from += step)
-            in_child(row->symbol, run_part, &(part_t){row, from, from + step});
-    }
+    if (is_endless(state_name) && argc == 2)
+        return sweep_lanes();
+    for (size_t i = 0; i < ROWS; i++)
+        if (argc == 2 || !strcmp(argv[2], rows[i].symbol))
+            sweep_row(&rows[i]);
     return 0;
 }

@@ -12,7 +12,7 @@ typedef struct {
     uint64_t stream; /* of a turn */
 } fake_fence_t;
 
-enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead };
+enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead, SHORT_NS = 20000000 };
 
 void fake_misuse(fake_device_t *device, const char *what) {
     if (!device->wrong)
@@ -131,6 +131,14 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     return fake_leave(context, AC_OK);
 }
 
+static ac_status_t memory_free(void *arg, uint64_t *bytes) {
+    fake_device_t *device = ((fake_context_t *)arg)->device;
+    pthread_mutex_lock(&device->lock);
+    *bytes = device->capacity - device->used;
+    pthread_mutex_unlock(&device->lock);
+    return AC_OK;
+}
+
 static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     (void)unseen; /* its fences cover all work, whoever saw it */
     fake_context_t *context = arg;
@@ -170,8 +178,12 @@ static ac_status_t fence_wait(void *arg, void *what, uint64_t limit_ns) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     ac_status_t status = fake_enter(context, FAKE_WAIT);
-    if (status == AC_OK && limit_ns && context->device->endless)
-        return fake_leave(context, AC_BUSY);
+    if (status == AC_OK && limit_ns && context->device->endless) {
+        fake_leave(context, AC_BUSY);
+        if (limit_ns <= SHORT_NS)
+            nanosleep(&(struct timespec){.tv_nsec = (long)limit_ns}, NULL);
+        return AC_BUSY;
+    }
     if (is_live(context, fence) && status == AC_OK)
         fake_complete(context, fence->number);
     return fake_leave(context, status);
@@ -250,6 +262,7 @@ const ac_device_ops_t fake_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
+    .memory_free = memory_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
     .fence_wait = fence_wait,

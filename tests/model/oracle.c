@@ -108,6 +108,7 @@ void oracle_begin(bool bump, bool pages) {
     oracle.device.ordered = oracle_ordered;
     oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
                                       .wait_budget = 0.25,
+                                      .oom_wait = 30000000000,
                                       .large_segment_size = 20 * MIB,
                                       .limit = AC_UNLIMITED,
                                       .cache = 128 * MIB,

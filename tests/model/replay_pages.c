@@ -189,6 +189,7 @@ static bool replay_checked(ac_allocator_t *allocator, ac_arena_t *arena, uint64_
 int main(int argc, char **argv) {
     ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                               .wait_budget = 0.25,
+                              .oom_wait = 30000000000,
                               .large_segment_size = 20 * MIB,
                               .limit = AC_UNLIMITED,
                               .cache = 128 * MIB,

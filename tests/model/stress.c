@@ -38,6 +38,7 @@ static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                                  .wait_budget = 0.25,
+                                 .oom_wait = 30000000000,
                                  .large_segment_size = 4 * MIB,
                                  .limit = AC_UNLIMITED,
                                  .cache = 2 * MIB,

@@ -21,6 +21,7 @@ static inline void begin(uint64_t capacity) {
     fake_device_init(&device, capacity);
     settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
                                .wait_budget = 0.25,
+                               .oom_wait = 30000000000,
                                .large_segment_size = 20 * MIB,
                                .limit = AC_UNLIMITED};
     allocator = ac_allocator_create(&settings, &stats, &counters);

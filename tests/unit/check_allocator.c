@@ -1,4 +1,5 @@
 /* The allocator on a fake device: single behaviours and the corners of the ladder. */
+#include "allocator/trim.h"
 #include "allocator_frame.h"
 
 /* --- reuse --- */
@@ -434,6 +435,57 @@ END_TEST
 
 /* --- out of memory (64 MiB) --- */
 
+/* What the order of a stream protects is idle, and not quiet. */
+START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
+    atomic_store(&ac_single_wanted, true);
+    ac_fence_line_t *line = ac_arena_line(arena);
+    uint64_t a = alloc(40 * MIB);
+    ac_fence_enter(line);
+    ac_single_enter(line, 1, NULL);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+    give(a);
+    ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 40 * MIB);
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
+    ck_assert_uint_eq(ac_trim_arena(arena, AC_UNLIMITED), 0); /* whoever asks */
+    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    ck_assert_uint_eq(ac_allocator_trim(allocator, false), 40 * MIB);
+    ck_assert(ac_allocator_settle_debt(allocator));
+}
+END_TEST
+
+/* Work that does not end is waited for as long as the setting says, and once. */
+START_TEST(failing_has_a_limit) {
+    uint64_t a = alloc(40 * MIB), b, begin = fake_ops.now_ns();
+    settings.oom_wait = 20000000;
+    ac_allocator_configure(allocator, &settings);
+    submit(0);
+    give(a);
+    device.endless = true;
+    ck_assert_int_eq(try_alloc(arena, 60 * MIB, &b), AC_OOM);
+    ck_assert_uint_lt(fake_ops.now_ns() - begin, (uint64_t)10000000000);
+    unsigned waits = device.calls[FAKE_WAIT];
+    ck_assert_uint_gt(waits, 0);
+    ck_assert_int_eq(try_alloc(arena, 60 * MIB, &b), AC_OOM);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], waits);
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    ck_assert_int_eq(try_alloc(arena, 60 * MIB, &b), AC_OK);
+}
+END_TEST
+
+/* Nothing that comes back would make it fit: no wait. */
+START_TEST(what_does_not_help_is_not_waited_for) {
+    uint64_t a = alloc(20 * MIB), b;
+    alloc(40 * MIB);
+    submit(0);
+    give(a);
+    ck_assert_int_eq(try_alloc(arena, 30 * MIB, &b), AC_OOM);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 0);
+    ck_assert_int_eq(try_alloc(arena, 22 * MIB, &b), AC_OK);
+}
+END_TEST
+
 START_TEST(idle_memory_of_all_contexts_is_given_back) {
     uint64_t a, b;
     ck_assert_int_eq(try_alloc(other, 40 * MIB, &a), AC_OK);
@@ -574,6 +626,9 @@ int main(void) {
     tcase_add_test(large, no_garbage_below_the_threshold);
     tcase_add_test(large, many_segments_go_at_once);
     tcase_add_test(tight, idle_memory_of_all_contexts_is_given_back);
+    tcase_add_test(tight, a_segment_goes_back_when_the_device_is_done_with_it);
+    tcase_add_test(tight, failing_has_a_limit);
+    tcase_add_test(tight, what_does_not_help_is_not_waited_for);
     tcase_add_test(tight, tainted_memory_counts_as_given_back);
     tcase_add_test(large, the_small_limit_parts_the_pools);
     tcase_add_test(large, segments_are_exact_and_large_blocks_whole);

@@ -18,6 +18,7 @@ static ac_arena_t *arena;
 static void begin(uint64_t limit) {
     const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                                     .wait_budget = 0.25,
+                                    .oom_wait = 30000000000,
                                     .large_segment_size = 20 * MIB,
                                     .limit = limit,
                                     .cache = 128 * MIB};

@@ -21,6 +21,7 @@ static void begin(void) {
     fake_device_init(&device, 400 * (uint64_t)MIB);
     settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
                                .wait_budget = 0.25,
+                               .oom_wait = 30000000000,
                                .large_segment_size = 20 * (uint64_t)MIB,
                                .limit = AC_UNLIMITED};
     allocator = ac_allocator_create(&settings, &stats, &counters);

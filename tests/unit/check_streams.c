@@ -20,6 +20,7 @@ static ac_device_counters_t counters;
 static void begin(void) {
     ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
                               .wait_budget = 0.25,
+                              .oom_wait = 30000000000,
                               .large_segment_size = 20 * MIB,
                               .limit = AC_UNLIMITED};
     fake_device_init(&device, 64 * MIB);

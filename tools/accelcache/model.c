@@ -133,6 +133,12 @@ static ac_status_t segment_free(void *context, uint64_t address) {
     return AC_OK;
 }
 
+static ac_status_t memory_free(void *context, uint64_t *bytes) {
+    const cmd_model_t *model = context;
+    *bytes = model->capacity - model->used;
+    return AC_OK;
+}
+
 static stream_t *stream_at(cmd_model_t *model, unsigned stream) {
     while (model->streams <= stream) {
         model->stream = cmd_resize(model->stream, (model->streams + 1) * sizeof *model->stream);
@@ -301,6 +307,7 @@ const ac_device_ops_t cmd_model_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
+    .memory_free = memory_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
     .fence_wait = fence_wait,

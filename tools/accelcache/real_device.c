@@ -168,10 +168,15 @@ static uint64_t now_ns(void) {
     return ac_cuda_ops.now_ns();
 }
 
+static ac_status_t memory_free(void *arg, uint64_t *bytes) {
+    return ac_cuda_ops.memory_free(arg, bytes);
+}
+
 const ac_device_ops_t cmd_real_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc,
     .segment_free = segment_free,
+    .memory_free = memory_free,
     .fence_record = fence_record,
     .fence_query = fence_query,
     .fence_wait = fence_wait,

@@ -1,0 +1,114 @@
+/* The brink of out of memory (brink.h). */
+#include "allocator/brink.h"
+
+#include "allocator/expand.h"
+#include "allocator/trim.h"
+#include "plant.h"
+
+/* A target of such work that was waited for in vain, over all allocators: as long as it is not
+ * reached nobody waits again, or each of many requests would be kept for as long. */
+static _Atomic uint64_t stuck;
+
+void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t now = arena->ops->now_ns();
+    ac_caches_recall(allocator, NULL); /* first: what waits there waits for less */
+    pthread_mutex_lock(&allocator->lock);
+    uint64_t wait = allocator->settings.oom_wait;
+    pthread_mutex_unlock(&allocator->lock);
+    *brink = (ac_brink_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
+    brink->soon = soon ? soon : now + AC_PATIENCE_NS;
+    if (brink->soon > brink->end)
+        brink->soon = brink->end;
+}
+
+uint64_t ac_brink_give_back(const ac_brink_t *brink) {
+    ac_allocator_t *allocator = brink->arena->allocator;
+    uint64_t freed = 0;
+    bool may = ac_brink_is_over(brink) || ac_fence_calm();
+    pthread_mutex_lock(&allocator->lock);
+    ac_allocator_drain(allocator);
+    pthread_mutex_unlock(&allocator->lock);
+    if (!may) {
+        ac_trim_owe(allocator);
+        return 0;
+    }
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        freed += ac_trim_tainted(arena);
+        freed += ac_trim_arena(arena, AC_UNLIMITED);
+        freed += ac_expand_trim(arena, AC_POOL_ALL, AC_UNLIMITED);
+    }
+    return freed;
+}
+
+static bool is_stuck(void) {
+    return !ac_fence_reached_all(atomic_load(&stuck));
+}
+
+bool ac_brink_wait(const ac_brink_t *brink) {
+    /* Others may free memory meanwhile. */
+    const uint64_t step_ns = 100000000;
+    const ac_arena_t *arena = brink->arena;
+    ac_fence_line_t *line = &brink->arena->line;
+    if (AC_PLANTED(fence_dropped_at_oom))
+        for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
+            ac_fence_synced(&each->line, brink->target);
+    ac_fence_poll(line, true);
+    if (ac_brink_is_over(brink) || is_stuck())
+        return false;
+    uint64_t now = arena->ops->now_ns();
+    uint64_t end = ac_fence_holding(line, true) ? brink->soon : brink->end;
+    if (now >= end) {
+        ac_fence_raise(&stuck, brink->target);
+        return false;
+    }
+    uint64_t limit = end - now < step_ns ? end - now : step_ns;
+    ac_status_t status = ac_fence_wait(line, true, brink->target, limit);
+    /* Busy before the limit: something captures. */
+    return status == AC_OK || (status == AC_BUSY && arena->ops->now_ns() - now >= limit);
+}
+
+/* Whether free memory side by side, with what comes back, is enough; in a segment that others use
+ * as well.  Under the lock. */
+static bool fits_in(const ac_segment_t *segment, uint64_t size) {
+    uint64_t run = 0;
+    bool waits = false;
+    for (const ac_block_t *block = segment->first; block; block = block->next) {
+        bool used = block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_HELD ||
+                    block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING ||
+                    (block->state == AC_BLOCK_SLAB && ac_slab_in_use(block));
+        run = used ? 0 : run + block->size;
+        waits = !used && (waits || block->state != AC_BLOCK_FREE);
+        if (run >= size && waits)
+            return true;
+    }
+    return false;
+}
+
+static bool fits(const ac_arena_t *arena, uint64_t size) {
+    uint64_t oldest, newest;
+    if (size <= AC_SMALL_LIMIT && (ac_pending_targets(arena, false, &oldest, &newest) ||
+                                   ac_pending_targets(arena, true, &oldest, &newest)))
+        return true;
+    for (const ac_segment_t *s = arena->segments; s; s = s->next)
+        if (!s->tainted && fits_in(s, size))
+            return true;
+    return false;
+}
+
+bool ac_brink_helps(const ac_brink_t *brink, uint64_t size, uint64_t need) {
+    ac_arena_t *arena = brink->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t available = AC_UNLIMITED;
+    if (need && arena->ops->memory_free(arena->context, &available) != AC_OK)
+        available = AC_UNLIMITED;
+    uint64_t room = ac_allocator_room(allocator);
+    available = room < available ? room : available;
+    uint64_t idle = ac_allocator_idle_bytes(allocator);
+    if (idle && (need <= available || need - available <= idle))
+        return true;
+    pthread_mutex_lock(&allocator->lock);
+    bool helps = need && fits(arena, size);
+    pthread_mutex_unlock(&allocator->lock);
+    return helps;
+}

@@ -1,0 +1,69 @@
+/* Requests for memory, plain and of a stream: one policy for all hooks. */
+#include "intercept/body.h"
+
+#include "allocator/expand.h"
+#include "allocator/thread_cache.h"
+#include "observe/log.h"
+
+static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+    ac_device_stats_t stats;
+    ac_allocator_stats(allocator, &stats);
+    int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
+    int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
+    ac_log_once(AC_LOG_WARNING,
+                "out of memory on device %d: %llu bytes asked for, %lld allocated, %lld in free "
+                "parts of segments in use.%s",
+                (int)context->cuda.device, (unsigned long long)bytes, (long long)allocated,
+                (long long)(reserved - allocated),
+                ac_process_config()->expandable_segments
+                    ? ""
+                    : " If that last figure is large, run with "
+                      "ACCEL_ALLOC_CONF=expandable_segments:true");
+}
+
+static void say_refused(ac_context_t *context) {
+    ac_refused_t what = ac_expand_refused(ac_arena_allocator(context->arena));
+    if (what != AC_REFUSED_NOTHING)
+        ac_log_once(AC_LOG_WARNING,
+                    "expandable_segments:true has no effect on some memory of device %d: the "
+                    "driver gives no %s, so native segments serve. A limit on the addresses of "
+                    "the process does that: raise it (ulimit -v unlimited)",
+                    (int)context->cuda.device,
+                    what == AC_REFUSED_PAGES ? "pages, though it has memory"
+                                             : "addresses for it");
+}
+
+static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, const ac_stream_t *stream,
+                         uint64_t bytes, bool cached_only, uint64_t *address) {
+    if (stream)
+        return ac_arena_alloc_on(context->arena, *stream, bytes, cached_only, address);
+    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
+                 : ac_arena_alloc(context->arena, bytes, cached_only, address);
+}
+
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
+                     uint64_t bytes, uint64_t *address) {
+    uint64_t total = ac_live->total_memory[context->cuda.device];
+    if (total && bytes > total)
+        return AC_SERVED_BY_NOTHING;
+    thread->last_alloc = context;
+    uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
+    ac_cache_t *cache = stream ? NULL : ac_thread_cache(thread, context);
+    ac_status_t status = alloc(context, cache, stream, bytes, true, address);
+    ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+    if (status != AC_OK) {
+        status = alloc(context, cache, stream, bytes, false, address);
+        if (ac_process_config()->expandable_segments)
+            say_refused(context);
+    }
+    if (status == AC_OK)
+        return AC_SERVED;
+    if (status == AC_FAILED)
+        ac_count(thread, AC_COUNT_internal_failures);
+    if (status != AC_OOM)
+        return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
+    say_out_of_memory(context, bytes);
+    return ac_allocator_room(ac_arena_allocator(context->arena)) < bytes ? AC_SERVED_LIMIT
+                                                                         : AC_SERVED_BY_NOTHING;
+}

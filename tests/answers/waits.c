@@ -1,0 +1,396 @@
+/* Requests beside work that takes long, or never ends before the program goes on (contract 9): no
+ * request waits for it but at the brink of out of memory, and there with a limit.  On a device of
+ * 1 GiB; each case runs in a child and judges for itself.
+ *
+ * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the referee
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "answers.h"
+
+#define SECONDS(s) ((uint64_t)((s)*1e9))
+/* Kernels: one that is over before a request has to fail, and one that for all that a request can
+ * tell never ends. */
+#define LASTING ((long long)1200000000)
+#define ENDLESS ((long long)8000000000)
+enum { SOME = 100, MORE = 200, NEARLY_ALL = 900, HALF = 500 }; /* MiB */
+
+static unsigned failures;
+static CUfunction endless, lasting;
+static CUstream stream, second;
+static CUdeviceptr flag;
+
+static void expect(bool good, const char *what) {
+    if (!good) {
+        printf("not so: %s\n", what);
+        failures++;
+    }
+}
+#define EXPECT(condition) expect(condition, #condition)
+
+static uint64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+static void nap(void) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+static void launch(CUfunction kernel) {
+    MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
+}
+
+/* What holds a stream ends, and long kernels do. */
+static void release(void) {
+    MUST(cuStreamWriteValue32_v2(second, flag, 1, 0));
+    MUST(cuCtxSynchronize());
+}
+
+static CUdeviceptr must_have(size_t mib) {
+    CUdeviceptr at;
+    MUST(cuMemAlloc_v2(&at, mib * MIB));
+    return at;
+}
+
+/* Memory that is idle, by itself. */
+static void leave_idle(size_t mib) {
+    MUST(cuMemFree_v2(must_have(mib)));
+}
+
+/* The same such that pages have to move for a request of nearly all. */
+static void leave_pieces(void) {
+    CUdeviceptr at = must_have(HALF);
+    must_have(2);
+    MUST(cuMemFree_v2(at));
+}
+
+static uint64_t began;
+static void start(void) {
+    began = now();
+}
+
+static bool took(double from, double to) {
+    uint64_t spent = now() - began;
+    bool good = spent >= SECONDS(from) && spent < SECONDS(to);
+    if (!good)
+        printf("%.3f s\n", (double)spent / 1e9);
+    return good;
+}
+
+/* --- growing --- */
+
+static void grow(void) {
+    CUdeviceptr at;
+    start();
+    EXPECT(cuMemAlloc_v2(&at, MORE * MIB) == CUDA_SUCCESS);
+    EXPECT(took(0, 1));
+}
+
+/* What is over the budget goes back once that waits for nothing. */
+static void expect_given_back(void) {
+    for (int i = 0; i < 3000 && simcuda_used_memory(0) > 240 * MIB; i++)
+        nap();
+    EXPECT(simcuda_used_memory(0) <= 240 * MIB);
+}
+
+static void hold_stream(void) {
+    MUST(cuStreamWaitValue32_v2(stream, flag, 1, 0));
+}
+
+static void grow_beside_a_held_stream(void) {
+    leave_idle(SOME);
+    hold_stream();
+    grow();
+    release();
+}
+
+static void grow_beside_one_that_does_not_end(void) {
+    leave_idle(SOME);
+    launch(endless);
+    grow();
+    release();
+    EXPECT(simcuda_used_memory(0) <= 240 * MIB); /* by the synchronisation itself */
+}
+
+/* The program does not synchronise. */
+static void grow_and_give_back_later(void) {
+    leave_idle(SOME);
+    launch(lasting);
+    grow();
+    expect_given_back();
+}
+
+static void grow_on_a_stream(void) {
+    CUdeviceptr at;
+    MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
+    MUST(cuMemFreeAsync(at, stream));
+    MUST(cuStreamSynchronize(stream));
+    launch(endless);
+    start();
+    EXPECT(cuMemAllocAsync(&at, MORE * MIB, stream) == CUDA_SUCCESS);
+    EXPECT(took(0, 1));
+    grow();
+    release();
+}
+
+static void grow_beside_freed_memory(void) {
+    CUdeviceptr at = must_have(SOME);
+    MUST(cuMemsetD8Async(at, 1, SOME * MIB, stream));
+    launch(endless);
+    MUST(cuMemsetD8Async(at, 1, SOME * MIB, second));
+    MUST(cuMemFree_v2(at));
+    grow();
+    grow(); /* the same stuck work is not waited for twice */
+    release();
+}
+
+/* --- the brink --- */
+
+static CUresult brink(size_t mib) {
+    CUdeviceptr at;
+    start();
+    return cuMemAlloc_v2(&at, mib * MIB);
+}
+
+/* oom_wait is three seconds. */
+static void fits_after_a_kernel(void) {
+    leave_idle(HALF);
+    launch(lasting);
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(took(0, 2.9));
+}
+
+static void never_fits_beside_an_endless_one(void) {
+    leave_pieces();
+    launch(endless);
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(2.9, 7));
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+static void what_comes_back_is_too_little(void) {
+    must_have(MORE);
+    leave_idle(HALF);
+    launch(endless);
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+}
+
+static void a_held_stream_and_no_room(void) {
+    must_have(NEARLY_ALL);
+    hold_stream();
+    EXPECT(brink(HALF) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+}
+
+static void a_held_stream_and_idle_memory(void) {
+    leave_pieces();
+    hold_stream();
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+static void a_held_stream_and_pending_memory(void) {
+    CUdeviceptr at = must_have(HALF);
+    hold_stream();
+    MUST(cuMemsetD8Async(at, 1, HALF * MIB, stream));
+    MUST(cuMemFree_v2(at));
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+static CUresult brink_async(size_t mib) {
+    CUdeviceptr at;
+    start();
+    return cuMemAllocAsync(&at, mib * MIB, second);
+}
+
+static CUresult brink_pitch(size_t mib) {
+    CUdeviceptr at;
+    size_t pitch;
+    start();
+    return cuMemAllocPitch_v2(&at, &pitch, MIB, mib, 4);
+}
+
+static void all_requests_alike(void) {
+    leave_pieces();
+    launch(endless);
+    EXPECT(brink_pitch(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(2.9, 7));
+    EXPECT(brink_async(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+    MUST(cuStreamSynchronize(second));
+    EXPECT(brink_pitch(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
+static CUresult create_array(void) {
+    CUDA_ARRAY_DESCRIPTOR shape = {
+        .Width = 65536, .Height = 14400, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
+    CUarray array;
+    start();
+    return cuArrayCreate_v2(&array, &shape);
+}
+
+static CUresult create_memory(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    start();
+    return cuMemCreate(&handle, NEARLY_ALL * MIB, &prop, 0);
+}
+
+static CUresult load_module(void) {
+    CUmodule module;
+    start();
+    return cuModuleLoadData(&module, "stand-in");
+}
+
+static void other_calls(void) {
+    leave_idle(HALF);
+    launch(lasting);
+    EXPECT(create_array() == CUDA_SUCCESS);
+    EXPECT(took(0, 2.9));
+}
+
+static void other_calls_beside_an_endless_one(void) {
+    leave_idle(HALF);
+    launch(endless);
+    EXPECT(create_array() == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(2.9, 7));
+    EXPECT(create_memory() == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    if (simcuda_fail("cuModuleLoadData>=1=2") != 0)
+        exit(3);
+    EXPECT(load_module() == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    simcuda_clear_faults();
+    release();
+    EXPECT(create_memory() == CUDA_SUCCESS);
+}
+
+static void other_calls_beside_a_held_stream(void) {
+    leave_idle(HALF);
+    hold_stream();
+    EXPECT(create_memory() == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(create_memory() == CUDA_SUCCESS);
+}
+
+/* --- memory that is free by a stream's order alone, with a driver whose free does not wait ---
+ */
+
+static void leave_in_use(size_t mib) {
+    CUdeviceptr at = must_have(mib);
+    launch(lasting);
+    MUST(cuMemsetD8Async(at, 1, mib * MIB, stream));
+    MUST(cuMemFree_v2(at));
+}
+
+static void quiet_before_growing(void) {
+    leave_in_use(SOME);
+    grow();
+    MUST(cuCtxSynchronize());
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_before_failing(void) {
+    CUdeviceptr at;
+    leave_in_use(HALF);
+    EXPECT(cuMemAlloc_v2(&at, NEARLY_ALL * MIB) == CUDA_SUCCESS);
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_for_other_calls(void) {
+    leave_in_use(HALF);
+    EXPECT(create_memory() == CUDA_SUCCESS);
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static void quiet_when_trimmed(void) {
+    CUmemoryPool pool;
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    leave_in_use(HALF);
+    MUST(cuMemPoolTrimTo(pool, 0));
+    MUST(cuCtxSynchronize());
+    EXPECT(simcuda_referee_reports() == 0);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+#define CASE(name)                                                                               \
+    { #name, name }
+    CASE(grow_beside_a_held_stream),
+    CASE(grow_beside_one_that_does_not_end),
+    CASE(grow_and_give_back_later),
+    CASE(grow_on_a_stream),
+    CASE(grow_beside_freed_memory),
+    CASE(fits_after_a_kernel),
+    CASE(never_fits_beside_an_endless_one),
+    CASE(what_comes_back_is_too_little),
+    CASE(a_held_stream_and_no_room),
+    CASE(a_held_stream_and_idle_memory),
+    CASE(a_held_stream_and_pending_memory),
+    CASE(all_requests_alike),
+    CASE(other_calls),
+    CASE(other_calls_beside_an_endless_one),
+    CASE(other_calls_beside_a_held_stream),
+    CASE(quiet_before_growing),
+    CASE(quiet_before_failing),
+    CASE(quiet_for_other_calls),
+    CASE(quiet_when_trimmed),
+};
+
+static void run(const void *arg) {
+    CUcontext context;
+    CUmodule module;
+    void *host;
+    simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS});
+    simcuda_register_kernel(&(simcuda_kernel_t){.name = "lasting", .duration_ns = LASTING});
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuModuleLoadData(&module, "stand-in"));
+    MUST(cuModuleGetFunction(&endless, module, "endless"));
+    MUST(cuModuleGetFunction(&lasting, module, "lasting"));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    MUST(cuMemAllocHost_v2(&host, 4));
+    memset(host, 0, 4);
+    MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
+    alarm(20);
+    (*(void (*const *)(void))arg)();
+    fflush(stdout);
+    _exit(failures != 0);
+}
+
+int main(int argc, char **argv) {
+    unsigned failed = 0, ran = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool quiet = !strncmp(cases[i].name, "quiet_", 6);
+        if (argc > 1 ? !strstr(cases[i].name, argv[1]) : quiet)
+            continue;
+        ran++;
+        failed += in_child(cases[i].name, run, &cases[i].run) != 0;
+    }
+    printf("%u cases, %u failed\n", ran, failed);
+    return failed || !ran;
+}
