@@ -3,13 +3,15 @@
  *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
  *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
  *       twice, which must come to the same (unless contexts end), and plain, where nothing may be
- * found.  A program that fails is shrunk and written down.  --least: fails with fewer operations
- * in all. programs catch [--seed N] [--programs N] [--operations N] [--longest N] The other way
- * round, for a library with a fault: passes if a program fails and can be shrunk to at most that
- * many operations. programs generate SEED [--operations N]     prints the program programs run
- * FILE [--plain]                 runs it once more programs shrink FILE [--plain] shrinks it; the
- * result is FILE.short programs execute FILE                       runs it in this process, as
- * set up by the others
+ *       found.  A program that fails is shrunk and written down.  --least: fails with fewer
+ *       operations in all.
+ *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
+ *       The other way round, for a library with a fault: passes if a program fails and can be
+ *       shrunk to at most that many operations.
+ *   programs generate SEED [--operations N]     prints the program
+ *   programs run FILE [--plain]                 runs it once more
+ *   programs shrink FILE [--plain]              shrinks it; the result is FILE.short
+ *   programs execute FILE                       runs it in this process, as set up by the others
  *
  * --library PATH: instead of libaccelcache.so.  Exit status 0 passed, 1 failed, 2 misused. */
 #include <stdlib.h>
