@@ -49,6 +49,7 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_fetch_add(&context->dying, 1);
     while (atomic_load(&context->users) > 0)
         sched_yield();
@@ -59,6 +60,7 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_store(&context->dead, true);
     pthread_mutex_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
@@ -93,7 +95,8 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
     AC_WINDOW(context_seen);
     if (AC_PLANTED(entered_after_look))
         atomic_fetch_add(&context->users, 1);
-    if (may && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+    if (may) {
+        ac_driver_current(&current);
         if (current != context->handle)
             scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
         if (scope->pushed || current == context->handle) {

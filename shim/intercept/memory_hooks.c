@@ -106,7 +106,10 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
     CUcontext current = NULL;
     if (atomic_load(&ac_state) == AC_STATE_ACTIVE && thread) {
         context = ac_context_current(thread);
-        if (!context && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current)
+        CUresult known = context ? CUDA_SUCCESS : ac_driver_current(&current);
+        if (known == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            return known;
+        if (!context && known == CUDA_SUCCESS && !current)
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
