@@ -34,8 +34,10 @@ static uint64_t thread_now(void) {
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
 
-/* What another thread does during the next record of an event on a stream of the program. */
+/* What another thread does during the next record of an event on a stream of the program; 0: any.
+ */
 static void (*meanwhile)(void);
+static unsigned meanwhile_at;
 
 static CUstream stream_at(unsigned i) {
     return (CUstream)(uintptr_t)(FIRST + 16 * i);
@@ -71,7 +73,8 @@ static clocks_t *clocks_of(CUevent event) {
 
 static CUresult event_record(CUevent event, CUstream stream) {
     unsigned i = index_of(stream);
-    void (*others)(void) = i != OURS ? meanwhile : NULL;
+    bool now = meanwhile_at ? i == meanwhile_at : i != OURS;
+    void (*others)(void) = now ? meanwhile : NULL;
     if (others) {
         meanwhile = NULL;
         others();
@@ -265,6 +268,22 @@ START_TEST(threads_that_ended_give_way) {
         thread = 1;
         ck_assert(covers(own_of(2 + i)));
     }
+}
+END_TEST
+
+static void another_fence_and_then_more_work(void) {
+    ck_assert(covers(2));
+    work_on(stream_at(2));
+}
+
+/* As many submissions as the first fence had seen: they are others nevertheless. */
+START_TEST(a_mark_is_cleared_by_the_fence_that_saw_it_only) {
+    work_on(stream_at(2));
+    work_on(stream_at(3));
+    meanwhile_at = 3;
+    meanwhile = another_fence_and_then_more_work;
+    covers(3);
+    ck_assert(covers(2));
 }
 END_TEST
 
@@ -511,6 +530,7 @@ int main(void) {
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
     tcase_add_test(tests, streams_without_work_give_way);
     tcase_add_test(tests, threads_that_ended_give_way);
+    tcase_add_test(tests, a_mark_is_cleared_by_the_fence_that_saw_it_only);
     tcase_add_test(tests, too_many_streams_are_forgotten_by_a_synchronisation);
     tcase_add_test(tests, a_loss_is_made_up_for_by_a_later_synchronisation_only);
     tcase_add_test(tests, own_streams_of_others_need_no_barrier);
