@@ -587,9 +587,9 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t end
         if (status != AC_UNSUPPORTED)
             return status;
         uint64_t stamp = ac_fence_stamp();
-        status = line->ops->synchronize(line->context);
+        status = line->ops->synchronize(line->context, time_left(line, end));
         if (status == AC_FAILED) /* once more: nothing else is left that could tell */
-            status = line->ops->synchronize(line->context);
+            status = line->ops->synchronize(line->context, time_left(line, end));
         if (status != AC_OK)
             return status;
         ac_fence_synced(line, stamp);

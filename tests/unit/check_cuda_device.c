@@ -429,6 +429,28 @@ START_TEST(a_limited_wait_keeps_its_limit) {
 }
 END_TEST
 
+static bool over_now;
+
+static CUresult whether_over(CUevent event) {
+    (void)event;
+    return over_now ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+START_TEST(a_limited_synchronisation_keeps_its_limit) {
+    static const ac_record_mode_t modes[] = {AC_RECORD_STREAMS, AC_RECORD_NONE};
+    atomic_store(&context.mode, modes[_i]);
+    ac_driver.cuEventQuery = whether_over;
+    ac_driver.cuCtxSynchronize = synchronize;
+    work_on(stream_at(2));
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_BUSY);
+    ck_assert_uint_eq(synchronised, 0);
+    over_now = true;
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_OK);
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 0), AC_OK);
+    ck_assert_uint_eq(synchronised, 2);
+}
+END_TEST
+
 /* --- a thread that the program cancels while it is in the driver --- */
 
 static _Atomic bool complete;
@@ -538,6 +560,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
+    tcase_add_loop_test(tests, a_limited_synchronisation_keeps_its_limit, 0, 2);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
