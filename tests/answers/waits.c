@@ -317,7 +317,7 @@ static void launch_unknown(void) {
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, second, &unknown, 1};
     start();
     cuLaunchKernelEx(&config, lasting, NULL, NULL);
-    EXPECT(took(0, 1));
+    EXPECT(took(0, 3)); /* half a second, on a machine that has other things to do */
     release();
 }
 
