@@ -206,7 +206,7 @@ void ac_fence_uncount(void) {
 void ac_fence_unseen(void) {
     if (!AC_PLANTED(unseen_in_one_context))
         ac_fence_cross();
-    ac_fence_uncount(); /* last: whoever finds it set finds all of it (ac_fence_is_unseen) */
+    ac_fence_uncount(); /* last: a thread that finds it set finds both (ac_fence_is_unseen) */
     ac_streams_unordered();
 }
 

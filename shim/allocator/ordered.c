@@ -555,7 +555,7 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
 }
 
 /* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
- * or that was in vain before. */
+ * or an earlier wait did not see it reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
     ac_allocator_t *allocator = arena->allocator;
     ac_fence_line_t *line = &arena->line;
