@@ -134,8 +134,8 @@ static inline bool ac_fence_is_unseen(void) {
 }
 
 /* Around a submission to `stream` (a key, 0 for a default stream) of which it is not known
- * where it goes: the driver does not tell the stream's context, or that has no line.  In between it is
- * inside every line, frees wait for all contexts, and the stream waits for the turns of all.
+ * where it goes: the driver does not tell the stream's context, or that has no line.  In between
+ * it is inside every line, frees wait for all contexts, and the stream waits for the turns of all.
  * `submitted`: the call succeeded, and there is work that no line tells of: unseen from then on.
  * A call that the driver refuses leaves nothing behind but a mark. */
 void ac_fence_stray_begin(uint64_t stream);
