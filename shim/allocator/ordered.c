@@ -560,13 +560,26 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 
-static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock, bool wait) {
+/* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
+ * or an earlier wait did not see it reached. */
+static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_fence_line_t *line = &arena->line;
     bool all = atomic_load(&ac_fence_crossed);
-    if (wait && !ac_fence_holding(line, all))
-        return ac_fence_wait(line, all, clock, 0) != AC_BUSY;
-    ac_fence_close(line, all);
-    ac_fence_poll(line, all);
-    return ac_fence_reached(line, all) >= clock;
+    pthread_mutex_lock(&allocator->lock);
+    wait = wait && ac_pending_hopeful(arena, all);
+    pthread_mutex_unlock(&allocator->lock);
+    if (!wait || ac_fence_holding(line, all)) {
+        ac_fence_close(line, all);
+        ac_fence_poll(line, all);
+        return ac_fence_reached(line, all) >= clock;
+    }
+    if (ac_fence_wait(line, all, clock, AC_PATIENCE_NS) != AC_BUSY)
+        return true;
+    pthread_mutex_lock(&allocator->lock);
+    ac_pending_in_vain(arena, clock);
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
 }
 
 bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
@@ -582,7 +595,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     uint64_t last = handed_on ? ordered->last : 0;
     all_gone(arena);
     pthread_mutex_unlock(&allocator->lock);
-    if (handed_on && !wait_unless_held(&arena->line, last, wait))
+    if (handed_on && !is_over(arena, last, wait))
         return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
     return true;

@@ -131,8 +131,9 @@ static uint64_t owner_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? self() : 0;
 }
 
+/* No mark is given twice: a fence that another one overtook clears its own marks only. */
 static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
-    entry->used++;
+    entry->used = ++context->marks;
     entry->clock = atomic_load(&context->clock);
 }
 
