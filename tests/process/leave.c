@@ -211,6 +211,16 @@ static int by_renamed_folder(void) {
     return 3;
 }
 
+/* Every number but those of output is one of the program's own input by now. */
+static int by_taken_numbers(void) {
+    program_device();
+    program_use(5);
+    closefrom(3);
+    for (int fd = 3; fd < 1024; fd++)
+        program_need(dup2(STDIN_FILENO, fd) == fd, "dup2");
+    return 3;
+}
+
 /* ---- sandboxes ---- */
 
 #define IS(call, action)                                                                         \
@@ -310,6 +320,7 @@ int main(int argc, char **argv) {
         {"folder", by_leaving_folder},
         {"folder_first", by_leaving_folder_first},
         {"renamed", by_renamed_folder},
+        {"taken_numbers", by_taken_numbers},
         {"filtered_opening", by_filtered_opening},
         {"narrow_filter", by_narrow_filter},
         {"early_filter", by_early_filter},
