@@ -284,6 +284,32 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
+/* Out of memory, but not of what idle memory would bring back. */
+static void calls_that_no_wait_would_help(void) {
+    const size_t huge = (size_t)1 << 50;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    CUevent event;
+    CUstream other;
+    void *host;
+    leave_idle(HALF);
+    launch(endless);
+    if (simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") != 0)
+        exit(3);
+    start();
+    EXPECT(cuMemHostAlloc(&host, huge, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocHost_v2(&host, huge) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocManaged(&at, huge, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemCreate(&handle, huge, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuEventCreate(&event, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuStreamCreate(&other, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    simcuda_clear_faults();
+    release();
+}
+
 static void other_calls_beside_a_held_stream(void) {
     leave_idle(HALF);
     hold_stream();
@@ -352,6 +378,7 @@ static const struct {
     CASE(all_requests_alike),
     CASE(other_calls),
     CASE(other_calls_beside_an_endless_one),
+    CASE(calls_that_no_wait_would_help),
     CASE(other_calls_beside_a_held_stream),
     CASE(quiet_before_growing),
     CASE(quiet_before_failing),
