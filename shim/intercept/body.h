@@ -46,11 +46,11 @@
  * pending work, on devices where that may help; false: nothing went back. */
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 
-/* The program's synchronisation succeeded: the device may have nothing to do, and what is owed
- * goes back. */
-static inline void ac_synced(ac_thread_t *thread) {
+/* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
+ * nothing to do, and what is owed goes back. */
+static inline void ac_synced(ac_thread_t *thread, bool whole) {
     if (thread && atomic_load_explicit(&ac_trim_owed, memory_order_relaxed))
-        ac_decay_settle();
+        ac_decay_synced(whole);
 }
 
 /* Whether `address` lies in a segment of ours, and this process may say so (a fork child may not:

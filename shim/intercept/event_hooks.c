@@ -166,7 +166,7 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->line, alone);                                               \
         if (waits && result == CUDA_SUCCESS)                                                     \
-            ac_synced(thread);                                                                   \
+            ac_synced(thread, false);                                                            \
         if (waits)                                                                               \
             ac_trace_stream_synced(context, ac_stream_resolved(a, per_thread), result);          \
         note(thread, context, result);                                                           \

@@ -126,6 +126,20 @@ static void grow_and_give_back_later(void) {
     expect_given_back();
 }
 
+/* What is owed does not make each synchronisation with another stream dear. */
+static void synchronise_beside_one_that_does_not_end(void) {
+    enum { MANY = 2000 };
+    leave_idle(SOME);
+    launch(endless);
+    grow();
+    unsigned long long calls = simcuda_calls_total();
+    for (int i = 0; i < MANY; i++)
+        MUST(cuStreamSynchronize(second));
+    EXPECT(simcuda_calls_total() - calls < MANY + MANY / 2);
+    release();
+    EXPECT(simcuda_used_memory(0) <= 240 * MIB);
+}
+
 static void grow_on_a_stream(void) {
     CUdeviceptr at;
     MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
@@ -367,6 +381,7 @@ static const struct {
     CASE(grow_beside_a_held_stream),
     CASE(grow_beside_one_that_does_not_end),
     CASE(grow_and_give_back_later),
+    CASE(synchronise_beside_one_that_does_not_end),
     CASE(grow_on_a_stream),
     CASE(grow_beside_freed_memory),
     CASE(fits_after_a_kernel),
