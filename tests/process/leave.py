@@ -140,6 +140,10 @@ class Leave(HostTest):
                     self.assertEqual(["seccomp filter" in w for w in shown["warnings"]], [True])
 
     @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filtered_threads(self):
+        self.killed("filtered_threads", 3, calls=3, env=self.environment("dump_signal:none"))
+
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
     def test_filtered_trace(self):
         shown = self.killed("filtered_trace", 3, calls=4005,
                             env=self.environment(f"trace:{self.root}/t.trace"))
