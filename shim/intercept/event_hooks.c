@@ -15,7 +15,7 @@ static uint64_t name_of(CUevent event) {
     return (uint64_t)(uintptr_t)event;
 }
 
-/* Others may record the event, and nobody tells when. */
+/* Others may record the event, at times that are not known here. */
 static void distrust(ac_thread_t *thread, CUevent event) {
     if (thread && ac_event_distrust(name_of(event)))
         ac_count(thread, AC_COUNT_distrusted_events);

@@ -9,7 +9,7 @@
 static _Atomic int status = -1; /* the descriptor */
 static int mode, filters;       /* as they were at first use */
 
-/* Where the descriptor stands while nobody reads: far behind the end.  A program that closed all
+/* Where the descriptor stands between two reads: far behind the end.  A program that closed all
  * descriptors may have a file of its own under the number, or a pipe, which a read would empty or
  * wait for; none of them stands there. */
 enum { MARK = 0x61636366 };
