@@ -212,8 +212,9 @@ static int start(void) {
  * not behind a filter that may kill who makes a thread.  Without it the program's next
  * synchronisation does. */
 static void memory_owed(void) {
-    if (atomic_load(&ac_state) != AC_STATE_ACTIVE ||
-        (!atomic_load(&started) && (ac_filter_now() || start() != 0)) || !atomic_load(&started))
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim)
+        return;
+    if (!atomic_load(&started) && (ac_filter_now() || start() != 0 || !atomic_load(&started)))
         return;
     atomic_store(&owed, true);
     sem_post(&wake);

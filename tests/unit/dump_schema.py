@@ -44,7 +44,7 @@ for kind, ref in shape.items():
             assert device["stats"]["properties"][name] == {"$ref": "#/$defs/" + ref}, name
 
 folder = tempfile.mkdtemp()
-os.environ["ACCEL_LIVE_DIR"] = folder
+os.environ["ACCEL_LIVE_DIR"] = tempfile.mkdtemp()
 os.environ["RANK"] = "3"
 for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
     os.environ.pop(name, None)
