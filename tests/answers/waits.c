@@ -129,6 +129,20 @@ static void grow_and_give_back_later(void) {
     expect_given_back();
 }
 
+/* What is owed does not make each synchronisation with another stream dear. */
+static void synchronise_beside_one_that_does_not_end(void) {
+    enum { MANY = 2000 };
+    leave_idle(SOME);
+    launch(endless);
+    grow();
+    unsigned long long calls = simcuda_calls_total();
+    for (int i = 0; i < MANY; i++)
+        MUST(cuStreamSynchronize(second));
+    EXPECT(simcuda_calls_total() - calls < MANY + MANY / 2);
+    release();
+    EXPECT(simcuda_used_memory(0) <= 240 * MIB);
+}
+
 static void grow_on_a_stream(void) {
     CUdeviceptr at;
     MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
@@ -287,6 +301,32 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
+/* Out of memory, but not of what idle memory would bring back. */
+static void calls_that_no_wait_would_help(void) {
+    const size_t huge = (size_t)1 << 50;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    CUevent event;
+    CUstream other;
+    void *host;
+    leave_idle(HALF);
+    launch(endless);
+    if (simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") != 0)
+        exit(3);
+    start();
+    EXPECT(cuMemHostAlloc(&host, huge, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocHost_v2(&host, huge) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocManaged(&at, huge, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemCreate(&handle, huge, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuEventCreate(&event, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuStreamCreate(&other, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    simcuda_clear_faults();
+    release();
+}
+
 static void other_calls_beside_a_held_stream(void) {
     leave_idle(HALF);
     hold_stream();
@@ -379,6 +419,7 @@ static const struct {
     CASE(grow_beside_a_held_stream),
     CASE(grow_beside_one_that_does_not_end),
     CASE(grow_and_give_back_later),
+    CASE(synchronise_beside_one_that_does_not_end),
     CASE(grow_on_a_stream),
     CASE(grow_beside_freed_memory),
     CASE(fits_after_a_kernel),
@@ -390,6 +431,7 @@ static const struct {
     CASE(all_requests_alike),
     CASE(other_calls),
     CASE(other_calls_beside_an_endless_one),
+    CASE(calls_that_no_wait_would_help),
     CASE(other_calls_beside_a_held_stream),
     CASE(an_unknown_launch_after_memory_was_handed_on),
     CASE(an_unknown_launch_beside_its_former_owner),
