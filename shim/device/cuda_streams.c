@@ -101,9 +101,10 @@ static ac_cuda_stream_t *entry_spare(ac_cuda_context_t *context) {
     return NULL;
 }
 
-/* The event of an entry becomes a spare one, if there is room; under the lock. */
+/* The event of an entry becomes a spare one, if there is room and no call that goes through a copy
+ * of the streams is about to name it; under the lock. */
 static void spare_event(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
-    if (!entry->event || context->event_count == AC_CUDA_EVENTS)
+    if (!entry->event || context->naming || context->event_count == AC_CUDA_EVENTS)
         return;
     context->event[context->event_count++] = entry->event;
     entry->event = NULL;
@@ -121,7 +122,7 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
     if (context->stream_count < AC_CUDA_STREAMS)
         entry = &context->stream[context->stream_count++];
     else if ((entry = entry_spare(context)))
-        spare_event(context, entry); /* where that has no room, the driver keeps one more */
+        spare_event(context, entry); /* where it cannot, the driver keeps one more */
     if (entry)
         *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
     return entry;
@@ -131,8 +132,10 @@ static uint64_t owner_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? self() : 0;
 }
 
+/* By a number that no other submission has: an entry that was forgotten and used again must not
+ * look like a copy from before. */
 static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
-    entry->used++;
+    entry->used = ++context->submissions;
     entry->clock = atomic_load(&context->clock);
 }
 
@@ -261,14 +264,12 @@ static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
     return n;
 }
 
-/* All its work is joined or done.  Its thread may be gone: the event serves others, unless a call
- * that goes through a copy of the streams is about to name it. */
+/* All its work is joined or done.  Its thread may be gone: the event serves others. */
 static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     if (entry->inside)
         return;
     entry->used = entry->covered = entry->awaited = 0;
-    if (context->naming == 0)
-        spare_event(context, entry);
+    spare_event(context, entry);
 }
 
 /* Clear the marks of the `n` streams that were joined; work that came meanwhile, or is about to

@@ -197,6 +197,29 @@ START_TEST(no_fence_names_a_stream_that_is_gone) {
 }
 END_TEST
 
+static void it_is_synchronised_and_works_anew(void) {
+    ac_cuda_synced(&context, ac_cuda_lost(&context));
+    ac_cuda_stream_used(&context, stream_at(2));
+    d.submitted[2]++;
+}
+
+static void once_the_first_stream_is_joined(void) {
+    meanwhile = it_is_synchronised_and_works_anew;
+}
+
+/* As many submissions as the fence saw, but others. */
+START_TEST(work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw) {
+    ac_cuda_stream_used(&context, stream_at(2));
+    d.submitted[2]++;
+    ac_cuda_stream_used(&context, stream_at(3));
+    meanwhile = once_the_first_stream_is_joined;
+    covers(2);
+    ck_assert_ptr_null(meanwhile);
+    ck_assert_uint_eq(d.submitted[2], 2);
+    ck_assert(covers(2));
+}
+END_TEST
+
 static ac_status_t turned;
 static void *turn;
 
@@ -506,6 +529,7 @@ int main(void) {
     tcase_add_test(tests, a_fence_covers_work_whose_call_has_not_returned);
     tcase_add_test(tests, the_mark_of_a_call_outlives_a_fence_before_it);
     tcase_add_test(tests, no_fence_names_a_stream_that_is_gone);
+    tcase_add_test(tests, work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw);
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
