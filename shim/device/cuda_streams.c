@@ -19,6 +19,18 @@ CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     return event;
 }
 
+/* Among the context's users: the program may be destroying it, and the event with it.  Where it
+ * is, the driver keeps the event for as long. */
+static void destroy_event(ac_cuda_context_t *context, CUevent event) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* as in ac_cuda_enter */
+    atomic_fetch_add(&context->users, 1);
+    if (!atomic_load(&context->dead) && !atomic_load(&context->dying))
+        ac_driver.cuEventDestroy_v2(event);
+    atomic_fetch_sub(&context->users, 1);
+    pthread_setcancelstate(cancel, NULL);
+}
+
 void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     bool kept = false;
     if (!event || atomic_load(&context->dead) || atomic_load(&ac_cuda_quiet))
@@ -30,7 +42,7 @@ void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     }
     pthread_mutex_unlock(&context->lock);
     if (!kept)
-        ac_driver.cuEventDestroy_v2(event);
+        destroy_event(context, event);
 }
 
 /* The keeper waits, on the device, for all that `stream` has been given; NULL: for all that the

@@ -433,6 +433,28 @@ START_TEST(a_limited_wait_keeps_its_limit) {
 }
 END_TEST
 
+static unsigned destroyed;
+
+static CUresult event_destroy(CUevent event) {
+    (void)event;
+    ck_assert_msg(atomic_load(&context.users) > 0, "the context may be gone");
+    destroyed++;
+    return CUDA_SUCCESS;
+}
+
+/* Whoever destroys the context waits for calls of ours that are inside. */
+START_TEST(an_event_too_many_is_destroyed_from_inside_the_context) {
+    void *fence[AC_CUDA_EVENTS + 1];
+    ac_driver.cuEventDestroy_v2 = event_destroy;
+    for (int i = 0; i <= AC_CUDA_EVENTS; i++)
+        ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence[i]), AC_OK);
+    for (int i = 0; i <= AC_CUDA_EVENTS; i++)
+        ac_cuda_ops.fence_release(&context, fence[i]);
+    ck_assert_uint_eq(destroyed, 1);
+    ck_assert_int_eq(atomic_load(&context.users), 0);
+}
+END_TEST
+
 /* --- a thread that the program cancels while it is in the driver --- */
 
 static _Atomic bool complete;
@@ -542,6 +564,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
+    tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
