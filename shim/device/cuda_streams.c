@@ -113,8 +113,8 @@ static ac_cuda_stream_t *entry_spare(ac_cuda_context_t *context) {
     return NULL;
 }
 
-/* The event of an entry becomes a spare one, if there is room and no call that goes through a copy
- * of the streams is about to name it; under the lock. */
+/* The event of an entry becomes a spare one, if there is room and no call that goes through a
+ * copy of the streams is about to name it; under the lock. */
 static void spare_event(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     if (!entry->event || context->naming || context->event_count == AC_CUDA_EVENTS)
         return;

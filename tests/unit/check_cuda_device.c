@@ -214,7 +214,7 @@ START_TEST(work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw) {
     ac_cuda_stream_used(&context, stream_at(3));
     meanwhile = once_the_first_stream_is_joined;
     covers(2);
-    ck_assert_ptr_null(meanwhile);
+    ck_assert(meanwhile == NULL);
     ck_assert_uint_eq(d.submitted[2], 2);
     ck_assert(covers(2));
 }
