@@ -80,7 +80,8 @@ static uint64_t trim(ac_arena_t *arena, ac_pick_t *pick, uint64_t bytes) {
     unsigned n, refused = 0;
     do {
         pthread_mutex_lock(&allocator->lock);
-        pick->quiet = ac_expand_reached(arena);
+        /* The work of a broken context is dead, and no fence tells of it any more. */
+        pick->quiet = atomic_load(&arena->line.broken) ? UINT64_MAX : ac_expand_reached(arena);
         n = arena->dead ? 0 : take(arena, pick, bytes, leaving, &total);
         pthread_mutex_unlock(&allocator->lock);
         if (!n)

@@ -245,6 +245,8 @@ static ac_status_t fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
     uint64_t begin = now_ns();
     for (unsigned round = 0;; round++) {
         ac_status_t status = fence_ask(fence, ac_driver.cuEventQuery);
+        if (status == AC_UNSUPPORTED)
+            status = AC_BUSY; /* the next query may succeed */
         if (status != AC_BUSY || ac_cuda_is_capturing() || now_ns() - begin > limit_ns)
             return status;
         if (round < EAGER)
@@ -259,9 +261,7 @@ static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     (void)arg;
     ac_status_t status =
         limit_ns ? fence_poll(asked, limit_ns) : fence_ask(asked, ac_driver.cuEventSynchronize);
-    if (status != AC_UNSUPPORTED)
-        return status;
-    return limit_ns ? AC_BUSY : synchronize(asked->context); /* which knows no limit either */
+    return status == AC_UNSUPPORTED ? synchronize(asked->context) : status; /* no limit either */
 }
 
 /* A wait is no record: it is made during captures, too, but not on a stream that captures. */
