@@ -12,7 +12,12 @@
  *   blind      the memory that the call names is not looked at
  *   once       the driver's call is not made again when it was out of memory
  *   deaf       the result of the driver's call does not tell of a broken context
- *   unseen     a body of its own is without a record of its thread, and does the call only */
+ *   unseen     a body of its own is without a record of its thread, and does the call only
+ *
+ * Where two threads meet without a lock, AC_WINDOW(name) names the moment of the one at which it
+ * matters what the other one does.  In the product it is nothing; in the library of the tests it
+ * calls `ac_window`, where a test has set that, which does the other thread's part
+ * (tests/windows).  Locks may be held: a test does there what another thread could do just then. */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 
@@ -25,10 +30,13 @@ enum {
 
 #ifdef AC_PLANTS
 extern int ac_plant;
+extern void (*ac_window)(const char *name);
 int ac_row_planted(const char *symbol, const char *way);
+#define AC_WINDOW(name)             (ac_window ? ac_window(#name) : (void)0)
 #define AC_PLANTED(name)            (ac_plant == AC_PLANT_##name)
 #define AC_ROW_PLANTED(symbol, way) ac_row_planted(#symbol, #way)
 #else
+#define AC_WINDOW(name)             ((void)0)
 #define AC_PLANTED(name)            (AC_PLANT_##name == AC_PLANT_NONE)
 #define AC_ROW_PLANTED(symbol, way) 0
 #endif

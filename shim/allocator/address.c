@@ -2,14 +2,16 @@
 #include "allocator/allocator_int.h"
 
 #include "allocator/trim.h"
+#include "plant.h"
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)
         return NULL;
+    AC_WINDOW(owner_found);
     pthread_mutex_lock(&arena->allocator->lock);
-    if (ac_page_map_owner(address) == arena)
+    if (ac_page_map_owner(address) == arena || AC_PLANTED(owner_looked_at_once))
         return arena;
     pthread_mutex_unlock(&arena->allocator->lock);
     return NULL;

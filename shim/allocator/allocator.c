@@ -15,6 +15,7 @@
 #include "allocator/expand.h"
 #include "allocator/trim.h"
 #include "device/wait.h"
+#include "plant.h"
 
 enum { LAST_ROUNDS = 8 };
 
@@ -236,12 +237,13 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
         ac_segment_forget_stale(address, size);
+    AC_WINDOW(grown);
 
     pthread_mutex_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
-    if (status == AC_OK && !arena->dead)
+    if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
         segment = ac_segment_add(arena, request->pool, address, size);
     announce(request);
     if (segment)
@@ -390,8 +392,11 @@ static bool others_changed(ac_request_t *request, uint64_t seen, uint64_t end) {
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     int late = 0;
     pthread_mutex_lock(&allocator->lock);
-    while (!late && allocator->calls && allocator->changes - request->changes == seen)
+    while (!late && allocator->calls && !AC_PLANTED(leaving_not_awaited) &&
+           allocator->changes - request->changes == seen) {
+        AC_WINDOW(leaving_awaited);
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+    }
     bool changed = allocator->changes - request->changes != seen;
     pthread_mutex_unlock(&allocator->lock);
     return changed;

@@ -1,6 +1,8 @@
 /* The asymmetric barrier of barrier.h. */
 #include "allocator/barrier.h"
 
+#include "plant.h"
+
 #if AC_BARRIER_TSAN
 
 _Atomic bool ac_barrier_kernel;
@@ -10,6 +12,7 @@ void ac_barrier_setup(void) {
 }
 
 bool ac_barrier_heavy(void) {
+    AC_WINDOW(barrier_heavy);
     atomic_fetch_add(&ac_barrier_word, 1);
     return true;
 }
@@ -53,6 +56,7 @@ void ac_barrier_setup(void) {
 }
 
 bool ac_barrier_heavy(void) {
+    AC_WINDOW(barrier_heavy);
     /* First, also before the look at the answer (barrier.h). */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load(&ac_barrier_kernel))
@@ -71,6 +75,7 @@ void ac_barrier_setup(void) {
 }
 
 bool ac_barrier_heavy(void) {
+    AC_WINDOW(barrier_heavy);
     atomic_thread_fence(memory_order_seq_cst);
     return true;
 }

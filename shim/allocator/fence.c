@@ -52,16 +52,20 @@ static void give_credit(ac_fence_line_t *line, int weight) {
  * in use stays for its last user.  Releasing is a device call: after the lock. */
 static void sweep(ac_fence_line_t *line) {
     void *old[AC_FENCE_RING];
-    unsigned n = 0, kept = 0;
+    unsigned n = 0, kept = 0, turns = 0;
     pthread_mutex_lock(&line->lock);
     bool all = !atomic_load(&line->live);
     uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count; i++)
-        if (line->ring[i].uses == 0 && (all || line->ring[i].clock <= done))
+        if ((line->ring[i].uses == 0 || AC_PLANTED(fence_released_in_use)) &&
+            (all || line->ring[i].clock <= done)) {
             old[n++] = line->ring[i].fence;
-        else
+        } else {
+            turns += line->ring[i].turn;
             line->ring[kept++] = line->ring[i];
+        }
     line->count = kept;
+    line->turns = turns;
     pthread_mutex_unlock(&line->lock);
     for (unsigned i = 0; i < n; i++)
         line->ops->fence_release(line->context, old[i]);
@@ -124,6 +128,10 @@ void ac_fence_leave(ac_fence_line_t *line) {
 }
 
 void ac_fence_submitted(ac_fence_line_t *line) {
+    if (AC_PLANTED(submitted_not_inside)) {
+        ac_fence_mark(line);
+        return;
+    }
     ac_fence_enter(line);
     ac_fence_leave(line);
 }
@@ -256,8 +264,12 @@ void ac_fence_capture_began(void) {
 /* Whether all that was submitted to the line is complete: first who is inside, whose mark may
  * come as the last thing. */
 bool ac_fence_line_idle(const ac_fence_line_t *line) {
-    return ac_fence_inside(line, 0) == 0 &&
-           atomic_load(&line->last_submit) <= atomic_load(&line->done);
+    uint64_t early = AC_PLANTED(mark_before_inside) ? atomic_load(&line->last_submit) : 0;
+    AC_WINDOW(idle_begins);
+    if (ac_fence_inside(line, 0))
+        return false;
+    uint64_t last = AC_PLANTED(mark_before_inside) ? early : atomic_load(&line->last_submit);
+    return last <= atomic_load(&line->done);
 }
 
 bool ac_fence_idle(const ac_fence_line_t *line) {
@@ -332,7 +344,7 @@ uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
         return last; /* as if marked now */
     if (uncounted)
         ac_fence_submitted(line);
-    else if (ac_fence_inside(line, 0))
+    else if (ac_fence_inside(line, 0) && !AC_PLANTED(target_without_mark))
         ac_fence_mark(line);
     return atomic_load_explicit(&line->last_submit, memory_order_acquire);
 }
@@ -379,30 +391,41 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
     return yes;
 }
 
+/* Take one out of the ring, or a turn: a later fence covers what an earlier one covers, so the
+ * second oldest.  Not the newest turn: what comes later may never end (single.h).  NULL: none can
+ * be spared.  Under the lock. */
+static void *drop_one(ac_fence_line_t *line, bool turn) {
+    uint64_t newest = atomic_load(&line->single.covered);
+    unsigned at = 1;
+    while (at < line->count &&
+           ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+            line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
+        at++;
+    if (at >= line->count)
+        return NULL;
+    void *fence = line->ring[at].fence;
+    line->turns -= line->ring[at].turn;
+    line->count--;
+    for (; at < line->count; at++)
+        line->ring[at] = line->ring[at + 1];
+    return fence;
+}
+
 bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare) {
     *spare = fence.fence;
-    if (!atomic_load(&line->live))
+    if (!atomic_load(&line->live) && !AC_PLANTED(fence_kept_after_context))
         return false;
-    if (line->count == AC_FENCE_RING) {
-        /* A later fence covers what an earlier one covers: drop the second oldest.  Not the
-         * newest turn: what comes later may never end (single.h). */
-        uint64_t turn = atomic_load(&line->single.covered);
-        unsigned at = 1;
-        while (at < AC_FENCE_RING && (line->ring[at].uses || line->ring[at].clock == turn))
-            at++;
-        if (at == AC_FENCE_RING)
-            return false;
-        *spare = line->ring[at].fence;
-        for (at++; at < AC_FENCE_RING; at++)
-            line->ring[at - 1] = line->ring[at];
-        line->count--;
-    } else {
-        *spare = NULL;
-    }
+    void *dropped = NULL;
+    if (fence.turn && line->turns >= AC_FENCE_TURNS)
+        dropped = drop_one(line, true);
+    if (line->count == AC_FENCE_RING && !(dropped = drop_one(line, false)))
+        return false;
+    *spare = dropped;
     unsigned at = line->count++;
     for (; at > 0 && line->ring[at - 1].clock > fence.clock; at--)
         line->ring[at] = line->ring[at - 1];
     line->ring[at] = fence;
+    line->turns += fence.turn;
     return true;
 }
 
@@ -432,12 +455,18 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     if (atomic_load(&line->broken))
         return AC_FAILED;
     atomic_store(&line->open, 0);
+    uint64_t wanted = AC_PLANTED(wanted_before_inside) ? atomic_load(&line->last_submit) : 0;
+    AC_WINDOW(close_begins);
     bool inside = ac_fence_inside(line, 0);
-    uint64_t wanted = atomic_load(&line->last_submit);
+    if (!AC_PLANTED(wanted_before_inside))
+        wanted = atomic_load(&line->last_submit);
     if (!inside && wanted > atomic_load(&line->done) && covered(line, wanted))
         return AC_OK;
     ac_fence_t fence = {.clock = ac_fence_stamp()};
     if (ac_fence_line_idle(line)) {
+        AC_WINDOW(close_idle);
+        if (AC_PLANTED(idle_stamped_late))
+            fence.clock = ac_fence_stamp();
         /* Or frees of now would wait for work that comes later. */
         ac_fence_raise(&line->done, fence.clock);
         ac_single_synced(line);
@@ -451,6 +480,8 @@ static ac_status_t close_line(ac_fence_line_t *line) {
         ac_fence_raise(&line->done, fence.clock);
     ac_status_t status =
         line->ops->fence_record(line->context, atomic_load(&ac_fence_uncounted), &fence.fence);
+    if (AC_PLANTED(fence_stamped_late))
+        fence.clock = ac_fence_stamp();
     if (AC_PLANTED(fence_dropped_at_oom) && status == AC_UNSUPPORTED)
         ac_fence_raise(&line->done, fence.clock);
     give_credit(line, -AC_FENCE_EPOCH);

@@ -64,8 +64,11 @@
 #include "allocator/barrier.h"
 #include "allocator/single.h"
 #include "device/device.h"
+#include "plant.h"
 
-enum { AC_FENCE_RING = 32, AC_FENCE_LINES = 256 };
+/* Of the fences in the ring, turns are so many at the most, or each launch after a free would
+ * push out one that frees wait for. */
+enum { AC_FENCE_RING = 32, AC_FENCE_TURNS = 4, AC_FENCE_LINES = 256 };
 
 /* On the way of every submission. */
 #define AC_FENCE_HOT __attribute__((always_inline)) static inline
@@ -101,6 +104,7 @@ struct ac_fence_line {
     void *context;
     pthread_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;       /* fences in the ring, oldest first */
+    unsigned turns;       /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 
@@ -181,7 +185,9 @@ AC_FENCE_HOT bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
 
 /* Note that work goes to the context, or went to it. */
 AC_FENCE_HOT void ac_fence_mark(ac_fence_line_t *line) {
-    ac_fence_raise(&line->last_submit, ac_fence_now());
+    uint64_t clock = ac_fence_now();
+    AC_WINDOW(mark);
+    ac_fence_raise(&line->last_submit, clock);
 }
 
 /* Work was submitted to the context in a way that nobody saw: a mark, and inside while it is
@@ -214,7 +220,10 @@ AC_FENCE_HOT void ac_fence_given(void) {
 
 AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
     ac_fence_given();
-    ac_fence_mark(line);
+    if (AC_PLANTED(left_before_mark))
+        atomic_store_explicit(&self->inside, NULL, memory_order_release);
+    if (!AC_PLANTED(marked_once))
+        ac_fence_mark(line);
     atomic_store_explicit(&self->inside, NULL,
                           memory_order_release); /* last: see ac_fence_idle */
 }
@@ -224,7 +233,8 @@ AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self)
 AC_FENCE_HOT void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     if (__builtin_expect(!ac_single_passes(&line->single, stream), 0))
         ac_single_pass(line, stream, joins);
-    ac_fence_mark(line);
+    if (!AC_PLANTED(marked_after_call))
+        ac_fence_mark(line);
 }
 
 /* How many are inside, counted no further than one beyond `most`. */
@@ -251,9 +261,13 @@ static inline uint64_t ac_fence_handout_alone(ac_fence_line_t *line) {
     uint64_t last = atomic_load_explicit(&line->last_submit, memory_order_relaxed);
     if (last < clock)
         return clock;
+    AC_WINDOW(handout);
     /* Where this fails another thread has ended the epoch. */
     clock = last;
-    atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
+    if (AC_PLANTED(clock_set_back))
+        atomic_store(&ac_fence_clock, last + 1);
+    else if (!AC_PLANTED(handout_within_epoch))
+        atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
     return last + 1;
 }
 static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "allocator/carve.h"
+#include "plant.h"
 
 /* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0
  * serves the next event of its list. */
@@ -153,7 +154,8 @@ void ac_order_record_end(ac_order_t *order, const ac_order_mark_t *mark, bool go
     ac_order_event_t *entry = entry_of(order, mark->event);
     if (!entry || !entry->inside)
         return;
-    entry->known = good && mark->known && !entry->overlapped && !order->strays &&
+    bool alone = !entry->overlapped || AC_PLANTED(overlapping_records_known);
+    entry->known = good && mark->known && alone && !order->strays &&
                    mark->strays == order->stray_end && !ac_order_distrusts(mark->event);
     if (entry->known)
         entry->vector = mark->vector;

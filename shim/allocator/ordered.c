@@ -11,6 +11,7 @@
 #include "allocator/ordered_int.h"
 
 #include "device/wait.h"
+#include "plant.h"
 
 typedef ac_ordered_list_t list_t;
 
@@ -211,7 +212,8 @@ void ac_ordered_close(ac_arena_t *arena) {
 
 static void pin(ac_ordered_t *ordered, unsigned slot) {
     ordered->list[slot].pins++;
-    ordered->pinned |= (uint64_t)1 << slot;
+    if (!AC_PLANTED(stream_not_pinned))
+        ordered->pinned |= (uint64_t)1 << slot;
 }
 
 static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slot) {
@@ -423,12 +425,15 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     ac_status_t status = own ? arena->ops->stream_item(arena->context, stream)
                              : arena->ops->stream_order(arena->context, stream, request->stream);
 
+    AC_WINDOW(edge_recorded);
     pthread_mutex_lock(&allocator->lock);
     if (arena->ordered)
         unpin(allocator, ordered, from);
+    if (AC_PLANTED(edge_read_after_record))
+        ac_order_read(&ordered->order, from, &proves);
     if (!intact(arena, block, address)) {
         pthread_mutex_unlock(&allocator->lock);
-        return AC_FAILED;
+        return AC_PLANTED(served_of_dead_context) ? AC_OK : AC_FAILED;
     }
     if (status == AC_OK) {
         if (own && was.position > ordered->order.base[from])
@@ -448,7 +453,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         AC_BLOCK_SET(block, clock, was.clock);
         block->all = was.all;
         block->position = was.position;
-        block->stream = was.position > ordered->order.base[from] ? (uint8_t)from : AC_ORDER_NONE;
+        bool known = was.position > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
+        block->stream = known ? (uint8_t)from : AC_ORDER_NONE;
         if (block->segment->tainted)
             block->stream = AC_ORDER_NONE;
         bind(ordered, block);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "allocator/carve.h"
+#include "plant.h"
 
 enum {
     NODE_BITS = 14,
@@ -216,21 +217,26 @@ static bool fits(uint64_t old, uint64_t key, unsigned log) {
     return true;
 }
 
-/* More lines with the starts of the old ones, which stay as they are: readers may be in them. 0
+/* More lines with the starts of the page's, which stay as they are: readers may be in them.  0
  * when host memory is short. */
-static uint64_t more_lines(uint64_t old, uint64_t key) {
+static uint64_t more_lines(page_t *page, uint64_t key) {
+    uint64_t old = load(&page->lines);
     unsigned log = old ? log_in(old) + LINES_STEP : 0;
     while (log < LINES_LOG && !fits(old, key, log))
         log += LINES_STEP;
     line_t *lines = ac_carve(sizeof *lines << log);
     if (!lines)
         return 0;
+    uint64_t more = (uint64_t)starts_in(old) << POINTER_BITS | (uint64_t)(uintptr_t)lines | log;
+    if (AC_PLANTED(lines_before_starts))
+        put(&page->lines, more);
+    AC_WINDOW(lines_grow);
     for (unsigned i = 0; old && i < (unsigned)LINE_WORDS << log_in(old); i++) {
         uint64_t word = load(&first_in(old)[i / LINE_WORDS].word[i % LINE_WORDS]);
         if (word)
             put_in(&lines[line_of(word & KEY_MASK, log)], word);
     }
-    return (uint64_t)starts_in(old) << POINTER_BITS | (uint64_t)(uintptr_t)lines | log;
+    return more;
 }
 
 void ac_page_map_touch(uint64_t address) {
@@ -247,7 +253,7 @@ bool ac_page_map_set(uint64_t address, struct ac_block *block) {
         }
     uint64_t lines = load(&page->lines);
     if (!lines || !put_in(first_in(lines) + line_of(key, log_in(lines)), word)) {
-        lines = more_lines(lines, key);
+        lines = more_lines(page, key);
         if (!lines)
             return false;
         put_in(first_in(lines) + line_of(key, log_in(lines)), word);

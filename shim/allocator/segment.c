@@ -1,6 +1,7 @@
 /* Segments and their blocks: split, coalesce, and the statistics of both.  Everything here
  * runs under the allocator's lock and makes no device call. */
 #include "allocator/allocator_int.h"
+#include "plant.h"
 
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
@@ -396,7 +397,8 @@ static void coalesce(ac_block_t *block, uint64_t quiet) {
 
 void ac_segment_coalesce(ac_block_t *block) {
     bool all;
-    coalesce(block, ac_fence_target(&block->segment->arena->line, &all));
+    uint64_t quiet = ac_fence_target(&block->segment->arena->line, &all);
+    coalesce(block, AC_PLANTED(idle_without_stamp) ? 0 : quiet);
 }
 
 void ac_segment_put_back(ac_block_t *block) {

@@ -16,6 +16,8 @@ static uint64_t set_word(ac_single_t *single, ac_single_mode_t mode, uint64_t ho
     enum { CHANGE_SHIFT = AC_SINGLE_MODE_BITS + AC_SINGLE_KEY_BITS };
     uint64_t changes = (atomic_load(&single->word) >> CHANGE_SHIFT) + 1;
     atomic_store(&single->word, changes << CHANGE_SHIFT | home << AC_SINGLE_MODE_BITS | mode);
+    if (AC_PLANTED(turn_within_epoch))
+        return ac_fence_now();
     return ac_fence_stamp(); /* submissions look at the clock first */
 }
 
@@ -40,10 +42,18 @@ static bool in_force(const ac_fence_line_t *line) {
 static bool is_idle(const ac_fence_line_t *line, unsigned self) {
     if (atomic_load(&line->last_submit) > atomic_load(&line->done))
         return false;
-    if (ac_fence_unseen_inside(line, self) && !ac_barrier_heavy())
+    if (ac_fence_unseen_inside(line, self) && !AC_PLANTED(home_without_barrier) &&
+        !ac_barrier_heavy())
         return false;
     return ac_fence_inside(line, self) <= self &&
-           atomic_load(&line->last_submit) <= atomic_load(&line->done);
+           (AC_PLANTED(idle_marks_read_once) ||
+            atomic_load(&line->last_submit) <= atomic_load(&line->done));
+}
+
+static void lean(ac_single_t *single, uint64_t now) {
+    uint64_t seen = atomic_load(&single->leaned);
+    while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
+        ;
 }
 
 /* No longer asked for: the flags that end the rule for good, and a capture that begins.  Who sets
@@ -59,15 +69,21 @@ bool ac_single_protects(ac_fence_line_t *line) {
         ac_fence_handout(line); /* with work since the last one: a step of patience */
         return false;
     }
+    AC_WINDOW(lean_begins);
     /* Before the second look: whoever leaves the home after it finds the mark. */
-    uint64_t seen = atomic_load(&single->leaned);
-    while (seen < now && !atomic_compare_exchange_weak(&single->leaned, &seen, now))
-        ;
-    if (atomic_load(&single->word) != word)
+    if (!AC_PLANTED(lean_raised_late))
+        lean(single, now);
+    if (atomic_load(&single->word) != word && !AC_PLANTED(lean_looked_at_once))
         return false;
+    AC_WINDOW(lean_decided);
+    if (AC_PLANTED(lean_raised_late))
+        lean(single, now);
     if (AC_PLANTED(turn_not_announced))
         return true;
     if (atomic_load(&single->due) <= atomic_load(&single->covered)) {
+        if (AC_PLANTED(due_before_epoch))
+            atomic_store(&single->due, now);
+        AC_WINDOW(lean_announced);
         ac_fence_stamp(); /* the next submission looks */
         atomic_store(&single->due, now);
     }
@@ -82,8 +98,13 @@ static bool is_home(const ac_fence_line_t *line, uint64_t stream) {
 uint64_t ac_single_alone(const ac_fence_line_t *line, uint64_t stream) {
     if (!is_home(line, stream))
         return 0;
+    AC_WINDOW(alone_begins);
     uint64_t stamp = ac_fence_stamp(); /* first: a stream that comes later is not covered */
-    return is_home(line, stream) ? stamp : 0;
+    bool alone = is_home(line, stream) || AC_PLANTED(alone_looked_at_once);
+    AC_WINDOW(alone_decided);
+    if (AC_PLANTED(alone_stamped_late))
+        stamp = ac_fence_stamp();
+    return alone ? stamp : 0;
 }
 
 static bool may_be_home(const ac_fence_line_t *line, uint64_t stream) {
@@ -94,6 +115,10 @@ static bool may_be_home(const ac_fence_line_t *line, uint64_t stream) {
  * none does. */
 static void settle_down(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
+    if (stream && AC_PLANTED(home_before_its_marks)) {
+        set_word(single, AC_SINGLE_ONE, stream);
+        AC_WINDOW(home_made);
+    }
     if (stream) {
         bool may_lean = !line->ops->turns || line->ops->turns(line->context);
         atomic_store(&single->since, may_lean ? ac_fence_now() + single->patience : UINT64_MAX);
@@ -101,6 +126,7 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
         atomic_store(&single->covered, ac_fence_stamp());
     }
     set_word(single, stream ? AC_SINGLE_ONE : AC_SINGLE_MANY, stream);
+    AC_WINDOW(home_made);
 }
 
 /* Once more where it fails: nothing else is left that could hold a second stream back. */
@@ -111,8 +137,9 @@ static void synchronize(ac_fence_line_t *line) {
         ac_fence_synced(line, stamp);
 }
 
+/* Under the lock. */
 static void named(ac_fence_line_t *line) {
-    if (atomic_fetch_sub(&line->single.naming, 1) == 1)
+    if (atomic_fetch_sub(&line->single.naming, 1) == 1 && line->single.awaiting)
         pthread_cond_broadcast(&line->single.named);
 }
 
@@ -122,11 +149,13 @@ static void named(ac_fence_line_t *line) {
 static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
     ac_single_t *single = &line->single;
     uint64_t home = home_of(single);
-    atomic_fetch_add(&single->naming, 1);
+    if (!AC_PLANTED(home_not_pinned))
+        atomic_fetch_add(&single->naming, 1);
     pthread_mutex_unlock(&line->lock);
     ac_status_t status = line->ops->turn_record(line->context, home, fence);
     pthread_mutex_lock(&line->lock);
-    named(line);
+    if (!AC_PLANTED(home_not_pinned))
+        named(line);
     return status;
 }
 
@@ -146,7 +175,7 @@ static void record_turn(ac_fence_line_t *line) {
     ac_fence_t turn = {.clock = single->left, .turn = true};
     void *spare = NULL;
     ac_status_t status = name_home(line, &turn.fence);
-    bool mine = atomic_load(&single->word) == word;
+    bool mine = atomic_load(&single->word) == word || AC_PLANTED(second_turn_taken);
     if (status == AC_OK && mine && ac_fence_insert(line, turn, &spare)) {
         atomic_store(&single->covered, turn.clock);
         set_turn(single);
@@ -168,9 +197,11 @@ static void record_turn(ac_fence_line_t *line) {
  * returns with the lock, which may be open meanwhile. */
 static void leave(ac_fence_line_t *line, uint64_t heir) {
     ac_single_t *single = &line->single;
+    uint64_t leaned = AC_PLANTED(leaned_read_first) ? atomic_load(&single->leaned) : 0;
+    AC_WINDOW(home_left);
     single->left = set_word(single, AC_SINGLE_LEAVING, home_of(single));
-    if (AC_PLANTED(second_stream_let_in))
-        atomic_store(&single->leaned, 0);
+    if (AC_PLANTED(second_stream_let_in) || AC_PLANTED(leaned_read_first))
+        atomic_store(&single->leaned, leaned);
     if (is_idle(line, heir != 0))
         settle_down(line, may_be_home(line, heir) ? heir : 0);
     else if (atomic_load(&single->leaned) <= atomic_load(&line->done))
@@ -181,10 +212,12 @@ static void leave(ac_fence_line_t *line, uint64_t heir) {
         record_turn(line);
 }
 
-/* Before work for the home: see that what leaned has a turn.  Returns with the lock. */
-static void record_due(ac_fence_line_t *line, uint64_t stream) {
+/* Before work for the home: see that what leaned has a turn.  Returns with the lock, and a fence
+ * that the caller lets go without it; NULL: none. */
+static void *record_due(ac_fence_line_t *line, uint64_t stream) {
     ac_single_t *single = &line->single;
-    atomic_fetch_add(&single->naming, 1); /* before the look: see ac_single_stream_gone */
+    if (!AC_PLANTED(home_pinned_late))
+        atomic_fetch_add(&single->naming, 1); /* before the look: see ac_single_stream_gone */
     uint64_t word = atomic_load(&single->word);
     bool home = ac_single_mode(word) == AC_SINGLE_ONE && ac_single_home(word) == stream;
     ac_fence_t turn = {.turn = true};
@@ -192,16 +225,23 @@ static void record_due(ac_fence_line_t *line, uint64_t stream) {
     ac_status_t status = AC_OK;
     uint64_t leaned = atomic_load(&single->leaned);
     bool over = leaned <= atomic_load(&line->done);
-    if (home && !over && ac_single_due(single)) {
+    bool due = home && !over && ac_single_due(single);
+    AC_WINDOW(turn_due);
+    if (AC_PLANTED(home_pinned_late))
+        atomic_fetch_add(&single->naming, 1);
+    if (due) {
         turn.clock = ac_fence_stamp(); /* what leans from now on has a later clock */
         status = line->ops->turn_record(line->context, stream, &turn.fence);
+        if (AC_PLANTED(turn_stamped_late))
+            turn.clock = ac_fence_stamp();
     }
     bool failed = status != AC_OK;
     pthread_mutex_lock(&line->lock);
     bool same = atomic_load(&single->word) == word;
     /* The first turn that covers all is taken: a later one may have been recorded behind work
      * that came after the free. */
-    if (turn.fence && same && ac_single_due(single) && turn.clock > atomic_load(&single->covered))
+    bool first = ac_single_due(single) && turn.clock > atomic_load(&single->covered);
+    if (turn.fence && same && (first || AC_PLANTED(late_turn_taken)))
         failed = !ac_fence_insert(line, turn, &spare);
     else
         spare = turn.fence;
@@ -212,11 +252,7 @@ static void record_due(ac_fence_line_t *line, uint64_t stream) {
     if (failed && same)
         single->left = set_word(single, AC_SINGLE_LEAVING, stream); /* frees lean no more */
     named(line);
-    if (spare) {
-        pthread_mutex_unlock(&line->lock);
-        ac_fence_let_go(line, spare);
-        pthread_mutex_lock(&line->lock);
-    }
+    return spare;
 }
 
 /* The turn `turn` is over: every stream may work.  Under the lock. */
@@ -330,9 +366,10 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
 
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     ac_single_t *single = &line->single;
+    void *spare = NULL;
     bool due = is_home(line, stream) && ac_single_due(single) && !AC_PLANTED(turn_after_work);
     if (due)
-        record_due(line, stream);
+        spare = record_due(line, stream);
     else
         pthread_mutex_lock(&line->lock);
     for (;;) {
@@ -345,11 +382,14 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
                 leave(line, stream);
             else if (ac_single_due(single) && !AC_PLANTED(turn_after_work)) {
                 pthread_mutex_unlock(&line->lock);
-                record_due(line, stream);
+                ac_fence_let_go(line, spare);
+                spare = record_due(line, stream);
             } else
                 break;
             continue;
         case AC_SINGLE_LEAVING:
+            if (AC_PLANTED(leaving_passes))
+                break;
             if (join_home(line, stream))
                 break;
             continue;
@@ -357,6 +397,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             if (home_of(single) == stream)
                 break;
             join_turn(line, stream, joins);
+            ac_fence_let_go(line, spare);
             return;
         default:
             break;
@@ -364,6 +405,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
         break;
     }
     pthread_mutex_unlock(&line->lock);
+    ac_fence_let_go(line, spare);
 }
 
 /* Leave the home, whoever began it; returns with the lock and neither in ONE nor in LEAVING. */
@@ -407,8 +449,10 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
         if (home_of(single) == stream)
             set_word(single, AC_SINGLE_JOINING, 0);
     }
+    single->awaiting++;
     while (atomic_load(&single->naming))
         ac_wait(&single->named, &line->lock);
+    single->awaiting--;
     pthread_mutex_unlock(&line->lock);
 }
 

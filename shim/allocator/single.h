@@ -98,6 +98,7 @@ typedef struct {
     uint64_t turn;            /* counts those that streams have to wait for */
     bool waited;              /* a stream was made to wait for this one */
     _Atomic unsigned naming;  /* threads that record a turn: they name the home */
+    unsigned awaiting;        /* threads that wait for them; under the lock */
     pthread_cond_t named;     /* none any more */
 } ac_single_t;
 

@@ -89,14 +89,16 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
     uint64_t word = word_of(slab, i), address = address_of(slab, i);
-    ac_block_init(record, address | 1, slab->size, segment);
+    ac_block_init(record, AC_PLANTED(record_address_first) ? address : address | 1, slab->size,
+                  segment);
     AC_BLOCK_SET(record, slab, slab);
-    AC_BLOCK_SET(record, requested, word >> 1);
-    AC_BLOCK_SET(record, clock, slab->slot[i].clock);
     if (word) {
         AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
         AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
     }
+    AC_WINDOW(record_described);
+    AC_BLOCK_SET(record, requested, word >> 1);
+    AC_BLOCK_SET(record, clock, slab->slot[i].clock);
     atomic_store_explicit(&record->address, address, memory_order_release);
 }
 

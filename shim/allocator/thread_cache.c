@@ -6,6 +6,7 @@
 
 #include "allocator/cache_int.h"
 #include "allocator/carve.h"
+#include "plant.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
 enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE_SHARE = 4 };
@@ -270,8 +271,9 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
 
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache->arena->allocator;
+    AC_WINDOW(free_found);
     pthread_mutex_lock(&allocator->lock);
-    if (ac_cache_owns(cache, block, address))
+    if (AC_PLANTED(found_looked_at_once) || ac_cache_owns(cache, block, address))
         return true;
     pthread_mutex_unlock(&allocator->lock);
     return false;
@@ -387,7 +389,7 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
         any = true;
     }
     pthread_mutex_unlock(&allocator->lock);
-    if (any && !ac_barrier_heavy())
+    if (any && !AC_PLANTED(recall_without_barrier) && !ac_barrier_heavy())
         return false;
     /* A hit is over in no time, unless its thread is kept from running. */
     for (int i = 0; any && i < RECALL_TRIES && any_busy(allocator); i++)
@@ -404,8 +406,10 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
         next = cache->next;
         if (!is_shut(cache))
             continue;
-        if (visit && !is_busy(cache))
+        if (visit && (!is_busy(cache) || AC_PLANTED(recall_beside_owner))) {
+            AC_WINDOW(cache_visited);
             any |= visit(cache);
+        }
         if (then) { /* one that was not seen as well: nobody looks into it any more */
             atomic_fetch_or(&cache->gate, then);
             unlist(cache);

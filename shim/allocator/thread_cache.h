@@ -166,9 +166,12 @@ static inline int ac_cache_flow(uint64_t size) {
 /* Between the two nobody else touches the magazines.  False: somebody does, or it takes more to
  * keep them out (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {
+    bool early = AC_PLANTED(gate_before_busy) && atomic_load(&cache->gate) == 0;
+    AC_WINDOW(cache_enters);
     atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
-    if (__builtin_expect(atomic_load_explicit(&cache->gate, memory_order_acquire) == 0, 1))
+    if (__builtin_expect(atomic_load_explicit(&cache->gate, memory_order_acquire) == 0, 1) ||
+        early)
         return true;
     atomic_store_explicit(&cache->busy, 0, memory_order_release);
     return false;

@@ -4,6 +4,7 @@
 #include "allocator/brink.h"
 #include "allocator/expand.h"
 #include "allocator/expand_int.h"
+#include "plant.h"
 
 enum { BATCH = 32 };
 
@@ -61,8 +62,9 @@ static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leavin
 static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_device_stats_t *stats = arena->allocator->stats;
     ac_segment_t *segment =
-        arena->dead ? NULL
-                    : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
+        arena->dead && !AC_PLANTED(put_back_into_dead)
+            ? NULL
+            : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

@@ -40,6 +40,7 @@ typedef struct {
     double oom_wait;            /* seconds */
     uint64_t idle_trim_ms;      /* 0: never */
     uint64_t keep_free;         /* bytes of the device; 0: off */
+    bool background_trim;       /* the writer's thread gives back what is owed */
     char trace[AC_CONFIG_PATH]; /* pattern, "none" for off */
     int log_level;              /* ac_log_level_t */
 } ac_config_t;

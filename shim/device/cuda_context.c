@@ -7,6 +7,7 @@
 #include "device/driver.h"
 #include "device/wait.h"
 #include "observe/start.h"
+#include "plant.h"
 
 AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
 AC_START_DATA uint64_t (*ac_cuda_thread)(void);
@@ -64,6 +65,7 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
     context->stream_count = 0;
     context->keeper = NULL;
     pthread_mutex_unlock(&context->lock);
+    ac_cuda_fence_drop(context);
 }
 
 static bool may_enter(const ac_cuda_context_t *context) {
@@ -80,13 +82,18 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &scope->cancel);
-    atomic_fetch_add(&context->users, 1);
+    if (!AC_PLANTED(entered_after_look))
+        atomic_fetch_add(&context->users, 1);
     while (is_in_suspense(context)) {
         atomic_fetch_sub(&context->users, 1);
         sched_yield();
         atomic_fetch_add(&context->users, 1);
     }
-    if (may_enter(context) && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+    bool may = may_enter(context);
+    AC_WINDOW(context_seen);
+    if (AC_PLANTED(entered_after_look))
+        atomic_fetch_add(&context->users, 1);
+    if (may && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
         if (current != context->handle)
             scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
         if (scope->pushed || current == context->handle) {
@@ -143,7 +150,11 @@ bool ac_cuda_is_capturing(void) {
 
 uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
-    return atomic_load(&at_gate) || atomic_load(&captures) > 0 ? 0 : mark;
+    bool any = atomic_load(&at_gate) || atomic_load(&captures) > 0;
+    AC_WINDOW(capture_looked);
+    if (AC_PLANTED(capture_mark_late))
+        mark = atomic_load(&beginnings) + 1;
+    return any ? 0 : mark;
 }
 
 bool ac_cuda_capture_none_since(uint64_t mark) {
@@ -152,7 +163,7 @@ bool ac_cuda_capture_none_since(uint64_t mark) {
 
 bool ac_cuda_sync_begin(void) {
     pthread_mutex_lock(&sync_lock);
-    bool may = beginning == 0 && !ac_cuda_is_capturing();
+    bool may = (beginning == 0 || AC_PLANTED(sync_beside_beginning)) && !ac_cuda_is_capturing();
     syncing += may;
     pthread_mutex_unlock(&sync_lock);
     return may;
@@ -180,8 +191,12 @@ void ac_cuda_capture_begin(void) {
 }
 
 void ac_cuda_capture_began(bool began) {
+    if (AC_PLANTED(gate_left_early))
+        atomic_fetch_sub(&at_gate, 1);
+    AC_WINDOW(capture_begun);
     atomic_fetch_add(&captures, began);
-    atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
+    if (!AC_PLANTED(gate_left_early))
+        atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
     pthread_rwlock_unlock(&ac_cuda_gate);
     pthread_mutex_lock(&sync_lock);
     beginning--;

@@ -86,38 +86,6 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     return ac_cuda_status_of(result);
 }
 
-/* A fence is an event; which context it belongs to has to be known when that died meanwhile and
- * its line serves another one. */
-typedef struct ac_cuda_fence {
-    ac_cuda_context_t *context;
-    CUevent event;
-    struct ac_cuda_fence *next;
-} ac_cuda_fence_t;
-
-enum { FENCES = 4096 };
-static ac_cuda_fence_t fences[FENCES];
-static ac_cuda_fence_t *spare_fences;
-static unsigned fences_made;
-static pthread_mutex_t fences_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static ac_cuda_fence_t *fence_new(void) {
-    pthread_mutex_lock(&fences_lock);
-    ac_cuda_fence_t *fence = spare_fences;
-    if (fence)
-        spare_fences = fence->next;
-    else if (fences_made < FENCES)
-        fence = &fences[fences_made++];
-    pthread_mutex_unlock(&fences_lock);
-    return fence;
-}
-
-static void fence_return(ac_cuda_fence_t *fence) {
-    pthread_mutex_lock(&fences_lock);
-    fence->next = spare_fences;
-    spare_fences = fence;
-    pthread_mutex_unlock(&fences_lock);
-}
-
 /* Record a new fence by `record`, which runs with the context current and the gate held. */
 typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
 
@@ -126,36 +94,32 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
     ac_cuda_scope_t scope;
     if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
-    ac_cuda_fence_t *fence = fence_new();
+    ac_cuda_fence_t *fence = ac_cuda_fence_take(context);
     if (!fence)
         return AC_UNSUPPORTED;
     /* In its own mode: nothing captures behind the gate. */
     if (!ac_cuda_enter_as(context, &scope, !AC_PLANTED(record_during_capture))) {
-        fence_return(fence);
+        ac_cuda_fence_give(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    CUevent event = NULL;
     pthread_rwlock_rdlock(&ac_cuda_gate);
     bool busy = !AC_PLANTED(record_during_capture) && ac_cuda_is_capturing();
-    if (!busy)
-        event = ac_cuda_event_take(context);
-    if (event)
-        result = how(context, event, stream);
+    if (!busy && !fence->event)
+        fence->event = ac_cuda_event_take(context);
+    if (!busy && fence->event)
+        result = how(context, fence->event, stream);
     pthread_rwlock_unlock(&ac_cuda_gate);
-    if (AC_PLANTED(event_reused_early) && event)
-        ac_cuda_event_return(context, event);
+    if (AC_PLANTED(event_reused_early) && fence->event)
+        ac_cuda_event_return(context, fence->event);
     if (result != CUDA_SUCCESS)
-        ac_cuda_event_return(context, event);
+        ac_cuda_fence_give(fence);
     ac_cuda_leave(&scope);
     if (result != CUDA_SUCCESS) {
-        fence_return(fence);
         if (busy)
             return AC_BUSY;
         return ac_driver_sticky(result) ? ac_cuda_status_of(result) : AC_UNSUPPORTED;
     }
-    fence->context = context;
-    fence->event = event;
     *out = fence;
     return AC_OK;
 }
@@ -227,8 +191,8 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
 static ac_status_t synchronize(void *arg);
 
 static uint64_t now_ns(void) {
-    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that have
-     * a limit would have none. */
+    /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that
+     * have a limit would have none. */
     return (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
 }
 
@@ -300,10 +264,8 @@ static bool capturing(void *arg) {
 }
 
 static void fence_release(void *arg, void *fence) {
-    ac_cuda_fence_t *gone = fence;
     (void)arg;
-    ac_cuda_event_return(gone->context, gone->event);
-    fence_return(gone);
+    ac_cuda_fence_give(fence);
 }
 
 static ac_status_t synchronize(void *arg) {

@@ -65,8 +65,9 @@ typedef struct ac_cuda_context {
     _Atomic uint64_t lost;      /* when work last escaped the events, 0: never */
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
     _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
-    pthread_mutex_t lock;       /* guards what follows */
-    unsigned event_count;       /* spare events */
+    struct ac_cuda_fence *_Atomic kept; /* one that was released, with its event, for the next */
+    pthread_mutex_t lock;               /* guards what follows */
+    unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
     uint64_t submissions; /* seen in the context: each has a number */

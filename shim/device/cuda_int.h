@@ -1,4 +1,5 @@
-/* Between the files of the CUDA device: cuda_context.c, cuda_streams.c, cuda_device.c. */
+/* Between the files of the CUDA device: cuda_context.c, cuda_fence.c, cuda_streams.c,
+ * cuda_device.c. */
 #ifndef AC_CUDA_INT_H
 #define AC_CUDA_INT_H
 
@@ -18,6 +19,22 @@ void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock);
 /* Spare events; the context is current.  NULL when the driver gives none. */
 CUevent ac_cuda_event_take(ac_cuda_context_t *context);
 void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event);
+
+/* A fence is an event; which context it belongs to has to be known when that died meanwhile and
+ * its line serves another one. */
+typedef struct ac_cuda_fence {
+    ac_cuda_context_t *context;
+    CUevent event; /* NULL: none yet */
+    struct ac_cuda_fence *next;
+} ac_cuda_fence_t;
+
+/* A fence that is not in use, with an event or without; NULL: they ran out.  _give: it is free
+ * for the next record, its event too.  Any thread, no lock held (cuda_fence.c). */
+ac_cuda_fence_t *ac_cuda_fence_take(ac_cuda_context_t *context);
+void ac_cuda_fence_give(ac_cuda_fence_t *fence);
+
+/* The context is dead: the fence that it kept serves others, without its event. */
+void ac_cuda_fence_drop(ac_cuda_context_t *context);
 
 /* Record `event` behind all streams that had work; with `whole`, behind the context's own event
  * as well.  Inside ac_cuda_enter and the gate. */

@@ -142,6 +142,9 @@ NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stre
         ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
         uint64_t key = ac_cuda_stream_key(stream);
         if (LIKELY(ac_single_passes(&line->single, key))) {
+            AC_WINDOW(lane_passes);
+            if (AC_PLANTED(lane_clock_late))
+                clock = ac_fence_now();
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
             lane->clock = more ? 0 : clock;
         } else {

@@ -7,6 +7,7 @@
 #include "plant.h"
 
 int ac_plant;
+void (*ac_window)(const char *name);
 
 static const struct {
     const char *name;
@@ -17,7 +18,22 @@ static const struct {
 #undef PLANT
 };
 
+/* Does not compile where two rows have the same number. */
+__attribute__((unused)) static void numbers_differ(int number) {
+    switch (number) {
+#define PLANT(number, name, text) case (number):
+#include "plants.def"
+#undef PLANT
+    default:
+        break;
+    }
+}
+
+/* Of the program: what it does in a window (plant.h). */
+extern void ac_test_window(const char *name) __attribute__((weak, visibility("default")));
+
 __attribute__((constructor)) static void choose(void) {
+    ac_window = ac_test_window;
     const char *name = getenv("ACCEL_PLANT");
     if (!name || !*name)
         return;

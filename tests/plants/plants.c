@@ -132,6 +132,25 @@ void plants_seek(plants_t *t, int most) {
         MUST(cuMemFree_v2(kept[--count]));
 }
 
+static struct {
+    const char *name;
+    void (*part)(plants_t *t);
+    plants_t *t;
+} window;
+
+void plants_at_window(const char *name, void (*part)(plants_t *t), plants_t *t) {
+    window.part = part;
+    window.t = t;
+    window.name = name;
+}
+
+void ac_test_window(const char *name) {
+    if (!window.name || strcmp(name, window.name))
+        return;
+    window.name = NULL;
+    window.part(window.t);
+}
+
 void plants_settle(plants_t *t) {
     unsigned value = 0;
     for (int i = 0; i < 2; i++)
@@ -149,7 +168,9 @@ static const struct {
     void (*run)(plants_t *t);
 } programs[] = {
 #define PLANT(number, name, text) {#name, plants_##name},
+#define WINDOW(number, name, text)
 #include "plants.def"
+#undef WINDOW
 #undef PLANT
     {"page_moved", plants_page_moved},
     {"page_moved_waited", plants_page_moved_waited},

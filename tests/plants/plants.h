@@ -48,6 +48,9 @@ CUresult plants_elsewhere(plants_t *t, CUstream stream); /* 1 us, writes to `bes
 /* Frees `memory`. */
 void plants_give(plants_t *t);
 
+/* For the library. */
+extern void ac_test_window(const char *name);
+
 /* Asks for as much until the same comes back: the new `memory`.  After `most` others, or where
  * there is no more, it is the last one of these; the others are freed. */
 enum { PLANTS_SOME = 64, PLANTS_MANY = 256 };
@@ -58,12 +61,17 @@ static inline void plants_hand_over(plants_t *t) {
     plants_seek(t, PLANTS_SOME);
 }
 
+/* In a window of the library with plants (shim/plant.h), once: without it, never. */
+void plants_at_window(const char *name, void (*part)(plants_t *t), plants_t *t);
+
 /* Waits for all work; the new owner's value must be in `memory`. */
 void plants_settle(plants_t *t);
 
 /* The programs, by the names of the rows. */
 #define PLANT(number, name, text) void plants_##name(plants_t *t);
+#define WINDOW(number, name, text)
 #include "plants.def"
+#undef WINDOW
 #undef PLANT
 
 /* Parts of these, for memory in the order of streams.  Each waits for all work at its end. */

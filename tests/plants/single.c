@@ -1,6 +1,7 @@
 /* Faults in the rule that one stream's order protects what is freed while it does all the work.
  */
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "plants.h"
 
@@ -53,6 +54,46 @@ void plants_turn_not_announced(plants_t *t) {
     for (int i = 0; i < 3; i++) /* so that the clock is all that the next launch looks at */
         plants_old(t, t->stream[0]);
     plants_give(t);
+    t->memory = t->beside;
+    overtake(t);
+}
+
+static sem_t ready, wanted, given;
+
+static void *give_when_wanted(void *argument) {
+    plants_t *t = argument;
+    MUST(cuCtxSetCurrent(t->ctx[0]));
+    sem_post(&ready);
+    sem_wait(&wanted);
+    plants_give(t);
+    sem_post(&given);
+    return NULL;
+}
+
+static void another_thread_gives(plants_t *t) {
+    (void)t;
+    sem_post(&wanted);
+    sem_wait(&given);
+}
+
+/* The free comes between a launch's looks and its call. */
+void plants_lane_clock_late(plants_t *t) {
+    pthread_t thread;
+    plants_take(t, MIB);
+    for (int i = 0; i < 3; i++)
+        plants_old(t, t->stream[0]);
+    sem_init(&ready, 0, 0);
+    sem_init(&wanted, 0, 0);
+    sem_init(&given, 0, 0);
+    if (pthread_create(&thread, NULL, give_when_wanted, t))
+        plants_failed("no thread");
+    sem_wait(&ready);
+    CUdeviceptr other;
+    MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch: the launch looks */
+    plants_at_window("lane_passes", another_thread_gives, t);
+    MUST(plants_elsewhere(t, t->stream[0]));
+    sem_post(&wanted); /* where there is no window */
+    pthread_join(thread, NULL);
     t->memory = t->beside;
     overtake(t);
 }

@@ -26,7 +26,7 @@ static void set_environment(const program_t *program, const char *library, const
     snprintf(text, sizeof text, "clock:virtual,referee:on,log:none,devices:%u%s%s",
              program->devices, *program->sim ? "," : "", program->sim);
     setenv("ACCEL_SIM", text, 1);
-    snprintf(text, sizeof text, "dump:none%s%s", *program->conf ? "," : "", program->conf);
+    snprintf(text, sizeof text, "dump:none,background_trim:false%s%s", *program->conf ? "," : "", program->conf);
     setenv("ACCEL_ALLOC_CONF", text, 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 }

@@ -323,8 +323,10 @@ static void check_retried(const row_t *row, unsigned variant) {
     aim(row, stream, memory);
     if (variant == AGAIN)
         run_row(row);
-    if (variant == WAITED)
+    if (variant == WAITED) {
+        rows_last(1000000); /* less than what memory that comes back is waited for */
         run_other(row, new_stream(), memory);
+    }
     if (variant != IN_VAIN)
         MUST(cuMemFree_v2(memory));
     if (variant == AGAIN)

@@ -9,6 +9,9 @@
 
 #include "simcuda.h"
 
+/* How long work that is submitted from now on lasts: 1000 s at first, longer than any wait. */
+void rows_last(uint64_t ns);
+
 /* Items that stand-ins have made so far. */
 unsigned rows_works(void);
 

@@ -266,6 +266,28 @@ START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
 }
 END_TEST
 
+/* A context keeps one fence with its event for the next record, and what it kept serves other
+ * contexts when it goes: there are 4096 fences, and contexts without end. */
+START_TEST(a_fence_that_is_over_is_recorded_again) {
+    uint64_t stream = ac_cuda_stream_key(stream_at(2));
+    void *first, *second, *again;
+    for (int round = 0; round < 5000; round++) {
+        d.events = 0;
+        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &first), AC_OK);
+        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &second), AC_OK);
+        ck_assert_ptr_ne(first, second);
+        ac_cuda_ops.fence_release(&context, first);
+        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &again), AC_OK);
+        ck_assert_ptr_eq(again, first);
+        ck_assert_uint_eq(d.events, 2);
+        ac_cuda_ops.fence_release(&context, again);
+        ac_cuda_context_kill(&context);
+        ac_cuda_ops.fence_release(&context, second);
+        ac_cuda_context_init(&context, handle, 1, 0, AC_RECORD_STREAMS);
+    }
+}
+END_TEST
+
 /* --- more streams than there are entries, and streams that cannot be named --- */
 
 static void work_on(CUstream stream) {
@@ -564,6 +586,7 @@ int main(void) {
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
+    tcase_add_test(tests, a_fence_that_is_over_is_recorded_again);
     tcase_add_test(tests, streams_without_work_give_way);
     tcase_add_test(tests, threads_that_ended_give_way);
     tcase_add_test(tests, too_many_streams_are_forgotten_by_a_synchronisation);

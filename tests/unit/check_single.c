@@ -1,219 +1,12 @@
-/* The single-stream rule against an oracle that knows the order of the device's work: whatever is
- * given to a stream may touch memory that was freed under the rule, so that all work that was
- * pending at such a free has to come before it. */
+/* The single-stream rule, on the device and with the oracle of line_device.h. */
 #include <check.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/fence.h"
+#include "line_device.h"
 #include "no_membarrier.h"
-
-enum { STREAMS = 5, FIRST_KEY = 0x1000 }; /* keys FIRST_KEY + n */
-
-/* For each stream, how far others have come when ... */
-typedef struct {
-    uint64_t at[STREAMS];
-} clocks_t;
-
-typedef struct {
-    clocks_t covers;
-    int home; /* of a turn; -1 */
-} fence_t;
-
-static struct {
-    uint64_t submitted[STREAMS], completed[STREAMS];
-    clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
-    clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
-    bool captures[STREAMS], no_turns, never_turns, no_waits, late_turns;
-    _Atomic unsigned turns, fences;
-    unsigned waits, host_waits, syncs;
-} d;
-
-static ac_fence_line_t line;
-static ac_joins_t joins;
-
-static unsigned stream_of(uint64_t key) {
-    ck_assert_uint_lt(key - FIRST_KEY, STREAMS);
-    return (unsigned)(key - FIRST_KEY);
-}
-
-static void raise_to(uint64_t *value, uint64_t to) {
-    *value = *value > to ? *value : to;
-}
-
-static void join(clocks_t *to, const clocks_t *from) {
-    for (int i = 0; i < STREAMS; i++)
-        raise_to(&to->at[i], from->at[i]);
-}
-
-/* All that a stream was given, and what that came after. */
-static clocks_t end_of(unsigned stream) {
-    clocks_t end = d.before[stream];
-    end.at[stream] = d.submitted[stream];
-    return end;
-}
-
-static void complete(const clocks_t *until) {
-    for (int i = 0; i < STREAMS; i++)
-        raise_to(&d.completed[i], until->at[i]);
-}
-
-static bool capturing(void *context) {
-    (void)context;
-    for (int i = 0; i < STREAMS; i++)
-        if (d.captures[i])
-            return true;
-    return false;
-}
-
-/* What other threads do while the next turn is being recorded. */
-static void (*meanwhile)(void);
-
-static ac_status_t turn_record(void *context, uint64_t key, void **out) {
-    void (*others)(void) = meanwhile;
-    meanwhile = NULL;
-    if (others)
-        others();
-    if (capturing(context))
-        return AC_BUSY;
-    if (d.no_turns)
-        return AC_UNSUPPORTED;
-    fence_t *fence = malloc(sizeof *fence);
-    *fence = (fence_t){end_of(stream_of(key)), (int)stream_of(key)};
-    d.turns++;
-    d.fences++;
-    *out = fence;
-    return AC_OK;
-}
-
-static _Atomic unsigned recorded;
-
-static ac_status_t fence_record(void *context, bool unseen, void **out) {
-    (void)context;
-    (void)unseen;
-    atomic_fetch_add(&recorded, 1);
-    fence_t *fence = malloc(sizeof *fence);
-    memcpy(fence->covers.at, d.submitted, sizeof d.submitted);
-    fence->home = -1;
-    d.fences++;
-    *out = fence;
-    return AC_OK;
-}
-
-static ac_status_t fence_query(void *context, void *fence) {
-    (void)context;
-    const fence_t *asked = fence;
-    for (int i = 0; i < STREAMS; i++)
-        if (d.completed[i] < asked->covers.at[i])
-            return AC_BUSY;
-    return AC_OK;
-}
-
-static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
-    (void)context;
-    (void)limit_ns;
-    complete(&((const fence_t *)fence)->covers);
-    return AC_OK;
-}
-
-/* A turn that is waited for covers no work from behind the last free that leaned: such work may
- * never end. */
-static void check_turn(const fence_t *turn) {
-    ck_assert_msg(d.late_turns || turn->covers.at[turn->home] <= d.leaned.at[turn->home],
-                  "a turn covers work %u of its home, the last free came behind %u",
-                  (unsigned)turn->covers.at[turn->home], (unsigned)d.leaned.at[turn->home]);
-}
-
-static bool turns(void *context) {
-    (void)context;
-    return !d.never_turns;
-}
-
-static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
-    check_turn(fence);
-    if (key == 0) {
-        d.host_waits++;
-        return fence_wait(context, fence, 0);
-    }
-    if (d.captures[stream_of(key)])
-        return AC_BUSY;
-    if (d.no_waits)
-        return AC_FAILED;
-    d.waits++;
-    join(&d.before[stream_of(key)], &((const fence_t *)fence)->covers);
-    return AC_OK;
-}
-
-static void fence_release(void *context, void *fence) {
-    (void)context;
-    d.fences--;
-    free(fence);
-}
-
-static ac_status_t synchronize(void *context) {
-    if (capturing(context))
-        return AC_BUSY;
-    d.syncs++;
-    memcpy(d.completed, d.submitted, sizeof d.completed);
-    return AC_OK;
-}
-
-static const ac_device_ops_t ops = {.fence_record = fence_record,
-                                    .fence_query = fence_query,
-                                    .fence_wait = fence_wait,
-                                    .fence_release = fence_release,
-                                    .turn_record = turn_record,
-                                    .turns = turns,
-                                    .turn_wait = turn_wait,
-                                    .capturing = capturing,
-                                    .synchronize = synchronize};
-
-static void begin(void) {
-    memset(&d, 0, sizeof d);
-    ck_assert(ac_fence_line_open(&line, &ops, NULL));
-}
-
-/* The context had no turn yet. */
-static void forget_turns(void) {
-    line.single.patience = 0;
-}
-
-static void end(void) {
-    ck_assert_int_eq(ac_fence_check(&line), 0);
-    ac_fence_line_close(&line);
-    ck_assert_uint_eq(d.fences, 0);
-}
-
-/* As the hooks do; memory that was freed under the rule may be what the work is for. */
-static void submit(unsigned stream) {
-    if (ac_fence_full(&line))
-        ac_fence_close(&line, false);
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY + stream, &joins);
-    for (unsigned i = 0; i < STREAMS; i++)
-        ck_assert_msg(i == stream || d.leaned.at[i] <= d.completed[i] ||
-                          d.leaned.at[i] <= d.before[stream].at[i],
-                      "stream %u works on memory that stream %u is busy with", stream, i);
-    d.submitted[stream]++;
-    ac_fence_leave(&line);
-    ck_assert_int_eq(ac_fence_check(&line), 0);
-}
-
-/* A free of memory that all work so far may be busy with.  True: it was ready at once. */
-static bool lean(void) {
-    bool protects = ac_single_protects(&line);
-    if (protects)
-        memcpy(d.leaned.at, d.submitted, sizeof d.leaned.at);
-    return protects;
-}
-
-static void full_sync(void) {
-    uint64_t clock = ac_fence_stamp();
-    memcpy(d.completed, d.submitted, sizeof d.completed);
-    ac_fence_synced(&line, clock);
-}
 
 START_TEST(one_stream_protects_what_is_freed) {
     ck_assert(!lean()); /* no stream yet */
@@ -724,6 +517,28 @@ START_TEST(turns_are_few) {
 }
 END_TEST
 
+/* However many turns come after it, a fence that frees wait for stays until it is complete. */
+START_TEST(turns_push_no_fence_out) {
+    uint64_t clock = 0;
+    for (int i = 0; i < 2; i++) {
+        submit(0);
+        clock = ac_fence_now();
+        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    }
+    submit(0);
+    for (int i = 0; i < 3 * AC_FENCE_RING; i++) {
+        ck_assert(lean());
+        submit(0);
+        ck_assert_int_eq(ac_fence_check(&line), 0);
+    }
+    ck_assert_uint_eq(d.turns, 3 * AC_FENCE_RING);
+    ck_assert_uint_eq(d.fences, 2 + AC_FENCE_TURNS);
+    d.completed[0] = 2;
+    ck_assert(ac_fence_poll(&line, false));
+    ck_assert_uint_eq(ac_fence_reached(&line, false), clock);
+}
+END_TEST
+
 START_TEST(a_turn_costs_patience) {
     for (int round = 0, alone = 0; round < 3; round++) {
         full_sync();
@@ -978,6 +793,7 @@ int main(void) {
     tcase_add_test(tests, without_turns_no_free_leans);
     tcase_add_test(tests, a_record_that_fails_ends_leaning);
     tcase_add_test(tests, turns_are_few);
+    tcase_add_test(tests, turns_push_no_fence_out);
     tcase_add_test(tests, a_turn_costs_patience);
     tcase_add_test(tests, a_free_beside_a_call_leans);
     tcase_add_test(tests, a_turn_beside_a_call_is_over_when_its_work_is);

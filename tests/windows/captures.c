@@ -1,0 +1,78 @@
+/* Windows of captures and of a context's end (cuda_context.c). */
+#include <check.h>
+#include <stdatomic.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+#include "windows.h"
+
+static void capture_begins(void) {
+    ac_cuda_capture_begin();
+    ac_cuda_capture_began(true);
+}
+
+/* Who looked at the mark, and finds that none began since, may do what no capture bears. */
+static void check_mark(uint64_t mark) {
+    ck_assert_msg(!ac_cuda_capture_none_since(mark) || !ac_cuda_is_capturing(),
+                  "a capture is under way that counts as none");
+}
+
+void window_capture_mark_late(void) {
+    at_window("capture_looked", capture_begins);
+    check_mark(ac_cuda_capture_mark());
+}
+
+static uint64_t mark;
+
+static void another_looks(void) {
+    mark = ac_cuda_capture_mark();
+}
+
+void window_gate_left_early(void) {
+    ac_cuda_capture_begin();
+    at_window("capture_begun", another_looks);
+    ac_cuda_capture_began(true);
+    check_mark(mark);
+}
+
+void window_sync_beside_beginning(void) {
+    ac_cuda_capture_begin(); /* its driver call is to come */
+    ck_assert(!ac_cuda_sync_begin());
+    ac_cuda_capture_began(false);
+    ck_assert(ac_cuda_sync_begin());
+    ac_cuda_sync_end();
+}
+
+static ac_cuda_context_t context;
+static const CUcontext handle = (CUcontext)0x100;
+static _Atomic bool destroyed;
+
+static CUresult get_current(CUcontext *out) {
+    ck_assert_msg(!atomic_load(&destroyed), "a context is entered that has gone");
+    *out = handle;
+    return CUDA_SUCCESS;
+}
+
+static void context_goes(void) {
+    ac_cuda_context_dying(&context); /* returns when no call of ours is inside */
+    ac_cuda_context_kill(&context);
+    atomic_store(&destroyed, true);
+}
+
+static bool is_inside(void) {
+    return atomic_load(&context.users) > 0;
+}
+
+static void context_goes_elsewhere(void) {
+    other_thread(context_goes, is_inside);
+}
+
+void window_entered_after_look(void) {
+    ac_cuda_scope_t scope;
+    ac_driver.cuCtxGetCurrent = get_current;
+    ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
+    at_window("context_seen", context_goes_elsewhere);
+    ck_assert(ac_cuda_enter(&context, &scope));
+    ac_cuda_leave(&scope);
+    other_thread_ends();
+}
