@@ -475,11 +475,12 @@ static CUresult event_destroy(CUevent event) {
 
 /* Whoever destroys the context waits for calls of ours that are inside. */
 START_TEST(an_event_too_many_is_destroyed_from_inside_the_context) {
-    void *fence[AC_CUDA_EVENTS + 1];
+    enum { FENCES = AC_CUDA_EVENTS + 2 }; /* one is kept as it is */
+    void *fence[FENCES];
     ac_driver.cuEventDestroy_v2 = event_destroy;
-    for (int i = 0; i <= AC_CUDA_EVENTS; i++)
+    for (int i = 0; i < FENCES; i++)
         ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence[i]), AC_OK);
-    for (int i = 0; i <= AC_CUDA_EVENTS; i++)
+    for (int i = 0; i < FENCES; i++)
         ac_cuda_ops.fence_release(&context, fence[i]);
     ck_assert_uint_eq(destroyed, 1);
     ck_assert_int_eq(atomic_load(&context.users), 0);
