@@ -19,6 +19,18 @@ CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     return event;
 }
 
+/* Among the context's users: the program may be destroying it, and the event with it.  Where it
+ * is, the driver keeps the event for as long. */
+static void destroy_event(ac_cuda_context_t *context, CUevent event) {
+    int cancel;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel); /* as in ac_cuda_enter */
+    atomic_fetch_add(&context->users, 1);
+    if (!atomic_load(&context->dead) && !atomic_load(&context->dying))
+        ac_driver.cuEventDestroy_v2(event);
+    atomic_fetch_sub(&context->users, 1);
+    pthread_setcancelstate(cancel, NULL);
+}
+
 void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     bool kept = false;
     if (!event || atomic_load(&context->dead) || atomic_load(&ac_cuda_quiet))
@@ -30,7 +42,7 @@ void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     }
     pthread_mutex_unlock(&context->lock);
     if (!kept)
-        ac_driver.cuEventDestroy_v2(event);
+        destroy_event(context, event);
 }
 
 /* The keeper waits, on the device, for all that `stream` has been given; NULL: for all that the
@@ -101,9 +113,10 @@ static ac_cuda_stream_t *entry_spare(ac_cuda_context_t *context) {
     return NULL;
 }
 
-/* The event of an entry becomes a spare one, if there is room; under the lock. */
+/* The event of an entry becomes a spare one, if there is room and no call that goes through a
+ * copy of the streams is about to name it; under the lock. */
 static void spare_event(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
-    if (!entry->event || context->event_count == AC_CUDA_EVENTS)
+    if (!entry->event || context->naming || context->event_count == AC_CUDA_EVENTS)
         return;
     context->event[context->event_count++] = entry->event;
     entry->event = NULL;
@@ -121,7 +134,7 @@ static ac_cuda_stream_t *entry_new(ac_cuda_context_t *context, CUstream handle, 
     if (context->stream_count < AC_CUDA_STREAMS)
         entry = &context->stream[context->stream_count++];
     else if ((entry = entry_spare(context)))
-        spare_event(context, entry); /* where that has no room, the driver keeps one more */
+        spare_event(context, entry); /* where it cannot, the driver keeps one more */
     if (entry)
         *entry = (ac_cuda_stream_t){.handle = handle, .thread = thread};
     return entry;
@@ -262,14 +275,12 @@ static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
     return n;
 }
 
-/* All its work is joined or done.  Its thread may be gone: the event serves others, unless a call
- * that goes through a copy of the streams is about to name it. */
+/* All its work is joined or done.  Its thread may be gone: the event serves others. */
 static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     if (entry->inside)
         return;
     entry->used = entry->covered = entry->awaited = 0;
-    if (context->naming == 0)
-        spare_event(context, entry);
+    spare_event(context, entry);
 }
 
 /* Clear the marks of the `n` streams that were joined; work that came meanwhile, or is about to
