@@ -315,6 +315,25 @@ static int by_filtered_threads(void) {
     return 3;
 }
 
+static void *first_use(void *arg) {
+    program_device();
+    program_use(3);
+    return arg;
+}
+
+/* A thread that begins behind a filter counts where there is memory already. */
+static int by_filtered_thread(void) {
+    struct sock_filter code[] = {CALL_NUMBER, IS(mremap, SECCOMP_RET_KILL_PROCESS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    pthread_t thread;
+    program_device();
+    program_use(2);
+    FILTER(code);
+    program_need(!pthread_create(&thread, NULL, first_use, NULL), "thread");
+    program_need(!pthread_join(thread, NULL), "thread");
+    return 3;
+}
+
 static int never_used(void) {
     return 9;
 }
@@ -346,6 +365,7 @@ int main(int argc, char **argv) {
         {"filtered_trace", by_filtered_trace},
         {"filtered_signal", by_filtered_signal},
         {"filtered_threads", by_filtered_threads},
+        {"filtered_thread", by_filtered_thread},
         {"never", never_used},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);

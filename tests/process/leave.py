@@ -149,6 +149,10 @@ class Leave(HostTest):
                             env=self.environment(f"trace:{self.root}/t.trace"))
         self.assertTrue([w for w in shown["warnings"] if "recording to" in w])
 
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filtered_thread(self):
+        self.killed("filtered_thread", 3)
+
     # ---- functions of the C library that are no longer what they were
 
     def torn(self, case, status, conf=None, err="", **more):
