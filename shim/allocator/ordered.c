@@ -403,6 +403,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     ac_ordered_t *ordered = follows_order(arena) ? arena->ordered : NULL;
+    if (ordered) /* again: what the request announced a recall of caches has settled meanwhile */
+        ac_caches_before(allocator, NULL, request->pool, request->size, request->requested);
     if (ordered && ac_ordered_serve(arena, request, !own)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
