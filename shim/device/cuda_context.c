@@ -6,6 +6,7 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 #include "device/wait.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "plant.h"
 
@@ -22,7 +23,8 @@ static _Atomic uint64_t beginnings;
 enum { GRACE_S = 1 };
 static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
-static int syncing, beginning; /* threads */
+static int syncing, beginning;     /* threads */
+static struct timespec sync_began; /* the last of them */
 
 void ac_cuda_count_one(ac_cuda_event_t event) {
     if (ac_cuda_count)
@@ -127,14 +129,14 @@ void ac_cuda_leave(ac_cuda_scope_t *scope) {
     pthread_setcancelstate(scope->cancel, NULL);
 }
 
-static void raise(_Atomic uint64_t *value, uint64_t to) {
+static void raise_to(_Atomic uint64_t *value, uint64_t to) {
     uint64_t before = atomic_load(value);
     while (before < to && !atomic_compare_exchange_weak(value, &before, to))
         ;
 }
 
 void ac_cuda_lose(ac_cuda_context_t *context) {
-    raise(&context->lost, atomic_load(&context->clock));
+    raise_to(&context->lost, atomic_load(&context->clock));
 }
 
 uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
@@ -142,7 +144,7 @@ uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost) {
-    raise(&context->recovered, lost);
+    raise_to(&context->recovered, lost);
     if (ac_cuda_stream_marks(context))
         ac_cuda_streams_synced(context, lost);
 }
@@ -168,6 +170,8 @@ bool ac_cuda_sync_begin(void) {
     pthread_mutex_lock(&sync_lock);
     bool may = (beginning == 0 || AC_PLANTED(sync_beside_beginning)) && !ac_cuda_is_capturing();
     syncing += may;
+    if (may)
+        sync_began = ac_raw_time(CLOCK_MONOTONIC);
     pthread_mutex_unlock(&sync_lock);
     return may;
 }
@@ -180,11 +184,10 @@ void ac_cuda_sync_end(void) {
 }
 
 void ac_cuda_capture_begin(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += GRACE_S;
     pthread_mutex_lock(&sync_lock);
     beginning++;
+    struct timespec until = sync_began; /* one that lasts is not waited for again and again */
+    until.tv_sec += GRACE_S;
     while (syncing && ac_wait_until(&sync_over, &sync_lock, &until) == 0)
         ;
     pthread_mutex_unlock(&sync_lock);
