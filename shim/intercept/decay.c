@@ -66,7 +66,7 @@ void ac_decay_synced(bool whole) {
     enum { FIRST_NS = 1000000, LAST_NS = 100000000 };
     static _Atomic int64_t next, pause;
     int64_t now = ac_raw_ns(CLOCK_MONOTONIC);
-    if (!whole && now < atomic_load(&next))
+    if (!whole && ac_process_config()->background_trim && now < atomic_load(&next))
         return;
     int64_t wait = atomic_load(&pause) * 2;
     if (ac_decay_settle())
