@@ -106,7 +106,7 @@ ac_status_t ac_block_free_bare(uint64_t address) {
         if (!bare)
             return ac_block_free(address); /* it has a record by now */
         if (status == AC_OK && leaving)
-            ac_trim_tainted(arena);
+            ac_trim_leaving(arena);
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
         /* What is submitted from now on is not on this block: once is enough. */

@@ -694,14 +694,14 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
-        ac_cache_tidy(cache); /* another device's lock is not its */
+        ac_cache_tidy(cache);         /* another device's lock is not its */
+    ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
     if (ac_cache_take_back(cache, block)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
     }
     ac_arena_t *arena = block->segment->arena;
     bool untouched = ac_fence_untouched(&arena->line, block->clock);
-    ac_caches_before_free(allocator);
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
@@ -727,12 +727,15 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         bool leaving = arena->tainted_idle;
         pthread_mutex_unlock(&allocator->lock);
         if (leaving)
-            ac_trim_tainted(arena);
+            ac_trim_leaving(arena);
         return AC_OK;
     }
     allocator->counters->fenced_frees++;
     ac_pending_add(block, target, all);
+    bool leaves = block->segment->tainted;
     pthread_mutex_unlock(&allocator->lock);
+    if (leaves)
+        ac_trim_owe(allocator);
     return AC_OK;
 }
 
@@ -765,6 +768,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         return status;
     ac_arena_t *owner = block->segment->arena;
     uint64_t size = block->size;
+    bool leaves = block->segment->tainted;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
     ac_caches_before_free(allocator);
@@ -784,5 +788,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         }
     }
     pthread_mutex_unlock(&allocator->lock);
+    if (leaves)
+        ac_trim_owe(allocator);
     return AC_OK;
 }

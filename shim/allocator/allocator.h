@@ -127,7 +127,7 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
 /* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator
- * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: nobody).  _settle_debt
+ * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: no thread).  _settle_debt
  * gives it back, if that waits for nothing; false: it did. */
 extern AC_HIDDEN _Atomic bool ac_trim_owed;
 extern AC_HIDDEN void (*ac_trim_notify)(void);

@@ -39,11 +39,7 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
         return NULL;
     pthread_mutex_init(&allocator->lock, NULL);
     pthread_mutex_init(&allocator->recall_lock, NULL);
-    pthread_condattr_t clock;
-    pthread_condattr_init(&clock);
-    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    pthread_cond_init(&allocator->settled, &clock);
-    pthread_condattr_destroy(&clock);
+    pthread_cond_init(&allocator->settled, NULL);
     allocator->stats = stats;
     allocator->counters = counters;
     ac_allocator_configure(allocator, settings);

@@ -5,8 +5,8 @@
 #include "allocator/trim.h"
 #include "plant.h"
 
-/* A target of such work that was waited for in vain, over all allocators: as long as it is not
- * reached nobody waits again, or each of many requests would be kept for as long. */
+/* A target, over all allocators, that a wait at the brink did not see reached: until it is, no
+ * request waits there again, or each of many would be kept for as long. */
 static _Atomic uint64_t stuck;
 
 void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {

@@ -214,7 +214,7 @@ void ac_fence_uncount(void) {
 void ac_fence_unseen(void) {
     if (!AC_PLANTED(unseen_in_one_context))
         ac_fence_cross();
-    ac_fence_uncount(); /* last: whoever finds it set finds all of it (ac_fence_is_unseen) */
+    ac_fence_uncount(); /* last: a thread that finds it set finds both (ac_fence_is_unseen) */
     ac_streams_unordered();
 }
 
@@ -618,9 +618,9 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t end
         if (status != AC_UNSUPPORTED)
             return status;
         uint64_t stamp = ac_fence_stamp();
-        status = line->ops->synchronize(line->context);
+        status = line->ops->synchronize(line->context, time_left(line, end));
         if (status == AC_FAILED) /* once more: nothing else is left that could tell */
-            status = line->ops->synchronize(line->context);
+            status = line->ops->synchronize(line->context, time_left(line, end));
         if (status != AC_OK)
             return status;
         ac_fence_synced(line, stamp);

@@ -125,7 +125,7 @@ extern AC_HIDDEN _Atomic bool ac_fence_uncounted;
 void ac_fence_cross(void);
 void ac_fence_uncount(void);
 
-/* Work may go where nobody can follow it: to any stream of any context, and to memory of all. For
+/* Work may go where no hook sees it: to any stream of any context, and to memory of all. For
  * good, and for contexts that come later: contexts cross, every free counts a submission and
  * takes a fence, and nothing is handed on by the order of streams, whatever events prove.  The
  * only function for what was not seen: a way into the driver, a submission, a context.  Blocks
@@ -137,9 +137,9 @@ static inline bool ac_fence_is_unseen(void) {
            atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
 }
 
-/* Around a submission to `stream` (a key, 0 for a default stream) of which nobody can say where
- * it goes: the driver does not tell the stream's context, or that has no line.  In between it is
- * inside every line, frees wait for all contexts, and the stream waits for the turns of all.
+/* Around a submission to `stream` (a key, 0 for a default stream) of which it is not known
+ * where it goes: the driver does not tell the stream's context, or that has no line.  In between
+ * it is inside every line, frees wait for all contexts, and the stream waits for the turns of all.
  * `submitted`: the call succeeded, and there is work that no line tells of: unseen from then on.
  * A call that the driver refuses leaves nothing behind but a mark. */
 void ac_fence_stray_begin(uint64_t stream);
@@ -355,7 +355,7 @@ static inline bool ac_fence_full(const ac_fence_line_t *line) {
 bool ac_fence_poll(ac_fence_line_t *line, bool all);
 
 /* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever;
- * where nothing can be recorded it is for ever, too).  AC_OK, AC_BUSY, AC_FAILED. */
+ * where no fence can be recorded, as `synchronize` of device.h).  AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Nonzero if an invariant does not hold. */

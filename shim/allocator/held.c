@@ -96,14 +96,19 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         pthread_mutex_lock(&allocator->lock);
         ac_block_t *block = *list_of(arena, episode), *next;
+        bool owes = false;
         for (; block; block = next) {
             next = block->list_next;
-            if (block->clock == episode)
-                let_go(block);
+            if (block->clock != episode)
+                continue;
+            owes |= block->segment->tainted; /* it may be pending from now on */
+            let_go(block);
         }
         bool leaving = arena->tainted_idle && !arena->dead;
         pthread_mutex_unlock(&allocator->lock);
         if (leaving)
             ac_trim_tainted(arena);
+        if (owes)
+            ac_trim_owe(allocator);
     }
 }

@@ -403,6 +403,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     ac_allocator_t *allocator = arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     ac_ordered_t *ordered = follows_order(arena) ? arena->ordered : NULL;
+    if (ordered) /* again: what the request announced a recall of caches has settled meanwhile */
+        ac_caches_before(allocator, NULL, request->pool, request->size, request->requested);
     if (ordered && ac_ordered_serve(arena, request, !own)) {
         pthread_mutex_unlock(&allocator->lock);
         return AC_OK;
@@ -560,13 +562,26 @@ void ac_arena_streams_gone(ac_arena_t *arena) {
     pthread_mutex_unlock(&arena->allocator->lock);
 }
 
-static bool wait_unless_held(ac_fence_line_t *line, uint64_t clock, bool wait) {
+/* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
+ * or an earlier wait did not see it reached. */
+static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_fence_line_t *line = &arena->line;
     bool all = atomic_load(&ac_fence_crossed);
-    if (wait && !ac_fence_holding(line, all))
-        return ac_fence_wait(line, all, clock, 0) != AC_BUSY;
-    ac_fence_close(line, all);
-    ac_fence_poll(line, all);
-    return ac_fence_reached(line, all) >= clock;
+    pthread_mutex_lock(&allocator->lock);
+    wait = wait && ac_pending_hopeful(arena, all);
+    pthread_mutex_unlock(&allocator->lock);
+    if (!wait || ac_fence_holding(line, all)) {
+        ac_fence_close(line, all);
+        ac_fence_poll(line, all);
+        return ac_fence_reached(line, all) >= clock;
+    }
+    if (ac_fence_wait(line, all, clock, AC_PATIENCE_NS) != AC_BUSY)
+        return true;
+    pthread_mutex_lock(&allocator->lock);
+    ac_pending_in_vain(arena, clock);
+    pthread_mutex_unlock(&allocator->lock);
+    return false;
 }
 
 bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
@@ -582,7 +597,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     uint64_t last = handed_on ? ordered->last : 0;
     all_gone(arena);
     pthread_mutex_unlock(&allocator->lock);
-    if (handed_on && !wait_unless_held(&arena->line, last, wait))
+    if (handed_on && !is_over(arena, last, wait))
         return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
     return true;

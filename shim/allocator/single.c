@@ -132,8 +132,8 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
 /* Once more where it fails: nothing else is left that could hold a second stream back. */
 static void synchronize(ac_fence_line_t *line) {
     uint64_t stamp = ac_fence_stamp();
-    if (line->ops->synchronize(line->context) == AC_OK ||
-        line->ops->synchronize(line->context) == AC_OK)
+    if (line->ops->synchronize(line->context, 0) == AC_OK ||
+        line->ops->synchronize(line->context, 0) == AC_OK)
         ac_fence_synced(line, stamp);
 }
 

@@ -46,9 +46,9 @@ bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream);
 void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent);
 
 /* Work of this arena's context does not follow the order of its streams from now on: no memory is
- * handed on by stream order any more, and with `wait` what was is waited for.  To be called before
- * that work.  False: it is not over, and cannot be waited for now (a capture, or the program holds
- * work), the next call has to; this work has to keep to the order. */
+ * handed on by stream order any more, and with `wait` what was is waited for, half a second at the
+ * most.  To be called before that work.  False: it is not over, the next call has to see to it;
+ * this work has to keep to the order. */
 bool ac_arena_unordered(ac_arena_t *arena, bool wait);
 
 /* The same for every arena. */

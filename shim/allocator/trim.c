@@ -202,6 +202,16 @@ void ac_trim_owe(ac_allocator_t *allocator) {
         ac_trim_notify();
 }
 
+void ac_trim_leaving(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_trim_tainted(arena);
+    pthread_mutex_lock(&allocator->lock);
+    bool left = arena->tainted_idle;
+    pthread_mutex_unlock(&allocator->lock);
+    if (left)
+        ac_trim_owe(allocator);
+}
+
 static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
     pthread_mutex_lock(&allocator->lock);

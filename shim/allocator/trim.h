@@ -28,6 +28,9 @@ uint64_t ac_trim_aged(ac_arena_t *arena, uint32_t epochs);
 /* Give back tainted segments that have become idle. Takes the lock. Returns the bytes. */
 uint64_t ac_trim_tainted(ac_arena_t *arena);
 
+/* The same after a free; what cannot go yet is owed.  Takes the lock. */
+void ac_trim_leaving(ac_arena_t *arena);
+
 /* Give back idle large segments, longest idle first, as far as `growth` more bytes would exceed
  * gc_threshold x limit.  Takes the lock. */
 void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth);

@@ -6,6 +6,7 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 #include "device/wait.h"
+#include "observe/raw.h"
 #include "observe/start.h"
 #include "plant.h"
 
@@ -22,7 +23,8 @@ static _Atomic uint64_t beginnings;
 enum { GRACE_S = 1 };
 static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
-static int syncing, beginning; /* threads */
+static int syncing, beginning;     /* threads */
+static struct timespec sync_began; /* the last of them */
 
 void ac_cuda_count_one(ac_cuda_event_t event) {
     if (ac_cuda_count)
@@ -49,6 +51,7 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_fetch_add(&context->dying, 1);
     while (atomic_load(&context->users) > 0)
         sched_yield();
@@ -59,6 +62,7 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
+    ac_driver_context_ends();
     atomic_store(&context->dead, true);
     pthread_mutex_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
@@ -93,7 +97,8 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
     AC_WINDOW(context_seen);
     if (AC_PLANTED(entered_after_look))
         atomic_fetch_add(&context->users, 1);
-    if (may && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+    if (may) {
+        ac_driver_current(&current);
         if (current != context->handle)
             scope->pushed = ac_driver.cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS;
         if (scope->pushed || current == context->handle) {
@@ -124,14 +129,14 @@ void ac_cuda_leave(ac_cuda_scope_t *scope) {
     pthread_setcancelstate(scope->cancel, NULL);
 }
 
-static void raise(_Atomic uint64_t *value, uint64_t to) {
+static void raise_to(_Atomic uint64_t *value, uint64_t to) {
     uint64_t before = atomic_load(value);
     while (before < to && !atomic_compare_exchange_weak(value, &before, to))
         ;
 }
 
 void ac_cuda_lose(ac_cuda_context_t *context) {
-    raise(&context->lost, atomic_load(&context->clock));
+    raise_to(&context->lost, atomic_load(&context->clock));
 }
 
 uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
@@ -139,7 +144,7 @@ uint64_t ac_cuda_lost(ac_cuda_context_t *context) {
 }
 
 void ac_cuda_synced(ac_cuda_context_t *context, uint64_t lost) {
-    raise(&context->recovered, lost);
+    raise_to(&context->recovered, lost);
     if (ac_cuda_stream_marks(context))
         ac_cuda_streams_synced(context, lost);
 }
@@ -165,6 +170,8 @@ bool ac_cuda_sync_begin(void) {
     pthread_mutex_lock(&sync_lock);
     bool may = (beginning == 0 || AC_PLANTED(sync_beside_beginning)) && !ac_cuda_is_capturing();
     syncing += may;
+    if (may)
+        sync_began = ac_raw_time(CLOCK_MONOTONIC);
     pthread_mutex_unlock(&sync_lock);
     return may;
 }
@@ -177,11 +184,10 @@ void ac_cuda_sync_end(void) {
 }
 
 void ac_cuda_capture_begin(void) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += GRACE_S;
     pthread_mutex_lock(&sync_lock);
     beginning++;
+    struct timespec until = sync_began; /* one that lasts is not waited for again and again */
+    until.tv_sec += GRACE_S;
     while (syncing && ac_wait_until(&sync_over, &sync_lock, &until) == 0)
         ;
     pthread_mutex_unlock(&sync_lock);

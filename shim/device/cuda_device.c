@@ -193,7 +193,7 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
     return status == AC_FAILED && !ac_driver_sticky(result) ? AC_UNSUPPORTED : status;
 }
 
-static ac_status_t synchronize(void *arg);
+static ac_status_t synchronize(void *arg, uint64_t limit_ns);
 
 static uint64_t now_ns(void) {
     /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that
@@ -230,7 +230,8 @@ static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     (void)arg;
     ac_status_t status =
         limit_ns ? fence_poll(asked, limit_ns) : fence_ask(asked, ac_driver.cuEventSynchronize);
-    return status == AC_UNSUPPORTED ? synchronize(asked->context) : status; /* no limit either */
+    return status == AC_UNSUPPORTED ? synchronize(asked->context, 0)
+                                    : status; /* no limit either */
 }
 
 /* A wait is no record: it is made during captures, too, but not on a stream that captures. */
@@ -273,11 +274,35 @@ static void fence_release(void *arg, void *fence) {
     ac_cuda_fence_give(fence);
 }
 
-static ac_status_t synchronize(void *arg) {
+/* What no fence may be recorded for, or not for all of it: as much as an event can tell of. */
+static CUresult record_most(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
+    (void)stream;
+    if (ac_driver.cuCtxRecordEvent &&
+        ac_driver.cuCtxRecordEvent(context->handle, event) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    return ac_cuda_stream_marks(context) ? ac_cuda_streams_record(context, event, false)
+                                         : ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
+}
+
+/* The driver's synchronisation knows no limit: so it comes when an event says that it will not
+ * take long. */
+static bool is_near_idle(ac_cuda_context_t *context, uint64_t limit_ns) {
+    void *fence;
+    ac_status_t status = record(context, record_most, 0, &fence);
+    if (status != AC_OK)
+        return status != AC_BUSY;
+    status = fence_poll(fence, limit_ns);
+    fence_release(context, fence);
+    return status == AC_OK || status == AC_FAILED;
+}
+
+static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
     ac_cuda_context_t *context = arg;
     ac_cuda_scope_t scope;
     if (atomic_load(&context->dead))
         return AC_OK;
+    if (limit_ns && !is_near_idle(context, limit_ns))
+        return AC_BUSY;
     if (!ac_cuda_sync_begin())
         return AC_BUSY;
     if (!ac_cuda_enter(context, &scope)) {

@@ -43,7 +43,7 @@ enum { AC_CUDA_EVENTS = 64, AC_CUDA_STREAMS = 256 };
  * join that event. */
 typedef struct {
     CUstream handle;
-    uint64_t used;    /* the number of its newest submission; 0: none since a fence joined it */
+    uint64_t used;    /* mark of the newest submission; 0: none since a fence joined it */
     unsigned inside;  /* calls that submit to it and have not returned: every fence joins it */
     uint64_t thread;  /* per-thread default stream: whose; 0 for others */
     uint64_t clock;   /* of the context, at the newest submission */
@@ -70,8 +70,8 @@ typedef struct ac_cuda_context {
     unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
-    uint64_t submissions; /* seen in the context: each has a number */
     unsigned stream_count;
+    uint64_t marks;           /* of submissions so far */
     unsigned naming;          /* calls of ours that go through a copy of the streams */
     pthread_cond_t named;     /* none any more */
     unsigned awaiting;        /* fences that wait for a call of another thread to return */

@@ -6,6 +6,7 @@
 #include "device/cuda_int.h"
 #include "device/driver.h"
 #include "device/wait.h"
+#include "observe/raw.h"
 #include "plant.h"
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
@@ -144,10 +145,9 @@ static uint64_t owner_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? self() : 0;
 }
 
-/* By a number that no other submission has: an entry that was forgotten and used again must not
- * look like a copy from before. */
+/* No mark is given twice: a fence that another one overtook clears its own marks only. */
 static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
-    entry->used = ++context->submissions;
+    entry->used = ++context->marks;
     entry->clock = atomic_load(&context->clock);
 }
 
@@ -245,10 +245,9 @@ static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
  * at once.  One that blocks may wait for this thread, so there is a limit.  Under the lock. */
 static void await_others(ac_cuda_context_t *context) {
     enum { PATIENCE_NS = 1000000, SECOND_NS = 1000000000 };
-    struct timespec until;
     if (!others_inside(context, false))
         return;
-    clock_gettime(CLOCK_REALTIME, &until);
+    struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
     until.tv_nsec += PATIENCE_NS;
     if (until.tv_nsec >= SECOND_NS) {
         until.tv_nsec -= SECOND_NS;

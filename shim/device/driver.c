@@ -1,6 +1,7 @@
 /* Binding of driver.def. */
 #include "device/driver.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -68,6 +69,26 @@ bool ac_driver_sticky(CUresult result) {
     default:
         return false;
     }
+}
+
+/* Most processes destroy none: one call is enough there. */
+AC_START_DATA static _Atomic bool contexts_end;
+
+void ac_driver_context_ends(void) {
+    if (!atomic_load(&contexts_end))
+        atomic_store(&contexts_end, true);
+}
+
+CUresult ac_driver_current(CUcontext *out) {
+    CUdevice device;
+    *out = NULL;
+    CUresult result = ac_driver.cuCtxGetCurrent(out);
+    if (result == CUDA_SUCCESS && *out && atomic_load(&contexts_end) &&
+        ac_driver.cuCtxGetDevice(&device) == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (result != CUDA_SUCCESS)
+        *out = NULL;
+    return result;
 }
 
 /* Once more if it fails: the program would go on in a context that it did not choose. */

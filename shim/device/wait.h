@@ -1,5 +1,6 @@
-/* Waiting, for another thread with a lock held or for the device.  The program may cancel its thread in there, as in
- * every wait; the thread would take the lock along, and whoever needs it later would hang. */
+/* Waiting, for another thread with a lock held or for the device.  The program may cancel its
+ * thread in there, as in every wait; the thread would take the lock along, and whoever needs it
+ * later would hang. */
 #ifndef AC_WAIT_H
 #define AC_WAIT_H
 
@@ -7,13 +8,14 @@
 #include <stddef.h>
 #include <time.h>
 
-/* As pthread_cond_timedwait, with NULL for no limit, but no thread is cancelled. */
+/* As pthread_cond_clockwait by CLOCK_MONOTONIC, with NULL for no limit, but no thread is
+ * cancelled.  The time of day may be set meanwhile: no limit is measured by it. */
 static inline int ac_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock,
                                 const struct timespec *limit) {
     int state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    int result =
-        limit ? pthread_cond_timedwait(cond, lock, limit) : pthread_cond_wait(cond, lock);
+    int result = limit ? pthread_cond_clockwait(cond, lock, CLOCK_MONOTONIC, limit)
+                       : pthread_cond_wait(cond, lock);
     pthread_setcancelstate(state, NULL);
     return result;
 }

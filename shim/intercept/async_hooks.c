@@ -72,7 +72,7 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_ASK_DRIVER(served, result, real(a, b, c));                                            \
+        AC_ASK_DRIVER(served, result, b, real(a, b, c));                                         \
         passed(thread, c, per_thread, result);                                                   \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
                                   ac_stream_resolved(c, per_thread));                            \
@@ -87,7 +87,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
         if (thread)                                                                              \
             ac_pool_touch(c);                                                                    \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_RETRY(result, real(a, b, c, d));                                                      \
+        AC_RETRY(result, AC_NEED(b), real(a, b, c, d));                                          \
         passed(thread, d, per_thread, result);                                                   \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
                                   ac_stream_resolved(d, per_thread));                            \

@@ -19,30 +19,38 @@
     if (!real)                                                                                   \
     return CUDA_ERROR_NOT_FOUND
 
+/* Bytes of the device that a driver's call takes: what it is out of may be something else, which
+ * no wait for the device brings back.  For memory of the host it is the tables that map that,
+ * 8 bytes a page of 4 KiB. */
+#define AC_NEED_UNKNOWN     ((uint64_t)0)
+#define AC_NEED_LITTLE      ((uint64_t)2 << 20)
+#define AC_NEED(bytes)      ((bytes) > 0 ? (uint64_t)(bytes) : AC_NEED_LITTLE)
+#define AC_NEED_HOST(bytes) (AC_NEED_LITTLE + (uint64_t)(bytes) / 512)
+
 /* The real call; when it was out of memory, tried again after what is idle was given back, where
  * that waits for nothing, and once more after pending work was waited for, as a request for
- * memory does that would fail (allocator/brink.h). */
-#define AC_RETRY(result, call)                                                                   \
+ * memory does that would fail (allocator/brink.h), where that may make room for `need` bytes. */
+#define AC_RETRY(result, need, call)                                                             \
     do {                                                                                         \
         (result) = (call);                                                                       \
-        AC_RETRY_AFTER(result, call);                                                            \
+        AC_RETRY_AFTER(result, need, call);                                                      \
     } while (0)
-#define AC_RETRY_AFTER(result, call)                                                             \
+#define AC_RETRY_AFTER(result, need, call)                                                       \
     do {                                                                                         \
         for (int wait = 0; wait < 2 && (result) == CUDA_ERROR_OUT_OF_MEMORY && thread; wait++)   \
-            if (ac_trim_for_driver(thread, wait))                                                \
+            if (ac_trim_for_driver(thread, wait, need))                                          \
                 (result) = (call);                                                               \
     } while (0)
 
 /* Give idle memory back because a driver call was out of memory, with `wait` after waiting for
- * pending work; false: nothing went back. */
-bool ac_trim_for_driver(ac_thread_t *thread, bool wait);
+ * pending work, on devices where that may help; false: nothing went back. */
+bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 
-/* The program's synchronisation succeeded: the device may have nothing to do, and what is owed
- * goes back. */
-static inline void ac_synced(ac_thread_t *thread) {
+/* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
+ * nothing to do, and what is owed goes back. */
+static inline void ac_synced(ac_thread_t *thread, bool whole) {
     if (thread && atomic_load_explicit(&ac_trim_owed, memory_order_relaxed))
-        ac_decay_settle();
+        ac_decay_synced(whole);
 }
 
 /* Whether `address` lies in a segment of ours, and this process may say so (a fork child may not:
@@ -90,13 +98,13 @@ typedef enum {
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
                      uint64_t bytes, uint64_t *address);
 
-/* The call of the driver for a request that was not served: `result` of `call`. */
-#define AC_ASK_DRIVER(served, result, call)                                                      \
+/* The call of the driver for a request of `bytes` that was not served: `result` of `call`. */
+#define AC_ASK_DRIVER(served, result, bytes, call)                                               \
     do {                                                                                         \
         if ((served) == AC_SERVED_BY_NOTHING)                                                    \
             (result) = (call);                                                                   \
         else                                                                                     \
-            AC_RETRY(result, call);                                                              \
+            AC_RETRY(result, AC_NEED(bytes), call);                                              \
     } while (0)
 
 /* Whether stream-ordered requests of the device are served here: its pool is as the driver made

@@ -140,8 +140,7 @@ static ac_context_t *find(CUcontext handle) {
 
 static bool device_of(CUcontext handle, CUdevice *device) {
     CUcontext current = NULL;
-    if (ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS)
-        return false;
+    ac_driver_current(&current);
     if (current == handle)
         return ac_driver.cuCtxGetDevice(device) == CUDA_SUCCESS;
     if (ac_driver.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
@@ -484,7 +483,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
     adopt();
     thread->known = thread->runtime = NULL;
     thread->fast.key = 0;
-    if (ac_driver.cuCtxGetCurrent(&handle) != CUDA_SUCCESS || !handle)
+    if (ac_driver_current(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);
     thread->generation = generation; /* read before: a change meanwhile is seen next time */

@@ -60,7 +60,7 @@ ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` tha
 ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 
-/* The primary context of a device was retained, or reset, whoever did it; is about to be released:
+/* The primary context of a device was retained, or reset, by any caller; is about to be released:
  * whether that may be the last time.  A release that fails was none: _retained again, but for
  * AC_LAST_UNSEEN. */
 typedef enum { AC_LAST_NOT, AC_LAST_MAYBE, AC_LAST_SURE, AC_LAST_UNSEEN } ac_last_t;

@@ -18,7 +18,7 @@ static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *h
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                                             \
         return created(thread, result, a);                                                       \
     }
 CREATE(cuCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))
@@ -42,7 +42,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsign
     AC_BODY(cuGreenCtxCreate);
     CUresult result;
     CUcontext view = NULL;
-    AC_RETRY(result, real(a, b, c, d));
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(a, b, c, d));
     /* Streams are made from it directly: known from here on. */
     if (result == CUDA_SUCCESS && thread && a)
         cuCtxFromGreenCtx(&view, *a);

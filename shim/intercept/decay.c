@@ -5,6 +5,7 @@
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "intercept/process.h"
+#include "observe/raw.h"
 
 /* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
 enum { STEPS = 4, LOOK_NS = 250000000 };
@@ -59,6 +60,21 @@ bool ac_decay_settle(void) {
     if (!settled)
         atomic_store(&ac_trim_owed, true);
     return settled;
+}
+
+void ac_decay_synced(bool whole) {
+    enum { FIRST_NS = 1000000, LAST_NS = 100000000 };
+    static _Atomic int64_t next, pause;
+    int64_t now = ac_raw_ns(CLOCK_MONOTONIC);
+    if (!whole && now < atomic_load(&next))
+        return;
+    int64_t wait = atomic_load(&pause) * 2;
+    if (ac_decay_settle())
+        wait = 0;
+    else
+        wait = wait < FIRST_NS ? FIRST_NS : wait > LAST_NS ? LAST_NS : wait;
+    atomic_store(&pause, wait);
+    atomic_store(&next, now + wait);
 }
 
 void ac_decay_step(void) {

@@ -15,6 +15,10 @@ int64_t ac_decay_interval(const ac_config_t *config);
  * captures.  False: some is owed still.  Calls the driver. */
 bool ac_decay_settle(void);
 
+/* The same after a synchronisation of the program.  One with a stream alone (not `whole`) says
+ * little of the others, so that it tries the less often the longer they go on.  Thread-safe. */
+void ac_decay_synced(bool whole);
+
 /* An interval has passed.  Calls the driver; does nothing while anything captures. */
 void ac_decay_step(void);
 

@@ -15,7 +15,7 @@ static uint64_t name_of(CUevent event) {
     return (uint64_t)(uintptr_t)event;
 }
 
-/* Others may record the event, and nobody tells when. */
+/* Others may record the event, at times that are not known here. */
 static void distrust(ac_thread_t *thread, CUevent event) {
     if (thread && ac_event_distrust(name_of(event)))
         ac_count(thread, AC_COUNT_distrusted_events);
@@ -166,7 +166,7 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
         if (alone && result == CUDA_SUCCESS)                                                     \
             ac_fence_synced(context->line, alone);                                               \
         if (waits && result == CUDA_SUCCESS)                                                     \
-            ac_synced(thread);                                                                   \
+            ac_synced(thread, false);                                                            \
         if (waits)                                                                               \
             ac_trace_stream_synced(context, ac_stream_resolved(a, per_thread), result);          \
         note(thread, context, result);                                                           \

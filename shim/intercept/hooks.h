@@ -13,7 +13,7 @@
 
 typedef enum {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_HOOK_##symbol,
-#define HOOK_RETRY(symbol, params, args)                       AC_HOOK_##symbol,
+#define HOOK_RETRY(symbol, need, params, args)                 AC_HOOK_##symbol,
 #define HOOK_BODY(symbol)                                      AC_HOOK_##symbol,
 #define HOOK_RUNTIME(symbol)                                   AC_HOOK_##symbol,
 #define HOOK_LOADER(symbol)                                    AC_HOOK_##symbol,
@@ -27,7 +27,7 @@ const char *ac_hook_names(size_t *bytes);
 
 /* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;
-#define HOOK_RETRY(symbol, params, args)                       AC_EXPORT symbol##_fn symbol;
+#define HOOK_RETRY(symbol, need, params, args)                 AC_EXPORT symbol##_fn symbol;
 #define HOOK_BODY(symbol)                                      AC_EXPORT symbol##_fn symbol;
 #include "intercept/hooks.def"
 

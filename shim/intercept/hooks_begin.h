@@ -3,7 +3,7 @@
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args)
 #endif
 #ifndef HOOK_RETRY
-#define HOOK_RETRY(symbol, params, args)
+#define HOOK_RETRY(symbol, need, params, args)
 #endif
 #ifndef HOOK_BODY
 #define HOOK_BODY(symbol)

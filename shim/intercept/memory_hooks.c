@@ -46,7 +46,7 @@ static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr 
         return CUDA_SUCCESS;
     if (served == AC_SERVED_LIMIT)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    AC_ASK_DRIVER(served, result, driver_alloc(thread, a, b));
+    AC_ASK_DRIVER(served, result, b, driver_alloc(thread, a, b));
     return result;
 }
 
@@ -70,7 +70,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
         if (served == AC_SERVED || served == AC_SERVED_LIMIT)
             return ac_trace_allocated(AC_TRACE_ALLOC, result, a, pitch * d, NULL);
     }
-    AC_ASK_DRIVER(served, result, real(a, b, c, d, e));
+    AC_ASK_DRIVER(served, result, pitch * d, real(a, b, c, d, e));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
     ac_context_note_current(thread, result);
@@ -82,7 +82,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsig
 CUresult cuMemAllocManaged(CUdeviceptr *a, size_t b, unsigned c) {
     AC_BODY(cuMemAllocManaged);
     CUresult result;
-    AC_RETRY(result, real(a, b, c));
+    AC_RETRY(result, AC_NEED(b), real(a, b, c));
     return ac_trace_allocated(AC_TRACE_MANAGED, result, a, b, NULL);
 }
 
@@ -106,7 +106,10 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
     CUcontext current = NULL;
     if (atomic_load(&ac_state) == AC_STATE_ACTIVE && thread) {
         context = ac_context_current(thread);
-        if (!context && ac_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current)
+        CUresult known = context ? CUDA_SUCCESS : ac_driver_current(&current);
+        if (known == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+            return known;
+        if (!context && known == CUDA_SUCCESS && !current)
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */

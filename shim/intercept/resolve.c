@@ -15,7 +15,7 @@
  * every process that the library is loaded into. */
 typedef struct {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) char symbol[sizeof #symbol];
-#define HOOK_RETRY(symbol, params, args)                       char symbol[sizeof #symbol];
+#define HOOK_RETRY(symbol, need, params, args)                 char symbol[sizeof #symbol];
 #define HOOK_BODY(symbol)                                      char symbol[sizeof #symbol];
 #define HOOK_RUNTIME(symbol)                                   char symbol[sizeof #symbol];
 #define HOOK_LOADER(symbol)                                    char symbol[sizeof #symbol];
@@ -24,7 +24,7 @@ typedef struct {
 
 static const hook_texts_t hook_texts = {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) #symbol,
-#define HOOK_RETRY(symbol, params, args)                       #symbol,
+#define HOOK_RETRY(symbol, need, params, args)                 #symbol,
 #define HOOK_BODY(symbol)                                      #symbol,
 #define HOOK_RUNTIME(symbol)                                   #symbol,
 #define HOOK_LOADER(symbol)                                    #symbol,
@@ -34,7 +34,7 @@ static const hook_texts_t hook_texts = {
 static const uint16_t hook_text_at[AC_HOOK_COUNT] = {
 #define HOOK_AT(symbol)                                        offsetof(hook_texts_t, symbol),
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) HOOK_AT(symbol)
-#define HOOK_RETRY(symbol, params, args)                       HOOK_AT(symbol)
+#define HOOK_RETRY(symbol, need, params, args)                 HOOK_AT(symbol)
 #define HOOK_BODY(symbol)                                      HOOK_AT(symbol)
 #define HOOK_RUNTIME(symbol)                                   HOOK_AT(symbol)
 #define HOOK_LOADER(symbol)                                    HOOK_AT(symbol)
@@ -54,7 +54,7 @@ const char *ac_hook_names(size_t *bytes) {
 
 const unsigned char ac_hook_kinds[AC_HOOK_COUNT] = {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_KIND_DRIVER,
-#define HOOK_RETRY(symbol, params, args)                       AC_KIND_DRIVER,
+#define HOOK_RETRY(symbol, need, params, args)                 AC_KIND_DRIVER,
 #define HOOK_BODY(symbol)                                      AC_KIND_DRIVER,
 #define HOOK_RUNTIME(symbol)                                   AC_KIND_RUNTIME,
 #define HOOK_LOADER(symbol)                                    AC_KIND_LOADER,

@@ -41,7 +41,7 @@
  *                                         in the caller's scope counts as an unknown way in)
  *
  * Functions that no table has, and private tables that no list has (harmless.def), are left as
- * they are, and whoever gets one is not followed any more (ac_fence_unseen); two functions, which
+ * they are, and from then on work counts as unseen (ac_fence_unseen); two functions, which
  * change the current context, are answered with a function of ours that calls them (lookup.c).
  *
  * Functions of the runtime (cudaMalloc, ...) are not replaced: found in libcudart they stay,

@@ -12,7 +12,7 @@
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, real args);                                                             \
+        AC_RETRY(result, AC_NEED_LITTLE, real args);                                                             \
         return result;                                                                           \
     }
 STREAM_CREATE(cuStreamCreate, (CUstream * a, unsigned b), (a, b))
@@ -93,7 +93,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
         ac_fence_synced(sync.context->line, sync.clock);
         ac_count(thread, AC_COUNT_full_syncs);
-        ac_synced(thread);
+        ac_synced(thread, true);
     }
     ac_context_note(sync.context, result);
     return result;

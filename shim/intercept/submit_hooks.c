@@ -1,6 +1,7 @@
 /* The generated bodies: HOOK_SUBMIT (work for a stream) and HOOK_RETRY (may need memory). */
 #include "intercept/body.h"
 
+#include "allocator/allocator_int.h"
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
@@ -8,17 +9,29 @@
 
 typedef struct {
     bool wait;
-    uint64_t freed;
+    uint64_t need, freed;
 } ac_trim_t;
+
+/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
+ * this device, to which idle memory is enough.  The last sixteenth counts as used up: drivers
+ * round, and keep some to themselves. */
+static bool may_help(ac_allocator_t *allocator, uint64_t need) {
+    uint64_t available, idle = ac_allocator_idle_bytes(allocator);
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); need && arena; arena = arena->next)
+        if (ac_cuda_ops.memory_free(ac_arena_context(arena), &available) == AC_OK)
+            return need > available - available / 16 && need <= available + idle;
+    return true;
+}
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_trim_t *trim = arg;
     (void)device;
-    trim->freed += ac_allocator_trim(allocator, trim->wait);
+    if (!trim->wait || may_help(allocator, trim->need))
+        trim->freed += ac_allocator_trim(allocator, trim->wait);
 }
 
-bool ac_trim_for_driver(ac_thread_t *thread, bool wait) {
-    ac_trim_t trim = {.wait = wait};
+bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
+    ac_trim_t trim = {.wait = wait, .need = need};
     ac_device_each(trim_device, &trim);
     if (trim.freed)
         ac_count(thread, AC_COUNT_oom_trims);
@@ -192,11 +205,11 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
 #define MARKED(symbol, stream, per_thread)                                                       \
     (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
 
-#define RETRIED(symbol, result, call)                                                            \
+#define RETRIED(symbol, result, need, call)                                                      \
     do {                                                                                         \
         (result) = (call);                                                                       \
         if (!AC_ROW_PLANTED(symbol, once))                                                       \
-            AC_RETRY_AFTER(result, call);                                                        \
+            AC_RETRY_AFTER(result, need, call);                                                  \
     } while (0)
 #define HEARD(symbol, result) (AC_ROW_PLANTED(symbol, deaf) ? CUDA_SUCCESS : (result))
 
@@ -231,7 +244,7 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
         if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_PLANTED(symbol, once))                   \
-            AC_RETRY_AFTER(result, real args);                                                   \
+            AC_RETRY_AFTER(result, AC_NEED_UNKNOWN, real args);                                  \
         leave_lane(thread, lane, HEARD(symbol, result));                                         \
         return result;                                                                           \
     }
@@ -311,7 +324,7 @@ static bool is_plain(const CUlaunchConfig *config) {
             &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
         if (kept)                                                                                \
             a = ordered(&submit, a, &copy);                                                      \
-        RETRIED(symbol, result, real(a, b, c, d));                                               \
+        RETRIED(symbol, result, AC_NEED_UNKNOWN, real(a, b, c, d));                              \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
@@ -360,7 +373,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b,
     }
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
-    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, real(a, b, c));
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN, real(a, b, c));
     for (unsigned i = 0; i < b && i < MOST; i++)
         if (kept[i])
             ac_submit_end(&submit[i], thread,
@@ -405,17 +418,17 @@ INLINE bool reaches_no_other(void) {
         if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
             reach;                                                                               \
         CUresult result;                                                                         \
-        RETRIED(symbol, result, real args);                                                      \
+        RETRIED(symbol, result, AC_NEED_UNKNOWN, real args);                                     \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
-#define HOOK_RETRY(symbol, params, args)                                                         \
+#define HOOK_RETRY(symbol, need, params, args)                                                   \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        RETRIED(symbol, result, real args);                                                      \
+        RETRIED(symbol, result, need, real args);                                                \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }

@@ -208,11 +208,13 @@ static int start(void) {
     return error;
 }
 
-/* Memory is owed: the thread is to give it back, and starts where it was not needed so far.
- * Without it the program's next synchronisation does. */
+/* Memory is owed: the thread is to give it back, and starts where it was not needed so far, but
+ * not behind a filter that may kill who makes a thread.  Without it the program's next
+ * synchronisation does. */
 static void memory_owed(void) {
-    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim ||
-        start() != 0 || !atomic_load(&started))
+    if (atomic_load(&ac_state) != AC_STATE_ACTIVE || !ac_process_config()->background_trim)
+        return;
+    if (!atomic_load(&started) && (ac_filter_now() || start() != 0 || !atomic_load(&started)))
         return;
     atomic_store(&owed, true);
     sem_post(&wake);

@@ -9,6 +9,19 @@
 static _Atomic int status = -1; /* the descriptor */
 static int mode, filters;       /* as they were at first use */
 
+/* Where the descriptor stands between two reads: far behind the end.  A program that closed all
+ * descriptors may have a file of its own under the number, or a pipe, which a read would empty or
+ * wait for; none of them stands there. */
+enum { MARK = 0x61636366 };
+
+static bool is_at_mark(int fd) {
+    return fd >= 0 && ac_raw_call(SYS_lseek, fd, 0, SEEK_CUR, 0) == MARK;
+}
+
+static bool go_to(int fd, long place) {
+    return ac_raw_call(SYS_lseek, fd, place, SEEK_SET, 0) == place;
+}
+
 /* The file as a stream of bytes: the line may lie behind any number of supplementary groups. */
 typedef struct {
     int fd;
@@ -93,7 +106,7 @@ void ac_filter_start(void) {
     if (fd < 0 || (fd = move_up(fd)) < 0)
         return;
     text_t text = {.fd = fd, .offset = 0};
-    if (look(&text, &mode, &filters))
+    if (look(&text, &mode, &filters) && go_to(fd, MARK))
         atomic_store(&status, fd);
     else
         ac_raw_close(fd);
@@ -101,10 +114,14 @@ void ac_filter_start(void) {
 
 bool ac_filter_at_exit(void) {
     text_t text = {.fd = atomic_load(&status), .offset = -1};
-    return text.fd >= 0 && changed(&text);
+    if (!is_at_mark(text.fd) || !go_to(text.fd, 0))
+        return false;
+    bool filtered = changed(&text);
+    go_to(text.fd, MARK); /* a child made without fork handlers shares the place */
+    return filtered;
 }
 
 bool ac_filter_now(void) {
     text_t text = {.fd = atomic_load(&status), .offset = 0};
-    return text.fd >= 0 && changed(&text);
+    return is_at_mark(text.fd) && changed(&text);
 }

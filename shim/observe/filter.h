@@ -2,8 +2,9 @@
  * CUDA.  Such a filter may kill the process for any call that the program itself does not make.
  *
  * Asking must not be what kills it.  So a descriptor of /proc/self/status is opened at first use,
- * far above the numbers that programs see, and what is left to do later is a read of it: the one
- * call that even the narrowest sandboxes allow beside write and exit.  A filter from before the
+ * far above the numbers that programs see, and what is left to do later is to read it, after a
+ * look at where it stands has told that it is still the one that was opened: lseek and read, which
+ * the C library itself calls at exit for files that are open.  A filter from before the
  * first use (a container's, a service manager's) does not count: the files that first use opened
  * went through it.
  *
@@ -18,10 +19,10 @@
 void ac_filter_start(void);
 
 /* For the exit handler, once: true when the number of filters has changed.  False where that
- * cannot be told.  Nothing but read(2) is called. */
+ * cannot be told.  Nothing but lseek(2) and read(2) is called. */
 bool ac_filter_at_exit(void);
 
-/* The same at any other time, from any thread (pread(2) is called). */
+/* The same at any other time, from any thread (lseek(2) and pread(2) are called). */
 bool ac_filter_now(void);
 
 #endif

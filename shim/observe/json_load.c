@@ -3,7 +3,7 @@
 #include "observe/json.h"
 
 /* Of jansson's hash tables: left alone it opens /dev/urandom, when the process ends.  The keys
- * are ours, so that nobody gains by knowing it. */
+ * are ours, so that knowing it is of no use. */
 enum { SEED = 1 };
 
 #ifndef AC_JANSSON_DLOPEN

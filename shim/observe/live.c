@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "observe/filter.h"
 #include "observe/live_file.h"
 #include "observe/raw.h"
 #include "observe/start.h"
@@ -68,6 +69,8 @@ bool ac_live_back(const void *at, size_t size) {
     char *whole = atomic_load(&ac_live_whole);
     if (!whole)
         return true;
+    if (ac_filter_now()) /* what it takes is nothing that a program's sandbox has to allow */
+        return false;
     int saved = errno;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t offset = (uintptr_t)at - (uintptr_t)ac_live_storage;
@@ -166,11 +169,16 @@ static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
 
 ac_live_row_t *ac_live_row_take(bool *shared) {
     ac_live_t *page = ac_live;
+    bool full = false;
     atomic_store_explicit(&ac_live_used, true, memory_order_relaxed);
     for (int i = 1; i < AC_LIVE_ROWS; i++) {
         uint32_t owner = __atomic_load_n(&page->row_owner[i], __ATOMIC_RELAXED);
-        if (owner == AC_LIVE_TAKEN || !row_is_there(page, i, owner))
+        if (owner == AC_LIVE_TAKEN || (full && owner == AC_LIVE_FRESH))
             continue;
+        if (!row_is_there(page, i, owner)) {
+            full = true; /* what failed is not tried for each row */
+            continue;
+        }
         if (__atomic_compare_exchange_n(&page->row_owner[i], &owner, AC_LIVE_TAKEN, false,
                                         __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             *shared = false;

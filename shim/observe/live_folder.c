@@ -127,7 +127,7 @@ typedef enum { HELD, FREE, UNKNOWN } hold_t;
 
 /* Whether any process, of any pid namespace, has the file mapped or open for writing: only the
  * page's own has.  The kernel knows: it grants a lease for reading (and only to the owner, or
- * root) where there is none.  Should somebody open the file for writing while the lease is held,
+ * root) where there is none.  Where one opens the file for writing while the lease is held,
  * its holder gets a signal: SIGURG, which is ignored unless the host wants it, and may come for
  * nothing. */
 static hold_t look_for_holder(int fd) {

@@ -5,7 +5,7 @@
  * behind ours in LD_PRELOAD may have replaced open, lstat, getpid, clock_gettime and the like
  * (libfaketime does), and its replacements may use what its destructor took down.  So nothing
  * there calls a function of the C library that asks the kernel.  What remains are functions that
- * only look at memory (memcpy, snprintf, strerror), and malloc, which whoever replaces it must
+ * only look at memory (memcpy, snprintf, strerror), and malloc: a replacement of it has to
  * serve to the very end, because the C library itself and static destructors use it there.
  *
  * Each answers as the function of its name does, with errno; async-signal-safe, no cancellation

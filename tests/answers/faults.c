@@ -19,7 +19,7 @@
 
 static const char *const functions[] = {
 #define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) #symbol,
-#define HOOK_RETRY(symbol, params, args)                       #symbol,
+#define HOOK_RETRY(symbol, need, params, args)                 #symbol,
 #define HOOK_BODY(symbol)                                      #symbol,
 #include "intercept/hooks.def"
 #define DRIVER(symbol, need) #symbol,

@@ -118,12 +118,29 @@ static void grow_beside_one_that_does_not_end(void) {
     EXPECT(simcuda_used_memory(0) <= 240 * MIB); /* by the synchronisation itself */
 }
 
-/* The program does not synchronise. */
+/* The program does not synchronise, nor does anything of ours where no event may be recorded. */
 static void grow_and_give_back_later(void) {
+    const char *conf = getenv("ACCEL_ALLOC_CONF");
+    if (conf && strstr(conf, "fence:sync"))
+        return;
     leave_idle(SOME);
     launch(lasting);
     grow();
     expect_given_back();
+}
+
+/* What is owed does not make each synchronisation with another stream dear. */
+static void synchronise_beside_one_that_does_not_end(void) {
+    enum { MANY = 2000 };
+    leave_idle(SOME);
+    launch(endless);
+    grow();
+    unsigned long long calls = simcuda_calls_total();
+    for (int i = 0; i < MANY; i++)
+        MUST(cuStreamSynchronize(second));
+    EXPECT(simcuda_calls_total() - calls < MANY + MANY / 2);
+    release();
+    EXPECT(simcuda_used_memory(0) <= 240 * MIB);
 }
 
 static void grow_on_a_stream(void) {
@@ -284,6 +301,32 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(create_memory() == CUDA_SUCCESS);
 }
 
+/* Out of memory, but not of what idle memory would bring back. */
+static void calls_that_no_wait_would_help(void) {
+    const size_t huge = (size_t)1 << 50;
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    CUevent event;
+    CUstream other;
+    void *host;
+    leave_idle(HALF);
+    launch(endless);
+    if (simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") != 0)
+        exit(3);
+    start();
+    EXPECT(cuMemHostAlloc(&host, huge, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocHost_v2(&host, huge) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemAllocManaged(&at, huge, 1) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuMemCreate(&handle, huge, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuEventCreate(&event, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(cuStreamCreate(&other, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(0, 1));
+    simcuda_clear_faults();
+    release();
+}
+
 static void other_calls_beside_a_held_stream(void) {
     leave_idle(HALF);
     hold_stream();
@@ -291,6 +334,41 @@ static void other_calls_beside_a_held_stream(void) {
     EXPECT(took(0, 1));
     release();
     EXPECT(create_memory() == CUDA_SUCCESS);
+}
+
+/* --- calls that end what the order of streams protects --- */
+
+/* The former owner of the memory is done, or stands behind the endless kernel. */
+static void hand_on(bool behind) {
+    CUdeviceptr at;
+    if (behind)
+        launch(endless);
+    MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
+    MUST(cuMemsetD8Async(at, 1, SOME * MIB, stream));
+    MUST(cuMemFreeAsync(at, stream));
+    MUST(cuMemAllocAsync(&at, SOME * MIB, stream));
+    if (!behind)
+        launch(endless);
+}
+
+/* Of a later CUDA, maybe: it could mean anything. */
+static void launch_unknown(void) {
+    CUlaunchAttribute unknown = {.id = (CUlaunchAttributeID)200};
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, second, &unknown, 1};
+    start();
+    cuLaunchKernelEx(&config, lasting, NULL, NULL);
+    EXPECT(took(0, 3)); /* half a second, on a machine that has other things to do */
+    release();
+}
+
+static void an_unknown_launch_after_memory_was_handed_on(void) {
+    hand_on(false);
+    launch_unknown();
+}
+
+static void an_unknown_launch_beside_its_former_owner(void) {
+    hand_on(true);
+    launch_unknown();
 }
 
 /* --- memory that is free by a stream's order alone, with a driver whose free does not wait ---
@@ -341,6 +419,7 @@ static const struct {
     CASE(grow_beside_a_held_stream),
     CASE(grow_beside_one_that_does_not_end),
     CASE(grow_and_give_back_later),
+    CASE(synchronise_beside_one_that_does_not_end),
     CASE(grow_on_a_stream),
     CASE(grow_beside_freed_memory),
     CASE(fits_after_a_kernel),
@@ -352,7 +431,10 @@ static const struct {
     CASE(all_requests_alike),
     CASE(other_calls),
     CASE(other_calls_beside_an_endless_one),
+    CASE(calls_that_no_wait_would_help),
     CASE(other_calls_beside_a_held_stream),
+    CASE(an_unknown_launch_after_memory_was_handed_on),
+    CASE(an_unknown_launch_beside_its_former_owner),
     CASE(quiet_before_growing),
     CASE(quiet_before_failing),
     CASE(quiet_for_other_calls),

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -150,6 +151,11 @@ class Files(base.CommandTest):
         self.assertEqual(result.stdout.count("./accelcache-"), 2)
         self.assertEqual(result.stderr.count("\n"), 1)
         self.assertIn("3 of accelcache-*.json skipped", result.stderr)
+        shared = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, shared)
+        os.mkfifo(os.path.join(shared, "d.json"))
+        self.assertIn("not a regular file",
+                      self.expect(1, "stat", os.path.join(shared, "d.json")).stderr)
         os.truncate(self.write("sparse.json", ""), 1 << 40)
         for name, message in (("accelcache-2.json", "not a regular file"),
                               ("accelcache-3.json", "not a regular file"),

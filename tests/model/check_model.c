@@ -128,6 +128,17 @@ START_TEST(random_faults) {
 }
 END_TEST
 
+/* A hit made a peak, and a free that took the lock ended it before it was published. */
+START_TEST(random_short_peaks) {
+    static const struct {
+        uint64_t seed;
+        scope_t mode;
+        bool rare;
+    } runs[] = {{45, PLAIN, false}, {161, CROSSED, true}, {161, PLAIN, false}};
+    run_model(runs[_i].seed, runs[_i].mode, runs[_i].rare, 0);
+}
+END_TEST
+
 /* What hits are for: work, and blocks of few sizes that wait for it in a cache. */
 START_TEST(random_steady) {
     begin(400 + (uint64_t)_i, _i % 2);
@@ -200,6 +211,7 @@ int main(void) {
         tcase_add_loop_test(tests, random_plain, 0, 8);
         tcase_add_loop_test(tests, random_everything, 0, 12);
         tcase_add_loop_test(tests, random_faults, 0, 8);
+        tcase_add_loop_test(tests, random_short_peaks, 0, 3);
         tcase_add_loop_test(tests, random_steady, 0, 12);
         tcase_add_loop_test(tests, random_without_fences, 0, 2);
         tcase_add_loop_test(tests, every_call_fails_once, 0, 4);

@@ -174,15 +174,19 @@ static ac_status_t fence_query(void *arg, void *what) {
     return fake_leave(context, status);
 }
 
+static ac_status_t out_of_time(uint64_t limit_ns) {
+    if (limit_ns <= SHORT_NS)
+        nanosleep(&(struct timespec){.tv_nsec = (long)limit_ns}, NULL);
+    return AC_BUSY;
+}
+
 static ac_status_t fence_wait(void *arg, void *what, uint64_t limit_ns) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     ac_status_t status = fake_enter(context, FAKE_WAIT);
     if (status == AC_OK && limit_ns && context->device->endless) {
         fake_leave(context, AC_BUSY);
-        if (limit_ns <= SHORT_NS)
-            nanosleep(&(struct timespec){.tv_nsec = (long)limit_ns}, NULL);
-        return AC_BUSY;
+        return out_of_time(limit_ns);
     }
     if (is_live(context, fence) && status == AC_OK)
         fake_complete(context, fence->number);
@@ -228,9 +232,13 @@ static bool capturing(void *arg) {
     return atomic_load(&context->capturing);
 }
 
-static ac_status_t synchronize(void *arg) {
+static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
     fake_context_t *context = arg;
     ac_status_t status = fake_enter(context, FAKE_SYNCHRONIZE);
+    if (status == AC_OK && limit_ns && context->device->endless) {
+        fake_leave(context, AC_BUSY);
+        return out_of_time(limit_ns);
+    }
     if (status == AC_OK)
         fake_complete(context, atomic_load(&context->submitted));
     return fake_leave(context, status);

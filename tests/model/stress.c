@@ -284,7 +284,7 @@ static void *meddler(void *arg) {
             break;
         case 1:
             clock = ac_fence_stamp();
-            if (fake_ops.synchronize(&context[c]) == AC_OK)
+            if (fake_ops.synchronize(&context[c], 0) == AC_OK)
                 ac_fence_synced(ac_arena_line(arena[c]), clock);
             break;
         case 2:

@@ -211,6 +211,16 @@ static int by_renamed_folder(void) {
     return 3;
 }
 
+/* Every number but those of output is one of the program's own input by now. */
+static int by_taken_numbers(void) {
+    program_device();
+    program_use(5);
+    closefrom(3);
+    for (int fd = 3; fd < 1024; fd++)
+        program_need(dup2(STDIN_FILENO, fd) == fd, "dup2");
+    return 3;
+}
+
 /* ---- sandboxes ---- */
 
 #define IS(call, action)                                                                         \
@@ -286,6 +296,44 @@ static int by_filtered_signal(void) {
     return 3;
 }
 
+/* Memory is owed, for which the library may want a thread.  The program has all its threads. */
+static int by_filtered_threads(void) {
+    struct sock_filter code[] = {CALL_NUMBER, IS(clone, SECCOMP_RET_KILL_PROCESS),
+                                 IS(clone3, SECCOMP_RET_KILL_PROCESS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    CUdeviceptr flag, block;
+    program_device();
+    flag = program_alloc();
+    program_need(cuMemAlloc_v2(&block, 100 << 20) == CUDA_SUCCESS, "alloc");
+    program_free(block);
+    program_need(cuMemsetD32_v2(flag, 0, 1) == CUDA_SUCCESS, "memset");
+    program_need(cuStreamWaitValue32_v2(NULL, flag, 1, 0) == CUDA_SUCCESS, "wait");
+    FILTER(code);
+    program_need(cuMemAlloc_v2(&block, 200 << 20) == CUDA_SUCCESS, "alloc");
+    program_free(block);
+    program_free(flag);
+    return 3;
+}
+
+static void *first_use(void *arg) {
+    program_device();
+    program_use(3);
+    return arg;
+}
+
+/* A thread that begins behind a filter counts where there is memory already. */
+static int by_filtered_thread(void) {
+    struct sock_filter code[] = {CALL_NUMBER, IS(mremap, SECCOMP_RET_KILL_PROCESS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    pthread_t thread;
+    program_device();
+    program_use(2);
+    FILTER(code);
+    program_need(!pthread_create(&thread, NULL, first_use, NULL), "thread");
+    program_need(!pthread_join(thread, NULL), "thread");
+    return 3;
+}
+
 static int never_used(void) {
     return 9;
 }
@@ -310,11 +358,14 @@ int main(int argc, char **argv) {
         {"folder", by_leaving_folder},
         {"folder_first", by_leaving_folder_first},
         {"renamed", by_renamed_folder},
+        {"taken_numbers", by_taken_numbers},
         {"filtered_opening", by_filtered_opening},
         {"narrow_filter", by_narrow_filter},
         {"early_filter", by_early_filter},
         {"filtered_trace", by_filtered_trace},
         {"filtered_signal", by_filtered_signal},
+        {"filtered_threads", by_filtered_threads},
+        {"filtered_thread", by_filtered_thread},
         {"never", never_used},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);

@@ -103,6 +103,25 @@ class Leave(HostTest):
         self.assertEqual(self.dumps(), ["d.json", "inner", "t.trace"])
         self.assert_calls(self.read_dump("d.json"), 5)
 
+    # ---- descriptors that the program closed, and numbers that it uses since
+
+    def test_taken_numbers(self):
+        """What the program reads is nobody else's: a pipe is not waited for, a file stays put."""
+        ends = os.pipe()
+        with open(os.path.join(self.root, "input"), "w+b") as file:
+            file.write(b"text")
+            file.seek(2)
+            for source in (ends[0], file):
+                with self.subTest(source=source):
+                    pid, _, err = self.run_program(program("leave"), "taken_numbers", status=3,
+                                                   stdin=source)
+                    self.assertEqual(err, "")
+                    self.assert_calls(self.the_dump(pid), 5)
+                    os.remove(os.path.join(self.work, f"accelcache-{pid}.json"))
+            self.assertEqual(os.lseek(file.fileno(), 0, os.SEEK_CUR), 2)
+        for end in ends:
+            os.close(end)
+
     # ---- sandboxes that the program puts itself into
 
     def test_early_filter(self):
@@ -121,10 +140,18 @@ class Leave(HostTest):
                     self.assertEqual(["seccomp filter" in w for w in shown["warnings"]], [True])
 
     @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filtered_threads(self):
+        self.killed("filtered_threads", 3, calls=3, env=self.environment("dump_signal:none"))
+
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
     def test_filtered_trace(self):
         shown = self.killed("filtered_trace", 3, calls=4005,
                             env=self.environment(f"trace:{self.root}/t.trace"))
         self.assertTrue([w for w in shown["warnings"] if "recording to" in w])
+
+    @unittest.skipIf(SANITIZED, "sanitizers make system calls of their own at exit")
+    def test_filtered_thread(self):
+        self.killed("filtered_thread", 3)
 
     # ---- functions of the C library that are no longer what they were
 

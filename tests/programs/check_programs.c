@@ -57,9 +57,12 @@ END_TEST
 
 START_TEST(bad_text_is_refused) {
     static const char *const texts[] = {
-        "0 nonsense",  "0 alloc b1",        "0 alloc b1 2 3", "9 use c0",  "0 use s1",
-        "0 drop s1.y", "0 alloc b9999 512", "threads 0",      "use c0",    "0 alloc b1 -4",
-        "1 syncctx\n", "devices 99",        "0 drop s",       "0 drop nul"};
+        "0 nonsense",        "0 alloc b1",  "0 alloc b1 2 3",
+        "9 use c0",          "0 use s1",    "0 drop s1.y",
+        "0 alloc b9999 512", "threads 0",   "use c0",
+        "0 alloc b1 -4",     "1 syncctx\n", "devices 99",
+        "0 drop s",          "0 pool p9 0", "0 allocfrom b1 512 s0 p0",
+        "0 drop nul"};
     program_t program;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         write_text(texts[i]);
@@ -131,6 +134,59 @@ START_TEST(captures_keep_the_rules) {
 }
 END_TEST
 
+START_TEST(pools_are_the_devices) {
+#define POOL "0 stream s0 c0 1\n0 newctx c2 0\n0 stream s2 c2 1\n0 pool p0 0\n"
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 fill s2 b0 0\n0 poolask p0\n"
+                                   "0 droppool p0\n0 freeasync b0 s2\n"),
+                      0);
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p1 s0\n0 droppool p1\n0 poolask p1\n"), 3);
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 fill s0 b0 0\n"), 1);
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 fill s0 b0 0\n"
+                                   "0 freeasync b0 s0\n"),
+                      0);
+    /* It outlives a context that was created, and not the primary one. */
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 dropctx c2\n"
+                                   "0 fill s0 b0 0\n0 freeasync b0 s0\n"),
+                      0);
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 sync s2\n0 reset c0 0\n"
+                                   "0 freeasync b0 s2\n0 droppool p0\n"),
+                      2);
+    /* Another context still works with what a reset would take. */
+    ck_assert_uint_eq(dropped(POOL "0 allocfrom b0 512 p0 s2\n0 freeasync b0 s2\n0 reset c0 0\n"),
+                      1);
+}
+END_TEST
+
+START_TEST(contexts_end) {
+#define CREATED                                                                                  \
+    "threads 2\n0 stream s0 c0 1\n0 newctx c2 0\n0 use c2\n0 alloc b0 512\n"                     \
+    "0 stream s2 c2 1\n0 event e2 c2\n"
+    /* Its own work may be running, others' may not. */
+    ck_assert_uint_eq(dropped(CREATED "0 fill s2 b0 2\n0 dropctx c2\n"), 0);
+    ck_assert_uint_eq(dropped(CREATED "0 use c0\n0 alloc b1 512\n0 copy s0 b1 b0\n"
+                                      "0 dropctx c2\n"),
+                      1);
+    /* What was there is gone with it. */
+    ck_assert_uint_eq(dropped(CREATED "0 dropctx c2\n0 use c0\n0 free b0\n0 record e2 s0\n"
+                                      "0 sync s2\n"),
+                      3);
+    /* A thread whose context it was. */
+    ck_assert_uint_eq(dropped(CREATED "1 use c2\n0 dropctx c2\n1 stale\n1 syncctx\n1 use c0\n"
+                                      "1 stale\n1 syncctx\n"),
+                      2);
+    ck_assert_uint_eq(dropped("0 stream s0 c0 1\n0 alloc b0 512\n0 fill s0 b0 2\n0 reset c0 1\n"
+                              "0 fill s0 b0 2\n0 alloc b0 512\n0 reset c0 0\n"),
+                      1);
+}
+END_TEST
+
+START_TEST(unseen_work_is_found_first) {
+    ck_assert_uint_eq(dropped(TWO_STREAMS "0 alloc b1 512\n0 unseen s0 b0 b1\n0 find\n"
+                                          "0 unseen s0 b0 b1\n0 unseen s1 b0 b1\n"),
+                      2);
+}
+END_TEST
+
 /* Fails where s1 goes after b0 was filled on it, in a thread other than the first. */
 static bool fails(const program_t *program, void *argument) {
     unsigned *runs = argument;
@@ -183,6 +239,9 @@ int main(void) {
     tcase_add_test(all, default_streams_order);
     tcase_add_test(all, frees_come_last);
     tcase_add_test(all, captures_keep_the_rules);
+    tcase_add_test(all, pools_are_the_devices);
+    tcase_add_test(all, contexts_end);
+    tcase_add_test(all, unseen_work_is_found_first);
     tcase_add_test(all, shrinking_leaves_what_is_needed);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -52,6 +52,9 @@ static CUmodule modules[CONTEXTS];
 void run_context_ready(int context) {
     static const char *const names[KERNELS] = {"fill", "check", "mix"};
     char name[16];
+    void *pinned;
+    MUST(cuMemHostAlloc(&pinned, (size_t)SLOTS * HEAD, 0));
+    run.pinned[context] = pinned;
     MUST(cuModuleLoadData(&modules[context], run_ptx));
     for (unsigned i = 0; i < KERNELS; i++)
         for (unsigned j = 0; j < LAUNCH_SPEEDS; j++) {
@@ -78,10 +81,6 @@ static void set_up(const program_t *program) {
         run_context_ready((int)i);
     }
     MUST(cuCtxSetCurrent(run.context[0]));
-    void *pinned;
-    MUST(cuMemHostAlloc(&pinned, (size_t)SLOTS * HEAD, 0));
-    for (unsigned i = 0; i < SLOTS; i++)
-        run.slot[i].seen = (uint32_t *)(void *)((char *)pinned + (size_t)i * HEAD);
     baseline = simcuda_live_allocations(NULL);
 }
 
@@ -190,6 +189,9 @@ static void give_back(void) {
     for (unsigned i = 0; i < BLOCKS; i++)
         if (run.memory[i].live)
             MUST(cuMemFree_v2(run.memory[i].at));
+    for (unsigned i = 0; i < POOLS; i++)
+        if (run.model->pool[i].live)
+            MUST(cuMemPoolDestroy(run.pool[i]));
     for (unsigned i = 0; i < STREAMS; i++)
         if (run.model->lane[i].live)
             MUST(cuStreamDestroy_v2(run.stream[i]));

@@ -18,6 +18,7 @@ typedef struct {
     bool live;
     CUdeviceptr at;
     uint32_t bytes, value;
+    int pool; /* that it was taken from, while that is there; -1: none of the program's */
 } memory_t;
 
 /* What an operation does to them; captured ones happen at every launch. */
@@ -39,7 +40,7 @@ typedef struct {
 } made_graph_t;
 
 typedef struct {
-    uint32_t *seen; /* pinned */
+    uint32_t *seen; /* pinned, in the context of the copy */
     uint32_t expect;
     size_t at; /* the operation */
     bool busy;
@@ -54,7 +55,10 @@ typedef struct {
     bool limited; /* running out of memory is to be expected */
     CUcontext context[CONTEXTS];
     CUfunction function[CONTEXTS][KERNELS][LAUNCH_SPEEDS];
+    uint32_t *pinned[CONTEXTS]; /* a head for each slot; goes with the context */
     CUgreenCtx green[GREENS];
+    CUmemoryPool pool[POOLS];
+    CUresult stale[THREADS]; /* what a call is answered while the current context is gone */
     CUstream stream[STREAMS];
     CUevent event[EVENTS];
     memory_t memory[BLOCKS];
@@ -76,7 +80,7 @@ void run_fail(const char *format, ...) __attribute__((format(printf, 1, 2), nore
 /* Goes into the hash. */
 void run_note(uint64_t what);
 
-/* Fetches the kernels of the context, which is current. */
+/* Fetches what the operations need of the context, which is current: kernels, pinned memory. */
 void run_context_ready(int context);
 
 /* One operation, which the model let pass; `lane`: its stream, or -1, and whether that

@@ -179,7 +179,9 @@ static void take(gen_t *g) {
     int ctx = gen_context(g);
     int on = gen_chance(g, g->async_percent) ? gen_stream(g, g->thread, ctx) : -1;
     if (on >= 0) {
-        if (!gen_op(g, g->thread, OP_ALLOCASYNC, at, bytes, (uint32_t)on, 0))
+        if (!(gen_chance(g, 40) &&
+              gen_op(g, g->thread, OP_ALLOCFROM, at, bytes, gen_below(g, POOLS), (uint32_t)on)) &&
+            !gen_op(g, g->thread, OP_ALLOCASYNC, at, bytes, (uint32_t)on, 0))
             return;
     } else {
         if (g->model->current[g->thread] != ctx && gen_chance(g, 30))
@@ -216,7 +218,8 @@ static int stream_for(gen_t *g, uint32_t block, unsigned *thread) {
     }
     int ctx = b->ctx;
     for (int i = 0; gen_chance(g, 30) && i < CONTEXTS; i++) /* from afar, where it may be */
-        if (g->model->context[i].peer[b->ctx] && !b->async)
+        if ((g->model->context[i].peer[b->ctx] && !b->async) ||
+            (g->model->context[i].live && b->devices >> g->model->context[i].device & 1))
             ctx = i;
     return gen_stream(g, *thread, ctx);
 }
@@ -255,16 +258,25 @@ static void kernel(gen_t *g) {
                 how(g), 0, 1);
 }
 
+/* Where unseen copies do, others do not: what the library knows of them covers the unseen ones.
+ */
+static bool crosses(const gen_t *g, int to, int from) {
+    return g->model->block[to].ctx != g->model->block[from].ctx;
+}
+
 static void transfer(gen_t *g) {
-    static const unsigned one[] = {OP_SET, OP_PUT, OP_GET}, two[] = {OP_COPY, OP_PEERCOPY};
+    static const unsigned one[] = {OP_SET, OP_PUT, OP_GET},
+                          two[] = {OP_COPY, OP_PEERCOPY, OP_UNSEEN};
     int at = gen_block(g, -1), from = gen_chance(g, 40) ? gen_block(g, -1) : -1;
     unsigned thread = g->thread;
     int on = at < 0 ? -1 : stream_for(g, (uint32_t)at, &thread);
     if (on < 0)
         return;
+    unsigned how = gen_below(g, g->model->found ? 3 : 2);
+    if (from >= 0 && g->finds && crosses(g, at, from))
+        how = 2;
     if (from >= 0)
-        ordered(g, thread, two[gen_below(g, 2)], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0,
-                2);
+        ordered(g, thread, two[how], (uint32_t)on, (uint32_t)at, (uint32_t)from, 0, 2);
     else
         ordered(g, thread, one[gen_below(g, 3)], (uint32_t)on, (uint32_t)at, 0, 0, 1);
 }
@@ -275,7 +287,7 @@ static void now(gen_t *g) {
     uint32_t on = STREAM_NULL | (gen_chance(g, 40) ? STREAM_Z : 0);
     if (at < 0)
         return;
-    if (from >= 0 && gen_chance(g, 20))
+    if (from >= 0 && gen_chance(g, 20) && !(g->finds && crosses(g, at, from)))
         ordered(g, g->thread, OP_COPYNOW, on, (uint32_t)at, (uint32_t)from, 0, 2);
     else
         ordered(g, g->thread, one[gen_below(g, 3)], on, (uint32_t)at, 0, 0, 1);
@@ -307,7 +319,7 @@ static void wait_(gen_t *g) {
         gen_op(g, g->thread, OP_DROPEVENT, event, 0, 0, 0);
         break;
     case 6:
-        gen_op(g, g->thread, OP_HOST, (uint32_t)on, 0, 0, 0);
+        gen_op(g, g->thread, gen_chance(g, 30) ? OP_CALLBACK : OP_HOST, (uint32_t)on, 0, 0, 0);
         break;
     case 7:
     case 8:
@@ -329,27 +341,34 @@ static void stream(gen_t *g) {
         gen_op(g, g->thread, OP_STREAM, at, (uint32_t)gen_context(g), gen_below(g, 4), 0);
 }
 
+/* Without its work being over, or known to be; then it may not be in order to end it. */
+static void drop_context(gen_t *g, uint32_t at) {
+    bool primary = at < g->model->devices, hard = gen_chance(g, 50), leave = gen_chance(g, 70);
+    if (!g->model->context[at].live || (primary && !gen_chance(g, 50)))
+        return;
+    for (unsigned i = 0; !hard && i < g->model->threads; i++)
+        if (gen_op(g, i, OP_USE, at, 0, 0, 0))
+            gen_op(g, i, OP_SYNCCTX, 0, 0, 0, 0);
+    for (unsigned i = 0; leave && i < g->model->threads; i++)
+        if (g->model->current[i] == (int)at)
+            gen_op(g, i, OP_USE, gen_below(g, g->model->devices), 0, 0, 0);
+    for (uint32_t i = 0; !hard && i < BLOCKS; i++)
+        if (g->model->block[i].live && g->model->block[i].ctx == (int)at)
+            gen_order_host(g, i);
+    if (primary)
+        gen_op(g, g->thread, OP_RESET, at, gen_below(g, 2), 0, 0);
+    else
+        gen_op(g, g->thread, OP_DROPCTX, at, 0, 0, 0);
+}
+
 static void context(gen_t *g) {
     uint32_t at = gen_below(g, CONTEXTS);
-    switch (gen_below(g, 8)) {
+    switch (gen_below(g, 8) + (g->finds ? 8 : 0)) {
     case 0:
         gen_op(g, g->thread, OP_NEWCTX, at, gen_below(g, g->model->devices), 0, 0);
         break;
     case 1:
-        if (at < g->model->devices || !g->model->context[at].live)
-            break;
-        for (unsigned i = 0; i < g->model->threads; i++)
-            if (gen_op(g, i, OP_USE, at, 0, 0, 0))
-                gen_op(g, i, OP_SYNCCTX, 0, 0, 0, 0);
-        for (unsigned i = 0; i < g->model->threads; i++)
-            gen_op(g, i, OP_USE, gen_below(g, g->model->devices), 0, 0, 0);
-        for (uint32_t i = 0; i < BLOCKS; i++)
-            if (g->model->block[i].live && g->model->block[i].ctx == (int)at)
-                gen_order_host(g, i);
-        for (unsigned i = 0; i < g->model->threads; i++)
-            if (g->model->current[i] == (int)at)
-                gen_op(g, i, OP_USE, 0, 0, 0, 0);
-        gen_op(g, g->thread, OP_DROPCTX, at, 0, 0, 0);
+        drop_context(g, at);
         break;
     case 2:
         gen_op(g, g->thread, OP_PEER, at, gen_below(g, CONTEXTS), 0, 0);
@@ -369,6 +388,8 @@ static void context(gen_t *g) {
 
 static void ask(gen_t *g) {
     int at = gen_block(g, -1);
+    if (g->finds && gen_chance(g, 50))
+        gen_op(g, g->thread, OP_FIND, 0, 0, 0, 0);
     switch (gen_below(g, 12)) {
     case 0:
         gen_op(g, g->thread, OP_EMPTY, 0, 0, 0, 0);
@@ -392,6 +413,32 @@ static void ask(gen_t *g) {
     }
 }
 
+static void pool(gen_t *g) {
+    uint32_t at = gen_below(g, POOLS), device = gen_below(g, g->model->devices);
+    if (gen_op(g, g->thread, OP_POOL, at, device, 0, 0))
+        return;
+    switch (gen_below(g, 16)) {
+    case 0:
+        gen_op(g, g->thread, OP_DROPPOOL, at, 0, 0, 0);
+        break;
+    case 1:
+        gen_op(g, g->thread, OP_POOLREACH, at, device, 0, 0);
+        break;
+    case 2:
+        if (g->pools_touched)
+            gen_op(g, g->thread, OP_DEVICEPOOL, at, 0, 0, 0);
+        break;
+    case 3:
+        gen_op(g, g->thread, OP_POOLTRIM, at, 0, 0, 0);
+        break;
+    case 4:
+        gen_op(g, g->thread, OP_POOLSET, at, gen_below(g, 5), 0, 0);
+        break;
+    default:
+        gen_op(g, g->thread, OP_POOLASK, at, 0, 0, 0);
+    }
+}
+
 static void pass_time(gen_t *g) {
     if (gen_chance(g, 5))
         gen_op(g, g->thread, OP_RENEW, 0, 0, 0, 0);
@@ -400,9 +447,9 @@ static void pass_time(gen_t *g) {
 }
 
 static void act(gen_t *g) {
-    static void (*const table[ACT_COUNT])(gen_t *) = {take,      give,    kernel, transfer,
-                                                      now,       wait_,   stream, gen_capture,
-                                                      gen_graph, context, ask,    pass_time};
+    static void (*const table[ACT_COUNT])(gen_t *) = {
+        take,        give,      kernel,  transfer, now,  wait_,    stream,
+        gen_capture, gen_graph, context, ask,      pool, pass_time};
     unsigned at = gen_below(g, g->weights), what = 0;
     while (at >= g->weight[what])
         at -= g->weight[what++];
@@ -423,7 +470,10 @@ void generate(program_t *program, unsigned long seed, size_t operations) {
     for (size_t tries = 40 * operations; tries && program->count < operations; tries--) {
         if (!gen_below(&g, g.threads_stay))
             g.thread = gen_below(&g, program->threads);
-        if (!gen_capture_step(&g))
+        if (g.model->current[g.thread] < 0)
+            gen_op(&g, g.thread, gen_chance(&g, 40) ? OP_STALE : OP_USE,
+                   gen_below(&g, program->devices), 0, 0, 0);
+        else if (!gen_capture_step(&g))
             act(&g);
     }
     gen_end_captures(&g);

@@ -18,6 +18,7 @@ typedef enum {
     ACT_GRAPH,
     ACT_CONTEXT,
     ACT_ASK,
+    ACT_POOL,
     ACT_TIME,
     ACT_COUNT
 } act_t;
@@ -33,7 +34,7 @@ typedef struct {
     unsigned threads_stay; /* operations of a thread in a row, about */
     unsigned blocks_most, streams_most;
     unsigned async_percent, special_percent, programmatic_percent, order_percent, slow_percent;
-    bool pools_touched;
+    bool pools_touched, finds; /* finds: no other way leads across contexts */
     unsigned sizes;
     uint32_t size[SIZES];
 } gen_t;

@@ -85,13 +85,15 @@ static void draw_mood(gen_t *g) {
 void gen_settings(gen_t *g) {
     static const uint32_t sizes[] = {64,    512,    700,     4096,    30000,   65536,
                                      65537, 200000, 1 << 20, 3 << 20, 9 << 20, 21 << 20};
-    /*                                     take give kern tran now wait strm cap grph ctx ask time
+    /*                                     take give kern tran now wait strm cap grph ctx ask pool
+     * time
      */
-    static const unsigned most[ACT_COUNT] = {30, 30, 40, 20, 6, 15, 8, 3, 8, 3, 3, 5},
-                          least[ACT_COUNT] = {10, 10, 10, 2, 0, 0, 0, 0, 0, 0, 0, 0};
+    static const unsigned most[ACT_COUNT] = {30, 30, 40, 20, 6, 15, 8, 3, 8, 3, 3, 4, 5},
+                          least[ACT_COUNT] = {10, 10, 10, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     program_t *program = g->program;
     program->threads = gen_chance(g, 40) ? 1 : 1 + gen_below(g, THREADS);
     program->devices = gen_chance(g, 60) ? 1 : 1 + gen_below(g, DEVICES);
+    g->finds = gen_chance(g, program->devices > 1 ? 25 : 5);
     bool tight = draw_settings(g);
     program->loose = program->devices > 1 && !tight && gen_chance(g, 60);
     for (unsigned i = 0; i < ACT_COUNT; i++) {
@@ -110,6 +112,10 @@ void gen_settings(gen_t *g) {
     g->order_percent = gen_below(g, 100);
     g->slow_percent = gen_below(g, 40);
     g->pools_touched = gen_chance(g, 10);
+    if (gen_chance(g, 50))
+        g->weight[ACT_POOL] = 0;
+    if (gen_chance(g, 15)) /* contexts that live for a moment */
+        g->weight[ACT_CONTEXT] += 15;
     g->sizes = 1 + gen_below(g, SIZES);
     for (unsigned i = 0; i < g->sizes; i++)
         g->size[i] = sizes[gen_below(g, tight ? 10 : 12)];

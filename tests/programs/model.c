@@ -40,35 +40,34 @@ APPLY(NEWCTX) {
     return true;
 }
 
-/* The host must know all that is in it complete. */
-static bool context_idle(const model_t *m, int at) {
-    if (!past_covers(&m->host, &m->context[at].gone))
+static bool of_device(const model_t *m, const block_t *b, int device) {
+    return m->context[b->ctx].device == device;
+}
+
+/* Whether the block goes with the context: memory of pools is the device's, and ends when its
+ * primary context does. */
+static bool goes_with(const model_t *m, const block_t *b, int at) {
+    if (!b->live)
         return false;
-    for (int i = 0; i < LANES; i++)
-        if (m->lane[i].live && m->lane[i].ctx == at && !past_covers(&m->host, &m->lane[i].past))
-            return false;
+    return b->async ? at < (int)m->devices && of_device(m, b, at) : b->ctx == at;
+}
+
+/* Nothing but the context's own work may still use its memory. */
+static bool context_may_end(const model_t *m, int at) {
     for (int i = 0; i < BLOCKS; i++) {
         const block_t *b = &m->block[i];
-        if (!b->live || b->ctx != at)
+        if (!goes_with(m, b, at))
             continue;
-        if (b->async) /* of the device's pool: it would outlive the context */
-            return false;
-        if (!past_has(&m->host, b->alloc) || !past_has(&m->host, b->write))
-            return false;
-        for (unsigned j = 0; j < b->readers; j++)
-            if (!past_has(&m->host, b->read[j]))
+        for (unsigned j = 0; j < b->readers + 2; j++) {
+            point_t point = j < b->readers ? b->read[j] : j == b->readers ? b->write : b->alloc;
+            if (!past_has(&m->host, point) && m->chain[point.chain].ctx != at)
                 return false;
+        }
     }
     return true;
 }
 
-APPLY(DROPCTX) {
-    int at = (int)op->at[0];
-    if (op->at[0] < m->devices || !m->context[at].live || capturing(m) || !context_idle(m, at))
-        return false;
-    for (unsigned i = 0; i < m->threads; i++)
-        if (m->current[i] == at)
-            return false;
+static void context_end(model_t *m, int at) {
     for (int i = 0; i < LANES; i++)
         if (m->lane[i].live && m->lane[i].ctx == at)
             lane_end(m, i);
@@ -76,12 +75,71 @@ APPLY(DROPCTX) {
         m->event[i].live &= m->event[i].ctx != at;
     for (int i = 0; i < GRAPHS; i++)
         m->graph[i].live &= m->graph[i].ctx != at;
-    for (int i = 0; i < BLOCKS; i++)
-        m->block[i].live &= m->block[i].ctx != at;
+    for (int i = 0; i < BLOCKS; i++) {
+        block_t *b = &m->block[i];
+        if (goes_with(m, b, at))
+            b->live = false;
+        else if (b->live && b->ctx == at)
+            b->ctx = m->context[at].device;
+    }
     for (int i = 0; i < CONTEXTS; i++)
         m->context[i].peer[at] = m->context[at].peer[i] = false;
     m->context[at].live = false;
+}
+
+APPLY(DROPCTX) {
+    int at = (int)op->at[0];
+    if (op->at[0] < m->devices || !m->context[at].live || capturing(m) || !context_may_end(m, at))
+        return false;
+    for (unsigned i = 0; i < m->threads; i++)
+        if (m->current[i] == at)
+            m->current[i] = -1;
+    context_end(m, at);
     return true;
+}
+
+static void pool_end(model_t *m, int pool) {
+    m->pool[pool].live = m->pool[pool].current = false;
+    for (int i = 0; i < BLOCKS; i++)
+        if (m->block[i].pool == pool)
+            m->block[i].pool = -1;
+}
+
+/* Memory freed in stream order, which the pools of the device still have, goes as well. */
+static bool others_idle(const model_t *m, int device) {
+    for (int i = 0; i < CONTEXTS; i++)
+        if (i != device && m->context[i].live && m->context[i].device == device &&
+            !past_covers(&m->host, &m->context[i].gone))
+            return false;
+    for (int i = 0; i < LANES; i++) {
+        const lane_t *lane = &m->lane[i];
+        if (lane->live && lane->ctx != device && m->context[lane->ctx].device == device &&
+            !past_covers(&m->host, &lane->past))
+            return false;
+    }
+    return true;
+}
+
+/* What becomes of green contexts is not documented. */
+APPLY(RESET) {
+    int at = (int)op->at[0];
+    if (op->at[0] >= m->devices || op->at[1] > 1 || capturing(m) || !context_may_end(m, at) ||
+        !others_idle(m, at))
+        return false;
+    for (int i = 0; i < GREENS; i++)
+        if (m->green[i].live && m->green[i].device == at)
+            return false;
+    context_end(m, at);
+    for (int i = 0; i < POOLS; i++)
+        if (m->pool[i].live && m->pool[i].device == at)
+            pool_end(m, i);
+    context_begin(m, at, at);
+    return true;
+}
+
+/* See model_apply. */
+APPLY(STALE) {
+    return m->current[op->thread] < 0 && !model_unsafe(m, op->thread);
 }
 
 APPLY(PEER) {
@@ -115,6 +173,7 @@ APPLY(GSTREAM) {
         return false;
     lane_begin(m, (int)op->at[0], m->green[op->at[1]].device, false);
     m->lane[op->at[0]].green = (int)op->at[1];
+    m->chain[m->lane[op->at[0]].chain].ctx = -1;
     return true;
 }
 
@@ -139,6 +198,12 @@ APPLY(DROP) {
 APPLY(HOST) {
     int lane = model_lane(m, op->thread, op->at[0]);
     return lane >= 0 && work(m, lane, 0, NULL, 0);
+}
+
+/* No graph has callbacks. */
+APPLY(CALLBACK) {
+    int lane = model_lane(m, op->thread, op->at[0]);
+    return lane >= 0 && m->lane[lane].capture < 0 && work(m, lane, 0, NULL, 0);
 }
 
 static bool quiet(const model_t *m, const op_t *op, int lane) {
@@ -177,8 +242,13 @@ APPLY(SYNCCTX) {
 
 static block_t *block_begin(model_t *m, uint32_t at, int ctx, uint32_t bytes) {
     block_t *b = &m->block[at];
-    *b = (block_t){
-        .live = true, .ctx = ctx, .local = -1, .serial = ++m->serial, .bytes = bytes, .lane = -1};
+    *b = (block_t){.live = true,
+                   .ctx = ctx,
+                   .local = -1,
+                   .pool = -1,
+                   .serial = ++m->serial,
+                   .bytes = bytes,
+                   .lane = -1};
     return b;
 }
 
@@ -210,8 +280,7 @@ APPLY(FREE) {
     return true;
 }
 
-APPLY(ALLOCASYNC) {
-    int lane = model_lane(m, op->thread, op->at[2]);
+static bool alloc_in_order(model_t *m, const op_t *op, int lane, int pool) {
     if (lane < 0 || m->block[op->at[0]].live || !op->at[1])
         return false;
     int local = m->lane[lane].capture, ctx = m->lane[lane].ctx;
@@ -223,18 +292,39 @@ APPLY(ALLOCASYNC) {
     b->async = true;
     b->local = local;
     b->lane = lane;
-    if (local >= 0)
+    if (local >= 0) {
         work(m, lane, 0, &(use_t){op->at[0], true}, 1);
-    else
-        b->alloc = (point_t){m->lane[lane].chain, m->tails[m->lane[lane].chain]};
+        return true;
+    }
+    b->alloc = (point_t){m->lane[lane].chain, m->tails[m->lane[lane].chain]};
+    b->pool = pool;
+    if (pool >= 0)
+        b->devices = m->pool[pool].devices;
     return true;
+}
+
+APPLY(ALLOCASYNC) {
+    int lane = model_lane(m, op->thread, op->at[2]), pool = POOLS;
+    while (pool-- && (lane < 0 || !m->pool[pool].current ||
+                      m->pool[pool].device != m->context[m->lane[lane].ctx].device))
+        ;
+    return alloc_in_order(m, op, lane, pool);
+}
+
+APPLY(ALLOCFROM) {
+    int lane = model_lane(m, op->thread, op->at[3]), pool = (int)op->at[2];
+    return lane >= 0 && m->pool[pool].live &&
+           m->pool[pool].device == m->context[m->lane[lane].ctx].device &&
+           alloc_in_order(m, op, lane, pool);
 }
 
 APPLY(FREEASYNC) {
     block_t *b = &m->block[op->at[0]];
     int lane = model_lane(m, op->thread, op->at[1]);
     use_t last = {op->at[0], true};
-    if (lane < 0 || !b->live || b->ctx != m->lane[lane].ctx ||
+    if (lane < 0 || !b->live ||
+        (b->async ? !of_device(m, b, m->context[m->lane[lane].ctx].device)
+                  : b->ctx != m->lane[lane].ctx) ||
         b->local != m->lane[lane].capture || !work(m, lane, ITEM_SILENT, &last, 1))
         return false;
     b->live = false;
@@ -242,13 +332,73 @@ APPLY(FREEASYNC) {
     return true;
 }
 
-/* Whether work of the context may use the block: `copies` reach everything. */
+/* ---- pools ---- */
+
+APPLY(POOL) {
+    if (m->pool[op->at[0]].live || op->at[1] >= m->devices || model_unsafe(m, op->thread))
+        return false;
+    m->pool[op->at[0]].live = true;
+    m->pool[op->at[0]].current = false;
+    m->pool[op->at[0]].device = (int)op->at[1];
+    m->pool[op->at[0]].devices = 1u << op->at[1];
+    return true;
+}
+
+static bool pool_there(const model_t *m, const op_t *op) {
+    return m->pool[op->at[0]].live && !model_unsafe(m, op->thread);
+}
+
+/* What is taken stays. */
+APPLY(DROPPOOL) {
+    if (!pool_there(m, op))
+        return false;
+    pool_end(m, (int)op->at[0]);
+    return true;
+}
+
+APPLY(POOLREACH) {
+    if (!pool_there(m, op) || op->at[1] >= m->devices ||
+        m->pool[op->at[0]].devices >> op->at[1] & 1)
+        return false;
+    m->pool[op->at[0]].devices |= 1u << op->at[1];
+    for (int i = 0; i < BLOCKS; i++)
+        if (m->block[i].live && m->block[i].pool == (int)op->at[0])
+            m->block[i].devices |= 1u << op->at[1];
+    return true;
+}
+
+APPLY(POOLSET) {
+    return pool_there(m, op) && op->at[1] <= 4;
+}
+
+APPLY(POOLASK) {
+    return pool_there(m, op);
+}
+
+APPLY(POOLTRIM) {
+    return pool_there(m, op);
+}
+
+APPLY(DEVICEPOOL) {
+    if (!pool_there(m, op))
+        return false;
+    for (int i = 0; i < POOLS; i++)
+        if (m->pool[i].device == m->pool[op->at[0]].device)
+            m->pool[i].current = false;
+    m->pool[op->at[0]].current = true;
+    return true;
+}
+
+/* ---- uses ---- */
+
+/* Whether work of the lane's context may use the block: `copies` reach everything. */
 static bool reaches(const model_t *m, int lane, uint32_t block, bool copies) {
     const block_t *b = &m->block[block];
     if (lane < 0 || !b->live)
         return false;
     int ctx = m->lane[lane].ctx;
-    return b->ctx == ctx || copies || (m->context[ctx].peer[b->ctx] && !b->async);
+    return b->ctx == ctx || copies || (m->context[ctx].peer[b->ctx] && !b->async) ||
+           b->devices >> m->context[ctx].device & 1;
 }
 
 static bool uses_one(model_t *m, const op_t *op, bool write, unsigned what) {
@@ -262,9 +412,6 @@ static bool uses_two(model_t *m, const op_t *op, bool copies, unsigned what) {
     use_t use[2] = {{op->at[1], true}, {op->at[2], false}};
     if (op->at[1] == op->at[2] || !reaches(m, lane, op->at[1], copies) ||
         !reaches(m, lane, op->at[2], copies))
-        return false;
-    int ctx = m->lane[lane].ctx;
-    if (copies && m->block[op->at[1]].ctx != ctx && m->block[op->at[2]].ctx != ctx)
         return false;
     return work(m, lane, what, use, 2);
 }
@@ -309,6 +456,16 @@ APPLY(COPY) {
 
 APPLY(PEERCOPY) {
     return uses_two(m, op, true, 0);
+}
+
+APPLY(FIND) {
+    (void)op;
+    m->found = true;
+    return true;
+}
+
+APPLY(UNSEEN) {
+    return m->found && uncaptured(m, op) && uses_two(m, op, true, 0);
 }
 
 static bool without_stream(const model_t *m, const op_t *op) {
@@ -574,6 +731,10 @@ bool model_apply(model_t *m, const op_t *op) {
 #include "ops.def"
 #undef OP
     };
+    bool stale = op->thread < m->threads && m->current[op->thread] < 0;
+    if (stale && op->code != OP_USE && op->code != OP_STALE && op->code != OP_RENEW &&
+        op->code != OP_ADVANCE)
+        return false;
     return op->thread < m->threads && apply[op->code](m, op);
 }
 

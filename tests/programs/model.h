@@ -9,7 +9,9 @@
  *     one of which writes, one comes after the other,
  *   - a stream-ordered free comes after all uses; likewise cuMemFree of stream-ordered
  *     memory, where the host must know.  cuMemFree of plain memory may come at any time.
- *     Other devices' uses of it must be known to be over, unless the program is loose.
+ *     Other devices' uses of it must be known to be over, unless the program is loose,
+ *   - where a context ends, the host knows all uses of its memory but those of its own streams,
+ *     which the driver ends first.
  * Where the documentation leaves an order open, the model has none.  An answer that depends on
  * time (a query) orders nothing, nor does cuMemFree, though real drivers wait in it. */
 #ifndef MODEL_H
@@ -72,6 +74,8 @@ typedef struct {
 typedef struct {
     bool live, async, plain; /* plain: taken during a capture, so perhaps the driver's own */
     int ctx, local;          /* local: the capture that it lives in, else -1 */
+    int pool;                /* -1: none, or it is gone */
+    unsigned devices;        /* of memory of a pool: a bit for each that reaches it */
     uint32_t serial, bytes;
     point_t alloc, write, read[READERS];
     unsigned readers;
@@ -87,8 +91,8 @@ typedef struct {
 
 typedef struct {
     unsigned devices, threads;
-    bool loose;
-    int current[THREADS];
+    bool loose, found;    /* found: the unknown function */
+    int current[THREADS]; /* -1: it was destroyed */
     context_t context[CONTEXTS];
     lane_t lane[LANES];
     event_t event[EVENTS];
@@ -99,11 +103,16 @@ typedef struct {
         bool live;
         int device;
     } green[GREENS];
+    struct {
+        bool live, current; /* current: the device's */
+        int device;
+        unsigned devices; /* that reach its memory */
+    } pool[POOLS];
     past_t host, item; /* item: of the operation at hand */
     uint32_t *tails;   /* by chain: its newest position */
     struct {
-        int device;
-        bool idle; /* its stream is gone */
+        int device, ctx; /* ctx: -1 where nothing is known to wait for it with the context */
+        bool idle;       /* its stream is gone */
     } * chain;
     uint32_t chains, chain_room, serial;
 } model_t;

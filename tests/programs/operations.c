@@ -1,4 +1,5 @@
 /* Running the operations: one function a row of ops.def. */
+#include <dlfcn.h>
 #include <string.h>
 
 #include "execute_int.h"
@@ -46,6 +47,30 @@ static CUresult with_context(int context, CUresult (*act)(const call_t *), const
     result = act(c);
     cuCtxPopCurrent_v2(&popped);
     return result;
+}
+
+/* Asked of the driver by name: frees by their own names end a lifetime for the referee, also
+ * where they are refused. */
+static void *by_name(const char *name) {
+    void *found = NULL;
+    if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)
+        run_fail("no %s", name);
+    return found;
+}
+
+static cuMemFree_v2_fn *plain_free;
+static cuMemFreeAsync_fn *free_in_order;
+
+/* Memory that the program has, for calls that are refused. */
+static void *some_memory(void) {
+    unsigned i = 0;
+    while (i + 1 < BLOCKS && !run.memory[i].live)
+        i++;
+    if (!plain_free) {
+        *(void **)&plain_free = by_name("cuMemFree");
+        *(void **)&free_in_order = by_name("cuMemFreeAsync");
+    }
+    return (void *)(uintptr_t)run.memory[i].at;
 }
 
 /* ---- what the blocks hold ---- */
@@ -105,7 +130,17 @@ static uint32_t new_value(void) {
 
 /* ---- contexts and streams ---- */
 
+static CUresult drop_pool(unsigned pool) {
+    CUmemoryPool gone = run.pool[pool];
+    run.pool[pool] = NULL;
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (run.memory[i].pool == (int)pool)
+            run.memory[i].pool = -1;
+    return cuMemPoolDestroy(gone);
+}
+
 RUN(USE) {
+    run.stale[c->op->thread] = CUDA_SUCCESS;
     return cuCtxSetCurrent(run.context[c->op->at[0]]);
 }
 
@@ -119,8 +154,9 @@ RUN(NEWCTX) {
     return cuCtxPopCurrent_v2(&popped);
 }
 
-RUN(DROPCTX) {
-    for (unsigned i = 0; i < BLOCKS; i++) /* the model has forgotten them */
+/* What the model has forgotten is gone with its context. */
+static void forget(void) {
+    for (unsigned i = 0; i < BLOCKS; i++)
         if (run.memory[i].live && !run.model->block[i].live) {
             run.memory[i].live = false;
             simcuda_owner_end(run.memory[i].at);
@@ -130,7 +166,55 @@ RUN(DROPCTX) {
             cuGraphExecDestroy(run.graph[i].exec);
             run.graph[i].exec = NULL;
         }
-    return cuCtxDestroy_v2(run.context[c->op->at[0]]);
+    for (unsigned i = 0; i < POOLS; i++)
+        if (run.pool[i] && !run.model->pool[i].live)
+            drop_pool(i);
+}
+
+RUN(DROPCTX) {
+    CUcontext mine = NULL, context = run.context[c->op->at[0]];
+    forget();
+    cuCtxGetCurrent(&mine);
+    for (unsigned i = 0; i < THREADS; i++)
+        if (run.model->current[i] < 0 && !run.stale[i])
+            run.stale[i] = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (mine == context && run.model->current[c->op->thread] < 0)
+        run.stale[c->op->thread] = CUDA_ERROR_INVALID_CONTEXT; /* popped */
+    return cuCtxDestroy_v2(context);
+}
+
+static CUresult ready_again(const call_t *c) {
+    run_context_ready((int)c->op->at[0]);
+    return CUDA_SUCCESS;
+}
+
+/* The program holds one count of the primary context before and afterwards. */
+RUN(RESET) {
+    CUcontext again;
+    int device = (int)c->op->at[0];
+    bool release = c->op->at[1];
+    forget();
+    CUresult result =
+        release ? cuDevicePrimaryCtxRelease_v2(device) : cuDevicePrimaryCtxReset_v2(device);
+    if (!result)
+        result = cuDevicePrimaryCtxRetain(&again, device);
+    if (!result && !release)
+        result = cuDevicePrimaryCtxRelease_v2(device);
+    if (result)
+        return result;
+    if (again != run.context[device])
+        run_fail("operation %zu: a primary context has another handle", run.next);
+    return with_context(device, ready_again, c);
+}
+
+RUN(STALE) {
+    CUdeviceptr taken;
+    void *had = some_memory();
+    CUresult result = cuMemAlloc_v2(&taken, HEAD),
+             freed = plain_free((CUdeviceptr)(uintptr_t)had), right = run.stale[c->op->thread];
+    if (result != right || freed != right)
+        run_fail("operation %zu answered %u and %u, not %u", run.next, result, freed, right);
+    return CUDA_SUCCESS;
 }
 
 static CUresult peer(const call_t *c) {
@@ -182,6 +266,7 @@ static void began(const call_t *c, uint32_t at, CUdeviceptr address, uint32_t by
     memory->live = true;
     memory->at = address;
     memory->bytes = bytes;
+    memory->pool = run.model->block[at].pool;
     if (!run.first)
         run.first = address;
     run_note(address - run.first);
@@ -200,6 +285,16 @@ RUN(ALLOCASYNC) {
     CUdeviceptr address;
     uint32_t on = c->op->at[2];
     CUresult result = BY(on, cuMemAllocAsync)(&address, c->op->at[1], handle(on));
+    if (!result)
+        began(c, c->op->at[0], address, c->op->at[1]);
+    return result;
+}
+
+RUN(ALLOCFROM) {
+    CUdeviceptr address;
+    uint32_t on = c->op->at[3];
+    CUresult result = BY(on, cuMemAllocFromPoolAsync)(&address, c->op->at[1],
+                                                      run.pool[c->op->at[2]], handle(on));
     if (!result)
         began(c, c->op->at[0], address, c->op->at[1]);
     return result;
@@ -232,6 +327,60 @@ RUN(HANDLE) {
     CUipcMemHandle out;
     run_note(cuIpcGetMemHandle(&out, run.memory[c->op->at[0]].at));
     return CUDA_SUCCESS;
+}
+
+/* ---- pools ---- */
+
+RUN(POOL) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)c->op->at[1]}};
+    return cuMemPoolCreate(&run.pool[c->op->at[0]], &props);
+}
+
+RUN(DROPPOOL) {
+    return drop_pool(c->op->at[0]);
+}
+
+RUN(POOLREACH) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, (int)c->op->at[1]},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return cuMemPoolSetAccess(run.pool[c->op->at[0]], &access, 1);
+}
+
+RUN(POOLSET) {
+    static const CUmemPool_attribute kinds[] = {
+        CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+        CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES};
+    CUmemoryPool pool = run.pool[c->op->at[0]];
+    uint32_t what = c->op->at[1];
+    uint64_t keep = what ? UINT64_MAX : 0;
+    int off = 0;
+    return what < 2 ? cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep)
+                    : cuMemPoolSetAttribute(pool, kinds[what - 2], &off);
+}
+
+/* What is taken counts in units of the pool, what is freed no more, complete or not. */
+RUN(POOLASK) {
+    enum { UNIT = 512 };
+    uint64_t used = 0, right = 0;
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (run.memory[i].live && run.memory[i].pool == (int)c->op->at[0])
+            right += (run.memory[i].bytes + UNIT - 1) / UNIT * UNIT;
+    CUresult result =
+        cuMemPoolGetAttribute(run.pool[c->op->at[0]], CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    if (!result && used != right)
+        run_fail("operation %zu: %llu bytes of the pool are in use, not %llu", run.next,
+                 (unsigned long long)used, (unsigned long long)right);
+    return result;
+}
+
+RUN(POOLTRIM) {
+    return cuMemPoolTrimTo(run.pool[c->op->at[0]], 0);
+}
+
+RUN(DEVICEPOOL) {
+    return cuDeviceSetMemPool(run.model->pool[c->op->at[0]].device, run.pool[c->op->at[0]]);
 }
 
 /* ---- kernels ---- */
@@ -329,7 +478,7 @@ RUN(GET) {
     uint32_t on = c->op->at[0];
     if (slot->busy)
         return skipped;
-    run.next_slot++;
+    slot->seen = run.pinned[run.model->lane[c->lane].ctx] + run.next_slot++ % SLOTS * (HEAD / 4);
     CUresult result =
         BY(on, cuMemcpyDtoHAsync_v2)(slot->seen, run.memory[c->op->at[1]].at, HEAD, handle(on));
     if (result)
@@ -369,6 +518,44 @@ RUN(COPYNOW) {
                                                            smaller(extent(to), extent(from))));
 }
 
+/* ---- a function of a driver newer than every table ---- */
+
+void *raw_function(void *handle, const char *name);
+
+typedef CUresult future_fn(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream,
+                           bool per_thread);
+
+static CUresult future_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream,
+                            bool per_thread) {
+    static cuMemcpyDtoDAsync_v2_fn *copy, *copy_ptsz;
+    void *driver = copy ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+    if (driver) { /* inside the driver, where the library does not see it */
+        *(void **)&copy = raw_function(driver, "cuMemcpyDtoDAsync_v2");
+        *(void **)&copy_ptsz = raw_function(driver, "cuMemcpyDtoDAsync_v2_ptsz");
+    }
+    return (per_thread ? copy_ptsz : copy)(to, from, bytes, stream);
+}
+
+static future_fn *future;
+
+RUN(FIND) {
+    static const char name[] = "cuFutureCopy";
+    static bool offered;
+    (void)c;
+    if (!offered && simcuda_offer_function(name, __extension__(void *) future_copy))
+        run_fail("the driver takes no function");
+    offered = true;
+    *(void **)&future = by_name(name);
+    return CUDA_SUCCESS;
+}
+
+RUN(UNSEEN) {
+    const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
+    uint32_t on = c->op->at[0];
+    return copied(c, future(to->at, from->at, smaller(extent(to), extent(from)), handle(on),
+                            on & STREAM_Z));
+}
+
 RUN(PEERCOPY) {
     const memory_t *to = &run.memory[c->op->at[1]], *from = &run.memory[c->op->at[2]];
     const block_t *block = run.model->block;
@@ -382,38 +569,36 @@ static void nothing(void *argument) {
     (void)argument;
 }
 
-/* Asked of the driver by name: frees by their own names end a lifetime for the referee, also
- * where they are refused. */
-static void *by_name(const char *name) {
-    void *found = NULL;
-    if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)
-        run_fail("no %s", name);
-    return found;
-}
-
-static cuMemFree_v2_fn *plain_free;
-static cuMemFreeAsync_fn *free_in_order;
-
 /* Calls from a host function are refused, a free of memory that the program has among them. */
 static void call_inside(void *argument) {
     CUdeviceptr taken = 0, had = (CUdeviceptr)(uintptr_t)argument;
+    size_t available, total;
+    const CUresult right = CUDA_ERROR_NOT_PERMITTED;
     CUresult alloc = cuMemAlloc_v2(&taken, HEAD), freed = plain_free(had),
-             in_order = free_in_order(had, CU_STREAM_LEGACY);
-    if (alloc != CUDA_ERROR_NOT_PERMITTED || freed != CUDA_ERROR_NOT_PERMITTED ||
-        in_order != CUDA_ERROR_NOT_PERMITTED)
-        run_fail("calls in a host function answered %u, %u and %u", alloc, freed, in_order);
+             in_order = free_in_order(had, CU_STREAM_LEGACY),
+             alloc_in_order = cuMemAllocAsync(&taken, HEAD, CU_STREAM_LEGACY),
+             info = cuMemGetInfo_v2(&available, &total);
+    if (alloc != right || freed != right || in_order != right || alloc_in_order != right ||
+        info != right)
+        run_fail("calls in a host function answered %u, %u, %u, %u and %u", alloc, freed,
+                 in_order, alloc_in_order, info);
+}
+
+static void call_back(CUstream stream, CUresult result, void *argument) {
+    (void)stream;
+    if (result)
+        run_fail("a callback is told of error %u", result);
+    call_inside(argument);
 }
 
 RUN(HOST) {
     uint32_t on = c->op->at[0];
-    unsigned i = 0;
-    while (i + 1 < BLOCKS && !run.memory[i].live)
-        i++;
-    if (!plain_free) {
-        *(void **)&plain_free = by_name("cuMemFree");
-        *(void **)&free_in_order = by_name("cuMemFreeAsync");
-    }
-    return BY(on, cuLaunchHostFunc)(handle(on), call_inside, (void *)(uintptr_t)run.memory[i].at);
+    return BY(on, cuLaunchHostFunc)(handle(on), call_inside, some_memory());
+}
+
+RUN(CALLBACK) {
+    uint32_t on = c->op->at[0];
+    return BY(on, cuStreamAddCallback)(handle(on), call_back, some_memory(), 0);
 }
 
 /* ---- events and waiting ---- */
@@ -513,7 +698,7 @@ RUN(DROPGRAPH) {
 
 /* The thread does it itself, behind the operation. */
 RUN(RENEW) {
-    (void)c;
+    run.stale[c->op->thread] = CUDA_SUCCESS;
     return CUDA_SUCCESS;
 }
 
@@ -547,7 +732,7 @@ RUN(TRIMPOOL) {
 /* A block whose allocation was refused is used by nobody. */
 static bool blocks_live(const op_t *op) {
     const char *kinds = op_operands(op->code);
-    if (op->code == OP_ALLOC || op->code == OP_ALLOCASYNC)
+    if (op_allocates(op->code))
         return true;
     for (unsigned i = 0; kinds[i]; i++)
         if (kinds[i] == 'B' && !run.memory[op->at[i]].live)
@@ -556,15 +741,14 @@ static bool blocks_live(const op_t *op) {
 }
 
 static bool may_lack_memory(unsigned code) {
-    return run.limited && (code == OP_ALLOC || code == OP_ALLOCASYNC || code == OP_ENDCAPTURE ||
-                           code == OP_LAUNCH);
+    return run.limited && (op_allocates(code) || code == OP_ENDCAPTURE || code == OP_LAUNCH);
 }
 
 /* What is skipped for lack of its objects still has its place in the order of its stream, as
  * the model has it: work of the legacy stream orders others. */
 static CUresult in_place(const op_t *op) {
     const char *kinds = op_operands(op->code), *found = strchr(kinds, 'S');
-    if (!found || op->code == OP_ALLOCASYNC || op->code == OP_FREEASYNC)
+    if (!found || op_allocates(op->code) || op->code == OP_FREEASYNC)
         return skipped;
     uint32_t on = op->at[found - kinds];
     CUresult result = BY(on, cuLaunchHostFunc)(handle(on), nothing, NULL);

@@ -39,6 +39,7 @@ void lane_begin(model_t *m, int at, int ctx, bool blocking) {
     lane->chain = chain_new(m);
     m->chain[lane->chain].idle = false;
     m->chain[lane->chain].device = m->context[ctx].device;
+    m->chain[lane->chain].ctx = ctx;
     lane->capture = -1;
     past_clear(&lane->past);
 }
@@ -55,6 +56,8 @@ int model_lane(const model_t *m, unsigned thread, uint32_t operand) {
     uint32_t which = operand & STREAM_MASK;
     int at = (int)which, ctx = m->current[thread];
     if (which >= STREAMS) {
+        if (ctx < 0)
+            return -1;
         bool own = which == STREAM_OWN || (which == STREAM_NULL && operand & STREAM_Z);
         at = own ? LANE_OWN + ctx * THREADS + (int)thread : LANE_LEGACY + ctx;
     }

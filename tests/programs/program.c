@@ -23,6 +23,10 @@ const char *op_operands(unsigned code) {
     return table[code].operands;
 }
 
+bool op_allocates(unsigned code) {
+    return code == OP_ALLOC || code == OP_ALLOCASYNC || code == OP_ALLOCFROM;
+}
+
 void program_init(program_t *program) {
     memset(program, 0, sizeof *program);
     program->threads = program->devices = 1;
@@ -148,7 +152,8 @@ static bool read_operand(char kind, char *word, uint32_t *out) {
     static const struct {
         char kind;
         uint32_t limit;
-    } limits[] = {{'B', BLOCKS}, {'C', CONTEXTS}, {'E', EVENTS}, {'G', GRAPHS}, {'K', GREENS}};
+    } limits[] = {{'B', BLOCKS}, {'C', CONTEXTS}, {'E', EVENTS},
+                  {'G', GRAPHS}, {'K', GREENS},   {'P', POOLS}};
     if (kind == 'S')
         return read_stream(word, out);
     if (kind == 'N')

@@ -27,6 +27,7 @@ enum {
     BLOCKS = 256,
     GRAPHS = 12,
     GREENS = 4,
+    POOLS = 4,
     OPERANDS = 4,
     SETTINGS = 600 /* bytes of a settings string */
 };
@@ -59,6 +60,7 @@ typedef struct {
 
 const char *op_name(unsigned code);
 const char *op_operands(unsigned code);
+bool op_allocates(unsigned code); /* the first operands: block, bytes */
 
 /* An empty program of one thread and device. */
 void program_init(program_t *program);

@@ -13,16 +13,12 @@ typedef struct {
     void *argument;
 } shrink_t;
 
-static bool has_size(const op_t *op) {
-    return op->code == OP_ALLOC || op->code == OP_ALLOCASYNC;
-}
-
 /* Whether no operation before this one takes as many bytes. */
 static bool new_size(const program_t *p, size_t at) {
     for (size_t i = 0; i < at; i++)
-        if (has_size(&p->ops[i]) && p->ops[i].at[1] == p->ops[at].at[1])
+        if (op_allocates(p->ops[i].code) && p->ops[i].at[1] == p->ops[at].at[1])
             return false;
-    return has_size(&p->ops[at]);
+    return op_allocates(p->ops[at].code);
 }
 
 /* What there is beside operations. */
@@ -101,12 +97,12 @@ static bool unify_sizes(shrink_t *s) {
         program_t candidate;
         program_copy(&candidate, s->program);
         for (size_t j = 0; j < candidate.count; j++)
-            if (has_size(&candidate.ops[j]))
+            if (op_allocates(candidate.ops[j].code))
                 candidate.ops[j].at[1] = s->program->ops[i].at[1];
         any |= accept(s, &candidate);
     }
     for (size_t i = 0; i < s->program->count; i++)
-        for (size_t j = 0; has_size(&s->program->ops[i]) && j < s->program->count; j++) {
+        for (size_t j = 0; op_allocates(s->program->ops[i].code) && j < s->program->count; j++) {
             if (!new_size(s->program, j) || s->program->ops[i].at[1] == s->program->ops[j].at[1])
                 continue;
             program_t candidate;

@@ -113,6 +113,14 @@ class Replay(frame.TraceTest):
         figures = self.replay(path, "--conf", "large_segment_size_mb:8", "--pending", "1000")
         self.assertEqual((figures["peak_reserved"], figures["waits"]), (8 * MIB, 0))
 
+    def test_owed_at_a_synchronisation(self):
+        """What could not go back while the device worked does so with the program's wait."""
+        work = [a(1, 40), a(2, 16), "f 1", a(3, 8), a(4, 64), "f 2"]
+        for end, freed in (([], 0), (["s"], 1)):
+            figures = self.replay(self.trace(*work, *end), "--conf", "large_segment_size_mb:8",
+                                  "--pending", "9", "--repeat", "1")
+            self.assertEqual(figures["driver_calls"].get("cuMemFree", 0), freed)
+
     def test_streams(self):
         """A stream takes its own memory back at once, another one has to wait for it."""
         conf = ("--conf", "large_segment_size_mb:8", "--streams", "real")

@@ -455,6 +455,29 @@ START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
 }
 END_TEST
 
+/* By the order of a stream, or pending: what cannot go at the free is owed. */
+START_TEST(a_tainted_segment_goes_back_later) {
+    bool fresh;
+    atomic_store(&ac_single_wanted, _i == 0);
+    ac_fence_line_t *line = ac_arena_line(arena);
+    uint64_t a = alloc(40 * MIB);
+    ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
+    ac_fence_enter(line);
+    ac_single_enter(line, 1, NULL);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+    if (_i == 2)
+        ck_assert_int_eq(ac_block_free_on(arena, 16, a), AC_OK);
+    else
+        give(a);
+    ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(reserved(), 40 * MIB);
+    fake_complete(&context[0], atomic_load(&context[0].submitted));
+    ck_assert(ac_allocator_settle_debt(allocator));
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
 /* Work that does not end is waited for as long as the setting says, and once. */
 START_TEST(failing_has_a_limit) {
     uint64_t a = alloc(40 * MIB), b, begin = fake_ops.now_ns();
@@ -627,6 +650,7 @@ int main(void) {
     tcase_add_test(large, many_segments_go_at_once);
     tcase_add_test(tight, idle_memory_of_all_contexts_is_given_back);
     tcase_add_test(tight, a_segment_goes_back_when_the_device_is_done_with_it);
+    tcase_add_loop_test(tight, a_tainted_segment_goes_back_later, 0, 3);
     tcase_add_test(tight, failing_has_a_limit);
     tcase_add_test(tight, what_does_not_help_is_not_waited_for);
     tcase_add_test(tight, tainted_memory_counts_as_given_back);

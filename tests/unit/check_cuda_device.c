@@ -35,8 +35,10 @@ static uint64_t thread_now(void) {
 static ac_cuda_context_t context;
 static const CUcontext handle = (CUcontext)0x100;
 
-/* What another thread does during the next record of an event on a stream of the program. */
+/* What another thread does during the next record of an event on a stream of the program; 0: any.
+ */
 static void (*meanwhile)(void);
+static unsigned meanwhile_at;
 
 static CUstream stream_at(unsigned i) {
     return (CUstream)(uintptr_t)(FIRST + 16 * i);
@@ -79,7 +81,8 @@ static clocks_t *clocks_of(CUevent event) {
 
 static CUresult event_record(CUevent event, CUstream stream) {
     unsigned i = index_of(stream);
-    void (*others)(void) = i != OURS ? meanwhile : NULL;
+    bool now = meanwhile_at ? i == meanwhile_at : i != OURS;
+    void (*others)(void) = now ? meanwhile : NULL;
     if (others) {
         meanwhile = NULL;
         others();
@@ -339,6 +342,22 @@ START_TEST(threads_that_ended_give_way) {
 }
 END_TEST
 
+static void another_fence_and_then_more_work(void) {
+    ck_assert(covers(2));
+    work_on(stream_at(2));
+}
+
+/* As many submissions as the first fence had seen: they are others nevertheless. */
+START_TEST(a_mark_is_cleared_by_the_fence_that_saw_it_only) {
+    work_on(stream_at(2));
+    work_on(stream_at(3));
+    meanwhile_at = 3;
+    meanwhile = another_fence_and_then_more_work;
+    covers(3);
+    ck_assert(covers(2));
+}
+END_TEST
+
 static bool can_record(void) {
     void *fence = NULL;
     ac_status_t status = ac_cuda_ops.fence_record(&context, false, &fence);
@@ -489,6 +508,28 @@ START_TEST(a_limited_wait_keeps_its_limit) {
 }
 END_TEST
 
+static bool over_now;
+
+static CUresult whether_over(CUevent event) {
+    (void)event;
+    return over_now ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+START_TEST(a_limited_synchronisation_keeps_its_limit) {
+    static const ac_record_mode_t modes[] = {AC_RECORD_STREAMS, AC_RECORD_NONE};
+    atomic_store(&context.mode, modes[_i]);
+    ac_driver.cuEventQuery = whether_over;
+    ac_driver.cuCtxSynchronize = synchronize;
+    work_on(stream_at(2));
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_BUSY);
+    ck_assert_uint_eq(synchronised, 0);
+    over_now = true;
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_OK);
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 0), AC_OK);
+    ck_assert_uint_eq(synchronised, 2);
+}
+END_TEST
+
 static unsigned destroyed;
 
 static CUresult event_destroy(CUevent event) {
@@ -616,6 +657,7 @@ int main(void) {
     tcase_add_test(tests, a_fence_that_is_over_is_recorded_again);
     tcase_add_test(tests, streams_without_work_give_way);
     tcase_add_test(tests, threads_that_ended_give_way);
+    tcase_add_test(tests, a_mark_is_cleared_by_the_fence_that_saw_it_only);
     tcase_add_test(tests, too_many_streams_are_forgotten_by_a_synchronisation);
     tcase_add_test(tests, a_loss_is_made_up_for_by_a_later_synchronisation_only);
     tcase_add_test(tests, own_streams_of_others_need_no_barrier);
@@ -623,6 +665,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_are_covered_in_the_midst_of_a_call);
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
+    tcase_add_loop_test(tests, a_limited_synchronisation_keeps_its_limit, 0, 2);
     tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);

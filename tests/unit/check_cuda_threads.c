@@ -246,7 +246,7 @@ static void *live(void *of) {
             }
             break;
         case 4:
-            ac_cuda_ops.synchronize(&context);
+            ac_cuda_ops.synchronize(&context, 0);
             break;
         default:
             fence();

@@ -168,7 +168,8 @@ static void fence_release(void *context, void *fence) {
     free(fence);
 }
 
-static ac_status_t synchronize(void *context) {
+static ac_status_t synchronize(void *context, uint64_t limit_ns) {
+    (void)limit_ns;
     if (capturing(context))
         return AC_BUSY;
     d.syncs++;

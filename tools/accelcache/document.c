@@ -117,9 +117,10 @@ static json_t *document_parse(const char *text, size_t length, char **error) {
 
 /* ------------------------------------------------------------------ loading */
 
-/* Below /dev the user means what a pipe brings. */
+/* Where the user means what a pipe brings.  Not all of /dev: anybody may put a pipe into /dev/shm. */
 static bool is_stream(const char *path) {
-    return !strncmp(path, "/dev/", 5) || !strncmp(path, "/proc/self/fd/", 14);
+    return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
+           !strncmp(path, "/proc/self/fd/", 14);
 }
 
 /* NULL, or why it is not read: what is no regular file may keep its reader waiting, and a file of

@@ -11,7 +11,7 @@
 
 /* The document in a file, checked against what this command knows; the caller decrefs it.
  * NULL: *error is one line with cause and remedy, malloc'd.  Named pipes and devices are not
- * waited for, but refused; below /dev (/dev/stdin, <(...) of a shell) they are read. */
+ * waited for, but refused; /dev/stdin and what a shell makes of <(...) are read. */
 json_t *cmd_document_load(const char *path, char **error);
 
 /* That of a process, from its live page; *alive says whether it still runs. */

@@ -273,8 +273,9 @@ static bool capturing(void *context) {
     return false;
 }
 
-static ac_status_t synchronize(void *context) {
+static ac_status_t synchronize(void *context, uint64_t limit_ns) {
     cmd_model_t *model = context;
+    (void)limit_ns;
     CHARGE(model, sync, 0);
     wait_for_all(model);
     return AC_OK;

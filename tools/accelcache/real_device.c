@@ -149,9 +149,9 @@ static bool capturing(void *arg) {
     return ac_cuda_ops.capturing(arg);
 }
 
-static ac_status_t synchronize(void *arg) {
+static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
     uint64_t begun = begin();
-    return done(CMD_CALL_sync, begun, ac_cuda_ops.synchronize(arg));
+    return done(CMD_CALL_sync, begun, ac_cuda_ops.synchronize(arg, limit_ns));
 }
 
 static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {

@@ -62,11 +62,13 @@ static void stream_work(replay_t *r, const cmd_op_t *op) {
     submitted(r);
 }
 
+/* As the hooks of the program's synchronisation do, and what is owed goes back after it. */
 static void synchronise(replay_t *r) {
     uint64_t clock = ac_fence_now();
     ac_fence_close(r->line, false);
     cmd_model_synchronise(r->model);
     ac_fence_synced(r->line, clock);
+    ac_allocator_settle_debt(ac_arena_allocator(r->arena));
 }
 
 /* ------------------------------------------------------------------ operations */
