@@ -68,6 +68,11 @@ static CUresult get_current(CUcontext *out) {
     return CUDA_SUCCESS;
 }
 
+static CUresult get_device(CUdevice *out) {
+    *out = 0;
+    return CUDA_SUCCESS;
+}
+
 static CUresult event_create(CUevent *out, unsigned flags) {
     (void)flags;
     ck_assert_uint_lt(d.events, EVENTS);
@@ -128,6 +133,7 @@ static CUresult stream_create(CUstream *out, unsigned flags) {
 static void begin(void) {
     memset(&d, 0, sizeof d);
     ac_driver.cuCtxGetCurrent = get_current;
+    ac_driver.cuCtxGetDevice = get_device;
     ac_driver.cuEventCreate = event_create;
     ac_driver.cuEventRecord = event_record;
     ac_driver.cuStreamWaitEvent = wait_event;
