@@ -141,6 +141,11 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     if (unseen && mode == AC_RECORD_STREAMS)
         return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
     ac_status_t status = record(context, record_whole, 0, out);
+    if (status == AC_OK && atomic_load(&context->lost) > atomic_load(&context->recovered)) {
+        /* Meanwhile: a stream may have gone before it was named. */
+        ac_cuda_fence_give(*out);
+        return AC_UNSUPPORTED;
+    }
     if (status == AC_OK)
         ac_cuda_count_one(mode == AC_RECORD_CTX ? AC_CUDA_FENCE_CTX : AC_CUDA_FENCE_STREAMS);
     return status;

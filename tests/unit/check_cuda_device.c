@@ -56,8 +56,20 @@ static unsigned index_of(CUstream stream) {
     return i;
 }
 
+/* The same, when a call of ours enters the context next. */
+static void (*at_entry)(void);
+
 static CUresult get_current(CUcontext *out) {
+    void (*others)(void) = at_entry;
+    at_entry = NULL;
+    if (others)
+        others();
     *out = handle;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *out) {
+    *out = 0;
     return CUDA_SUCCESS;
 }
 
@@ -121,6 +133,7 @@ static CUresult stream_create(CUstream *out, unsigned flags) {
 static void begin(void) {
     memset(&d, 0, sizeof d);
     ac_driver.cuCtxGetCurrent = get_current;
+    ac_driver.cuCtxGetDevice = get_device;
     ac_driver.cuEventCreate = event_create;
     ac_driver.cuEventRecord = event_record;
     ac_driver.cuStreamWaitEvent = wait_event;
@@ -221,6 +234,24 @@ START_TEST(work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw) {
     ck_assert(meanwhile == NULL);
     ck_assert_uint_eq(d.submitted[2], 2);
     ck_assert(covers(2));
+}
+END_TEST
+
+static void it_is_destroyed_during_a_capture(void) {
+    ac_cuda_capture_begin();
+    ac_cuda_capture_began(true);
+    ac_cuda_stream_retire(&context, stream_at(2), true);
+    ac_cuda_capture_ended();
+}
+
+/* Nothing of ours could be made to wait for it, and the fence names it no more. */
+START_TEST(no_fence_leaves_out_a_stream_that_went_meanwhile) {
+    void *fence = NULL;
+    ac_cuda_stream_used(&context, stream_at(2));
+    ac_cuda_stream_used(&context, stream_at(3));
+    at_entry = it_is_destroyed_during_a_capture;
+    ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence), AC_UNSUPPORTED);
+    ck_assert(at_entry == NULL);
 }
 END_TEST
 
@@ -625,6 +656,7 @@ int main(void) {
     tcase_add_test(tests, the_mark_of_a_call_outlives_a_fence_before_it);
     tcase_add_test(tests, no_fence_names_a_stream_that_is_gone);
     tcase_add_test(tests, work_that_came_after_a_fence_looked_is_not_taken_for_what_it_saw);
+    tcase_add_test(tests, no_fence_leaves_out_a_stream_that_went_meanwhile);
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);

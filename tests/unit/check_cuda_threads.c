@@ -88,6 +88,11 @@ static CUresult get_current(CUcontext *out) {
     return CUDA_SUCCESS;
 }
 
+static CUresult get_device(CUdevice *out) {
+    *out = 0;
+    return CUDA_SUCCESS;
+}
+
 static CUresult event_create(CUevent *out, unsigned flags) {
     (void)flags;
     called();
@@ -270,6 +275,7 @@ static void *place(void *first) {
 
 static void begin(void) {
     ac_driver.cuCtxGetCurrent = get_current;
+    ac_driver.cuCtxGetDevice = get_device;
     ac_driver.cuCtxSynchronize = synchronize;
     ac_driver.cuEventCreate = event_create;
     ac_driver.cuEventDestroy_v2 = event_destroy;
