@@ -474,9 +474,9 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     return wait && !ac_fence_holding(&arena->line, *all);
 }
 
-/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
- * or not before the program goes on.  Where nothing can be recorded there is no limit to it, and
- * nobody waits. */
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends, or
+ * may not complete before the program goes on.  Where no fence can be recorded the request does not
+ * wait: it would wait for later work as well. */
 static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();

@@ -127,7 +127,7 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
         bytes *= 4;
     bytes = bytes < least ? least : bytes;
     if (ac_expand_refused(allocator) == AC_REFUSED_ADDRESSES)
-        bytes = least; /* more were asked for in vain */
+        bytes = least; /* more were refused */
     for (;;) {
         status = arena->ops->range_reserve(arena->context, bytes, &address);
         if (status == AC_OK && scarce && bytes > least) {

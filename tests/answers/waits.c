@@ -129,7 +129,7 @@ static void grow_and_give_back_later(void) {
     expect_given_back();
 }
 
-/* What is owed does not make each synchronisation with another stream dear. */
+/* Owed memory costs synchronisations with another stream next to nothing. */
 static void synchronise_beside_one_that_does_not_end(void) {
     enum { MANY = 2000 };
     leave_idle(SOME);

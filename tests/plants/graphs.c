@@ -10,7 +10,7 @@ static CUgraphExec instantiate(CUgraph graph) {
 }
 
 /* A graph of work for memory that is freed while it is captured, and launched later: good only
- * where whoever serves the memory keeps it for the graph. */
+ * where the allocator keeps the memory for the graph. */
 static CUgraph captured(plants_t *t) {
     CUgraph graph;
     plants_take(t, MIB);
@@ -21,7 +21,7 @@ static CUgraph captured(plants_t *t) {
     return graph;
 }
 
-/* Somebody else gets the memory, if it is to be had, and then the graph runs. */
+/* Another owner gets the memory, if it is to be had, and then the graph runs. */
 static void run_late(plants_t *t, CUgraphExec exec) {
     plants_seek(t, PLANTS_SOME);
     plants_new(t, t->stream[1]);

@@ -9,7 +9,7 @@ enum { MIB = 1 << 20, BUSY_MIB = 64 };
 
 void *raw_function(void *handle, const char *name);
 
-/* The driver's own function, which passes nobody. */
+/* The driver's own function: its calls pass no hook. */
 #define RAW(symbol)                                                                              \
     (__extension__(CUresult(*)()) raw_function(dlopen("libcuda.so.1", RTLD_NOW), #symbol))
 

@@ -106,7 +106,7 @@ class Leave(HostTest):
     # ---- descriptors that the program closed, and numbers that it uses since
 
     def test_taken_numbers(self):
-        """What the program reads is nobody else's: a pipe is not waited for, a file stays put."""
+        """Only the program reads from its descriptors: a pipe is not waited for, a file stays put."""
         ends = os.pipe()
         with open(os.path.join(self.root, "input"), "w+b") as file:
             file.write(b"text")

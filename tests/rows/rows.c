@@ -8,7 +8,7 @@
  *
  * What the library should do comes from the driver's signatures (rows.py), not from hooks.def.  A
  * new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
- * is used, on a device of stand-ins (rows_device.h): work stays pending until somebody waits for
+ * is used, on a device of stand-ins (rows_device.h): work stays pending until a thread waits for
  * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
  * streams, sync and pages (single_stream is off there), single and single_streams. */
 #include <stdio.h>
@@ -215,7 +215,7 @@ static void check_second(const row_t *row, unsigned variant) {
         MUST(cuCtxSynchronize());
     }
     unsigned before = 0;
-    for (int i = 0; i < 3; i++) { /* behind the first ones comes an event, whoever follows */
+    for (int i = 0; i < 3; i++) { /* an event comes behind the first ones */
         before = run_other(row, home, memory);
         MUST(cuMemFree_v2(memory));
         if (take() != memory)
@@ -393,7 +393,7 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
     if (row->kind == RETRY && strcmp(conf, "ctx") != 0)
         return 0;
     if (!strcmp(conf, "ctx")) {
-        ADD("tried again in vain", check_retried, IN_VAIN, 0);
+        ADD("tried again, and refused again", check_retried, IN_VAIN, 0);
         ADD("tried again", check_retried, TRIMMED, ONCE);
         if (!tells_its_need(row))
             ADD("tried again after a wait", check_retried, WAITED, ONCE);

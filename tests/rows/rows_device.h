@@ -2,7 +2,7 @@
  *
  * Every function of rows.inc that gives work to a stream does just that, whatever its other
  * arguments are, and returns at once: one work item on the stream that the driver's documentation
- * says, which lasts so long that it is pending until somebody waits for it.  So all rows can be
+ * says, which lasts so long that it is pending until a thread waits for it.  So all rows can be
  * treated alike, those included that the simulated device does not know. */
 #ifndef ROWS_DEVICE_H
 #define ROWS_DEVICE_H

@@ -545,7 +545,7 @@ static CUresult event_destroy(CUevent event) {
     return CUDA_SUCCESS;
 }
 
-/* Whoever destroys the context waits for calls of ours that are inside. */
+/* A thread that destroys the context waits for calls of ours that are inside. */
 START_TEST(an_event_too_many_is_destroyed_from_inside_the_context) {
     enum { FENCES = AC_CUDA_EVENTS + 2 }; /* one is kept as it is */
     void *fence[FENCES];

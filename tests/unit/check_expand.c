@@ -257,8 +257,8 @@ START_TEST(waits_in_vain_once) {
 }
 END_TEST
 
-/* Where nothing can be recorded a wait has no end: nobody makes one. */
-START_TEST(nobody_waits_without_end) {
+/* Where nothing can be recorded no request waits. */
+START_TEST(no_request_waits_without_end) {
     uint64_t address;
     atomic_store(&ac_single_wanted, true);
     settings.wait_budget = 0;
@@ -460,7 +460,7 @@ static void move_pages(void) {
     ck_assert_uint_gt(ac_expand_trim(arena, AC_POOL_ALL, 4 * MIB), 0);
 }
 
-/* Whatever a thread is doing to pages then: nobody waits for it, and no page is left out. */
+/* Whatever a thread is doing to pages then: no call waits for it, and no page is left out. */
 START_TEST(peers_reach_all_pages) {
     unsigned calls = 0;
     for (peer_at = 1; peer_at <= calls + 1; peer_at++) {
@@ -657,7 +657,7 @@ int main(void) {
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
     tcase_add_test(tests, waits_in_vain_once);
-    tcase_add_test(tests, nobody_waits_without_end);
+    tcase_add_test(tests, no_request_waits_without_end);
     tcase_add_test(tests, idle_pages_go);
     tcase_add_test(tests, used_pages_stay);
     tcase_add_test(tests, idle_pages_behind_work);
