@@ -264,8 +264,11 @@ typedef struct {
     CUlaunchAttribute attrs[ATTRIBUTES];
 } launch_t;
 
-/* The same launch in its stream's order, which is always right and only slower. */
+/* The same launch in its stream's order, which is always right and only slower; as it is where the
+ * copy has no room for its attributes. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
+    if (config->numAttrs > ATTRIBUTES)
+        return config;
     copy->config = *config;
     copy->config.attrs = copy->attrs;
     for (unsigned i = 0; i < config->numAttrs; i++) {

@@ -118,6 +118,21 @@ void plants_no_stream(plants_t *t) {
     plants_new(t, t->stream[1]);
 }
 
+/* More attributes than the library copies, on a stream whose context is not told. */
+void plants_many_attributes(plants_t *t) {
+    enum { MANY = 100 };
+    CUlaunchAttribute attribute[MANY] = {{0}}; /* they are ignored, but for one */
+    unsigned value = 1;
+    plants_take(t, MIB);
+    void *params[] = {&t->memory, &value};
+    attribute[MANY - 1].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute[MANY - 1].value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, t->stream[0], attribute, MANY};
+    refuse("cuStreamGetCtx>=1");
+    MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
+    plants_new(t, t->stream[0]);
+}
+
 /* --- ways into the driver that no table has --- */
 
 static const side_t *near_side;
