@@ -121,6 +121,11 @@ ac_status_t ac_block_mark_used(uint64_t address);
  * over, they are owed.  Returns bytes given back. */
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
+/* The same with a wait, for a call of the driver that answered "out of memory" and takes `need`
+ * bytes of the device (0: not known): nothing where these would not be what it lacks, or where
+ * idle memory would not make room for them. */
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
+
 /* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
  * whole pages of free memory that nothing was freed in for as long, so that what stays reserved
  * was in use meanwhile.  Waits for nothing.  Returns bytes given back. */

@@ -158,12 +158,12 @@ void ac_expand_bury(ac_arena_t *arena) {
 
 /* --- peers ---
  *
- * A thread that maps a page lets all devices reach it that are peers by then.  Where one
- * comes, `peerings` grows after the device's own table of peers has changed, and two threads share what is there by then:
- * ac_expand_allow takes the pages under blocks that no thread moves, and a thread that moves a
- * part of a range takes those of its part, when it finds that `peerings` grew since it claimed it
- * and before it gives the part up.  So neither waits for the other, whose call of the device may
- * last as long as a kernel. */
+ * A thread that maps a page lets all devices reach it that are peers by then.  Where one comes,
+ * `peerings` grows after the device's own table of peers has changed, and two threads share what
+ * is there by then: ac_expand_allow takes the pages under blocks that no thread moves, and a thread
+ * that moves a part of a range takes those of its part, when it finds that `peerings` grew since it
+ * claimed it and before it gives the part up.  So neither waits for the other, whose call of the
+ * device may last as long as a kernel. */
 
 typedef struct {
     uint64_t address[64], bytes[64];

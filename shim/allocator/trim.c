@@ -189,6 +189,22 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     return freed;
 }
 
+/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
+ * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
+ * and keep some to themselves. */
+static bool may_help(const ac_arena_t *arena, uint64_t need) {
+    uint64_t available;
+    if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
+        return true;
+    return need > available - available / 16 &&
+           need <= available + ac_allocator_idle_bytes(arena->allocator);
+}
+
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
+    const ac_arena_t *arena = any_arena(allocator);
+    return arena && may_help(arena, need) ? ac_allocator_trim(allocator, true) : 0;
+}
+
 /* --- what is owed --- */
 
 _Atomic bool ac_trim_owed;

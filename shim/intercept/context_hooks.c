@@ -18,7 +18,7 @@ static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *h
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                                             \
+        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         return created(thread, result, a);                                                       \
     }
 CREATE(cuCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))

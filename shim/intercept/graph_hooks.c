@@ -59,7 +59,7 @@ void ac_graph_hooks_setup(void) {
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                                             \
+        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
         if (thread && result == CUDA_SUCCESS && a)                                               \
             ac_graphs_inherit(AC_EXEC(*a), AC_GRAPH(b), false);                                  \
@@ -82,7 +82,7 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                                             \
+        AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
         if (thread)                                                                              \
             ac_graphs_inherit(AC_EXEC(a), AC_GRAPH(b),                                           \

@@ -2,10 +2,8 @@
 #include "intercept/body.h"
 #include "intercept/tracing.h"
 
-#include "allocator/expand.h"
 #include "allocator/thread_cache.h"
 #include "device/driver.h"
-#include "observe/log.h"
 
 /* The context that serves a request of this thread, NULL: leave the call to the driver. */
 static ac_context_t *serving_context(ac_thread_t *thread) {

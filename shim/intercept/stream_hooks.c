@@ -12,7 +12,7 @@
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
-        AC_RETRY(result, AC_NEED_LITTLE, real args);                                                             \
+        AC_RETRY(result, AC_NEED_LITTLE, real args);                                             \
         return result;                                                                           \
     }
 STREAM_CREATE(cuStreamCreate, (CUstream * a, unsigned b), (a, b))

@@ -1,7 +1,6 @@
 /* The generated bodies: HOOK_SUBMIT (work for a stream) and HOOK_RETRY (may need memory). */
 #include "intercept/body.h"
 
-#include "allocator/allocator_int.h"
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
@@ -12,22 +11,11 @@ typedef struct {
     uint64_t need, freed;
 } ac_trim_t;
 
-/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
- * this device, to which idle memory is enough.  The last sixteenth counts as used up: drivers
- * round, and keep some to themselves. */
-static bool may_help(ac_allocator_t *allocator, uint64_t need) {
-    uint64_t available, idle = ac_allocator_idle_bytes(allocator);
-    for (ac_arena_t *arena = atomic_load(&allocator->arenas); need && arena; arena = arena->next)
-        if (ac_cuda_ops.memory_free(ac_arena_context(arena), &available) == AC_OK)
-            return need > available - available / 16 && need <= available + idle;
-    return true;
-}
-
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_trim_t *trim = arg;
     (void)device;
-    if (!trim->wait || may_help(allocator, trim->need))
-        trim->freed += ac_allocator_trim(allocator, trim->wait);
+    trim->freed += trim->wait ? ac_allocator_trim_for(allocator, trim->need)
+                              : ac_allocator_trim(allocator, false);
 }
 
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
@@ -264,8 +252,8 @@ typedef struct {
     CUlaunchAttribute attrs[ATTRIBUTES];
 } launch_t;
 
-/* The same launch in its stream's order, which is always right and only slower; as it is where the
- * copy has no room for its attributes. */
+/* The same launch in its stream's order, which is always right and only slower; as it is where
+ * the copy has no room for its attributes. */
 static const CUlaunchConfig *in_order(const CUlaunchConfig *config, launch_t *copy) {
     if (config->numAttrs > ATTRIBUTES)
         return config;
