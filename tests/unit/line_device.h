@@ -193,7 +193,7 @@ static void begin(void) {
 }
 
 /* The context had no turn yet. */
-static void forget_turns(void) {
+static inline void forget_turns(void) {
     line.single.patience = 0;
 }
 
