@@ -587,6 +587,11 @@ bool ac_fence_calm(void) {
         return true;
     ac_fence_close(NULL, true);
     ac_fence_poll(NULL, true);
+    /* The event of an idle device takes some microseconds.  Where work may go unseen the next call
+     * would ask for a new one, and never find it complete. */
+    const int asks = atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) ? 32 : 0;
+    for (int i = 0; i < asks && !ac_fence_reached_all(target); i++)
+        ac_fence_poll(NULL, true);
     return ac_fence_reached_all(target);
 }
 

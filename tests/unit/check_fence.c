@@ -372,6 +372,30 @@ START_TEST(unseen_work_counts_everywhere) {
 }
 END_TEST
 
+static unsigned early_questions;
+
+static ac_status_t answer_late(void *arg, void *fence) {
+    if (early_questions) {
+        early_questions--;
+        return AC_BUSY;
+    }
+    return fake_ops.fence_query(arg, fence);
+}
+
+/* A device with nothing to do takes a moment for an event.  The next question would be about a new
+ * one, since work may have gone unseen meanwhile. */
+START_TEST(calm_allows_an_event_a_moment) {
+    ac_device_ops_t late = fake_ops;
+    late.fence_query = answer_late;
+    line[0].ops = &late;
+    ac_fence_unseen();
+    early_questions = 5;
+    ck_assert(ac_fence_calm());
+    fake_submit(&context[0]);
+    ck_assert(!ac_fence_calm());
+}
+END_TEST
+
 START_TEST(want_opens_the_lines_that_count) {
     ac_fence_want(&line[0], false, AC_FENCE_EPOCH);
     ck_assert(ac_fence_full(&line[0]) && !ac_fence_full(&line[1]));
@@ -561,6 +585,7 @@ int main(void) {
     tcase_add_test(tests, capture_defers);
     tcase_add_test(tests, a_broken_context_never_gets_ready);
     tcase_add_test(tests, unseen_work_counts_everywhere);
+    tcase_add_test(tests, calm_allows_an_event_a_moment);
     tcase_add_test(tests, want_opens_the_lines_that_count);
     tcase_add_test(tests, work_inside_a_call_counts);
     tcase_add_test(tests, wait_beside_a_call_ends);
