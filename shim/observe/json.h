@@ -63,8 +63,8 @@ void ac_json_append(json_t *array, json_t *value, bool *failed);
 /* A new empty object under `key`; it belongs to `object`. */
 json_t *ac_json_put_object(json_t *object, const char *key, bool *failed);
 
-/* Length of the UTF-8 sequence at `at`, 0 if there is none within `room` bytes: no overlong forms, no
- * surrogates, nothing past U+10FFFF, no NUL. */
+/* Length of the UTF-8 sequence at `at`, 0 if there is none within `room` bytes: no overlong forms,
+ * no surrogates, nothing past U+10FFFF, no NUL. */
 size_t ac_json_sequence(const unsigned char *at, size_t room);
 
 /* A string of `length` bytes; what is not UTF-8 becomes U+FFFD, byte by byte, because file names

@@ -117,7 +117,8 @@ static json_t *document_parse(const char *text, size_t length, char **error) {
 
 /* ------------------------------------------------------------------ loading */
 
-/* Where the user means what a pipe brings.  Not all of /dev: anybody may put a pipe into /dev/shm. */
+/* Where the user means what a pipe brings.  Not all of /dev: any user may put a pipe into
+ * /dev/shm. */
 static bool is_stream(const char *path) {
     return !strcmp(path, "/dev/stdin") || !strncmp(path, "/dev/fd/", 8) ||
            !strncmp(path, "/proc/self/fd/", 14);
