@@ -1,7 +1,7 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
 
-#include "allocator/trim.h"
+#include "allocator/supply/trim.h"
 #include "plant.h"
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */

@@ -11,9 +11,9 @@
  * seen before may have changed. */
 #include "allocator/allocator_int.h"
 
-#include "allocator/brink.h"
-#include "allocator/expand.h"
-#include "allocator/trim.h"
+#include "allocator/supply/brink.h"
+#include "allocator/supply/expand.h"
+#include "allocator/supply/trim.h"
 #include "device/wait.h"
 #include "plant.h"
 

@@ -17,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/block.h"
-#include "allocator/fence.h"
+#include "allocator/space/block.h"
+#include "allocator/order/fence.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "observe/stats.h"

@@ -4,10 +4,10 @@
 
 #include <pthread.h>
 
-#include "allocator/range.h"
-#include "allocator/slab.h"
-#include "allocator/streams.h"
-#include "allocator/thread_cache.h"
+#include "allocator/space/range.h"
+#include "allocator/space/slab.h"
+#include "allocator/order/streams.h"
+#include "allocator/cache/thread_cache.h"
 
 typedef struct {
     ac_block_t *head, *tail;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/carve.h"
+#include "allocator/space/carve.h"
 
 _Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/carve.h"
-#include "allocator/expand.h"
+#include "allocator/space/carve.h"
+#include "allocator/supply/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"

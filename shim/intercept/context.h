@@ -5,7 +5,7 @@
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
-#include "allocator/streams.h"
+#include "allocator/order/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
 

@@ -1,5 +1,5 @@
 /* Events and what waits for them or for a stream: they tell of broken contexts, and of the order
- * between streams (allocator/order.h).  Before the first stream-ordered request nobody asks for
+ * between streams (allocator/order/order.h).  Before the first stream-ordered request nobody asks for
  * that order, and a call costs one more branch. */
 #include "intercept/body.h"
 

@@ -3,7 +3,7 @@
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
 
-#include "allocator/held.h"
+#include "allocator/retired/held.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
 #include "plant.h"

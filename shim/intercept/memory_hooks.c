@@ -2,7 +2,7 @@
 #include "intercept/body.h"
 #include "intercept/tracing.h"
 
-#include "allocator/thread_cache.h"
+#include "allocator/cache/thread_cache.h"
 #include "device/driver.h"
 
 /* The context that serves a request of this thread, NULL: leave the call to the driver. */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/barrier.h"
-#include "allocator/carve.h"
+#include "allocator/order/barrier.h"
+#include "allocator/space/carve.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"

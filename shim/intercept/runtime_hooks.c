@@ -1,7 +1,7 @@
 /* The runtime's own names: a hit is served without entering the runtime when the thread's context
  * is known; everything else goes through the real runtime function, which arrives at the driver
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
-#include "allocator/thread_cache.h"
+#include "allocator/cache/thread_cache.h"
 #include "intercept/body.h"
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"

@@ -1,8 +1,8 @@
 /* Requests for memory, plain and of a stream: one policy for all hooks. */
 #include "intercept/body.h"
 
-#include "allocator/expand.h"
-#include "allocator/thread_cache.h"
+#include "allocator/supply/expand.h"
+#include "allocator/cache/thread_cache.h"
 #include "observe/log.h"
 
 static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/fence.h"
-#include "allocator/generation.h"
+#include "allocator/order/fence.h"
+#include "allocator/order/generation.h"
 #include "observe/live.h"
 
 struct ac_context;
@@ -48,7 +48,7 @@ typedef struct ac_thread {
     ac_live_row_t *row;          /* counters; shared: additions must be atomic */
     bool shared;
     uint64_t number;         /* unique for the life of the process */
-    struct ac_cache *caches; /* one per context, by sibling (allocator/thread_cache.h) */
+    struct ac_cache *caches; /* one per context, by sibling (allocator/cache/thread_cache.h) */
     uint64_t refused;        /* ac_generation when the last one could not be had */
     bool late;               /* the thread is ending: it gets no cache any more */
     uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */

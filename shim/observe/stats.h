@@ -65,7 +65,7 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[pool], n);
 }
 
-/* What passed through one thread's cache (allocator/thread_cache.h), by pool: small, large.  The
+/* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.  The
  * figures only grow. */
 enum { AC_FLOWS = 2 };
 typedef struct {

@@ -1,5 +1,5 @@
 /* The allocator on a fake device: single behaviours and the corners of the ladder. */
-#include "allocator/trim.h"
+#include "allocator/supply/trim.h"
 #include "allocator_frame.h"
 
 /* --- reuse --- */

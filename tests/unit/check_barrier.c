@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/barrier.h"
+#include "allocator/order/barrier.h"
 #include "no_membarrier.h"
 
 /* Store, barrier, look: by turns that both sides begin together.  Where others keep the

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 #include "device/cuda_int.h"
 #include "device/driver.h"
 

@@ -1,6 +1,6 @@
 /* Arenas that grow by pages, on the fake device: what a request gets, where pages come from, what
  * is left when a call fails. */
-#include "allocator/expand.h"
+#include "allocator/supply/expand.h"
 #include "allocator_frame.h"
 
 static void begin_paged(uint64_t capacity) {

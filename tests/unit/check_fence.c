@@ -1,7 +1,7 @@
 /* Fence lines: when a free may be reused, and what is asked of the device for it. */
 #include <check.h>
 
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 #include "fake_device.h"
 
 static fake_device_t device;

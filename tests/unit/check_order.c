@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 
 enum { FREES = 512, STREAMS = 90, EVENTS = 3000, STEPS = 2000 };
 

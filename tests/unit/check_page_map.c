@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "allocator/page_map.h"
+#include "allocator/space/page_map.h"
 
 #define PAGE AC_SEGMENT_ALIGN
 /* Only addresses of these are used. */

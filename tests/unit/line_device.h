@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 
 enum { STREAMS = 5, FIRST_KEY = 0x1000 }; /* keys FIRST_KEY + n */
 

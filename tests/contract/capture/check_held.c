@@ -1,9 +1,9 @@
-/* Held blocks (allocator/held.h) on the fake device: what is held, what is not, and that the
+/* Held blocks (allocator/retired/held.h) on the fake device: what is held, what is not, and that the
  * statistics say so. */
 #include <check.h>
 #include <stdlib.h>
 
-#include "allocator/held.h"
+#include "allocator/retired/held.h"
 #include "fake_device.h"
 
 #define MIB ((uint64_t)1 << 20)

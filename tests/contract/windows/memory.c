@@ -3,8 +3,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "allocator/page_map.h"
-#include "allocator/trim.h"
+#include "allocator/space/page_map.h"
+#include "allocator/supply/trim.h"
 #include "allocator_frame.h"
 #include "device_window.h"
 #include "windows.h"

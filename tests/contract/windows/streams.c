@@ -1,5 +1,5 @@
 /* Windows of the order of streams (ordered.c, edges.c, order.c), on the fake device. */
-#include "allocator/ordered_int.h"
+#include "allocator/retired/ordered_int.h"
 #include "allocator_frame.h"
 #include "device_window.h"
 #include "windows.h"

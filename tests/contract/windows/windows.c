@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "allocator/barrier.h"
+#include "allocator/order/barrier.h"
 #include "plant.h"
 
 static const struct {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 #include "intercept/resolve.h"
 #include "observe/live.h"
 

@@ -1,7 +1,7 @@
 /* The oracle of oracle.h. */
 #include "oracle.h"
 
-#include "allocator/expand.h"
+#include "allocator/supply/expand.h"
 
 #include <stdlib.h>
 #include <string.h>

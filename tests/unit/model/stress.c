@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/expand.h"
+#include "allocator/supply/expand.h"
 #include "fake_device.h"
 
 #define MIB      ((uint64_t)1 << 20)

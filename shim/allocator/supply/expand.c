@@ -1,7 +1,7 @@
 /* Growing by pages (expand.h). */
-#include "allocator/expand_int.h"
+#include "allocator/supply/expand_int.h"
 
-#include "allocator/trim.h"
+#include "allocator/supply/trim.h"
 #include "plant.h"
 
 enum { ROUNDS = 4, FLOOR_PAGES = 4 };

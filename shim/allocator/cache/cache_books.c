@@ -1,6 +1,6 @@
 /* The books of thread caches (thread_cache.h): how near a peak is, and what the device statistics
  * take over. */
-#include "allocator/cache_int.h"
+#include "allocator/cache/cache_int.h"
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;

@@ -34,9 +34,9 @@
 #define AC_THREAD_CACHE_H
 
 #include "allocator/allocator.h"
-#include "allocator/barrier.h"
-#include "allocator/held.h"
-#include "allocator/slab.h"
+#include "allocator/order/barrier.h"
+#include "allocator/retired/held.h"
+#include "allocator/space/slab.h"
 
 enum {
     AC_CACHE_BITS = 7,

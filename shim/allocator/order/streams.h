@@ -23,7 +23,7 @@
 #define AC_STREAMS_H
 
 #include "allocator/allocator.h"
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 
 /* The legacy default stream's key. */
 enum { AC_STREAM_LEGACY = 1 };

@@ -1,9 +1,9 @@
 /* Giving idle segments back: taken out of the books under the lock, freed without it. */
-#include "allocator/trim.h"
+#include "allocator/supply/trim.h"
 
-#include "allocator/brink.h"
-#include "allocator/expand.h"
-#include "allocator/expand_int.h"
+#include "allocator/supply/brink.h"
+#include "allocator/supply/expand.h"
+#include "allocator/supply/expand_int.h"
 #include "plant.h"
 
 enum { BATCH = 32 };

@@ -1,5 +1,5 @@
 /* The asymmetric barrier of barrier.h. */
-#include "allocator/barrier.h"
+#include "allocator/order/barrier.h"
 
 #include "plant.h"
 

@@ -5,8 +5,8 @@
  * one that is still there and was for so many whole epochs was not used in them.  What stays is
  * the high-water mark of recent use, by segments.  Holes of a range note theirs likewise with
  * every free in them.  No time is read where memory is handed out. */
-#include "allocator/expand.h"
-#include "allocator/trim.h"
+#include "allocator/supply/expand.h"
+#include "allocator/supply/trim.h"
 
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     uint64_t freed = 0;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "allocator/expand.h"
+#include "allocator/supply/expand.h"
 
 enum { AC_EXPAND_RUNS = 64, AC_EXPAND_GAPS = 32 };
 

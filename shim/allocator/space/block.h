@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/page_map.h"
+#include "allocator/space/page_map.h"
 
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;

@@ -16,7 +16,7 @@
 #ifndef AC_SLAB_H
 #define AC_SLAB_H
 
-#include "allocator/block.h"
+#include "allocator/space/block.h"
 
 typedef struct ac_allocator ac_allocator_t;
 

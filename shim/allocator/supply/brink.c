@@ -1,8 +1,8 @@
 /* The brink of out of memory (brink.h). */
-#include "allocator/brink.h"
+#include "allocator/supply/brink.h"
 
-#include "allocator/expand.h"
-#include "allocator/trim.h"
+#include "allocator/supply/expand.h"
+#include "allocator/supply/trim.h"
 #include "plant.h"
 
 /* A target, over all allocators, that a wait at the brink did not see reached: until it is, no

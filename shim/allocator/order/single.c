@@ -1,7 +1,7 @@
 /* The single-stream rule of single.h. */
-#include "allocator/single.h"
+#include "allocator/order/single.h"
 
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 #include "device/wait.h"
 #include "plant.h"
 

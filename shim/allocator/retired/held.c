@@ -1,9 +1,9 @@
 /* Held blocks (held.h). */
-#include "allocator/held.h"
+#include "allocator/retired/held.h"
 
 #include "allocator/allocator_int.h"
-#include "allocator/generation.h"
-#include "allocator/trim.h"
+#include "allocator/order/generation.h"
+#include "allocator/supply/trim.h"
 
 _Atomic uint64_t ac_held_episode;
 static _Atomic uint64_t open_since; /* as if handed out when it began */

@@ -1,9 +1,9 @@
 /* The order of order.h. */
-#include "allocator/order.h"
+#include "allocator/order/order.h"
 
 #include <string.h>
 
-#include "allocator/carve.h"
+#include "allocator/space/carve.h"
 #include "plant.h"
 
 /* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0

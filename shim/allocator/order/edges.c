@@ -1,6 +1,6 @@
 /* What the program's calls prove about the order of streams (streams.h): read before the driver's
  * call, and used after it. */
-#include "allocator/ordered_int.h"
+#include "allocator/retired/ordered_int.h"
 #include "plant.h"
 
 /* Lock the arena's allocator; NULL: there is no order to know. */

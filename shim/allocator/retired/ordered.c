@@ -8,7 +8,7 @@
  * tail (the last list, of streams that are not known any more: only the targets); `filled` has a
  * bit for each list that is not empty; the blocks of a list but the last are in its stream's
  * index. */
-#include "allocator/ordered_int.h"
+#include "allocator/retired/ordered_int.h"
 
 #include "device/wait.h"
 #include "plant.h"

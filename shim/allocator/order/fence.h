@@ -61,8 +61,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/barrier.h"
-#include "allocator/single.h"
+#include "allocator/order/barrier.h"
+#include "allocator/order/single.h"
 #include "device/device.h"
 #include "plant.h"
 

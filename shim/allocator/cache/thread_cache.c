@@ -1,11 +1,11 @@
 /* Thread caches (thread_cache.h). */
-#include "allocator/thread_cache.h"
+#include "allocator/cache/thread_cache.h"
 
 #include <sched.h>
 #include <string.h>
 
-#include "allocator/cache_int.h"
-#include "allocator/carve.h"
+#include "allocator/cache/cache_int.h"
+#include "allocator/space/carve.h"
 #include "plant.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */

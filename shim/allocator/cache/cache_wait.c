@@ -1,5 +1,5 @@
 /* Blocks that wait in a thread's cache (thread_cache.h): frees beside work, without the lock. */
-#include "allocator/cache_int.h"
+#include "allocator/cache/cache_int.h"
 
 /* --- the owner gives and takes --- */
 

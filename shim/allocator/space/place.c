@@ -5,7 +5,7 @@
  * that begin where a free block begins or end where one ends, those at both ends of the run, and
  * those that begin or end with the first or last whole page where pages are cut: any other could
  * be shifted to one of them without lacking more. */
-#include "allocator/range.h"
+#include "allocator/space/range.h"
 
 static bool is_open(const ac_block_t *block) {
     return block && (block->state == AC_BLOCK_FREE || block->state == AC_BLOCK_UNMAPPED);

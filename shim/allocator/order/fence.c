@@ -1,8 +1,8 @@
 /* The fence lines of fence.h. */
-#include "allocator/fence.h"
+#include "allocator/order/fence.h"
 
-#include "allocator/generation.h"
-#include "allocator/streams.h"
+#include "allocator/order/generation.h"
+#include "allocator/order/streams.h"
 #include "observe/start.h"
 #include "plant.h"
 

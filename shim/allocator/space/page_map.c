@@ -1,11 +1,11 @@
 /* The radix tree of page_map.h. */
-#include "allocator/page_map.h"
+#include "allocator/space/page_map.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "allocator/carve.h"
+#include "allocator/space/carve.h"
 #include "plant.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* Pages that go: given back while their context lives, and after it; and who may reach those that
  * stay (expand.h). */
-#include "allocator/expand_int.h"
+#include "allocator/supply/expand_int.h"
 
 /* --- giving back --- */
 

@@ -1,8 +1,8 @@
 /* Slabs (slab.h). */
-#include "allocator/slab.h"
+#include "allocator/space/slab.h"
 
 #include "allocator/allocator_int.h"
-#include "allocator/carve.h"
+#include "allocator/space/carve.h"
 
 enum { LOOKS = 8 };
 _Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");

@@ -1,5 +1,5 @@
 /* Ranges and their blocks (range.h). */
-#include "allocator/range.h"
+#include "allocator/space/range.h"
 
 #include "allocator/allocator_int.h"
 
