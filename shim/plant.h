@@ -4,8 +4,8 @@
  * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
  * fault or 0, which is set before anything else happens.
  *
- * One row of hooks.def can be spoilt as well (tests/rows): AC_ROW_PLANTED(symbol, way) where that
- * would be done.
+ * One row of hooks.def can be spoilt as well (tests/contract/rows): AC_ROW_PLANTED(symbol, way)
+ * where that would be done.
  *   long       the call is passed on and nothing else done, where it goes the long way
  *   short      the same where it goes the short way
  *   elsewhere  another stream is marked than the one that the work goes to
@@ -17,7 +17,8 @@
  * Where two threads meet without a lock, AC_WINDOW(name) names the moment of the one at which it
  * matters what the other one does.  In the product it is nothing; in the library of the tests it
  * calls `ac_window`, where a test has set that, which does the other thread's part
- * (tests/windows).  Locks may be held: a test does there what another thread could do just then. */
+ * (tests/contract/windows).  Locks may be held: a test does there what another thread could do
+ * just then. */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 
