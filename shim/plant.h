@@ -4,7 +4,7 @@
  * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
  * fault or 0, which is set before anything else happens.
  *
- * One row of hooks.def can be spoilt as well (tests/rows): AC_ROW_PLANTED(symbol, way) where that
+ * One row of cuda_functions.def can be spoilt as well (tests/rows): AC_ROW_PLANTED(symbol, way) where that
  * would be done.
  *   long       the call is passed on and nothing else done, where it goes the long way
  *   short      the same where it goes the short way

@@ -271,8 +271,12 @@ def check_dump(case, settings, dump):
 
 
 def hook_names(settings):
-    with open(os.path.join(settings["source"], "shim/intercept/hooks.def"), encoding="utf-8") as f:
-        return set(re.findall(r"^HOOK_\w+\((\w+)", f.read(), re.M))
+    names = set()
+    for table in "intercept/hooks.def", "device/cuda_functions.def":
+        with open(os.path.join(settings["source"], "shim", table), encoding="utf-8") as file:
+            names.update(re.findall(r"^(?:HOOK_\w+|CU_(?:HOOK|SUBMIT|RETRY))\((\w+)", file.read(),
+                                    re.M))
+    return names
 
 
 def check_case(case, settings, name):
