@@ -1,4 +1,4 @@
-/* The generated bodies: HOOK_SUBMIT (work for a stream) and HOOK_RETRY (may need memory). */
+/* The generated bodies: CU_SUBMIT (work for a stream) and CU_RETRY (may need memory). */
 #include "intercept/body.h"
 
 #include "device/driver.h"
@@ -399,7 +399,9 @@ INLINE bool reaches_no_other(void) {
            atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
 }
 
-#define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
+#define CU_FN(symbol, ...)
+#define CU_HOOK(symbol, ...)
+#define CU_SUBMIT(symbol, name, since, mode, params, args, stream_of, reach)                     \
     COLD static CUresult long_##symbol params {                                                  \
         AC_BODY(symbol);                                                                         \
         SPOILT(symbol, args);                                                                    \
@@ -415,7 +417,7 @@ INLINE bool reaches_no_other(void) {
         return result;                                                                           \
     }                                                                                            \
     CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
-#define HOOK_RETRY(symbol, need, params, args)                                                   \
+#define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
         AC_BODY(symbol);                                                                         \
         CUresult result;                                                                         \
@@ -423,4 +425,4 @@ INLINE bool reaches_no_other(void) {
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }
-#include "intercept/hooks.def"
+#include "device/cuda_functions.def"
