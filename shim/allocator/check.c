@@ -45,6 +45,7 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     int pool = block->segment->pool;
     count(check, block);
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
+    expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
     if (block->state == AC_BLOCK_CACHED)
         return;
     /* What is left of a block that was freed in stream order may be all rounding. */

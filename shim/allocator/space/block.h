@@ -16,8 +16,10 @@ typedef struct ac_arena ac_arena_t;
 struct ac_range;
 struct ac_slab;
 
+/* state.def: who holds a block, and the steps between these. */
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
+    AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
@@ -27,7 +29,8 @@ typedef enum {
     AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
-    AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
+    AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */
+    AC_BLOCK_STATES
 } ac_block_state_t;
 
 /* `address` is first, and written whole: a thread's cache looks at it in records that may serve
@@ -75,9 +78,35 @@ static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
-/* A record becomes that of a free block, in no list and beside nobody yet. */
+/* Debug and sanitizer builds look each step up in state.def: one that is not there is given to
+ * ac_block_bad_step, which ends the process unless a test set it.  ac_block_stepped: those that
+ * were taken so far. */
+#ifdef AC_CHECKED
+extern AC_HIDDEN void (*ac_block_bad_step)(ac_block_state_t from, ac_block_state_t to);
+extern AC_HIDDEN _Atomic bool ac_block_stepped[AC_BLOCK_STATES][AC_BLOCK_STATES];
+void ac_block_check_step(ac_block_state_t from, ac_block_state_t to);
+#endif
+
+/* The one way to change a block's state, for whoever holds the block: state.def. */
+static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
+#ifdef AC_CHECKED
+    ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
+#endif
+    AC_BLOCK_SET(block, state, to);
+}
+
+/* A record that comes from no list of spares. */
+static inline void ac_block_blank(ac_block_t *block) {
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+}
+
+/* An unused record becomes that of a block, in no list and without neighbours yet. */
 static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
                                  ac_segment_t *segment) {
+#ifdef AC_CHECKED
+    if (block->state != AC_BLOCK_UNUSED)
+        ac_block_bad_step(block->state, AC_BLOCK_UNUSED);
+#endif
     AC_BLOCK_SET(block, address, address);
     block->size = size;
     block->segment = segment;
@@ -85,7 +114,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     AC_BLOCK_SET(block, slab, NULL);
     block->position = 0;
     block->all = block->early = block->async = block->oversize = false;
-    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, home, 0);
 }
 

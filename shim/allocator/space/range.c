@@ -6,7 +6,7 @@
 /* --- birth and death --- */
 
 static void unmapped_enter(ac_range_t *range, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_UNMAPPED);
+    ac_block_set_state(block, AC_BLOCK_UNMAPPED);
     block->list_prev = NULL;
     block->list_next = range->unmapped;
     if (range->unmapped)
@@ -15,6 +15,7 @@ static void unmapped_enter(ac_range_t *range, ac_block_t *block) {
 }
 
 static void unmapped_leave(ac_range_t *range, ac_block_t *block) {
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     if (block->list_prev)
         block->list_prev->list_next = block->list_next;
     else
@@ -189,7 +190,7 @@ static ac_block_t *spare_take(ac_spares_t *spares) {
 }
 
 static void spare_give(ac_spares_t *spares, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1); /* as ac_record_block_return */
     block->list_next = spares->first;
     spares->first = block;
@@ -205,7 +206,6 @@ void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares) {
 static ac_block_t *cut(ac_block_t *block, uint64_t size, ac_spares_t *spares) {
     ac_block_t *rest = spare_take(spares);
     ac_block_init(rest, block->address + size, block->size - size, block->segment);
-    AC_BLOCK_SET(rest, state, block->state);
     AC_BLOCK_SET(rest, requested, block->requested);
     AC_BLOCK_SET(rest, clock, block->clock);
     rest->prev = block;
@@ -227,25 +227,26 @@ static void swallow(ac_block_t *block, ac_spares_t *spares) {
     spare_give(spares, gone);
 }
 
-/* Take a free or unmapped block out of the lists; put it back. */
-static void open_leave(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED)
+/* Take a free or unmapped block out of the lists.  Returns which of the two it was. */
+static ac_block_state_t open_leave(ac_block_t *block) {
+    ac_block_state_t was = block->state;
+    if (was == AC_BLOCK_UNMAPPED)
         unmapped_leave(block->segment->range, block);
     else
         ac_segment_unlist(block);
+    return was;
 }
 
-static void open_enter(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED)
+static void open_enter(ac_block_t *block, ac_block_state_t to) {
+    if (to == AC_BLOCK_UNMAPPED)
         unmapped_enter(block->segment->range, block);
     else
         ac_segment_enlist(block);
 }
 
-/* The same for one that becomes part of a MOVING block: nobody finds it by its address. */
+/* Take it out for one that becomes part of a MOVING block: its address finds nothing. */
 static void open_take(ac_block_t *block) {
-    open_leave(block);
-    if (block->state == AC_BLOCK_FREE)
+    if (open_leave(block) == AC_BLOCK_FREE)
         ac_page_map_clear(block->address);
 }
 
@@ -253,10 +254,10 @@ static void open_take(ac_block_t *block) {
 static bool divide(ac_block_t *block, uint64_t address, ac_spares_t *spares) {
     if (block->state == AC_BLOCK_FREE && !ac_page_map_set(address, spares->first))
         return false;
-    open_leave(block);
+    ac_block_state_t was = open_leave(block);
     ac_block_t *rest = cut(block, address - block->address, spares);
-    open_enter(block);
-    open_enter(rest);
+    open_enter(block, was);
+    open_enter(rest, was);
     return true;
 }
 
@@ -267,9 +268,9 @@ ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spa
     if (last->address + last->size > to && !divide(last, to, spares))
         return NULL;
     if (block->address < from) {
-        open_leave(block);
+        ac_block_state_t was = open_leave(block);
         ac_block_t *rest = cut(block, from - block->address, spares);
-        open_enter(block);
+        open_enter(block, was);
         block = rest;
     } else {
         open_take(block);
@@ -278,7 +279,7 @@ ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spa
         open_take(block->next);
         swallow(block, spares);
     }
-    AC_BLOCK_SET(block, state, AC_BLOCK_MOVING);
+    ac_block_set_state(block, AC_BLOCK_MOVING);
     block->segment->busy++;
     return block;
 }
@@ -330,6 +331,7 @@ static bool is_unmapped(const ac_block_t *block) {
 
 static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
     ac_range_t *range = block->segment->range;
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->segment->busy--;
     if (is_unmapped(block->next)) {
         unmapped_leave(range, block->next);
@@ -351,6 +353,7 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares)
                                                                                  << AC_PAGE_BITS);
         settle_unmapped(moving, spares);
     } else if (ac_page_map_set(moving->address, moving)) {
+        ac_block_set_state(moving, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(moving);
     }
     /* Else host memory is short, and nobody could free what is here: it stays as it is until the
@@ -367,6 +370,7 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spare
         ac_block_t *rest = NULL;
         if (to < moving->address + moving->size) {
             rest = cut(moving, to - moving->address, spares);
+            ac_block_set_state(rest, AC_BLOCK_MOVING);
             segment->busy++;
         }
         if (!stays)

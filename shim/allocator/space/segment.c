@@ -25,7 +25,7 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
 
 static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
-    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    ac_block_set_state(block, AC_BLOCK_FREE);
     block->position = 0;
     if (!segment->tainted)
         ac_free_index_insert(&segment->arena->index[segment->pool], block);
@@ -33,12 +33,17 @@ static void index_insert(ac_block_t *block, bool fresh) {
         ac_range_hole_enter(block, fresh);
 }
 
-static void index_remove(ac_block_t *block) {
+static void index_leave(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     if (segment->range)
         ac_range_hole_leave(block);
     if (!segment->tainted)
         ac_free_index_remove(&segment->arena->index[segment->pool], block);
+}
+
+static void index_remove(ac_block_t *block) {
+    index_leave(block);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
 }
 
 void ac_segment_unlist(ac_block_t *block) {
@@ -149,6 +154,7 @@ static void forget_pending(ac_segment_t *segment) {
                 continue;
             }
             queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
             if (kept)
                 kept->list_next = next;
             else
@@ -255,7 +261,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_device_stats_t *s = allocator->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
-    AC_BLOCK_SET(block, state, AC_BLOCK_ALLOCATED);
+    ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
     block->early = block->async = false;
     AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->arena->number : 0);
@@ -292,7 +298,6 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
     block->early = block->async = block->oversize = false; /* of its life before */
 }
 
@@ -321,7 +326,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
     int pool = block->segment->pool;
-    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->segment->allocated--;
     if (block->async)
         allocator->async_bytes -= block->size;
@@ -418,7 +423,6 @@ void ac_segment_withdraw(ac_block_t *block) {
         count_inactive(segment, -1, -(int64_t)block->size);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     AC_BLOCK_SET(block, requested, 0);
     ac_stat_pools_up(s->active, segment->pool, 1);
     ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)block->size);
@@ -428,10 +432,10 @@ void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         AC_BLOCK_SET(block, home, 0);
         if (block->state == AC_BLOCK_FREE)
-            index_remove(block);
+            index_leave(block);
         else if (block->state == AC_BLOCK_SLAB)
             ac_slab_taint(block);
     }
     ac_ordered_unbind(segment);
-    segment->tainted = true; /* after: index_remove looks at it */
+    segment->tainted = true; /* after: index_leave looks at it */
 }

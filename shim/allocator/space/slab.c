@@ -93,7 +93,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
                   segment);
     AC_BLOCK_SET(record, slab, slab);
     if (word) {
-        AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
+        ac_block_set_state(record, AC_BLOCK_ALLOCATED);
         AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
     }
     AC_WINDOW(record_described);
@@ -173,7 +173,7 @@ static void give_back(ac_slab_t *slab) {
     ac_block_t *block = slab->block;
     list_leave(slab);
     retire(slab);
-    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     ac_segment_put_back(block);
 }
 
@@ -252,7 +252,7 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
     }
     AC_BLOCK_SET(slab->block, requested, 0);
     AC_BLOCK_SET(slab->block, slab, slab);
-    AC_BLOCK_SET(slab->block, state, AC_BLOCK_SLAB);
+    ac_block_set_state(slab->block, AC_BLOCK_SLAB);
     list_enter(slab);
     return slab;
 }
@@ -275,7 +275,6 @@ ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
             give_back(slab);
         return NULL;
     }
-    AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
     slab->vacant[i / 64] &= ~((uint64_t)1 << i % 64);
     if (--slab->free == 0)
         list_leave(slab);
@@ -323,7 +322,10 @@ static ac_block_t *show(ac_slab_t *slab, unsigned i, ac_block_t *shown) {
     ac_block_t *record = record_in(word_of(slab, i));
     if (record)
         return record;
+    ac_block_blank(shown);
     describe(shown, slab, i);
+    if (!word_of(slab, i))
+        ac_block_set_state(shown, AC_BLOCK_FREE);
     return shown;
 }
 
@@ -332,7 +334,9 @@ static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     uint64_t used = (uint64_t)slab->slots * slab->size;
     if (used == AC_SLAB_SIZE)
         return false;
+    ac_block_blank(rest);
     ac_block_init(rest, slab->block->address + used, AC_SLAB_SIZE - used, slab->block->segment);
+    ac_block_set_state(rest, AC_BLOCK_FREE);
     AC_BLOCK_SET(rest, requested, 0);
     return true;
 }
@@ -420,10 +424,8 @@ static bool take_apart(ac_slab_t *slab, ac_pieces_t *pieces) {
                 ac_record_block_return(segment->arena->allocator, record);
             return false;
         }
-        if (gap) {
+        if (gap)
             ac_block_init(record, at, next - at, segment);
-            AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
-        }
         pieces->piece[pieces->n++] = record;
     }
     return true;
