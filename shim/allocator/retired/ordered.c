@@ -278,18 +278,11 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     list_remove(ordered, block);
     ac_segment_count_finished(block);
     if (rest) {
-        ac_block_init(rest, block->address + size, block->size - size, segment);
+        ac_block_split(block, size, rest);
         rest->position = block->position;
         rest->stream = block->stream;
         rest->all = block->all;
-        AC_BLOCK_SET(rest, clock, block->clock);
         AC_BLOCK_SET(rest, requested, block->requested > size ? block->requested - size : 0);
-        rest->prev = block;
-        rest->next = block->next;
-        if (rest->next)
-            rest->next->prev = rest;
-        block->next = rest;
-        block->size = size;
         segment->busy++;
         ac_device_stats_t *s = allocator->stats;
         ac_stat_pools_up(s->active, segment->pool, 1);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
 typedef struct ac_block ac_block_t;
@@ -69,6 +70,15 @@ struct ac_block {
     bool oversize;     /* counted in oversize_allocations: the limit may change meanwhile */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
+
+typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
+typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
+
+AC_LIST(ac_tiles, ac_block_t, ) /* of a segment, in address order */
+AC_LIST(ac_blocks, ac_block_t, list_)
+AC_LIST(ac_aged, ac_block_t, age_)
+AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
+AC_QUEUE(ac_aged_queue, ac_block_queue_t, ac_block_t, age_)
 
 /* What threads look at without the lock is written whole; what orders it are the locks. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
@@ -146,6 +156,27 @@ struct ac_segment {
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
+
+AC_LIST(ac_segments, ac_segment_t, )
+AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
+
+/* The block keeps `size` bytes; what follows becomes `rest`, an unused record before: in transit, and
+ * in age and clock as the whole was.  Lists, the page map and statistics are the caller's. */
+static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
+    ac_tiles_put_after(&block->segment->first, block, rest);
+    block->size = size;
+}
+
+/* The block takes in its right neighbour, whose record is returned: in no list any more. */
+static inline ac_block_t *ac_block_merge(ac_block_t *block) {
+    ac_block_t *gone = block->next;
+    ac_tiles_remove(&block->segment->first, gone);
+    block->size += gone->size;
+    return gone;
+}
 
 /* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
  * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be

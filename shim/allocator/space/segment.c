@@ -56,27 +56,14 @@ void ac_segment_enlist(ac_block_t *block) {
 
 static void idle_enter(ac_segment_t *segment) {
     ac_arena_t *arena = segment->arena;
-    segment->idle_next = NULL;
-    segment->idle_prev = arena->idle_tail;
-    if (arena->idle_tail)
-        arena->idle_tail->idle_next = segment;
-    else
-        arena->idle_head = segment;
-    arena->idle_tail = segment;
+    ac_idle_queue_append(&arena->idle, segment);
     segment->idle_epoch = arena->allocator->epoch;
     arena->tainted_idle += segment->tainted;
 }
 
 static void idle_leave(ac_segment_t *segment) {
     ac_arena_t *arena = segment->arena;
-    if (segment->idle_prev)
-        segment->idle_prev->idle_next = segment->idle_next;
-    else
-        arena->idle_head = segment->idle_next;
-    if (segment->idle_next)
-        segment->idle_next->idle_prev = segment->idle_prev;
-    else
-        arena->idle_tail = segment->idle_prev;
+    ac_idle_queue_remove(&arena->idle, segment);
     arena->tainted_idle -= segment->tainted;
 }
 
@@ -102,33 +89,42 @@ void ac_segment_forget_stale(uint64_t address, uint64_t size) {
     }
 }
 
+ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
+    ac_segment_t *segment = ac_record_segment(arena->allocator);
+    ac_block_t *block = segment ? ac_record_block(arena->allocator) : NULL;
+    if (!block) {
+        if (segment)
+            ac_record_segment_return(arena->allocator, segment);
+        return NULL;
+    }
+    *segment = (ac_segment_t){
+        .address = address, .size = size, .arena = arena, .first = block, .pool = (uint8_t)pool};
+    ac_block_init(block, address, size, segment);
+    return segment;
+}
+
+void ac_segment_end(ac_segment_t *segment) {
+    ac_allocator_t *allocator = segment->arena->allocator;
+    ac_record_block_return(allocator, segment->first);
+    ac_record_segment_return(allocator, segment);
+}
+
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     if (!evict_stale(arena, address, size))
         return NULL;
-    ac_segment_t *segment = ac_record_segment(allocator);
-    ac_block_t *block = ac_record_block(allocator);
-    bool covered = segment && block && ac_page_map_cover(address, size, arena);
-    if (!covered || !ac_page_map_set(address, block)) {
+    ac_segment_t *segment = ac_segment_begin(arena, pool, address, size);
+    bool covered = segment && ac_page_map_cover(address, size, arena);
+    if (!covered || !ac_page_map_set(address, segment->first)) {
         if (covered)
             ac_page_map_uncover(address, size);
         if (segment)
-            ac_record_segment_return(allocator, segment);
-        if (block)
-            ac_record_block_return(allocator, block);
+            ac_segment_end(segment);
         return NULL;
     }
-    *segment = (ac_segment_t){.address = address,
-                              .size = size,
-                              .arena = arena,
-                              .first = block,
-                              .next = arena->segments,
-                              .pool = (uint8_t)pool,
-                              .oversize = size >= allocator->settings.max_split_size};
-    if (segment->next)
-        segment->next->prev = segment;
-    arena->segments = segment;
-    ac_block_init(block, address, size, segment);
+    ac_block_t *block = segment->first;
+    segment->oversize = size >= allocator->settings.max_split_size;
+    ac_segments_push(&arena->segments, segment);
     AC_BLOCK_SET(block, clock, 0);
     index_insert(block, true);
     idle_enter(segment);
@@ -218,12 +214,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     }
     if (!segment->range)
         ac_page_map_uncover(segment->address, segment->size);
-    if (segment->prev)
-        segment->prev->next = segment->next;
-    else
-        arena->segments = segment->next;
-    if (segment->next)
-        segment->next->prev = segment->prev;
+    ac_segments_remove(&arena->segments, segment);
     if (!lost)
         s->num_device_free++;
     if (!segment->range) {
@@ -240,16 +231,7 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    ac_block_init(rest, block->address + size, block->size - size, block->segment);
-    /* In a range it is as old as the whole was. */
-    AC_BLOCK_SET(rest, requested, block->requested);
-    AC_BLOCK_SET(rest, clock, block->clock);
-    rest->prev = block;
-    rest->next = block->next;
-    if (rest->next)
-        rest->next->prev = rest;
-    block->next = rest;
-    block->size = size;
+    ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
     index_insert(rest, false);
     return true;
 }
@@ -337,11 +319,7 @@ void ac_segment_release(ac_block_t *block) {
 }
 
 void ac_segment_absorb_next(ac_block_t *block) {
-    ac_block_t *gone = block->next;
-    block->size += gone->size;
-    block->next = gone->next;
-    if (block->next)
-        block->next->prev = block;
+    ac_block_t *gone = ac_block_merge(block);
     ac_page_map_clear(gone->address);
     ac_record_block_return(block->segment->arena->allocator, gone);
 }

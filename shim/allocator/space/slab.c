@@ -61,21 +61,12 @@ static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
 /* --- records --- */
 
 static void records_add(ac_slots_t *slots, ac_block_t *record) {
-    record->age_prev = NULL;
-    record->age_next = slots->records;
-    if (slots->records)
-        slots->records->age_prev = record;
-    slots->records = record;
+    ac_aged_push(&slots->records, record);
     slots->count++;
 }
 
 static void records_remove(ac_slots_t *slots, ac_block_t *record) {
-    if (record->age_prev)
-        record->age_prev->age_next = record->age_next;
-    else
-        slots->records = record->age_next;
-    if (record->age_next)
-        record->age_next->age_prev = record->age_prev;
+    ac_aged_remove(&slots->records, record);
     slots->count--;
 }
 
@@ -124,34 +115,27 @@ static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
 
 /* --- lists --- */
 
-static ac_slabs_t *lists_of(const ac_slab_t *slab) {
-    return &slab->block->segment->arena->slabs;
+AC_LIST(slabs, ac_slab_t, )
+
+static ac_slab_t **list_of(const ac_slab_t *slab) {
+    return &slab->block->segment->arena->slabs.partial[class_of(slab->size)];
 }
 
 /* Behind those of the first few that lie lower. */
 static void list_enter(ac_slab_t *slab) {
-    ac_slab_t **at = &lists_of(slab)->partial[class_of(slab->size)], *prev = NULL;
-    for (int i = 0; i < LOOKS && *at && (*at)->block->address < slab->block->address; i++) {
-        prev = *at;
-        at = &prev->next;
+    ac_slab_t *prev = NULL, *next = *list_of(slab);
+    for (int i = 0; i < LOOKS && next && next->block->address < slab->block->address; i++) {
+        prev = next;
+        next = next->next;
     }
-    slab->prev = prev;
-    slab->next = *at;
-    if (slab->next)
-        slab->next->prev = slab;
-    *at = slab;
+    slabs_put_after(list_of(slab), prev, slab);
     slab->listed = true;
 }
 
 static void list_leave(ac_slab_t *slab) {
     if (!slab->listed)
         return;
-    if (slab->prev)
-        slab->prev->next = slab->next;
-    else
-        lists_of(slab)->partial[class_of(slab->size)] = slab->next;
-    if (slab->next)
-        slab->next->prev = slab->prev;
+    slabs_remove(list_of(slab), slab);
     slab->listed = false;
 }
 
