@@ -63,7 +63,9 @@ static inline uint32_t ac_ranks_swap(uint32_t ranks) {
     return held;
 }
 #else
-#define ac_ranks_swap(ranks)      ((ranks))
+static inline uint32_t ac_ranks_swap(uint32_t ranks) {
+    return ranks;
+}
 #define ac_rank_check(rank)       ((void)(rank))
 #define ac_rank_check_alone(rank) ((void)(rank))
 #define ac_rank_held(rank, held)  ((void)(rank))
