@@ -41,16 +41,18 @@ AC_EARLY void ac_unknown_function(unsigned traits) {
     ac_fence_unseen();
 }
 
-/* A fork child: the driver answers that it is of no use there, and another thread of the parent
- * may have held our locks. */
-static bool is_inert(void) {
-    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_INERT;
+/* Where the driver gives nothing to the device, and our own calls would hang or fail: in a fork
+ * child another thread of the parent may have held our locks; a host function of the program (a
+ * guest) may not call the driver. */
+static bool is_refused(void) {
+    return atomic_load_explicit(&ac_state, memory_order_acquire) == AC_STATE_INERT ||
+           ac_thread_is_guest();
 }
 
 void *ac_watch_called(unsigned n) AC_HIDDEN;
 void *ac_watch_called(unsigned n) {
     void *real = atomic_load(&watched[n].real);
-    if (is_inert())
+    if (is_refused())
         return real;
     unsigned traits = atomic_load(&watched[n].traits);
     ac_unknown_function(traits);

@@ -49,6 +49,13 @@ int cudaSetDevice(int device) {
 
 _Atomic int ac_state;
 
+extern bool stub_guest;
+bool stub_guest; /* whether the calling thread runs a host function */
+
+bool ac_thread_is_guest(void) {
+    return stub_guest;
+}
+
 /* What it stands for may use every register that a call may change. */
 void __real_ac_fence_unseen(void);
 void __wrap_ac_fence_unseen(void);
