@@ -248,6 +248,22 @@ START_TEST(an_unknown_function_is_noticed_when_called) {
 }
 END_TEST
 
+/* Frames go through streams, and lead others to memory of ours; connections do not. */
+START_TEST(frames_are_noticed) {
+    static const char *const names[] = {
+        "cuEGLStreamProducerPresentFrame", "cuEGLStreamProducerReturnFrame",
+        "cuEGLStreamConsumerAcquireFrame", "cuEGLStreamConsumerReleaseFrame",
+        "cuEGLStreamConsumerConnect",      "cuEGLStreamConsumerConnectWithFlags",
+        "cuEGLStreamProducerConnect",      "cuEGLStreamProducerDisconnect"};
+    open_driver();
+    void *found = ask(names[_i], 7000, 0);
+    ck_assert_ptr_nonnull(found);
+    ck_assert(!ac_fence_is_unseen());
+    ck_assert_uint_eq(call(found), CUDA_SUCCESS);
+    ck_assert(ac_fence_is_unseen() == (_i < 4));
+}
+END_TEST
+
 /* It is noticed before the driver is entered, and the driver gets what the program gave. */
 START_TEST(an_unknown_function_gets_its_arguments) {
     void *driver = open_driver();
@@ -456,6 +472,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, rows_decide_where_addresses_cannot);
     tcase_add_test(tests, a_newer_variant_is_noticed_when_called);
     tcase_add_loop_test(tests, an_unknown_function_is_noticed_when_called, 0, 2);
+    tcase_add_loop_test(tests, frames_are_noticed, 0, 8);
     tcase_add_test(tests, an_unknown_function_gets_its_arguments);
     tcase_add_test(tests, an_unknown_function_may_be_variadic);
     tcase_add_test(tests, threads_may_call_first_together);

@@ -149,7 +149,7 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
         found = __extension__(void *) cuMemFreeAsync;
     else if (!strcmp(name, "cuMemAlloc"))
         found = __extension__(void *) cuMemAlloc_v2;
-    else if (!strcmp(name, "cuFutureLaunch"))
+    else if (!strcmp(name, "cuFutureLaunch") || !strncmp(name, "cuEGLStream", 11))
         found = __extension__(void *) cuFutureLaunch;
     else if (!strcmp(name, "cuFutureArguments") || !strcmp(name, "cuFutureCtxArguments"))
         found = __extension__(void *) cuFutureArguments;
