@@ -221,7 +221,7 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
 
     /* In one that has; what was freed is not handed out any more. */
-    ck_assert_int_eq(accel_exchange_device(0), 0);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
     ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
     ck_assert_ptr_ne(drivers, ours);
     ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
@@ -241,6 +241,9 @@ START_TEST(more_contexts_than_are_kept) {
     ck_assert_int_eq(accel_malloc(&drivers, 100), ACCEL_OK);
     ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
     ck_assert_int_eq(accel_free(drivers), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&ordered, MIB, NULL), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_free_async(ordered, NULL), ACCEL_OK);
     ck_assert_int_eq(accel_reset_peak_stats(0), ACCEL_OK);
     ck_assert_int_eq(accel_reset_accumulated_stats(0), ACCEL_OK);
     ck_assert_int_eq(accel_check(message, sizeof message), ACCEL_OK);
