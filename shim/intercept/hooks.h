@@ -65,13 +65,13 @@ void *ac_resolve_driver(const char *symbol);
 /* The hook that stands for the real driver function at `address`, or NULL. */
 void *ac_resolve_substitute(void *address);
 
-/* Set once a lookup handed out a function that can change a thread's current context without our
- * seeing it: what threads remember of that is worth nothing from then on. */
+/* Set before a function that can change a thread's current context without our seeing it is
+ * called, or handed out as it is: what threads remember of that is worth nothing from then on. */
 extern AC_HIDDEN _Atomic bool ac_current_unseen;
 void ac_current_goes_unseen(void);
 
-/* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
- * ours in its real form: what comes of a graph cannot be followed from then on. */
+/* The same for a function for graphs or captures that no table knows, or one of ours in its real
+ * form: what comes of a graph cannot be followed from then on. */
 extern _Atomic bool ac_graph_unseen;
 
 /* The lookups run in every process, CUDA or not, before anything is set up: these count

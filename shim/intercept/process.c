@@ -206,6 +206,10 @@ void ac_process_give_up(const char *why) {
                 why);
 }
 
+bool ac_process_gave_up(void) {
+    return atomic_load(&given_up);
+}
+
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
  * only another value is refused.  False: *error names it. */
 static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {

@@ -412,6 +412,14 @@ AC_EARLY void *ac_resolve_driver(const char *symbol) {
     return ac_symbols_find(&driver, symbol);
 }
 
+AC_EARLY bool ac_resolve_is_function(const char *symbol) {
+    struct link_map *map = ac_driver_find();
+    if (!map)
+        return false;
+    ac_symbols_t driver = symbols_of_driver(map);
+    return ac_symbols_is_function(&driver, symbol);
+}
+
 AC_EARLY int ac_hook_by_address(const void *address, int likely) {
     const struct link_map *map = atomic_load_explicit(&driver_map, memory_order_acquire);
     if (!address || !map)

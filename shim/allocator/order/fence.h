@@ -355,8 +355,8 @@ static inline bool ac_fence_full(const ac_fence_line_t *line) {
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
 bool ac_fence_poll(ac_fence_line_t *line, bool all);
 
-/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever;
- * where no fence can be recorded, as `synchronize` of device.h).  AC_OK, AC_BUSY, AC_FAILED. */
+/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever).
+ * AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Nonzero if an invariant does not hold. */
