@@ -1,7 +1,6 @@
 /* Contexts come and go; which one is current changes. */
 #include "intercept/body.h"
 
-#include "allocator/supply/expand.h"
 #include "device/driver.h"
 #include "plant.h"
 

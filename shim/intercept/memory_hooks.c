@@ -10,7 +10,7 @@ static ac_context_t *serving_context(ac_thread_t *thread) {
     if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_current(thread);
-    return context && !atomic_load(&context->line->broken) ? context : NULL;
+    return context && !ac_fence_broken(context->line) ? context : NULL;
 }
 
 /* Of the thread's current context. */
@@ -111,7 +111,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
-        } else if (ac_frees_synchronize() || atomic_load(&context->line->broken)) {
+        } else if (ac_frees_synchronize() || ac_fence_broken(context->line)) {
             CUresult result = wait_for_context(context);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;

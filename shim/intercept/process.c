@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/allocator_int.h"
 #include "allocator/order/barrier.h"
 #include "allocator/space/carve.h"
 #include "device/driver.h"
@@ -164,7 +163,7 @@ static const ac_config_t *keep(const ac_config_t *config) {
     for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
         if (memcmp(&kept->config, config, sizeof *config) == 0)
             return &kept->config;
-    ac_kept_config_t *kept = ac_record_memory(sizeof *kept);
+    ac_kept_config_t *kept = ac_carve(sizeof *kept);
     if (!kept)
         return NULL;
     memcpy(&kept->config, config, sizeof *config);

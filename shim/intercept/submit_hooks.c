@@ -117,12 +117,6 @@ void ac_submit_hold(ac_submit_t *submit) {
 #define COLD                __attribute__((cold)) NOINLINE
 #define INLINE              __attribute__((always_inline)) static inline
 
-/* The context of a line. */
-static ac_context_t *context_of(const ac_fence_line_t *line) {
-    return line->context; /* its device's part comes first */
-}
-_Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
-
 /* What the lane says of its stream still holds. */
 INLINE bool is_of_now(const ac_lane_t *lane) {
     return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
@@ -131,7 +125,7 @@ INLINE bool is_of_now(const ac_lane_t *lane) {
 /* A default stream is the current context's. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
     return AC_PLANTED(lane_context_ignored) ||
-           (context_of(line) == thread->known && !atomic_load(&ac_current_unseen));
+           (ac_context_of_line(line) == thread->known && !atomic_load(&ac_current_unseen));
 }
 
 /* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
@@ -178,7 +172,7 @@ INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
 /* After the call, what is not always to be done: the clock moved meanwhile, streams are to be
  * marked by now, an order of streams is followed, the result tells of a broken context. */
 NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
-    ac_context_t *context = context_of(lane->line);
+    ac_context_t *context = ac_context_of_line(lane->line);
     CUstream stream = lane->stream;
     ac_cuda_stream_used(&context->cuda, stream);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
