@@ -296,26 +296,29 @@ static bool is_plain(const CUlaunchConfig *config) {
 }
 
 #define LAUNCH_CONFIGURED(symbol, per_thread)                                                    \
-    COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
-                                       void **d) {                                               \
+    COLD static CUresult long_##symbol(const CUlaunchConfig *config, CUfunction function,        \
+                                       void **params, void **extra) {                            \
         AC_BODY(symbol);                                                                         \
         if (AC_PLANTED(body_unseen))                                                             \
-            return real(a, b, c, d);                                                             \
-        SPOILT(symbol, (a, b, c, d));                                                            \
+            return real(config, function, params, extra);                                        \
+        SPOILT(symbol, (config, function, params, extra));                                       \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
-        bool kept = ac_submit_begin(                                                             \
-            &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
+        bool kept = ac_submit_begin(&submit, thread,                                             \
+                                    MARKED(symbol, config ? config->hStream : NULL, per_thread), \
+                                    per_thread);                                                 \
         if (kept)                                                                                \
-            a = ordered(&submit, a, &copy);                                                      \
-        RETRIED(symbol, result, AC_NEED_UNKNOWN, real(a, b, c, d));                              \
+            config = ordered(&submit, config, &copy);                                            \
+        RETRIED(symbol, result, AC_NEED_UNKNOWN, real(config, function, params, extra));         \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
-    CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
-        SHORT_WAY(symbol, a ? a->hStream : NULL, per_thread, a &&is_plain(a), (a, b, c, d))
+    CUresult symbol(const CUlaunchConfig *config, CUfunction function, void **params,            \
+                    void **extra)                                                                \
+        SHORT_WAY(symbol, config ? config->hStream : NULL, per_thread,                           \
+                  config &&is_plain(config), (config, function, params, extra))
 LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
@@ -338,28 +341,30 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 }
 
 /* One launch, a stream on each of several devices. */
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned count,
+                                              unsigned flags) {
     AC_BODY(cuLaunchCooperativeKernelMultiDevice);
-    SPOILT(cuLaunchCooperativeKernelMultiDevice, (a, b, c));
+    SPOILT(cuLaunchCooperativeKernelMultiDevice, (launches, count, flags));
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
     CUresult result;
     if (ac_is_guest(thread))
-        return real(a, b, c);
-    if (b > MOST && thread)
+        return real(launches, count, flags);
+    if (count > MOST && thread)
         ac_context_unseen();
-    for (unsigned i = 0; a && i < b && i < MOST; i++) {
+    for (unsigned i = 0; launches && i < count && i < MOST; i++) {
         kept[i] = ac_submit_begin(
-            &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
-            false);
+            &submit[i], thread,
+            MARKED(cuLaunchCooperativeKernelMultiDevice, launches[i].hStream, false), false);
         if (kept[i])
             ac_submit_hold(&submit[i]); /* as of any cooperative launch */
     }
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
-    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN, real(a, b, c));
-    for (unsigned i = 0; i < b && i < MOST; i++)
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN,
+            real(launches, count, flags));
+    for (unsigned i = 0; i < count && i < MOST; i++)
         if (kept[i])
             ac_submit_end(&submit[i], thread,
                           HEARD(cuLaunchCooperativeKernelMultiDevice, result));
