@@ -62,7 +62,7 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
 
 #define ALLOC_ASYNC(symbol, per_thread)                                                          \
     CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUstream stream) {                       \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         ac_served_t served = serve(thread, pointer, bytes, stream, per_thread);                  \
         result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                  \
@@ -82,7 +82,7 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
 
 #define ALLOC_FROM_POOL(symbol, per_thread)                                                      \
     CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {    \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         if (thread)                                                                              \
             ac_pool_touch(pool);                                                                 \
@@ -187,7 +187,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 
 #define FREE_ASYNC(symbol, per_thread)                                                           \
     CUresult symbol(CUdeviceptr pointer, CUstream stream) {                                      \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         if (ac_owned(pointer) && ac_is_guest(thread))                                            \
             return real(AC_NOBODYS, stream);                                                     \

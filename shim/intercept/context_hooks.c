@@ -15,7 +15,7 @@ static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *h
 
 #define CREATE(symbol, params, args)                                                             \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         return created(thread, result, context);                                                 \
@@ -35,7 +35,7 @@ CREATE(cuCtxCreate_v4,
 /* A green context shares its device's memory with the primary one: it is served from the same
  * arena, and fences take in the streams of both. */
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
-    AC_BODY(cuCtxFromGreenCtx);
+    AC_ENTER_OR_RETURN(cuCtxFromGreenCtx);
     CUresult result = real(context, green);
     if (result == CUDA_SUCCESS && thread && !ac_context_green(*context))
         ac_context_unseen();
@@ -44,7 +44,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
 
 CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
                           unsigned flags) {
-    AC_BODY(cuGreenCtxCreate);
+    AC_ENTER_OR_RETURN(cuGreenCtxCreate);
     CUresult result;
     CUcontext view = NULL;
     AC_RETRY(result, AC_NEED_UNKNOWN, real(green, resources, device, flags));
@@ -58,7 +58,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
 
 #define CURRENT(symbol, params, args)                                                            \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
         if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
@@ -72,7 +72,7 @@ CURRENT(cuCtxPopCurrent, (CUcontext * context), (context))
 CURRENT(cuCtxPopCurrent_v2, (CUcontext * context), (context))
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    AC_BODY(cuDevicePrimaryCtxRetain);
+    AC_ENTER_OR_RETURN(cuDevicePrimaryCtxRetain);
     CUresult result = real(context, device);
     if (!AC_PLANTED(current_context_kept))
         ac_thread_forget();
@@ -87,7 +87,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUcontext context) {                                                         \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
             return real(context);                                                                \
         ac_ending_t ending = ac_context_ending(context);                                         \
@@ -101,7 +101,7 @@ DESTROY(cuCtxDestroy_v2)
 
 /* Detaching destroys with the last use. */
 CUresult cuCtxDetach(CUcontext context) {
-    AC_BODY(cuCtxDetach);
+    AC_ENTER_OR_RETURN(cuCtxDetach);
     unsigned long long id;
     if (ac_is_guest(thread))
         return real(context);
@@ -116,7 +116,7 @@ CUresult cuCtxDetach(CUcontext context) {
 
 /* The memory stays with the primary context. */
 CUresult cuGreenCtxDestroy(CUgreenCtx green) {
-    AC_BODY(cuGreenCtxDestroy);
+    AC_ENTER_OR_RETURN(cuGreenCtxDestroy);
     CUcontext view = NULL;
     cuCtxFromGreenCtx_fn *from_green = AC_REAL(cuCtxFromGreenCtx);
     if (thread && from_green && from_green(&view, green) != CUDA_SUCCESS)
@@ -133,7 +133,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 
 #define RESET(symbol)                                                                            \
     CUresult symbol(CUdevice device) {                                                           \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
             return real(device);                                                                 \
         ac_ending_t ending = ac_context_primary_ending(device, true);                            \
@@ -173,7 +173,7 @@ static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_
 
 #define RELEASE(symbol)                                                                          \
     CUresult symbol(CUdevice device) {                                                           \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         return release(thread, real, device);                                                    \
     }
 RELEASE(cuDevicePrimaryCtxRelease)
@@ -190,7 +190,7 @@ static void allow_peer(ac_thread_t *thread, CUcontext owner) {
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
-    AC_BODY(cuCtxEnablePeerAccess);
+    AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);
     if (thread)
         ac_fence_cross(); /* before the first access can be submitted */
     CUresult result = real(peer, flags);
@@ -200,7 +200,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-    AC_BODY(cuCtxDisablePeerAccess);
+    AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
     (void)thread;
     return real(peer);
 }

@@ -75,7 +75,7 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
 
 #define RECORD(symbol, per_thread, flags, params, args)                                          \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_record_t record;                                                                      \
         if ((flags)&CU_EVENT_RECORD_EXTERNAL) /* may become a node of a graph */                 \
             distrust(thread, event);                                                             \
@@ -94,7 +94,7 @@ RECORD(cuEventRecordWithFlags_ptsz, true, flags, (CUevent event, CUstream stream
 /* A record behind several streams is more than is kept of it: nothing. */
 #define RECORD_ALL(symbol, params, args)                                                         \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (follows(thread))                                                                     \
             ac_event_forget(name_of(event));                                                     \
         CUresult result = real args;                                                             \
@@ -109,7 +109,7 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context,
 
 #define WAIT(symbol, per_thread)                                                                 \
     CUresult symbol(CUstream stream, CUevent event, unsigned flags) {                            \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
         ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;            \
         bool followed = follows(thread);                                                         \
@@ -132,7 +132,7 @@ WAIT(cuStreamWaitEvent_ptsz, true)
 
 #define EVENT_DONE(symbol, waits)                                                                \
     CUresult symbol(CUevent event) {                                                             \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
         bool followed = follows(thread);                                                         \
         if (followed)                                                                            \
@@ -155,7 +155,7 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
 
 #define STREAM_DONE(symbol, per_thread, waits)                                                   \
     CUresult symbol(CUstream stream) {                                                           \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
         ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;            \
         bool followed = context && follows(thread);                                              \
@@ -184,7 +184,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 /* Before the driver's call: the handle may come back for another event as soon as it is free. */
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent event) {                                                             \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (!AC_PLANTED(event_reused_early) && follows(thread))                                  \
             ac_event_forget(name_of(event));                                                     \
         bool distrusted = thread && ac_event_trust(name_of(event));                              \
@@ -205,13 +205,13 @@ void ac_stream_gone(ac_context_t *context, CUstream stream) {
 /* --- records that nobody sees: by another process, by a graph, by a kernel --- */
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
-    AC_BODY(cuIpcGetEventHandle);
+    AC_ENTER_OR_RETURN(cuIpcGetEventHandle);
     distrust(thread, event);
     return real(handle, event);
 }
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
-    AC_BODY(cuIpcOpenEventHandle);
+    AC_ENTER_OR_RETURN(cuIpcOpenEventHandle);
     CUresult result = real(event, handle);
     if (result == CUDA_SUCCESS)
         distrust(thread, *event);
@@ -220,7 +220,7 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
 
 #define RECORDED_BY_GRAPH(symbol, params, args)                                                  \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         distrust(thread, event);                                                                 \
         return real args;                                                                        \
     }
@@ -239,14 +239,14 @@ void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
-    AC_BODY(cuGraphNodeSetParams);
+    AC_ENTER_OR_RETURN(cuGraphNodeSetParams);
     ac_event_node(thread, params);
     return real(node, params);
 }
 
 CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
                                        const CUkernelNodeAttrValue *value) {
-    AC_BODY(cuGraphKernelNodeSetAttribute);
+    AC_ENTER_OR_RETURN(cuGraphKernelNodeSetAttribute);
     if (thread)
         ac_node_attribute_seen(attribute, value);
     return real(node, attribute, value);

@@ -57,7 +57,7 @@ void ac_graph_hooks_setup(void) {
 
 #define INSTANTIATE(symbol, params, args)                                                        \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
@@ -84,7 +84,7 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
  * launch may still run: the fence that a released block gets covers it. */
 #define UPDATE(symbol, params, args)                                                             \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
@@ -103,7 +103,7 @@ UPDATE(cuGraphExecUpdate_v2,
 /* --- a graph is made of a graph, or takes one in --- */
 
 CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
-    AC_BODY(cuGraphCreate);
+    AC_ENTER_OR_RETURN(cuGraphCreate);
     CUresult result = real(graph, flags);
     if (thread && result == CUDA_SUCCESS && graph)
         ac_graphs_fresh(AC_GRAPH(*graph));
@@ -111,7 +111,7 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
 }
 
 CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
-    AC_BODY(cuGraphClone);
+    AC_ENTER_OR_RETURN(cuGraphClone);
     CUresult result = real(clone, graph);
     if (thread && result == CUDA_SUCCESS && clone) {
         ac_graphs_fresh(AC_GRAPH(*clone));
@@ -123,7 +123,7 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
                                   size_t count, CUgraph child) {
-    AC_BODY(cuGraphAddChildGraphNode);
+    AC_ENTER_OR_RETURN(cuGraphAddChildGraphNode);
     CUresult result = real(node, graph, before, count, child);
     if (thread && result == CUDA_SUCCESS && !AC_PLANTED(child_graph_forgotten))
         ac_graphs_inherit(AC_GRAPH(graph), AC_GRAPH(child), false);
@@ -154,7 +154,7 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
 #define HOLDING_NODE(symbol, type)                                                               \
     CUresult symbol(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,   \
                     const type *params) {                                                        \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (thread)                                                                              \
             ac_graphs_hold();                                                                    \
         return real(node, graph, before, count, params);                                         \
@@ -166,7 +166,7 @@ HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS
 /* Its destructor is called by the driver, as a host function is. */
 CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
                             unsigned references, unsigned flags) {
-    AC_BODY(cuUserObjectCreate);
+    AC_ENTER_OR_RETURN(cuUserObjectCreate);
     if (thread)
         ac_thread_expect_guests();
     return real(object, value, destroy, references, flags);
@@ -183,7 +183,7 @@ static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
 
 CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,
                         CUgraphNodeParams *params) {
-    AC_BODY(cuGraphAddNode);
+    AC_ENTER_OR_RETURN(cuGraphAddNode);
     node_asked(thread, params);
     CUresult result = real(node, graph, before, count, params);
     if (thread && result == CUDA_SUCCESS && params)
@@ -194,7 +194,7 @@ CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *bef
 CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
                            const CUgraphEdgeData *edges, size_t count,
                            CUgraphNodeParams *params) {
-    AC_BODY(cuGraphAddNode_v2);
+    AC_ENTER_OR_RETURN(cuGraphAddNode_v2);
     node_asked(thread, params);
     CUresult result = real(node, graph, before, edges, count, params);
     if (thread && result == CUDA_SUCCESS && params)
@@ -203,7 +203,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
-    AC_BODY(cuGraphExecChildGraphNodeSetParams);
+    AC_ENTER_OR_RETURN(cuGraphExecChildGraphNodeSetParams);
     CUresult result = real(exec, node, child);
     if (thread && result == CUDA_SUCCESS)
         ac_graphs_inherit(AC_EXEC(exec), AC_GRAPH(child), false);
@@ -211,7 +211,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
 }
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
-    AC_BODY(cuGraphExecNodeSetParams);
+    AC_ENTER_OR_RETURN(cuGraphExecNodeSetParams);
     ac_event_node(thread, params);
     CUresult result = real(exec, node, params);
     if (thread && result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_GRAPH)
@@ -223,7 +223,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
 /* The graph inside a node, of which nobody tells whose it is: what is made of it or put into it
  * cannot be followed. */
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
-    AC_BODY(cuGraphChildGraphNodeGetGraph);
+    AC_ENTER_OR_RETURN(cuGraphChildGraphNodeGetGraph);
     CUresult result = real(node, graph);
     if (thread && result == CUDA_SUCCESS)
         atomic_store(&ac_graph_unseen, true);
@@ -237,7 +237,7 @@ static ac_holder_t leaving(ac_thread_t *thread, ac_holder_t holder) {
 }
 
 CUresult cuGraphDestroy(CUgraph graph) {
-    AC_BODY(cuGraphDestroy);
+    AC_ENTER_OR_RETURN(cuGraphDestroy);
     ac_holder_t holder = leaving(thread, AC_GRAPH(graph));
     CUresult result = real(graph);
     ac_graphs_left(holder, AC_GRAPH(graph), result == CUDA_SUCCESS);
@@ -245,7 +245,7 @@ CUresult cuGraphDestroy(CUgraph graph) {
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
-    AC_BODY(cuGraphExecDestroy);
+    AC_ENTER_OR_RETURN(cuGraphExecDestroy);
     ac_holder_t holder = leaving(thread, AC_EXEC(exec));
     CUresult result = real(exec);
     ac_graphs_left(holder, AC_EXEC(exec), result == CUDA_SUCCESS);
@@ -268,7 +268,7 @@ static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
 
 #define DEPENDENCIES(symbol, params, args)                                                       \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         return joined(thread, stream, real args);                                                \
     }
 DEPENDENCIES(cuStreamUpdateCaptureDependencies,

@@ -36,7 +36,7 @@ static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
-    AC_BODY(cuMemGetAddressRange_v2);
+    AC_ENTER_OR_RETURN(cuMemGetAddressRange_v2);
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
@@ -95,7 +95,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
-    AC_BODY(cuPointerGetAttribute);
+    AC_ENTER_OR_RETURN(cuPointerGetAttribute);
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
@@ -110,7 +110,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
                                 CUdeviceptr address) {
-    AC_BODY(cuPointerGetAttributes);
+    AC_ENTER_OR_RETURN(cuPointerGetAttributes);
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
@@ -128,7 +128,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
  * never fewer. */
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
-    AC_BODY(cuPointerSetAttribute);
+    AC_ENTER_OR_RETURN(cuPointerSetAttribute);
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(value, attribute, address);
@@ -141,7 +141,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    AC_BODY(cuIpcGetMemHandle);
+    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(handle, address);
@@ -160,7 +160,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
 /* The handle names the very range that was asked for: right for any range inside one block. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size,
                                        CUmemRangeHandleType type, unsigned long long flags) {
-    AC_BODY(cuMemGetHandleForAddressRange);
+    AC_ENTER_OR_RETURN(cuMemGetHandleForAddressRange);
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(handle, address, size, type, flags);
@@ -178,7 +178,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 
 /* The program did not map this memory: it has no handle of its own, whatever lies below. */
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
-    AC_BODY(cuMemRetainAllocationHandle);
+    AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     (void)thread;
     return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_NOBODYS
                                                                   : address);

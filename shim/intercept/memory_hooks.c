@@ -50,7 +50,7 @@ static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr 
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
-    AC_BODY(cuMemAlloc_v2);
+    AC_ENTER_OR_RETURN(cuMemAlloc_v2);
     return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, real, pointer, bytes), pointer,
                               bytes, NULL);
 }
@@ -58,7 +58,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
 /* Rows are padded to 512 bytes, as NVIDIA's devices do. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
                             unsigned element_size) {
-    AC_BODY(cuMemAllocPitch_v2);
+    AC_ENTER_OR_RETURN(cuMemAllocPitch_v2);
     CUresult result;
     ac_served_t served = AC_SERVED_BY_DRIVER;
     bool plain = pointer && pitch && width && height &&
@@ -85,7 +85,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
 
 /* Left to the driver: it moves between host and device. */
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
-    AC_BODY(cuMemAllocManaged);
+    AC_ENTER_OR_RETURN(cuMemAllocManaged);
     CUresult result;
     AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, flags));
     return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL);
@@ -132,7 +132,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
-    AC_BODY(cuMemFree_v2);
+    AC_ENTER_OR_RETURN(cuMemFree_v2);
     if (ac_owned(pointer) && ac_is_guest(thread))
         return real(AC_NOBODYS);
     ac_trace_freeing(pointer);
@@ -156,7 +156,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
 
 /* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */
 CUresult cuMemFree(CUdeviceptr_v1 pointer) {
-    AC_BODY(cuMemFree);
+    AC_ENTER_OR_RETURN(cuMemFree);
     if (ac_owned(pointer))
         return ac_is_guest(thread) ? real(AC_NOBODYS) : CUDA_ERROR_INVALID_VALUE;
     return real(pointer);
@@ -168,7 +168,7 @@ static size_t smaller(size_t a, size_t b) {
 
 /* To what is free comes what a trim could give back: a request could really obtain it. */
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
-    AC_BODY(cuMemGetInfo_v2);
+    AC_ENTER_OR_RETURN(cuMemGetInfo_v2);
     size_t available, total;
     CUresult result =
         real(free_bytes ? free_bytes : &available, total_bytes ? total_bytes : &total);

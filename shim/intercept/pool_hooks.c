@@ -71,7 +71,7 @@ void ac_pool_touch(CUmemoryPool pool) {
 /* A call that names `pool`. */
 #define TOUCH(symbol, params, args)                                                              \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (thread)                                                                              \
             ac_pool_touch(pool);                                                                 \
         return real args;                                                                        \
@@ -90,7 +90,7 @@ TOUCH(cuMemPoolImportPointer,
 
 /* What the program means is memory of its pool: ours is part of it. */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
-    AC_BODY(cuMemPoolTrimTo);
+    AC_ENTER_OR_RETURN(cuMemPoolTrimTo);
     CUdevice device = thread ? device_of(pool) : -1;
     CUresult result = real(pool, least);
     if (device >= 0) {
@@ -103,7 +103,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
 }
 
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr pointer) {
-    AC_BODY(cuMemPoolExportPointer);
+    AC_ENTER_OR_RETURN(cuMemPoolExportPointer);
     ac_block_info_t info;
     if (thread && ac_owned(pointer) && ac_block_find(pointer, &info) == AC_OK && info.async)
         touch_device(ac_block_device(&info));
@@ -111,14 +111,14 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr po
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    AC_BODY(cuDeviceSetMemPool);
+    AC_ENTER_OR_RETURN(cuDeviceSetMemPool);
     if (thread)
         touch_device(device);
     return real(device, pool);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
-    AC_BODY(cuMemSetMemPool);
+    AC_ENTER_OR_RETURN(cuMemSetMemPool);
     if (thread && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE)
         touch_device(location->id);
     return real(location, type, pool);
@@ -133,7 +133,7 @@ static ac_mark_t mark_of(CUmemPool_attribute attribute) {
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    AC_BODY(cuMemPoolGetAttribute);
+    AC_ENTER_OR_RETURN(cuMemPoolGetAttribute);
     CUdevice device = thread ? device_of(pool) : -1;
     touch_device(device);
     CUresult result = real(pool, attribute, value);
@@ -151,7 +151,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    AC_BODY(cuMemPoolSetAttribute);
+    AC_ENTER_OR_RETURN(cuMemPoolSetAttribute);
     CUdevice device = thread ? device_of(pool) : -1;
     touch_device(device);
     CUresult result = real(pool, attribute, value);

@@ -515,11 +515,11 @@ static void tell_failed_start(CUresult result) {
 }
 
 /* A process that never initialises CUDA never wakes. */
-CUresult cuInit(unsigned a) {
+CUresult cuInit(unsigned flags) {
     cuInit_fn *real = AC_REAL(cuInit);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    CUresult result = real(a);
+    CUresult result = real(flags);
     if (result != CUDA_SUCCESS && atomic_load(&ac_state) == AC_STATE_ASLEEP)
         tell_failed_start(result);
     ac_thread_t *thread = result == CUDA_SUCCESS && ac_is_active() ? ac_thread_get() : NULL;

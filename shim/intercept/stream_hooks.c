@@ -10,7 +10,7 @@
 
 #define STREAM_CREATE(symbol, params, args)                                                      \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_LITTLE, real args);                                             \
         return result;                                                                           \
@@ -62,12 +62,12 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
 }
 
 CUresult cuStreamDestroy(CUstream stream) {
-    AC_BODY(cuStreamDestroy);
+    AC_ENTER_OR_RETURN(cuStreamDestroy);
     return destroy_stream(thread, real, stream);
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
-    AC_BODY(cuStreamDestroy_v2);
+    AC_ENTER_OR_RETURN(cuStreamDestroy_v2);
     return destroy_stream(thread, real, stream);
 }
 
@@ -102,7 +102,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
 }
 
 CUresult cuCtxSynchronize(void) {
-    AC_BODY(cuCtxSynchronize);
+    AC_ENTER_OR_RETURN(cuCtxSynchronize);
     ac_context_t *context = thread ? ac_context_current(thread) : NULL;
     ac_sync_t sync = sync_begin(context);
     CUresult result = sync_end(thread, sync, real());
@@ -111,7 +111,7 @@ CUresult cuCtxSynchronize(void) {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext context) {
-    AC_BODY(cuCtxSynchronize_v2);
+    AC_ENTER_OR_RETURN(cuCtxSynchronize_v2);
     ac_context_t *record =
         thread ? (context ? ac_context_of(context) : ac_context_current(thread)) : NULL;
     ac_sync_t sync = sync_begin(record);
@@ -135,7 +135,7 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
 /* Without a thread record, or a context that we know, it is a capture all the same. */
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread) ||                                                               \
             (!thread && (!ac_is_active() || AC_ROW_PLANTED(symbol, unseen))))                    \
             return real args;                                                                    \
@@ -186,14 +186,14 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
-    AC_BODY(cuStreamEndCapture);
+    AC_ENTER_OR_RETURN(cuStreamEndCapture);
     if (AC_ROW_PLANTED(cuStreamEndCapture, unseen))
         return real(stream, graph);
     return end_capture(thread, real, stream, false, graph);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
-    AC_BODY(cuStreamEndCapture_ptsz);
+    AC_ENTER_OR_RETURN(cuStreamEndCapture_ptsz);
     if (AC_ROW_PLANTED(cuStreamEndCapture_ptsz, unseen))
         return real(stream, graph);
     return end_capture(thread, real, stream, true, graph);

@@ -181,9 +181,8 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
 }
 
 /* For the tests' library (plant.h). */
-#define SPOILT(symbol, args)                                                                     \
-    if (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))                             \
-    return real args
+#define SPOILT_LONG(symbol)  (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))
+#define SPOILT_SHORT(symbol) (AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short))
 #define MARKED(symbol, stream, per_thread)                                                       \
     (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
 
@@ -201,11 +200,11 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
     return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
- * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
- * the clock, two counters. */
-#define SHORT_WAY(symbol, stream_of, per_thread, plain, args)                                    \
-    {                                                                                            \
+/* Defines the hook of a submission: the short way where `plain`, and long_`symbol` anywhere else.
+ * The short way does the same without an atomic read-modify-write, and without a branch that is
+ * taken: two looks at the clock, two counters. */
+#define SUBMISSION(symbol, params, args, stream_of, per_thread, plain)                           \
+    CUresult symbol params {                                                                     \
         ac_thread_t *thread = ac_thread_tls;                                                     \
         symbol##_fn *real = AC_REAL_KNOWN(symbol);                                               \
         CUstream stream = ac_stream_resolved(stream_of, per_thread);                             \
@@ -215,8 +214,7 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
-        if ((AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short)) &&                   \
-            ac_lane_of(thread, stream)->stream == stream)                                        \
+        if (SPOILT_SHORT(symbol) && ac_lane_of(thread, stream)->stream == stream)                \
             return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
@@ -298,10 +296,11 @@ static bool is_plain(const CUlaunchConfig *config) {
 #define LAUNCH_CONFIGURED(symbol, per_thread)                                                    \
     COLD static CUresult long_##symbol(const CUlaunchConfig *config, CUfunction function,        \
                                        void **params, void **extra) {                            \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (AC_PLANTED(body_unseen))                                                             \
             return real(config, function, params, extra);                                        \
-        SPOILT(symbol, (config, function, params, extra));                                       \
+        if (SPOILT_LONG(symbol))                                                                 \
+            return real(config, function, params, extra);                                        \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
@@ -315,10 +314,10 @@ static bool is_plain(const CUlaunchConfig *config) {
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
-    CUresult symbol(const CUlaunchConfig *config, CUfunction function, void **params,            \
-                    void **extra)                                                                \
-        SHORT_WAY(symbol, config ? config->hStream : NULL, per_thread,                           \
-                  config &&is_plain(config), (config, function, params, extra))
+    SUBMISSION(symbol,                                                                           \
+               (const CUlaunchConfig *config, CUfunction function, void **params, void **extra), \
+               (config, function, params, extra), config ? config->hStream : NULL, per_thread,   \
+               config != NULL && is_plain(config))
 LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
@@ -343,8 +342,9 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 /* One launch, a stream on each of several devices. */
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned count,
                                               unsigned flags) {
-    AC_BODY(cuLaunchCooperativeKernelMultiDevice);
-    SPOILT(cuLaunchCooperativeKernelMultiDevice, (launches, count, flags));
+    AC_ENTER_OR_RETURN(cuLaunchCooperativeKernelMultiDevice);
+    if (SPOILT_LONG(cuLaunchCooperativeKernelMultiDevice))
+        return real(launches, count, flags);
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
@@ -402,8 +402,9 @@ INLINE bool reaches_no_other(void) {
 #define CU_HOOK(symbol, ...)
 #define CU_SUBMIT(symbol, name, since, mode, params, args, stream_of, reach)                     \
     COLD static CUresult long_##symbol params {                                                  \
-        AC_BODY(symbol);                                                                         \
-        SPOILT(symbol, args);                                                                    \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        if (SPOILT_LONG(symbol))                                                                 \
+            return real args;                                                                    \
         ac_submit_t submit;                                                                      \
         bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
                                     MODE_##mode);                                                \
@@ -415,10 +416,10 @@ INLINE bool reaches_no_other(void) {
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
-    CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
+    SUBMISSION(symbol, params, args, stream_of, MODE_##mode, SHORT_##reach)
 #define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         RETRIED(symbol, result, need, real args);                                                \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
