@@ -103,12 +103,16 @@ AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
  * the thread forget its current context. */
 
 #define MAKERS(MAKER)                                                                            \
-    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))   \
-    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))      \
+    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate,                                                       \
+          (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))      \
+    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),  \
+          (context, flags, device))                                                              \
     MAKER(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate,                                                 \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))         \
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))                                               \
     MAKER(cuVDPAUCtxCreate, cuVDPAUCtxCreate,                                                    \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))
 
 #define MAKER(symbol, query, params, args)                                                       \
     static _Atomic(void *) real_##symbol;                                                        \
