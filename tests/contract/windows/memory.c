@@ -132,7 +132,7 @@ void window_record_address_first(void) {
     ck_assert_uint_ne(ac_block_address(record), block); /* which has no record now */
     at_window("record_described", record_says_nothing_yet);
     ck_assert_int_eq(ac_allocator_lock_block(block, &found, &locked), AC_OK);
-    pthread_mutex_unlock(&locked->lock);
+    ac_unlock(&locked->lock);
     ck_assert_ptr_eq(found, record);
     ck_assert(ac_cache_owns(cache, record, block));
     end_cached();

@@ -425,9 +425,9 @@ void window_fence_dropped_in_use(void) {
         submit(0);
         ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
     }
-    pthread_mutex_lock(&line.lock);
+    ac_lock(&line.lock);
     void *fence = ac_fence_use(&line, line.ring[1].clock);
-    pthread_mutex_unlock(&line.lock);
+    ac_unlock(&line.lock);
     while_asked = the_ring_fills;
     ck_assert_int_eq(line.ops->fence_query(line.context, fence), AC_BUSY);
     ac_fence_unuse(&line, fence, false);

@@ -62,16 +62,16 @@ static bool in_danger(uint64_t address, uint64_t size, int slot, int stream) {
 
 static void before_call(void *arg, fake_kind_t kind) {
     (void)arg, (void)kind;
-    if (pthread_mutex_trylock(&oracle.allocator->lock))
-        oracle.lock_held = true;
+    if (ac_try_lock(&oracle.allocator->lock))
+        ac_unlock(&oracle.allocator->lock);
     else
-        pthread_mutex_unlock(&oracle.allocator->lock);
+        oracle.lock_held = true;
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
-        pthread_mutex_t *lock = &ac_arena_line(oracle.arena[c])->lock;
-        if (pthread_mutex_trylock(lock))
-            oracle.lock_held = true;
+        ac_mutex_t *lock = &ac_arena_line(oracle.arena[c])->lock;
+        if (ac_try_lock(lock))
+            ac_unlock(lock);
         else
-            pthread_mutex_unlock(lock);
+            oracle.lock_held = true;
     }
 }
 

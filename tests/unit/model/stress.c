@@ -319,16 +319,16 @@ static void *meddler(void *arg) {
                 ac_allocator_decay(allocator, 1);
             break;
         case 9: /* as a request that is about to fail, with nobody kept out of his cache */
-            pthread_mutex_lock(&allocator->lock);
+            ac_lock(&allocator->lock);
             if (!arena[c]->dead)
                 ac_slabs_dissolve(arena[c]);
-            pthread_mutex_unlock(&allocator->lock);
+            ac_unlock(&allocator->lock);
             break;
         case 10: /* or memory would wait for fences alone, soon */
             line = ac_arena_line(arena[c]);
-            pthread_mutex_lock(&line->lock);
+            ac_lock(&line->lock);
             line->single.patience = 0;
-            pthread_mutex_unlock(&line->lock);
+            ac_unlock(&line->lock);
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);
