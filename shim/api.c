@@ -159,9 +159,6 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
 #define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);
 #define STAT_SINGLE(name, unit, doc) out.name = stat_of(now.name);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     memcpy(stats, &out, stats->size < sizeof out ? stats->size : sizeof out);
     return ACCEL_OK;
 }

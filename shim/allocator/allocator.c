@@ -270,7 +270,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
-    bool expandable = allocator->settings.expandable;
+    bool expandable = allocator->settings.expandable_segments;
     pthread_mutex_unlock(&allocator->lock);
     return expandable;
 }
