@@ -9,6 +9,7 @@
 
 #include "device/driver.h"
 #include "intercept/body.h"
+#include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
 
@@ -82,19 +83,19 @@ int accel_current_device(void) {
 
 /* The primary context, retained once per process. */
 static CUcontext primary(int device) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static ac_mutex_t lock = AC_MUTEX(LEAF);
     static CUcontext retained[AC_LIVE_DEVICES];
     CUcontext context = NULL;
     if (device >= AC_LIVE_DEVICES)
         return NULL;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     context = retained[device];
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (context || ac_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
         return context;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     retained[device] = context;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return context;
 }
 
