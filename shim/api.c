@@ -10,6 +10,7 @@
 #include "device/driver.h"
 #include "lock.h"
 #include "intercept/body.h"
+#include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
 

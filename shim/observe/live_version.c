@@ -1,6 +1,6 @@
-/* The version of the live page's layout.  A reader that was built from other rows than the writer
- * would show one counter under the name of another, so the rows are part of the version: no number
- * has to be changed by hand when one is added, moved or renamed. */
+/* The version of the live page's layout.  A reader that was built of other rows than the writer
+ * would show one counter under the name of another, so the rows are part of the version: no
+ * number has to be changed by hand when one is added, moved or renamed. */
 #include "observe/live.h"
 
 /* Every row that takes place in the page, in its order. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Dumps against shim/observe/dump.schema.json, which follows the tables (tests/readme/tables.py).
+"""Dumps against shim/observe/dump.schema.json (which tests/repository/readme/tables.py makes).
 
 usage: dump_schema.py ROOT DUMP_PROGRAM      exit status 77: python3-jsonschema is missing
 """

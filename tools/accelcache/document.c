@@ -95,7 +95,7 @@ const ac_config_renamed_t cmd_renamed_figures[] = {
 #include "observe/counters.def"
     {NULL, NULL}};
 
-/* Where a figure has only its old name, the new one as well: all that follows knows that alone. */
+/* Where a figure has only its old name, give it the new one, which is all that readers know. */
 static void take_old_names(json_t *figures) {
     for (const ac_config_renamed_t *row = cmd_renamed_figures; row->old; row++) {
         json_t *value = json_object_get(figures, row->old);
