@@ -103,12 +103,16 @@ AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
  * the thread forget its current context. */
 
 #define MAKERS(MAKER)                                                                            \
-    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))   \
-    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))      \
+    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate,                                                       \
+          (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))      \
+    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),  \
+          (context, flags, device))                                                              \
     MAKER(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate,                                                 \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))         \
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))                                               \
     MAKER(cuVDPAUCtxCreate, cuVDPAUCtxCreate,                                                    \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))
 
 #define MAKER(symbol, query, params, args)                                                       \
     static _Atomic(void *) real_##symbol;                                                        \
@@ -480,39 +484,31 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
  * The runtime asks the driver, by the function that our lookups gave it: mostly the answer is
  * ours already.  A runtime of CUDA 11 takes three arguments and leaves the fourth alone. */
 
-typedef unsigned entry_point_fn(const char *name, void **function, unsigned long long flags,
-                                unsigned *status);
-typedef unsigned entry_point_by_version_fn(const char *name, void **function, unsigned version,
-                                           unsigned long long flags, unsigned *status);
-
-AC_EXPORT entry_point_fn cudaGetDriverEntryPoint, cudaGetDriverEntryPoint_ptsz;
-AC_EXPORT entry_point_by_version_fn cudaGetDriverEntryPointByVersion,
-    cudaGetDriverEntryPointByVersion_ptsz;
-
-enum { RUNTIME_SYMBOL_NOT_FOUND = 500 };
-
-static unsigned entry_point(ac_hook_t hook, const char *name, void **function,
-                            unsigned long long flags, unsigned *status, const void *caller) {
+static ac_runtime_error_t entry_point(ac_hook_t hook, const char *name, void **function,
+                                      unsigned long long flags, unsigned *status,
+                                      const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
-    entry_point_fn *real =
-        __extension__(entry_point_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    cudaGetDriverEntryPoint_fn *real =
+        __extension__(cudaGetDriverEntryPoint_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
     if (!real)
-        return RUNTIME_SYMBOL_NOT_FOUND;
-    unsigned result = real(name, function, flags, status);
+        return AC_RUNTIME_MISSING;
+    ac_runtime_error_t result = real(name, function, flags, status);
     if (!result && name && function && *function && ac_driver_find())
         *function = unversioned_answer(name, *function, caller);
     return result;
 }
 
-static unsigned entry_point_by_version(ac_hook_t hook, const char *name, void **function,
-                                       unsigned version, unsigned long long flags,
-                                       unsigned *status, bool per_thread, const void *caller) {
+static ac_runtime_error_t entry_point_by_version(ac_hook_t hook, const char *name,
+                                                 void **function, unsigned version,
+                                                 unsigned long long flags, unsigned *status,
+                                                 bool per_thread, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
-    entry_point_by_version_fn *real =
-        __extension__(entry_point_by_version_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    cudaGetDriverEntryPointByVersion_fn *real =
+        __extension__(cudaGetDriverEntryPointByVersion_fn *)
+            ac_runtime_get(ac_runtime_of(caller), hook);
     if (!real)
-        return RUNTIME_SYMBOL_NOT_FOUND;
-    unsigned result = real(name, function, version, flags, status);
+        return AC_RUNTIME_MISSING;
+    ac_runtime_error_t result = real(name, function, version, flags, status);
     if (!result && name && function && *function && ac_driver_find()) {
         if (per_thread && !flags)
             flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -521,27 +517,29 @@ static unsigned entry_point_by_version(ac_hook_t hook, const char *name, void **
     return result;
 }
 
-unsigned cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
-                                 unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPoint(const char *name, void **function,
+                                           unsigned long long flags, unsigned *status) {
     return entry_point(AC_HOOK_cudaGetDriverEntryPoint, name, function, flags, status,
                        __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPoint_ptsz(const char *name, void **function, unsigned long long flags,
-                                      unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPoint_ptsz(const char *name, void **function,
+                                                unsigned long long flags, unsigned *status) {
     return entry_point(AC_HOOK_cudaGetDriverEntryPoint_ptsz, name, function, flags, status,
                        __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
-                                          unsigned long long flags, unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
+                                                    unsigned version, unsigned long long flags,
+                                                    unsigned *status) {
     return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion, name, function,
                                   version, flags, status, false, __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **function,
-                                               unsigned version, unsigned long long flags,
-                                               unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **function,
+                                                         unsigned version,
+                                                         unsigned long long flags,
+                                                         unsigned *status) {
     return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion_ptsz, name, function,
                                   version, flags, status, true, __builtin_return_address(0));
 }

@@ -19,18 +19,9 @@
 #define ENDLESS ((long long)8000000000)
 enum { SOME = 100, MORE = 200, NEARLY_ALL = 900, HALF = 500 }; /* MiB */
 
-static unsigned failures;
 static CUfunction endless, lasting;
 static CUstream stream, second;
 static CUdeviceptr flag;
-
-static void expect(bool good, const char *what) {
-    if (!good) {
-        printf("not so: %s\n", what);
-        failures++;
-    }
-}
-#define EXPECT(condition) expect(condition, #condition)
 
 static uint64_t now(void) {
     struct timespec time;
@@ -319,8 +310,7 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(took(2.9, 7));
     EXPECT(create_memory() == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
-    if (simcuda_fail("cuModuleLoadData>=1=2") != 0)
-        exit(3);
+    NEED(simcuda_fail("cuModuleLoadData>=1=2") == 0);
     EXPECT(load_module() == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     simcuda_clear_faults();
@@ -340,8 +330,7 @@ static void calls_that_no_wait_would_help(void) {
     void *host;
     leave_idle(HALF);
     launch(endless);
-    if (simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") != 0)
-        exit(3);
+    NEED(simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") == 0);
     start();
     EXPECT(cuMemHostAlloc(&host, huge, 0) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuMemAllocHost_v2(&host, huge) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -471,26 +460,17 @@ static const struct {
 };
 
 static void run(const void *arg) {
-    CUcontext context;
-    CUmodule module;
     void *host;
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS});
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "lasting", .duration_ns = LASTING});
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, "stand-in"));
-    MUST(cuModuleGetFunction(&endless, module, "endless"));
-    MUST(cuModuleGetFunction(&lasting, module, "lasting"));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    test_device(0);
+    endless = test_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS});
+    lasting = test_kernel(&(simcuda_kernel_t){.name = "lasting", .duration_ns = LASTING});
+    stream = test_stream();
+    second = test_stream();
     MUST(cuMemAllocHost_v2(&host, 4));
     memset(host, 0, 4);
     MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
     alarm(20);
     (*(void (*const *)(void))arg)();
-    fflush(stdout);
-    _exit(failures != 0);
 }
 
 int main(int argc, char **argv) {

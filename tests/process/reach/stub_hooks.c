@@ -1,5 +1,5 @@
 /* Stands for the bodies of the hooks where the resolver is tested alone: a function for every
- * driver symbol but those that lookup.c defines. */
+ * symbol of the driver and of the runtime but those that lookup.c defines. */
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
@@ -16,36 +16,18 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-extern unsigned stub_forgotten;
-int cudaMalloc(void **pointer, size_t bytes);
-int cudaFree(void *pointer);
-int cudaSetDevice(int device);
-int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
-int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream);
-int cudaFreeAsync(void *pointer, void *stream);
-int cudaFreeAsync_ptsz(void *pointer, void *stream);
+#define cudaGetDriverEntryPoint               unused_cudaGetDriverEntryPoint
+#define cudaGetDriverEntryPoint_ptsz          unused_cudaGetDriverEntryPoint_ptsz
+#define cudaGetDriverEntryPointByVersion      unused_cudaGetDriverEntryPointByVersion
+#define cudaGetDriverEntryPointByVersion_ptsz unused_cudaGetDriverEntryPointByVersion_ptsz
+#define HOOK_RUNTIME(symbol, params)                                                             \
+    ac_runtime_error_t symbol params;                                                            \
+    ac_runtime_error_t symbol params {                                                           \
+        return 0;                                                                                \
+    }
+#include "intercept/hooks.def"
 
-int cudaMalloc(void **pointer, size_t bytes) {
-    return !pointer + !bytes;
-}
-int cudaFree(void *pointer) {
-    return !pointer;
-}
-int cudaMallocAsync(void **pointer, size_t bytes, void *stream) {
-    return !pointer + !bytes + !stream;
-}
-int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream) {
-    return !pointer + !bytes + !stream;
-}
-int cudaFreeAsync(void *pointer, void *stream) {
-    return !pointer + !stream;
-}
-int cudaFreeAsync_ptsz(void *pointer, void *stream) {
-    return !pointer + !stream;
-}
-int cudaSetDevice(int device) {
-    return device;
-}
+extern unsigned stub_forgotten;
 
 _Atomic int ac_state;
 

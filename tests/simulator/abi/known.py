@@ -26,7 +26,7 @@ def text_of(*path):
 def main():
     root, include = sys.argv[1:3]
     intercept = os.path.join(root, "shim/intercept")
-    rows = re.findall(r"^CU_FN\((\w+),\s*(\w+)", text_of(root, "shim/device/cuda_functions.def"),
+    rows = re.findall(r"^CU_\w+\((\w+),\s*(\w+)", text_of(root, "shim/device/cuda_functions.def"),
                       re.M)
     sets = {
         "cuda_functions.def": {name for row in rows for name in row},
