@@ -1,6 +1,6 @@
 /* Events and what waits for them or for a stream: they tell of broken contexts, and of the order
- * between streams (allocator/order/order.h).  Before the first stream-ordered request nobody asks for
- * that order, and a call costs one more branch. */
+ * between streams (allocator/order/order.h).  Before the first stream-ordered request no hook asks
+ * for that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
 #include "intercept/attributes.h"
