@@ -236,7 +236,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        ac_segment_forget_stale(address, size);
+        ac_arena_forget_stale(address, size);
     AC_WINDOW(grown);
 
     ac_lock(&allocator->lock);
@@ -244,7 +244,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
     if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
-        segment = ac_segment_add(arena, request->pool, address, size);
+        segment = ac_arena_add(arena, request->pool, address, size);
     announce(request);
     if (segment)
         serve_new(request, segment->first);
@@ -652,7 +652,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);
     if (crowded)
-        ac_slabs_settle(allocator);
+        ac_allocator_drop_records(allocator);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
@@ -723,7 +723,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             allocator->counters->ready_frees++;
         ac_segment_count_finished(block);
         if (!ac_cache_keep(cache, block))
-            ac_segment_coalesce(block);
+            ac_segment_coalesce(block, ac_arena_quiet(arena));
         bool leaving = arena->tainted_idle;
         ac_unlock(&allocator->lock);
         if (leaving)

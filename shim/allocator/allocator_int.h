@@ -2,11 +2,11 @@
 #ifndef AC_ALLOCATOR_INT_H
 #define AC_ALLOCATOR_INT_H
 
-
 #include "allocator/space/range.h"
 #include "allocator/space/slab.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
+#include "plant.h"
 #include "lock.h"
 
 typedef struct {
@@ -73,13 +73,40 @@ struct ac_allocator {
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
     ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
     _Atomic unsigned cache_count;
-    ac_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
-    ac_block_t *spare_blocks;    /* by list_next */
-    ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
+    ac_mutex_t recall_lock;   /* one recall at a time; rank: before `lock` */
+    ac_block_t *spare_blocks; /* by list_next */
+    ac_block_t *fresh_blocks; /* [fresh_left]: never used yet */
     unsigned fresh_left, next_chunk;
     ac_segment_t *spare_segments;
     ac_slots_t slots;
 };
+
+/* What freed memory of now is quiet with: the device is done with all that it was given. */
+static inline uint64_t ac_arena_quiet(ac_arena_t *arena) {
+    bool all;
+    uint64_t quiet = ac_fence_target(&arena->line, &all);
+    return AC_PLANTED(idle_without_stamp) ? 0 : quiet;
+}
+
+/* --- lost.c --- */
+
+/* Before the device's pages at `address` become a segment: where they are still a segment's, that
+ * one's context has ended unseen, and threads may keep blocks of it.  Without the lock. */
+void ac_arena_forget_stale(uint64_t address, uint64_t size);
+
+/* ac_segment_add, once what is left of such contexts has gone.  NULL also where it is of another
+ * device, whose lock may not be taken here. */
+ac_segment_t *ac_arena_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+
+/* The segment's context has gone: what waits there is forgotten, and the segment with it. */
+void ac_arena_lose(ac_segment_t *segment);
+
+/* Take the segment out of service. */
+void ac_arena_taint(ac_segment_t *segment);
+
+/* Records of blocks in slabs that the program holds go, unless a thread cannot be kept out of its
+ * cache.  Without the lock. */
+void ac_allocator_drop_records(ac_allocator_t *allocator);
 
 /* records.c: host memory for records, under the lock; NULL when short. */
 ac_block_t *ac_record_block(ac_allocator_t *allocator);
@@ -94,8 +121,8 @@ void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody ha
 
 /* segment.c: all under the lock. */
 
-/* Take over [address, address + size) as a segment of one free block.  NULL when host memory is
- * short: the caller gives the range back. */
+/* Take over [address, address + size), no page of which is a segment's, as a segment of one free
+ * block.  NULL when host memory is short: the caller gives the range back. */
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 
 /* A segment of one block, in transit, that nothing knows of so far.  NULL: host memory is short.
@@ -103,12 +130,8 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
 ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 void ac_segment_end(ac_segment_t *segment);
 
-/* Pages that the device hands out and that are still somebody's: the end of that context has gone
- * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.
- * Without the lock. */
-void ac_segment_forget_stale(uint64_t address, uint64_t size);
-
-/* Forget an idle segment, or with `lost` any; statistics follow.  The device is not asked. */
+/* Forget an idle segment, or with `lost` any, whose freed blocks wait nowhere any more
+ * (ac_arena_lose); statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);
 
 /* Hand out the first `size` bytes of the free block `block`; the rest becomes a free block
@@ -129,10 +152,10 @@ void ac_segment_withdraw(ac_block_t *block);
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 
-/* Its two halves: statistics (active falls), and the free memory.  Between them the block is
- * cached.  A stream's order may protect it: the device may be at work on it. */
+/* Its two halves: statistics (active falls), and the free memory.  A stream's order may protect the
+ * block: the device is done with it when `quiet` was reached (ac_arena_quiet). */
 void ac_segment_count_finished(const ac_block_t *block);
-void ac_segment_coalesce(ac_block_t *block);
+void ac_segment_coalesce(ac_block_t *block, uint64_t quiet);
 
 /* The latter for what was free memory before: a slab without blocks, or what none was made of. */
 void ac_segment_put_back(ac_block_t *block);
@@ -258,7 +281,8 @@ bool ac_held_keep(ac_block_t *block);
 /* Take a held block out of its list: its context has gone. */
 void ac_held_forget(ac_block_t *block);
 
-/* Take a segment out of service. */
+/* Take a segment out of service, none of whose blocks waits in the order of a stream
+ * (ac_arena_taint). */
 void ac_segment_taint(ac_segment_t *segment);
 
 /* ordered.c: blocks freed in the order of a stream.  All under the lock, but ac_ordered_wait. */
@@ -330,6 +354,9 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
 /* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
  * longer. */
 void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+
+/* The segment is lost: its blocks leave the queues. */
+void ac_pending_forget(ac_segment_t *segment);
 
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 
 _Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
 
@@ -94,7 +94,7 @@ void ac_arena_drop(ac_arena_t *arena) {
     ac_lock(&arena->allocator->lock);
     arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
     while (arena->segments)
-        ac_segment_remove(arena->segments, true);
+        ac_arena_lose(arena->segments);
     ac_ordered_close(arena);
     ac_unlock(&arena->allocator->lock);
     ac_fence_line_close(&arena->line);

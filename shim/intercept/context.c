@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "allocator/supply/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"

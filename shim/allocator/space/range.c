@@ -292,7 +292,7 @@ static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
     unmapped_enter(range, block);
 }
 
-void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares) {
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares) {
     if (!mapped) {
         uint64_t first, end;
         own_units(moving, &first, &end);
@@ -301,13 +301,14 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares)
         settle_unmapped(moving, spares);
     } else if (ac_page_map_set(moving->address, moving)) {
         ac_block_set_state(moving, AC_BLOCK_TRANSIT);
-        ac_segment_coalesce(moving);
+        ac_segment_coalesce(moving, quiet);
     }
     /* Else host memory is short, and nobody could free what is here: it stays as it is until the
      * context goes. */
 }
 
-void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares) {
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t quiet,
+                     ac_spares_t *spares) {
     ac_segment_t *segment = moving->segment;
     for (;;) {
         bool mapped = false, stays = barred < end && moving->address == barred;
@@ -321,7 +322,7 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spare
             segment->busy++;
         }
         if (!stays)
-            ac_range_settle_whole(moving, mapped, spares);
+            ac_range_settle_whole(moving, mapped, quiet, spares);
         if (!rest)
             return;
         moving = rest;

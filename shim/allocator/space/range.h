@@ -147,12 +147,14 @@ bool ac_range_cover(const ac_range_t *range, uint64_t first, uint64_t end);
 void ac_range_uncover(const ac_block_t *moving, bool all);
 
 /* Turn the block into free and unmapped ones, by what its units say; but for [barred, end), whose
- * pages are there and of no use: a part that stays MOVING until the context goes.  Takes as many
- * spares as it has parts but one. */
-void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares);
+ * pages are there and of no use: a part that stays MOVING until the context goes.  The device is
+ * done with what becomes free when `quiet` was reached.  Takes as many spares as it has parts but
+ * one. */
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t quiet,
+                     ac_spares_t *spares);
 
 /* The same where all of it is mapped now, or nothing. */
-void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares);
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
 /* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
  * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has

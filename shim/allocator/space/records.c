@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 
 /* Chunks of block records double: a small program touches one page, a large one makes few
  * system calls. */

@@ -1,7 +1,6 @@
 /* Segments and their blocks: split, coalesce, and the statistics of both.  Everything here
  * runs under the allocator's lock and makes no device call. */
 #include "allocator/allocator_int.h"
-#include "plant.h"
 
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
@@ -67,28 +66,6 @@ static void idle_leave(ac_segment_t *segment) {
     arena->tainted_idle -= segment->tainted;
 }
 
-/* A page that the driver hands out and that still belongs to a segment: that one's context has
- * gone, and word of it has not come yet.  False: another device's, whose lock we may not take. */
-static bool evict_stale(ac_arena_t *arena, uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (!owner)
-            continue;
-        if (owner->allocator != arena->allocator)
-            return false;
-        ac_segment_remove(ac_page_map_find(page)->segment, true);
-    }
-    return true;
-}
-
-void ac_segment_forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
-}
-
 ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_segment_t *segment = ac_record_segment(arena->allocator);
     ac_block_t *block = segment ? ac_record_block(arena->allocator) : NULL;
@@ -111,8 +88,6 @@ void ac_segment_end(ac_segment_t *segment) {
 
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
-    if (!evict_stale(arena, address, size))
-        return NULL;
     ac_segment_t *segment = ac_segment_begin(arena, pool, address, size);
     bool covered = segment && ac_page_map_cover(address, size, arena);
     if (!covered || !ac_page_map_set(address, segment->first)) {
@@ -138,28 +113,6 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     return segment;
 }
 
-/* Take the blocks of a lost segment out of the queue they wait in. */
-static void forget_pending(ac_segment_t *segment) {
-    for (int all = 0; all < 2; all++) {
-        ac_pending_t *queue = &segment->arena->pending[all];
-        ac_block_t *kept = NULL;
-        for (ac_block_t *block = queue->head, *next; block; block = next) {
-            next = block->list_next;
-            if (block->segment != segment) {
-                kept = block;
-                continue;
-            }
-            queue->bytes -= block->size;
-            ac_block_set_state(block, AC_BLOCK_TRANSIT);
-            if (kept)
-                kept->list_next = next;
-            else
-                queue->head = next;
-        }
-        queue->tail = kept;
-    }
-}
-
 /* A context went with blocks in use: they leave the statistics with their segment. */
 static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
@@ -173,8 +126,6 @@ static void count_lost(ac_block_t *block, void *unused) {
             count_inactive(block->segment, -1, -(int64_t)block->size);
         return;
     }
-    if (block->state == AC_BLOCK_HELD)
-        ac_held_forget(block);
     if (block->state == AC_BLOCK_ALLOCATED) {
         if (block->async)
             block->segment->arena->allocator->async_bytes -= block->size;
@@ -192,10 +143,6 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     ac_arena_t *arena = segment->arena;
     ac_allocator_t *allocator = arena->allocator;
     ac_device_stats_t *s = allocator->stats;
-    if (lost) {
-        forget_pending(segment);
-        ac_ordered_forget(segment);
-    }
     if (segment->busy == 0)
         idle_leave(segment);
     if (segment->range)
@@ -336,8 +283,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The device is done with the block when `quiet` is reached. */
-static void coalesce(ac_block_t *block, uint64_t quiet) {
+void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
     if (ac_slab_is_slot(block)) {
@@ -378,19 +324,13 @@ static void coalesce(ac_block_t *block, uint64_t quiet) {
         idle_enter(segment);
 }
 
-void ac_segment_coalesce(ac_block_t *block) {
-    bool all;
-    uint64_t quiet = ac_fence_target(&block->segment->arena->line, &all);
-    coalesce(block, AC_PLANTED(idle_without_stamp) ? 0 : quiet);
-}
-
 void ac_segment_put_back(ac_block_t *block) {
-    coalesce(block, block->segment->quiet);
+    ac_segment_coalesce(block, block->segment->quiet);
 }
 
 void ac_segment_finish(ac_block_t *block) {
     ac_segment_count_finished(block);
-    coalesce(block, block->clock);
+    ac_segment_coalesce(block, block->clock);
 }
 
 void ac_segment_withdraw(ac_block_t *block) {
@@ -414,6 +354,5 @@ void ac_segment_taint(ac_segment_t *segment) {
         else if (block->state == AC_BLOCK_SLAB)
             ac_slab_taint(block);
     }
-    ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_leave looks at it */
 }

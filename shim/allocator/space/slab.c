@@ -2,7 +2,7 @@
 #include "allocator/space/slab.h"
 
 #include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 
 enum { LOOKS = 8 };
 _Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");
@@ -485,11 +485,8 @@ bool ac_slabs_dissolve(ac_arena_t *arena) {
 
 /* --- fewer records --- */
 
-void ac_slabs_settle(ac_allocator_t *allocator) {
-    ac_slots_t *slots = &allocator->slots;
-    /* Threads free what they hold without the lock: not now. */
-    bool alone = ac_caches_freeze(allocator);
-    for (ac_block_t *record = slots->records, *next; alone && record; record = next) {
+void ac_slabs_drop_records(ac_slots_t *slots) {
+    for (ac_block_t *record = slots->records, *next; record; record = next) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
@@ -498,8 +495,6 @@ void ac_slabs_settle(ac_allocator_t *allocator) {
         slab->slot[i].clock = record->clock;
         take_record(slab, i, record->requested << 1 | 1);
     }
-    slots->left = slots->count;
-    ac_caches_thaw(allocator);
 }
 
 const char *ac_slab_check(const ac_block_t *block) {

@@ -5,7 +5,7 @@
  * new, in a thread's cache, pending or held.
  * To everybody else such a record is a block as any other, but that it has no neighbours and that
  * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
- * to their slots when there are many (ac_slabs_settle).
+ * to their slots when there are many (ac_slabs_drop_records).
  *
  * Only the sizes that are multiples of the granule anyway: nothing is rounded up for a slab.  Not
  * for requests that name a stream, whose memory is cut and joined in its order.
@@ -102,14 +102,13 @@ void ac_slab_taint(ac_block_t *block);
  * remains. */
 void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
 
-/* Whether ac_slabs_settle is worth its while: 512 KiB of records, and twice as many as before. */
+/* Whether ac_slabs_drop_records is worth its while: 512 KiB of records, and twice as many as before. */
 static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
     return slots->count >= 4096 && slots->count >= 2 * slots->left;
 }
 
-/* Records of blocks that the program holds go, unless some thread cannot be kept out of its
- * cache. Without the lock. */
-void ac_slabs_settle(ac_allocator_t *allocator);
+/* Records of blocks that the program holds go.  While all threads keep out of their caches. */
+void ac_slabs_drop_records(ac_slots_t *slots);
 
 /* NULL, or what is wrong with the slab. */
 const char *ac_slab_check(const ac_block_t *block);

@@ -238,12 +238,15 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
 
 /* Put everything back that was claimed; `filled`: all of the place has pages. */
 static void settle(ac_growth_t *growth, bool filled) {
+    uint64_t quiet = ac_arena_quiet(growth->ask->arena);
     if (filled)
-        ac_range_settle_whole(growth->block, true, &growth->spares);
+        ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
     else
-        ac_range_settle(growth->block, growth->barred, growth->barred_end, &growth->spares);
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
+                        &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
-        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, &growth->spares);
+        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, quiet,
+                              &growth->spares);
 }
 
 static void end_calls(ac_growth_t *growth) {

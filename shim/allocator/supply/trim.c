@@ -64,7 +64,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_PLANTED(put_back_into_dead)
             ? NULL
-            : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
+            : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

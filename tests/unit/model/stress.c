@@ -314,7 +314,7 @@ static void *meddler(void *arg) {
             break;
         case 8:
             if (draw(&state, 2))
-                ac_slabs_settle(allocator);
+                ac_allocator_drop_records(allocator);
             else
                 ac_allocator_decay(allocator, 1);
             break;
