@@ -723,7 +723,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             allocator->counters->ready_frees++;
         ac_segment_count_finished(block);
         if (!ac_cache_keep(cache, block))
-            ac_segment_coalesce(block, ac_arena_quiet(arena));
+            ac_segment_coalesce(block, ac_fence_quiet(&arena->line));
         bool leaving = arena->tainted_idle;
         ac_unlock(&allocator->lock);
         if (leaving)

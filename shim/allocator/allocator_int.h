@@ -6,7 +6,6 @@
 #include "allocator/space/slab.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
-#include "plant.h"
 #include "lock.h"
 
 typedef struct {
@@ -81,13 +80,6 @@ struct ac_allocator {
     ac_slots_t slots;
 };
 
-/* What freed memory of now is quiet with: the device is done with all that it was given. */
-static inline uint64_t ac_arena_quiet(ac_arena_t *arena) {
-    bool all;
-    uint64_t quiet = ac_fence_target(&arena->line, &all);
-    return AC_PLANTED(idle_without_stamp) ? 0 : quiet;
-}
-
 /* --- lost.c --- */
 
 /* Before the device's pages at `address` become a segment: where they are still a segment's, that
@@ -153,7 +145,7 @@ void ac_segment_withdraw(ac_block_t *block);
 void ac_segment_absorb_next(ac_block_t *block);
 
 /* Its two halves: statistics (active falls), and the free memory.  A stream's order may protect the
- * block: the device is done with it when `quiet` was reached (ac_arena_quiet). */
+ * block: the device is done with it when `quiet` was reached (ac_fence_quiet). */
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block, uint64_t quiet);
 

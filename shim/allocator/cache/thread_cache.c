@@ -61,7 +61,7 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
         end = &(*end)->list_next;
     ac_block_t *block = *end, *next;
     bool any = block != NULL;
-    uint64_t quiet = any ? ac_arena_quiet(cache->arena) : 0;
+    uint64_t quiet = any ? ac_fence_quiet(cache->line) : 0;
     *end = NULL;
     for (; block; block = next) {
         next = block->list_next;
@@ -131,7 +131,7 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
 
 static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
-    uint64_t quiet = n ? ac_arena_quiet(cache->arena) : 0;
+    uint64_t quiet = n ? ac_fence_quiet(cache->line) : 0;
     cache->loose_count = 0;
     cache->loose_bytes = 0;
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
@@ -298,7 +298,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    ac_segment_coalesce(block, ac_arena_quiet(cache->arena));
+    ac_segment_coalesce(block, ac_fence_quiet(cache->line));
     return true;
 }
 

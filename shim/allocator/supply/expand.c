@@ -238,7 +238,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
 
 /* Put everything back that was claimed; `filled`: all of the place has pages. */
 static void settle(ac_growth_t *growth, bool filled) {
-    uint64_t quiet = ac_arena_quiet(growth->ask->arena);
+    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->line);
     if (filled)
         ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
     else

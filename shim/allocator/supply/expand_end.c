@@ -95,7 +95,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle_whole(run->block, !run->taken, ac_arena_quiet(arena), &batch.spares);
+            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->line), &batch.spares);
         }
         done = batch.released;
         total += done;
