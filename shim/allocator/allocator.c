@@ -65,7 +65,7 @@ static void serve_cut(ac_request_t *request, ac_block_t *block) {
 static ac_block_t *find_slot(const ac_request_t *request) {
     return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
                ? NULL
-               : ac_slab_carve(request->arena, request->size);
+               : ac_slab_carve(&request->arena->space, request->size);
 }
 
 /* Before the request is looked for: the figures that it may raise. Under the lock. */
@@ -118,7 +118,8 @@ static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
-    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(arena))
+    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT &&
+        ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
 }
@@ -616,7 +617,7 @@ static bool search_affordable(ac_request_t *request) {
     ac_pending_drain(arena);
     if (request->pool == AC_POOL_LARGE)
         ac_cache_flush(cache, false);
-    ac_block_t *block = ac_segment_cut(arena, request->pool, request->size);
+    ac_block_t *block = ac_segment_cut(&arena->space, request->pool, request->size);
     if (!block)
         return false;
     if (!ac_cache_serve(cache, block, request->size, request->requested)) {

@@ -75,6 +75,8 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     unsigned number = atomic_fetch_add(&numbers, 1) + 1;
     arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;
     arena->allocator = allocator;
+    arena->space.store = &allocator->store;
+    arena->space.arena = arena;
     arena->ops = ops;
     arena->context = context;
     if (!ac_fence_line_open(&arena->line, ops, context))

@@ -18,7 +18,7 @@ ac_segment_t *ac_arena_add(ac_arena_t *arena, int pool, uint64_t address, uint64
         if (owner)
             ac_arena_lose(ac_page_map_find(page)->segment);
     }
-    return ac_segment_add(arena, pool, address, size);
+    return ac_segment_add(&arena->space, pool, address, size);
 }
 
 static void let_go(ac_block_t *block, void *unused) {

@@ -235,7 +235,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
     magazine->fetched = (uint16_t)wanted;
     while (magazine->most < wanted + magazine->left) {
-        ac_block_t *block = ac_segment_cut(arena, pool, size);
+        ac_block_t *block = ac_segment_cut(&arena->space, pool, size);
         if (!block)
             return;
         if (block->size != size) { /* no record for what is left */

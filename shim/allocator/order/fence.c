@@ -397,9 +397,8 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
 static void *drop_one(ac_fence_line_t *line, bool turn) {
     uint64_t newest = atomic_load(&line->single.covered);
     unsigned at = 1;
-    while (at < line->count &&
-           ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
-            line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
+    while (at < line->count && ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+                                line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
         at++;
     if (at >= line->count)
         return NULL;

@@ -104,8 +104,8 @@ struct ac_fence_line {
     const ac_device_ops_t *ops;
     void *context;
     ac_mutex_t lock; /* rank: after the allocator's lock */
-    unsigned count;       /* fences in the ring, oldest first */
-    unsigned turns;       /* of them, those of the single-stream rule */
+    unsigned count;  /* fences in the ring, oldest first */
+    unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 

@@ -18,8 +18,6 @@
 
 #include "allocator/space/block.h"
 
-typedef struct ac_allocator ac_allocator_t;
-
 enum { AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
 
@@ -67,7 +65,7 @@ static inline bool ac_slab_is_slot(const ac_block_t *block) {
 
 /* A free slot as ac_segment_carve leaves a block.  NULL: none in the free memory of the small
  * pool, or host memory is short. */
-ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size);
+ac_block_t *ac_slab_carve(ac_space_t *space, uint64_t size);
 
 /* The slot is free again, and its record nobody's; `slot` may be what ac_slab_at shows. */
 void ac_slab_coalesce(ac_block_t *slot);
@@ -93,7 +91,7 @@ bool ac_slab_in_use(const ac_block_t *block);
 
 /* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
  * them may serve any size.  True if there was any. */
-bool ac_slabs_dissolve(ac_arena_t *arena);
+bool ac_slabs_dissolve(ac_space_t *space);
 
 /* The segment serves no more. */
 void ac_slab_taint(ac_block_t *block);

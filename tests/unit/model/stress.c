@@ -321,7 +321,7 @@ static void *meddler(void *arg) {
         case 9: /* as a request that is about to fail, with nobody kept out of his cache */
             ac_lock(&allocator->lock);
             if (!arena[c]->dead)
-                ac_slabs_dissolve(arena[c]);
+                ac_slabs_dissolve(&arena[c]->space);
             ac_unlock(&allocator->lock);
             break;
         case 10: /* or memory would wait for fences alone, soon */
