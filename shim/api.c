@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "device/driver.h"
+#include "lock.h"
 #include "intercept/body.h"
+#include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
 
@@ -159,10 +161,6 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
 #define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);
 #define STAT_SINGLE(name, unit, doc) out.name = stat_of(now.name);
 #include "observe/stats.def"
-#include "lock.h"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     memcpy(stats, &out, stats->size < sizeof out ? stats->size : sizeof out);
     return ACCEL_OK;
 }
@@ -210,7 +208,9 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
         return ACCEL_ERROR_CUDA;
     ac_submit_reach(&submit, address);
     ac_submit_end(&submit, thread, CUDA_SUCCESS);
-    return ACCEL_OK;
+    /* Work of a context that has no record: a fence does not cover it. */
+    bool covered = submit.context || !ac_process_gave_up();
+    return covered ? ACCEL_OK : ACCEL_ERROR_NO_DRIVER;
 }
 
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {

@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/allocator_int.h"
 #include "allocator/order/barrier.h"
 #include "allocator/carve.h"
 #include "device/driver.h"
@@ -165,7 +164,7 @@ static const ac_config_t *keep(const ac_config_t *config) {
     for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
         if (memcmp(&kept->config, config, sizeof *config) == 0)
             return &kept->config;
-    ac_kept_config_t *kept = ac_record_memory(sizeof *kept);
+    ac_kept_config_t *kept = ac_carve(sizeof *kept);
     if (!kept)
         return NULL;
     memcpy(&kept->config, config, sizeof *config);
@@ -206,36 +205,8 @@ void ac_process_give_up(const char *why) {
                 why);
 }
 
-/* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
- * only another value is refused.  False: *error names it. */
-static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
-    static const char *const fixed[] = {"fence",         "deepbind",     "dump_signal",
-                                        "dump_interval", "idle_trim_ms", "keep_free"};
-    ac_config_t defaults;
-    ac_config_default(&defaults);
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-        char before[64], then[64], absent[64];
-        ac_config_value(now, fixed[i], before, sizeof before);
-        ac_config_value(wanted, fixed[i], then, sizeof then);
-        ac_config_value(&defaults, fixed[i], absent, sizeof absent);
-        if (strcmp(then, absent) != 0 && strcmp(then, before) != 0) {
-            snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
-                     fixed[i]);
-            return false;
-        }
-    }
-    if (strcmp(wanted->trace, "none") != 0 && strcmp(wanted->trace, now->trace) != 0) {
-        snprintf(error->text, sizeof error->text, "trace cannot change once the cache is active");
-        return false;
-    }
-    strcpy(wanted->trace, now->trace);
-    wanted->fence = now->fence;
-    wanted->deepbind = now->deepbind;
-    wanted->dump_signal = now->dump_signal;
-    wanted->dump_interval = now->dump_interval;
-    wanted->idle_trim_ms = now->idle_trim_ms;
-    wanted->keep_free = now->keep_free;
-    return true;
+bool ac_process_gave_up(void) {
+    return atomic_load(&given_up);
 }
 
 bool ac_process_configure(const char *text, ac_config_error_t *error) {
@@ -247,7 +218,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
     bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    if (!running || keep_fixed(&wanted, now, error)) {
+    if (!running || ac_config_keep_fixed(&wanted, now, error)) {
         kept = keep(&wanted);
         if (!kept)
             snprintf(error->text, sizeof error->text, "host memory is short");
@@ -517,11 +488,11 @@ static void tell_failed_start(CUresult result) {
 }
 
 /* A process that never initialises CUDA never wakes. */
-CUresult cuInit(unsigned a) {
+CUresult cuInit(unsigned flags) {
     cuInit_fn *real = AC_REAL(cuInit);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    CUresult result = real(a);
+    CUresult result = real(flags);
     if (result != CUDA_SUCCESS && atomic_load(&ac_state) == AC_STATE_ASLEEP)
         tell_failed_start(result);
     ac_thread_t *thread = result == CUDA_SUCCESS && ac_is_active() ? ac_thread_get() : NULL;

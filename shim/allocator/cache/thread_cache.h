@@ -123,6 +123,11 @@ struct ac_cache {
  * memory is short, the arena is dead or the settings forbid it. */
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 
+/* Whether the arena is dead: the cache serves nothing any more, and is to be closed. */
+static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
+    return atomic_load(&cache->gate) & AC_GATE_GONE;
+}
+
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 

@@ -92,6 +92,8 @@ def check_file(root, path):
         target = included_layer(root, path, name) if quote == '"' else None
         if layer and target and target != layer and target not in MAY_INCLUDE[layer]:
             yield f"{path}: {layer} includes {name}"
+        if layer and name.endswith("_int.h") and target != layer:
+            yield f"{path}: {layer} includes {name}, which is internal elsewhere"
         if layer == "allocator" and ALLOCATOR_HEADERS.search(name):
             yield f"{path}: the allocator includes {name}"
         if parts[0] == "tools" and target == "intercept" and not name.endswith(".def"):
@@ -121,6 +123,7 @@ def check(root):
 BREAKS = [  # file, text put there, what the report must say
     ("shim/allocator/x.c", '#include "intercept/resolve.h"\n', "allocator includes"),
     ("shim/allocator/x.c", '#include "device/cuda_abi.h"\n', "the allocator includes"),
+    ("shim/intercept/x.c", '#include "allocator/allocator_int.h"\n', "is internal elsewhere"),
     ("shim/allocator/x.c", "#include <stdio.h>\n", "the allocator includes stdio.h"),
     ("shim/allocator/x.c", "char *f(void) { return getenv(\"A\"); }\n", "calls getenv"),
     ("shim/allocator/x.c", "void f(b *b) { AC_BLOCK_SET(b, state, AC_BLOCK_FREE); }\n",

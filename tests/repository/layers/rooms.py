@@ -62,10 +62,6 @@ INCLUDES_UP = {
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
     ("shim/allocator/order/edges.c", "allocator/retired/ordered_int.h"): "as above",
-    ("shim/intercept/context.c", "allocator/allocator_int.h"): "fields of arenas",
-    ("shim/intercept/decay.c", "allocator/allocator_int.h"): "fields of arenas",
-    ("shim/intercept/process.c", "allocator/allocator_int.h"): "fields of arenas",
-    ("shim/intercept/thread.c", "allocator/allocator_int.h"): "fields of caches",
     ("tools/accelcache/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
 }
 
