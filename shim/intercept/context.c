@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "allocator/order/barrier.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
