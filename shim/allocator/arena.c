@@ -77,6 +77,7 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->allocator = allocator;
     arena->ops = ops;
     arena->context = context;
+    arena->line.quarantine = ac_arena_quarantine;
     if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
     pthread_mutex_lock(&allocator->lock);

@@ -146,13 +146,24 @@ static void list_enter(ac_slab_t *slab) {
 static void list_leave(ac_slab_t *slab) {
     if (!slab->listed)
         return;
+    ac_slabs_t *lists = lists_of(slab);
     if (slab->prev)
         slab->prev->next = slab->next;
     else
-        lists_of(slab)->partial[class_of(slab->size)] = slab->next;
+        *(slab->aside ? &lists->aside : &lists->partial[class_of(slab->size)]) = slab->next;
     if (slab->next)
         slab->next->prev = slab->prev;
-    slab->listed = false;
+    slab->listed = slab->aside = false;
+}
+
+static void aside_enter(ac_slab_t *slab) {
+    ac_slabs_t *lists = lists_of(slab);
+    slab->prev = NULL;
+    slab->next = lists->aside;
+    if (slab->next)
+        slab->next->prev = slab;
+    lists->aside = slab;
+    slab->listed = slab->aside = true;
 }
 
 static void spare(ac_allocator_t *allocator, ac_slab_t *slab) {
@@ -290,7 +301,10 @@ void ac_slab_coalesce(ac_block_t *slot) {
     else
         set_word(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
-    if (++slab->free == slab->slots)
+    slab->free++;
+    if (slab->aside)
+        return;
+    if (slab->free == slab->slots)
         give_back(slab);
     else if (!slab->listed && !slab->block->segment->tainted)
         list_enter(slab);
@@ -367,11 +381,53 @@ bool ac_slab_in_use(const ac_block_t *block) {
     return false;
 }
 
+bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
+    const ac_slab_t *slab = slab_of(block);
+    for (unsigned i = 0; i < slab->slots; i++) {
+        uint64_t word = word_of(slab, i);
+        const ac_block_t *record = record_in(word);
+        if (AC_PLANTED(early_slot_overlooked))
+            continue;
+        if ((word & 1 && slab->slot[i].clock >= clock) ||
+            (record && record->state == AC_BLOCK_ALLOCATED && record->clock >= clock) ||
+            (record && record->state == AC_BLOCK_HELD))
+            return true;
+    }
+    return false;
+}
+
+/* --- slabs that serve nothing for a while --- */
+
+void ac_slabs_put_aside(ac_arena_t *arena, uint64_t reached, uint64_t until) {
+    for (unsigned rank = 0; rank < AC_SLAB_CLASSES; rank++)
+        for (ac_slab_t *slab = arena->slabs.partial[rank], *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->block->segment->quiet <= reached)
+                continue;
+            list_leave(slab);
+            aside_enter(slab);
+        }
+    if (arena->slabs.until < until)
+        arena->slabs.until = until;
+}
+
+void ac_slabs_take_back(ac_arena_t *arena) {
+    ac_slab_t *slab;
+    while ((slab = arena->slabs.aside)) {
+        list_leave(slab);
+        if (slab->free == slab->slots)
+            give_back(slab);
+        else if (!slab->block->segment->tainted)
+            list_enter(slab);
+    }
+}
+
 /* --- slabs that go --- */
 
 void ac_slab_taint(ac_block_t *block) {
     ac_slab_t *slab = slab_of(block);
-    list_leave(slab);
+    if (!slab->aside)
+        list_leave(slab);
     for (unsigned i = 0; i < slab->slots; i++) {
         ac_block_t *record = record_in(word_of(slab, i));
         if (record)
@@ -535,9 +591,9 @@ const char *ac_slab_check(const ac_block_t *block) {
             return "record of a slot";
     }
     bool serves = slab->free && !block->segment->tainted;
-    if (vacant != slab->free || vacant == slab->slots)
+    if (vacant != slab->free || (vacant == slab->slots && !slab->aside))
         return "free slots";
-    if (slab->listed != serves)
+    if (slab->listed != (serves || slab->aside))
         return "list of slabs";
     return NULL;
 }
