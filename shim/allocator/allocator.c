@@ -151,14 +151,14 @@ static bool try_again(ac_request_t *request, bool exhaustive) {
     if (exhaustive)
         ac_caches_recall_lock(allocator, request->cache);
     else
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
     announce(request);
     if (ac_cache_usable(request->cache))
         ac_cache_flush(request->cache, true);
     ac_pending_drain(request->arena);
     bool found = search_ordered(request, exhaustive) || search(request, exhaustive);
     conclude(request, found);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return found;
 }
 
@@ -239,7 +239,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
         ac_segment_forget_stale(address, size);
     AC_WINDOW(grown);
 
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
@@ -259,7 +259,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     if (--arena->growths[request->pool] == 0)
         *coming = 0;
     ac_allocator_settle(allocator, changed);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (status == AC_OK && !segment) {
         arena->ops->segment_free(arena->context, address);
         return AC_FAILED;
@@ -269,9 +269,9 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
 
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool expandable = allocator->settings.expandable;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return expandable;
 }
 
@@ -304,18 +304,18 @@ static ac_status_t grow_expandable(ac_request_t *request) {
     if (ac_trim_garbage_due(allocator, request->size) && may_trim(request))
         ac_trim_garbage(allocator, request->size);
     ac_status_t status = ac_expand(&ask, &changed);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     request->changes += changed;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return status;
 }
 
 /* A segment of that size, where the limit and the device allow it. */
 static ac_status_t grow_by(ac_request_t *request, uint64_t size) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool may = reserve(request, size);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return may ? grow(request, size) : AC_OOM;
 }
 
@@ -323,10 +323,10 @@ static ac_status_t grow_by(ac_request_t *request, uint64_t size) {
  * segment may be had. */
 static ac_status_t grow_otherwise(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t size = segment_size(allocator, request, AC_SNUG_EXACT);
     bool full = beyond(allocator, size, allocator->settings.memory / 2);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_status_t status = full ? AC_OOM : grow_by(request, size);
     if (!full && status == AC_OK)
         ac_expand_refuse(allocator, AC_REFUSED_PAGES);
@@ -349,9 +349,9 @@ static ac_status_t grow_within(ac_request_t *request) {
         if (status != AC_UNSUPPORTED)
             return status;
     }
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (shares && share_growth(request)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     uint64_t live = at_least(allocator->high_water, (uint64_t)allocated->current + request->size);
@@ -360,7 +360,7 @@ static ac_status_t grow_within(ac_request_t *request) {
     uint64_t snug = segment_size(allocator, request, AC_SNUG_FEW);
     uint64_t exact = segment_size(allocator, request, AC_SNUG_EXACT);
     uint64_t wanted = (uint64_t)reserved->current + allocator->growing + size;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 
     if ((wanted > cap || ac_trim_garbage_due(allocator, exact)) && may_trim(request)) {
         ac_trim_garbage(allocator, exact);
@@ -368,15 +368,15 @@ static ac_status_t grow_within(ac_request_t *request) {
             ac_trim_arena(request->arena, wanted - cap);
     }
 
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (shares && share_growth(request)) { /* others have begun to grow meanwhile */
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     uint64_t taken = (uint64_t)reserved->current + allocator->growing;
     if (taken + size > cap)
         size = snug;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     /* Before it fails, the request takes less: at last no more than it needs. */
     ac_status_t status = grow_by(request, size);
     if (status == AC_OOM && size > snug)
@@ -391,14 +391,14 @@ static bool others_changed(ac_request_t *request, uint64_t seen, uint64_t end) {
     ac_allocator_t *allocator = request->arena->allocator;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     int late = 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     while (!late && allocator->calls && !AC_PLANTED(leaving_not_awaited) &&
            allocator->changes - request->changes == seen) {
         AC_WINDOW(leaving_awaited);
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
     }
     bool changed = allocator->changes - request->changes != seen;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return changed;
 }
 
@@ -407,17 +407,17 @@ static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool la
                          uint64_t *seen) {
     ac_allocator_t *allocator = request->arena->allocator;
     uint64_t freed = ac_brink_give_back(brink);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     *seen = allocator->changes - request->changes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (try_again(request, true))
         return AC_OK;
     if (!freed && !last)
         return AC_OOM;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->stats->num_alloc_retries++;
     allocator->stats->num_sync_all_streams += last;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return grow_within(request);
 }
 
@@ -450,9 +450,9 @@ static ac_status_t last_resort(ac_request_t *request) {
         if (!others_changed(request, seen, holds ? brink.soon : brink.end))
             break;
     }
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->stats->num_ooms++;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return AC_OOM;
 }
 
@@ -461,7 +461,7 @@ static ac_status_t last_resort(ac_request_t *request) {
 static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t newest;
     *all = false;
     bool pending = ac_pending_targets(arena, *all, target, &newest);
@@ -470,7 +470,7 @@ static bool must_wait(ac_request_t *request, bool *all, uint64_t *target) {
     bool wait = pending && ac_pending_hopeful(arena, *all) &&
                 beyond(allocator, segment_size(allocator, request, AC_SNUG_EXACT),
                        ac_pending_budget(allocator));
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return wait && !ac_fence_holding(&arena->line, *all);
 }
 
@@ -484,12 +484,12 @@ static ac_status_t wait_for(ac_request_t *request, bool all, uint64_t target) {
         return AC_BUSY;
     ac_status_t status = ac_fence_wait(&arena->line, all, target, request->soon - begin);
     uint64_t spent = arena->ops->now_ns() - begin;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     if (status == AC_BUSY)
         ac_pending_in_vain(arena, target);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return status;
 }
 
@@ -498,9 +498,9 @@ static ac_status_t order_streams(ac_request_t *request, bool own) {
     ac_allocator_t *allocator = request->arena->allocator;
     if (!request->stream)
         return AC_OOM;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_order_request_t ordered = ordered_request(request, request->scarce);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
     request->address = ordered.address;
     return status;
@@ -512,12 +512,12 @@ static ac_status_t order_streams(ac_request_t *request, bool own) {
 static bool must_close(const ac_request_t *request, bool all) {
     ac_arena_t *arena = request->arena;
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t size = segment_size(allocator, request, AC_SNUG_EXACT);
     bool worth = ac_fence_credit(&arena->line) || size > allocator->settings.large_segment_size ||
                  beyond(allocator, size, ac_pending_least_budget(allocator)) ||
                  beyond(allocator, size, allocator->settings.limit);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return worth && !ac_fence_under_way(&arena->line, all);
 }
 
@@ -532,10 +532,10 @@ static bool try_ready(ac_request_t *request) {
 static bool ask_fences(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     uint64_t oldest, newest;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     bool pending[2] = {ac_pending_targets(arena, false, &oldest, &newest),
                        ac_pending_targets(arena, true, &oldest, &newest)};
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     pending[0] |= request->cache && ac_cache_waits(request->cache);
     for (int all = 0; all < 2; all++) {
         if (!pending[all])
@@ -636,7 +636,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     uint64_t bytes = request->requested;
     if (bytes == 0 || bytes >= (uint64_t)1 << 48)
         return AC_OOM;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_cache_tidy(request->cache);
     request->size = ac_size_round(allocator->settings.divisions, bytes);
     request->pool =
@@ -650,7 +650,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
         conclude(request, found);
     }
     bool crowded = ac_slabs_crowded(&allocator->slots);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (crowded)
         ac_slabs_settle(allocator);
     if (!found) {
@@ -697,7 +697,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         ac_cache_tidy(cache);         /* another device's lock is not its */
     ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
     if (ac_cache_take_back(cache, block)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     ac_arena_t *arena = block->segment->arena;
@@ -705,7 +705,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     bool all = false;
@@ -725,7 +725,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         if (!ac_cache_keep(cache, block))
             ac_segment_coalesce(block);
         bool leaving = arena->tainted_idle;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (leaving)
             ac_trim_leaving(arena);
         return AC_OK;
@@ -733,7 +733,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     allocator->counters->fenced_frees++;
     ac_pending_add(block, target, all);
     bool leaves = block->segment->tainted;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (leaves)
         ac_trim_owe(allocator);
     return AC_OK;
@@ -787,7 +787,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
             ac_pending_add(block, target, all);
         }
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (leaves)
         ac_trim_owe(allocator);
     return AC_OK;

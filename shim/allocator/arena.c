@@ -37,8 +37,8 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     ac_allocator_t *allocator = ac_carve(sizeof *allocator);
     if (!allocator)
         return NULL;
-    pthread_mutex_init(&allocator->lock, NULL);
-    pthread_mutex_init(&allocator->recall_lock, NULL);
+    ac_mutex_init(&allocator->lock, AC_RANK_ALLOCATOR);
+    ac_mutex_init(&allocator->recall_lock, AC_RANK_RECALL);
     pthread_cond_init(&allocator->settled, NULL);
     allocator->stats = stats;
     allocator->counters = counters;
@@ -47,13 +47,13 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 }
 
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->settings = *settings;
     if (!settings->small_limit)
         allocator->settings.small_limit = AC_SMALL_LIMIT;
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
 }
 
@@ -80,24 +80,24 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->line.quarantine = ac_arena_quarantine;
     if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     arena->next = allocator->arenas;
     atomic_store(&allocator->arenas, arena); /* read without the lock: records never go away */
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return arena;
 }
 
 void ac_arena_drop(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     arena->dead = true; /* before: no cache is opened from now on */
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     ac_caches_drop(arena);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
     while (arena->segments)
         ac_segment_remove(arena->segments, true);
     ac_ordered_close(arena);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     ac_fence_line_close(&arena->line);
 }
 
@@ -114,17 +114,17 @@ void *ac_arena_context(ac_arena_t *arena) {
 }
 
 uint64_t ac_allocator_reserved(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return reserved;
 }
 
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t limit = allocator->settings.limit;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (limit == AC_UNLIMITED)
         return limit;
     return reserved < limit ? limit - reserved : 0;
@@ -133,45 +133,45 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     uint64_t idle = 0;
     ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             if (s->range)
                 idle += ac_range_idle_bytes(s->range);
             else if (s->allocated == 0 && s->held == 0)
                 idle += s->size;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return idle;
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     ac_stats_reset_peak(allocator->stats);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
 }
 
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     ac_stats_reset_accumulated(allocator->stats);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
                           ac_device_stats_t *stats, ac_device_counters_t *counters) {
-    if (pthread_mutex_timedlock(&allocator->lock, deadline) != 0)
+    if (!ac_lock_until(&allocator->lock, deadline))
         return false;
     ac_cache_sum_t sum;
     ac_caches_absorb(allocator, &sum);
@@ -179,7 +179,7 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     *counters = *allocator->counters;
     counters->thread_cache_blocks = sum.held_blocks;
     counters->thread_cache_bytes = sum.held_bytes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return true;
 }
 
@@ -203,10 +203,10 @@ static void visit_block(const ac_block_t *block, ac_walk_t *walk) {
 
 void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
     ac_walk_t walk = {visit, arg};
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             for (ac_block_t *block = s->first; block; block = block->next)
                 visit_block(block, &walk);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }

@@ -64,6 +64,7 @@
 #include "allocator/order/barrier.h"
 #include "allocator/order/single.h"
 #include "device/device.h"
+#include "lock.h"
 #include "plant.h"
 
 /* Of the fences in the ring, turns are so many at the most, or each launch after a free would
@@ -105,9 +106,9 @@ struct ac_fence_line {
     /* Of the owner of the context's memory (single.h): no free memory is handed out that leaned,
      * before `until` is reached, if no early block is held.  Without the lock; NULL: unknown. */
     bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
-    pthread_mutex_t lock; /* rank: after the allocator's lock */
-    unsigned count;       /* fences in the ring, oldest first */
-    unsigned turns;       /* of them, those of the single-stream rule */
+    ac_mutex_t lock; /* rank: after the allocator's lock */
+    unsigned count;  /* fences in the ring, oldest first */
+    unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 

@@ -69,10 +69,10 @@ static ac_block_t *first_of(ac_arena_t *arena, uint64_t episode) {
 
 bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode) {
     bool any = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
         any = first_of(arena, episode) != NULL;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return any;
 }
 
@@ -94,7 +94,7 @@ static void let_go(ac_block_t *block) {
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         ac_block_t *block = *list_of(arena, episode), *next;
         bool owes = false;
         for (; block; block = next) {
@@ -105,7 +105,7 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
             let_go(block);
         }
         bool leaving = arena->tainted_idle && !arena->dead;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (leaving)
             ac_trim_tainted(arena);
         if (owes)

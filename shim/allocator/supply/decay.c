@@ -10,17 +10,17 @@
 
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     uint64_t freed = 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->epoch++;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
     /* Freed memory that work may still reach is neither in use nor idle, and no request may come
      * that would ask for a fence: so this does. */
     bool may = ac_fence_calm();
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_allocator_drain(allocator);
     allocator->owed_epochs = may ? 0 : epochs;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (!may) {
         ac_trim_owe(allocator);
         return 0;

@@ -6,19 +6,19 @@
 
 void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     bool all = atomic_load(&ac_fence_crossed);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     bool any = !arena->dead && arena->holes;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     if (!any)
         return;
     uint64_t now = until ? arena->ops->now_ns() : 0;
     if (now < until) {
         uint64_t target = ac_fence_now();
         bool in_vain = ac_fence_wait(&arena->line, all, target, until - now) == AC_BUSY;
-        pthread_mutex_lock(&arena->allocator->lock);
+        ac_lock(&arena->allocator->lock);
         if (in_vain)
             ac_pending_in_vain(arena, target);
-        pthread_mutex_unlock(&arena->allocator->lock);
+        ac_unlock(&arena->allocator->lock);
         return;
     }
     ac_fence_close(&arena->line, all);
@@ -71,7 +71,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
     if (arena->ops->capturing(arena->context))
         return 0;
     ac_growth_init(&batch, &ask);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {
         claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
@@ -80,11 +80,11 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
         batch.released = batch.pages_released = 0;
         batch.peerings = allocator->expand.peerings;
         allocator->calls++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
         give_back(&batch);
         uint64_t spent = arena->ops->now_ns() - begin;
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         ac_expand_catch_up(&batch);
         for (unsigned i = 0; i < batch.runs; i++) {
             ac_run_t *run = &batch.run[i];
@@ -110,7 +110,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
         allocator->counters->trimmed_bytes += total;
     }
     bool dead = arena->dead;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (dead)
         ac_expand_bury(arena);
     return total;
@@ -129,14 +129,14 @@ uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs) {
 /* --- the end of a context --- */
 
 static ac_range_t *take_lost(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     ac_range_t **link = &arena->lost_ranges;
     while (*link && (*link)->calls)
         link = &(*link)->next;
     ac_range_t *range = *link;
     if (range)
         *link = range->next;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return range;
 }
 
@@ -187,11 +187,11 @@ static void gather(pages_t *pages, const ac_range_t *range, uint64_t *at, uint64
 /* The lock is dropped meanwhile.  A page that has gone by then is refused, or another one has
  * come, which no harm is done to. */
 static void allow(ac_arena_t *arena, pages_t *pages) {
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     for (unsigned i = 0; i < pages->count; i++)
         arena->ops->pages_allow(arena->context, pages->address[i], pages->bytes[i]);
     pages->count = 0;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
 }
 
 static void allow_units(const ac_range_t *range, uint64_t at, uint64_t end) {
@@ -256,7 +256,7 @@ static void allow_range(ac_range_t *range) {
 }
 
 void ac_expand_allow(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->expand.peerings++;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         uint64_t address = 0;
@@ -266,9 +266,9 @@ void ac_expand_allow(ac_allocator_t *allocator) {
         }
         if (!arena->lost_ranges)
             continue;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         ac_expand_bury(arena);
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }

@@ -81,11 +81,11 @@ static uint64_t trim(ac_arena_t *arena, ac_pick_t *pick, uint64_t bytes) {
     uint64_t total = 0;
     unsigned n, refused = 0;
     do {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         /* The work of a broken context is dead, and no fence tells of it any more. */
         pick->quiet = atomic_load(&arena->line.broken) ? UINT64_MAX : ac_expand_reached(arena);
         n = arena->dead ? 0 : take(arena, pick, bytes, leaving, &total);
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (!n)
             break;
         uint64_t begin = arena->ops->now_ns();
@@ -93,7 +93,7 @@ static uint64_t trim(ac_arena_t *arena, ac_pick_t *pick, uint64_t bytes) {
             leaving[i].refused =
                 arena->ops->segment_free(arena->context, leaving[i].address) == AC_BUSY;
         uint64_t spent = arena->ops->now_ns() - begin;
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         for (unsigned i = 0; i < n; i++) {
             return_records(allocator, &leaving[i]);
             if (!leaving[i].refused)
@@ -105,13 +105,13 @@ static uint64_t trim(ac_arena_t *arena, ac_pick_t *pick, uint64_t bytes) {
         allocator->counters->driver_frees += n;
         allocator->counters->driver_free_ns += spent;
         ac_allocator_settle(allocator, true);
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     } while (n == BATCH && !refused);
     if (total) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
     return total;
 }
@@ -137,7 +137,7 @@ uint64_t ac_trim_tainted(ac_arena_t *arena) {
 
 uint64_t ac_trim_garbage_due(ac_allocator_t *allocator, uint64_t growth) {
     uint64_t excess = 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     const ac_settings_t *settings = &allocator->settings;
     if (settings->gc_threshold > 0 && settings->limit != AC_UNLIMITED) {
         uint64_t wanted =
@@ -145,7 +145,7 @@ uint64_t ac_trim_garbage_due(ac_allocator_t *allocator, uint64_t growth) {
         uint64_t threshold = (uint64_t)(settings->gc_threshold * (double)settings->limit);
         excess = wanted > threshold ? wanted - threshold : 0;
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return excess;
 }
 
@@ -164,11 +164,11 @@ void ac_trim_garbage(ac_allocator_t *allocator, uint64_t growth) {
 
 /* The first arena that lives, NULL: none does. */
 static ac_arena_t *any_arena(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_arena_t *arena = allocator->arenas;
     while (arena && arena->dead)
         arena = arena->next;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return arena;
 }
 
@@ -182,9 +182,9 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
         freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
     if (wait) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         allocator->stats->num_sync_all_streams++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
     return freed;
 }
@@ -221,19 +221,19 @@ void ac_trim_owe(ac_allocator_t *allocator) {
 void ac_trim_leaving(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_trim_tainted(arena);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool left = arena->tainted_idle;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (left)
         ac_trim_owe(allocator);
 }
 
 static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
         any = arena->idle_head || arena->holes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return any;
 }
 
@@ -267,12 +267,12 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     if (!ac_fence_calm())
         return false;
     atomic_store(&allocator->owes, false);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_allocator_drain(allocator);
     uint64_t excess = excess_of(allocator);
     uint32_t epochs = allocator->owed_epochs;
     allocator->owed_epochs = 0;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         ac_trim_tainted(arena);
         uint64_t freed = excess ? ac_trim_arena(arena, excess) : 0;
@@ -293,7 +293,7 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool waits = !arena->dead && arena->pending[1].head;
     uint64_t target = waits ? arena->pending[1].tail->clock : 0;
     for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
@@ -301,7 +301,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
            !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, true))) {
