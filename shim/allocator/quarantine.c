@@ -10,7 +10,8 @@ static ac_arena_t *arena_of(ac_fence_line_t *line) {
 
 /* Whether the program has, or may get, any of the block since `early` without a fence. */
 static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) {
-    switch (block->state) {
+    ac_block_state_t state = block->state;
+    switch (state) {
     case AC_BLOCK_ALLOCATED:
         return (block->clock >= early && !AC_PLANTED(early_block_overlooked)) ||
                (block->early && !AC_PLANTED(handed_on_overlooked));

@@ -397,9 +397,8 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
 static void *drop_one(ac_fence_line_t *line, bool turn) {
     uint64_t newest = atomic_load(&line->single.covered);
     unsigned at = 1;
-    while (at < line->count &&
-           ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
-            line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
+    while (at < line->count && ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+                                line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
         at++;
     if (at >= line->count)
         return NULL;
@@ -523,6 +522,14 @@ void *ac_fence_use(ac_fence_line_t *line, uint64_t clock) {
         return NULL;
     line->ring[i].uses++;
     return line->ring[i].fence;
+}
+
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock) {
+    for (unsigned i = 0; i < line->count; i++)
+        if (line->ring[i].clock == clock && line->ring[i].turn) {
+            line->ring[i].turn = false;
+            line->turns--;
+        }
 }
 
 /* The oldest that is not known complete, in use from now on. */

@@ -331,6 +331,10 @@ void *ac_fence_use(ac_fence_line_t *line, uint64_t clock);
 /* Without the lock: it is not needed any more; with `over` it is complete. */
 void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over);
 
+/* The turn that was recorded with that stamp, if it is in the ring: freed memory waits for it from
+ * now on.  Under the lock. */
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock);
+
 /* Whether a fence is recorded for frees and not known complete, of one line or of any. */
 bool ac_fence_under_way(ac_fence_line_t *line, bool all);
 

@@ -85,7 +85,7 @@ bool ac_single_protects(ac_fence_line_t *line) {
             atomic_store(&single->due, now);
         uint64_t none = 0; /* before `due`: see single.h */
         if (!AC_PLANTED(early_noted_late))
-            atomic_compare_exchange_strong(&single->early, &none, now);
+            atomic_compare_exchange_strong(&single->early, &none, now + 1);
         AC_WINDOW(lean_announced);
         ac_fence_stamp(); /* the next submission looks */
         atomic_store(&single->due, now);
@@ -193,6 +193,7 @@ static void record_turn(ac_fence_line_t *line) {
         atomic_store(&single->covered, turn.clock);
         set_turn(single);
     } else if (status == AC_OK && awaited) {
+        turn.turn = false;
         ac_fence_insert(line, turn, &spare);
     } else if (status == AC_OK && !mine) {
         spare = turn.fence;
@@ -337,6 +338,7 @@ static bool quarantine(ac_fence_line_t *line, uint64_t until) {
     if (done && mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY) {
         lose_patience(single);
         set_word(single, AC_SINGLE_MANY, 0);
+        ac_fence_is_awaited(line, until);
     }
     return done;
 }

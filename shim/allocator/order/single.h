@@ -43,10 +43,11 @@
  * Quarantine.  Memory that leaned, and whose work is not known to be over, lies in free memory or
  * in blocks that were handed out since: *early* ones.  Where the program holds none of these, a
  * second stream cannot touch any of it before it is handed out again, and that can be put off.
- *   Which blocks are early.  `early` is set by the first free that leans on a home, before it
- * returns, to a value that the clock has reached; a free that finds `due` set finds it set as
- * well.  Memory that leaned is handed out after that return, with a clock not below `early`; nor
- * below the clock of its free, which is above `done` as long as the work is not over.  So a block
+ *   Which blocks are early.  The first free that leans on a home sets `early` to one above the
+ * clock that it found, ends the epoch, and only then sets `due`: whichever free returns finds
+ * `early` set, and the clock has reached it.  Memory that leaned is handed out after that return,
+ * with a clock not below `early`; nor below the clock of its free, which is above `done` as long
+ * as the work is not over.  So a block
  * with a clock below `early`, or not above `done`, is not early.  Others may be taken for early
  * that are not: those that were handed out after the first such free out of other memory.
  *   The walk (quarantine.c) looks at all blocks of the context in LEAVING or JOINING, when no free
@@ -121,7 +122,7 @@ typedef struct {
     _Atomic uint64_t leaned;  /* the clock of the newest free that leaned on the home */
     _Atomic uint64_t covered; /* the stamp of the newest turn; changed under the lock */
     _Atomic uint64_t due;     /* an epoch was ended after `leaned` had reached this clock */
-    _Atomic uint64_t early;   /* of the first that leaned on this home; 0: none did */
+    _Atomic uint64_t early;   /* what leaned on this home is handed out from here on; 0: none */
     _Atomic uint64_t since;   /* the clock from which on frees may lean */
     uint64_t left;            /* in LEAVING: a stamp that covers all that leaned */
     uint64_t patience;        /* epochs that a new home has to see alone before that */

@@ -94,6 +94,7 @@ void plants_lane_clock_late(plants_t *t) {
     MUST(plants_elsewhere(t, t->stream[0]));
     sem_post(&wanted); /* where there is no window */
     pthread_join(thread, NULL);
+    MUST(cuMemAlloc_v2(&other, t->bytes)); /* held from here on: the second stream waits */
     t->memory = t->beside;
     overtake(t);
 }
