@@ -47,6 +47,7 @@ static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
             if (block->state != AC_BLOCK_FREE || block->clock <= reached)
                 continue;
             ac_segment_withdraw(block);
+            ac_block_set_state(block, AC_BLOCK_PENDING);
             AC_BLOCK_SET(block, clock, until);
             block->list_next = first;
             first = block;

@@ -23,8 +23,7 @@ static _Atomic unsigned submitter_count;
 /* Submissions under way that may go to any context: each is inside every line. */
 static _Atomic unsigned strays;
 
-/* A sticky error was seen: hits of the context's caches end as well. */
-static void break_line(ac_fence_line_t *line) {
+void ac_fence_break(ac_fence_line_t *line) {
     if (!atomic_exchange(&line->broken, true))
         ac_generation_grow();
 }
@@ -489,7 +488,7 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     else if (status == AC_BUSY)
         want(line, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
-        break_line(line);
+        ac_fence_break(line);
     return status;
 }
 
@@ -568,7 +567,7 @@ static ac_status_t poll_line(ac_fence_line_t *line) {
         if (status == AC_OK)
             moved = AC_OK;
         if (status == AC_FAILED)
-            break_line(line);
+            ac_fence_break(line);
         ac_fence_unuse(line, fence, status == AC_OK);
     }
     atomic_flag_clear(&line->polled);
@@ -618,7 +617,7 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t end
             ac_status_t status =
                 line->ops->fence_wait(line->context, fence, time_left(line, end));
             if (status == AC_FAILED)
-                break_line(line);
+                ac_fence_break(line);
             ac_fence_unuse(line, fence, status == AC_OK);
             if (status == AC_OK)
                 continue;
