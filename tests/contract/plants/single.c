@@ -34,7 +34,9 @@ void plants_second_stream_let_in(plants_t *t) {
 
 /* Work behind the free, which may wait for that of the second stream, is not waited for by it. */
 static void overtake(plants_t *t) {
+    CUdeviceptr early;
     plants_long(t, t->stream[0]);
+    MUST(cuMemAlloc_v2(&early, t->bytes)); /* or the second stream would not wait at all */
     plants_new(t, t->stream[1]);
     MUST(cuStreamSynchronize(t->stream[1]));
     if (cuStreamQuery(t->stream[0]) == CUDA_SUCCESS)
@@ -94,7 +96,6 @@ void plants_lane_clock_late(plants_t *t) {
     MUST(plants_elsewhere(t, t->stream[0]));
     sem_post(&wanted); /* where there is no window */
     pthread_join(thread, NULL);
-    MUST(cuMemAlloc_v2(&other, t->bytes)); /* held from here on: the second stream waits */
     t->memory = t->beside;
     overtake(t);
 }
