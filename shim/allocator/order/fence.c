@@ -373,8 +373,9 @@ uint64_t ac_fence_target_all(void) {
 static ac_status_t is_under_way(ac_fence_line_t *line) {
     bool any = false;
     ac_lock(&line->lock);
+    uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count && !any; i++)
-        any = !line->ring[i].turn;
+        any = !line->ring[i].turn && line->ring[i].clock > done; /* not swept yet: over */
     ac_unlock(&line->lock);
     return any ? AC_BUSY : AC_OK;
 }
