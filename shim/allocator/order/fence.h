@@ -103,13 +103,13 @@ struct ac_fence_line {
     _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
     const ac_device_ops_t *ops;
     void *context;
-    /* Of the owner of the context's memory (single.h): no free memory is handed out that leaned,
-     * before `until` is reached, if no early block is held.  Without the lock; NULL: unknown. */
-    bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
     ac_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;  /* fences in the ring, oldest first */
     unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
+    /* Of the owner of the context's memory, called without the lock, NULL: unknown.  True: no early
+     * block is held, and free memory that leaned is not handed out before `until` (single.h). */
+    bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
 };
 
 extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;

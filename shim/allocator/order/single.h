@@ -122,10 +122,10 @@ typedef struct {
     _Atomic uint64_t leaned;  /* the clock of the newest free that leaned on the home */
     _Atomic uint64_t covered; /* the stamp of the newest turn; changed under the lock */
     _Atomic uint64_t due;     /* an epoch was ended after `leaned` had reached this clock */
-    _Atomic uint64_t early;   /* what leaned on this home is handed out from here on; 0: none */
     _Atomic uint64_t since;   /* the clock from which on frees may lean */
     uint64_t left;            /* in LEAVING: a stamp that covers all that leaned */
     uint64_t patience;        /* epochs that a new home has to see alone before that */
+    _Atomic uint64_t early;   /* what leaned on this home is handed out from here on; 0: none */
     uint64_t turn;            /* counts those that streams have to wait for */
     bool waited;              /* a stream would have run beside this home */
     _Atomic unsigned naming;  /* threads that record a turn: they name the home */
