@@ -280,16 +280,12 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
 }
 
 static void compare(ac_check_t *check, const ac_device_stats_t *stats) {
-#define STAT_COUNT(name, doc)
 #define STAT_POOLS(name, unit, doc)                                                              \
     for (int i = 0; i < AC_POOL_KINDS; i++)                                                      \
         expect(check, check->sum.name[i].current == stats->name[i].current, #name);
 #define STAT_SINGLE(name, unit, doc)                                                             \
     expect(check, check->sum.name.current == stats->name.current, #name);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
 }
 
 int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
@@ -305,8 +301,10 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
         check_arena(&check, arena);
     compare(&check, allocator->stats);
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
-    expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
-    expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
+    expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
+           "capture_deferred_blocks");
+    expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,
+           "capture_deferred_bytes");
     expect(&check, check.records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
     if (why)

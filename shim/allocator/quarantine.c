@@ -69,7 +69,7 @@ bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until) {
         if (!AC_PLANTED(caches_not_in_quarantine))
             ac_caches_empty(arena);
         if (!AC_PLANTED(slabs_not_in_quarantine))
-            ac_slabs_put_aside(arena, reached, until);
+            ac_slabs_put_aside(&arena->space, reached, until);
         if (!AC_PLANTED(pools_not_in_quarantine))
             withdraw_free(arena, reached, until);
     }

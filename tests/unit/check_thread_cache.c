@@ -9,7 +9,7 @@ static ac_cache_books_t books[2];
 static ac_cache_t *cache;
 
 static void configure(uint64_t most, uint32_t divisions) {
-    settings.cache = most;
+    settings.thread_cache = most;
     settings.divisions[0] = divisions;
     ac_allocator_configure(allocator, &settings);
 }
@@ -183,7 +183,7 @@ START_TEST(nothing_is_kept_during_a_capture) {
     put(a);
     ac_held_end();
     ck_assert(!hit(MIB, &address));
-    ck_assert_uint_eq(counters.held_frees, 1);
+    ck_assert_uint_eq(counters.capture_deferred_frees, 1);
     ac_allocator_release(allocator, 1);
     fake_complete(&context[0], 2);
 }

@@ -314,6 +314,14 @@ bool ac_fence_idle(const ac_fence_line_t *line);
 /* The clock that a free has to wait for; *all is set when every context counts. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
 
+/* The same as a stamp for memory whose order a stream protects: the device is done with it when the
+ * result was reached, and not before, whatever a free may wait for. */
+static inline uint64_t ac_fence_quiet(ac_fence_line_t *line) {
+    bool all;
+    uint64_t target = ac_fence_target(line, &all);
+    return AC_PLANTED(idle_without_stamp) ? 0 : target;
+}
+
 /* Frees with a target <= the result are ready. */
 uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
 

@@ -62,6 +62,27 @@ void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, u
     queue->bytes += bytes;
 }
 
+void ac_pending_forget(ac_segment_t *segment) {
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &segment->arena->pending[all];
+        ac_block_t *kept = NULL;
+        for (ac_block_t *block = queue->head, *next; block; block = next) {
+            next = block->list_next;
+            if (block->segment != segment) {
+                kept = block;
+                continue;
+            }
+            queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
+            if (kept)
+                kept->list_next = next;
+            else
+                queue->head = next;
+        }
+        queue->tail = kept;
+    }
+}
+
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     const ac_pending_t *queue = &arena->pending[all];
     *oldest = queue->head ? queue->head->clock : UINT64_MAX;
@@ -86,7 +107,7 @@ void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->line, false)) {
-        ac_slabs_take_back(arena);
+        ac_slabs_take_back(&arena->space);
         any = true;
     }
     for (int all = 0; all < 2; all++) {

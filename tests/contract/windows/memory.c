@@ -25,7 +25,7 @@ static uint64_t take(void) {
 /* With a block of BYTES in it. */
 static void begin_cached(void) {
     begin_large();
-    settings.cache = 8 * MIB;
+    settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
     cache = ac_cache_open(arena, &books);
     ck_assert_ptr_nonnull(cache);
@@ -137,7 +137,7 @@ void window_record_address_first(void) {
     begin_cached();
     block = take();
     record = *ac_cache_handed(cache, block);
-    ac_slabs_settle(allocator);
+    ac_allocator_drop_records(allocator);
     ck_assert_uint_ne(ac_block_address(record), block); /* which has no record now */
     at_window("record_described", record_says_nothing_yet);
     ck_assert_int_eq(ac_allocator_lock_block(block, &found, &locked), AC_OK);
