@@ -1,4 +1,5 @@
 /* The oracle of oracle.h. */
+#include "fake_settings.h"
 #include "oracle.h"
 
 #include "allocator/supply/expand.h"
@@ -106,15 +107,11 @@ void oracle_begin(bool bump, bool pages) {
     oracle.most_caches = ORACLE_CACHES;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
-    oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
-                                      .wait_budget = 0.25,
-                                      .oom_wait = 30000000000,
-                                      .large_segment_size = 20 * MIB,
-                                      .limit = AC_UNLIMITED,
-                                      .cache = 128 * MIB,
-                                      .expandable = pages,
-                                      .page = (pages && oracle_draw(2) ? 2 : 8) * MIB,
-                                      .small_page = 2 * MIB};
+    oracle.settings = fake_settings();
+    oracle.settings.cache = 128 * MIB;
+    oracle.settings.expandable = pages;
+    oracle.settings.page = (pages && oracle_draw(2) ? 2 : 8) * MIB;
+    oracle.settings.small_page = 2 * MIB;
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)

@@ -15,6 +15,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -187,15 +188,11 @@ static bool replay_checked(ac_allocator_t *allocator, ac_arena_t *arena, uint64_
 }
 
 int main(int argc, char **argv) {
-    ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                              .wait_budget = 0.25,
-                              .oom_wait = 30000000000,
-                              .large_segment_size = 20 * MIB,
-                              .limit = AC_UNLIMITED,
-                              .cache = 128 * MIB,
-                              .expandable = true,
-                              .page = 8 * MIB,
-                              .small_page = 2 * MIB};
+    ac_settings_t settings = fake_settings();
+    settings.cache = 128 * MIB;
+    settings.expandable = true;
+    settings.page = 8 * MIB;
+    settings.small_page = 2 * MIB;
     double capacity = 0, most = 0;
     int repeat = 2;
     bool check = false;

@@ -19,6 +19,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/supply/expand.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
@@ -36,14 +37,7 @@ static ac_arena_t *arena[CONTEXTS];
 static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
-static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                                 .wait_budget = 0.25,
-                                 .oom_wait = 30000000000,
-                                 .large_segment_size = 4 * MIB,
-                                 .limit = AC_UNLIMITED,
-                                 .cache = 2 * MIB,
-                                 .page = AC_SEGMENT_ALIGN,
-                                 .small_page = AC_SEGMENT_ALIGN};
+static ac_settings_t settings;
 static unsigned long rounds = 20000;
 static _Atomic bool over;
 static _Atomic unsigned long errors, served, refused;
@@ -348,6 +342,10 @@ int main(int argc, char **argv) {
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
     atomic_store(&ac_single_wanted, ordered);
+    settings = fake_settings();
+    settings.large_segment_size = 4 * MIB;
+    settings.cache = 2 * MIB;
+    settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
         settings.limit = 64 * MIB; /* hardly more than is in use: pages have to move */
     settings.expandable = argc > 2 && strstr(argv[2], "pages");

@@ -1,0 +1,51 @@
+/* What the suites of the allocator begin and end with: two arenas on the fake device. */
+#ifndef ALLOCATOR_FRAME_H
+#define ALLOCATOR_FRAME_H
+
+#include "fake_world.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+static inline void begin(uint64_t capacity) {
+    open_world(2, capacity, fake_settings());
+}
+
+static inline void begin_large(void) {
+    begin((uint64_t)64 << 30);
+}
+
+static inline void begin_tight(void) {
+    begin(64 * MIB);
+}
+
+static inline void end(void) {
+    check_world();
+}
+
+static inline ac_status_t try_alloc(ac_arena_t *from, uint64_t bytes, uint64_t *address) {
+    return ac_arena_alloc(from, bytes, false, address);
+}
+
+static inline uint64_t alloc(uint64_t bytes) {
+    uint64_t address = 0;
+    ck_assert_int_eq(try_alloc(arena, bytes, &address), AC_OK);
+    ck_assert_uint_ne(address, 0);
+    return address;
+}
+
+static inline void give(uint64_t address) {
+    ck_assert_int_eq(ac_block_free(address), AC_OK);
+}
+
+/* Afterwards the budget allows for as much. */
+static inline void raise_high_water(uint64_t bytes) {
+    give(alloc(bytes));
+    ac_allocator_trim(allocator, false);
+}
+
+static inline uint64_t reserved(void) {
+    ck_assert_uint_eq(ac_allocator_reserved(allocator), device.used);
+    return device.used;
+}
+
+#endif
