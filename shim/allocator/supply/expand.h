@@ -36,12 +36,8 @@ typedef struct {
     void *arg;
 } ac_growth_ask_t;
 
-/* Whether the arena's device knows pages; it is asked once. */
-bool ac_expand_able(ac_arena_t *arena);
-
-/* What the device would not give where native segments served instead: for the user to be told. */
+/* The device would not give this, and native segments serve instead (ac_expand_refused). */
 void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
-ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
 
 /* AC_OK: it was served.  AC_OOM; AC_BUSY: something captures; AC_FAILED; AC_UNSUPPORTED: this
  * device knows no pages, or gives no addresses.  *changed: others may find more now. */
@@ -56,11 +52,5 @@ uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
 
 /* Wait until all holes are complete, until `until` (ns) at the most; 0: only look. */
 void ac_expand_complete(ac_arena_t *arena, uint64_t until);
-
-/* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
-void ac_expand_bury(ac_arena_t *arena);
-
-/* More may reach the device's memory from now on: tell the device so for all pages. */
-void ac_expand_allow(ac_allocator_t *allocator);
 
 #endif

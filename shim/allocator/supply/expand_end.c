@@ -7,7 +7,7 @@
 void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     bool all = atomic_load(&ac_fence_crossed);
     ac_lock(&arena->allocator->lock);
-    bool any = !arena->dead && arena->holes;
+    bool any = !arena->dead && arena->holes.first;
     ac_unlock(&arena->allocator->lock);
     if (!any)
         return;
@@ -73,7 +73,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
-    while (done && total < bytes && arena->holes) {
+    while (done && total < bytes && arena->holes.first) {
         claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
             break;

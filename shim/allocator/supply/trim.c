@@ -38,7 +38,7 @@ typedef struct {
 static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes,
                      ac_leaving_t leaving[BATCH], uint64_t *taken) {
     unsigned n = 0;
-    for (ac_segment_t *s = arena->idle_head, *next; s && n < BATCH && *taken < bytes; s = next) {
+    for (ac_segment_t *s = arena->idle.first, *next; s && n < BATCH && *taken < bytes; s = next) {
         next = s->idle_next;
         if (!picked(s, pick))
             continue;
@@ -232,7 +232,7 @@ static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
     ac_lock(&allocator->lock);
     for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = arena->idle_head || arena->holes;
+        any = arena->idle.first || arena->holes.first;
     ac_unlock(&allocator->lock);
     return any;
 }

@@ -185,6 +185,33 @@ static void never_fits_beside_an_endless_one(void) {
     EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
+/* Neither the library nor the program gets an event: only a synchronisation can tell, and that
+ * knows no limit. */
+static void no_events(void) {
+    if (simcuda_fail("cuEventCreate>=1=801;cuEventRecord>=1=801;cuCtxRecordEvent>=1=801") != 0)
+        exit(3);
+}
+
+static void fits_after_a_kernel_without_events(void) {
+    leave_idle(HALF);
+    no_events();
+    launch(lasting);
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(took(0, 2.9));
+}
+
+static void never_fits_beside_an_endless_one_without_events(void) {
+    leave_pieces();
+    no_events();
+    launch(endless);
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(2.9, 7));
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
 static void what_comes_back_is_too_little(void) {
     must_have(MORE);
     leave_idle(HALF);
@@ -413,6 +440,8 @@ static const struct {
     CASE(grow_beside_freed_memory),
     CASE(fits_after_a_kernel),
     CASE(never_fits_beside_an_endless_one),
+    CASE(fits_after_a_kernel_without_events),
+    CASE(never_fits_beside_an_endless_one_without_events),
     CASE(what_comes_back_is_too_little),
     CASE(a_held_stream_and_no_room),
     CASE(a_held_stream_and_idle_memory),

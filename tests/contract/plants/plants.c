@@ -158,6 +158,7 @@ static const struct {
     {"stream_of_strange_context", plants_stream_of_strange_context},
     {"freed_on_untold_stream", plants_freed_on_untold_stream},
     {"no_stream", plants_no_stream},
+    {"found_and_not_called", plants_found_and_not_called},
     {"many_attributes", plants_many_attributes},
     {"found_before_contexts", plants_found_before_contexts},
     {"too_many_contexts", plants_too_many_contexts},

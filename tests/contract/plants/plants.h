@@ -77,6 +77,7 @@ void plants_page_taken_waited(plants_t *t);
 void plants_stream_of_strange_context(plants_t *t);
 void plants_freed_on_untold_stream(plants_t *t);
 void plants_no_stream(plants_t *t);
+void plants_found_and_not_called(plants_t *t);
 void plants_many_attributes(plants_t *t);
 void plants_found_before_contexts(plants_t *t);
 void plants_too_many_contexts(plants_t *t);

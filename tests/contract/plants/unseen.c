@@ -184,6 +184,23 @@ void plants_found_before_contexts(plants_t *t) {
     by_future_copy(t, true);
 }
 
+/* A runtime looks up what nobody calls: freed memory is served at once as before. */
+void plants_found_and_not_called(plants_t *t) {
+    CUdeviceptr before;
+    if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
+        plants_failed("the driver takes no function");
+    look_up("cuFutureCopy");
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    MUST(cuCtxSynchronize());
+    before = t->memory;
+    plants_give(t);
+    plants_seek(t, 1);
+    if (t->memory != before)
+        plants_failed("freed memory was not served at once");
+    plants_new(t, t->stream[0]);
+}
+
 /* By a table. */
 static CUresult table_old(void) {
     plants_t *t = of_table;

@@ -6,8 +6,8 @@
  *   rows --planted    for every row and every way to spoil it (plant.h): the checks that are
  * about that must fail (under the planted library)
  *
- * What the library should do comes from the driver's signatures (rows.py), not from hooks.def.  A
- * new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
+ * What the library should do comes from the driver's signatures (rows.py), not from the hooks'
+ * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
  * is used, on a device of stand-ins (rows_device.h): work stays pending until a thread waits for
  * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
  * streams, sync and pages (single_stream is off there), single and single_streams. */
