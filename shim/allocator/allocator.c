@@ -270,7 +270,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     ac_lock(&allocator->lock);
-    bool expandable = allocator->settings.expandable;
+    bool expandable = allocator->settings.expandable_segments;
     ac_unlock(&allocator->lock);
     return expandable;
 }

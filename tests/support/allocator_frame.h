@@ -7,7 +7,7 @@
 #define MIB ((uint64_t)1 << 20)
 
 static inline void begin(uint64_t capacity) {
-    open_world(2, capacity, fake_settings());
+    open_world(2, capacity, fake_settings("thread_cache_mb:0"));
 }
 
 static inline void begin_large(void) {

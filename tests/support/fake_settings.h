@@ -1,16 +1,21 @@
-/* The settings that tests of the allocator begin with: the product's own, but for a larger budget,
- * and without caches per thread. */
+/* Settings for allocators on the fake device: those that a configuration string asks for, so that
+ * what a test does not name is as in the product (config.def). */
 #ifndef FAKE_SETTINGS_H
 #define FAKE_SETTINGS_H
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "allocator/allocator.h"
 
-static inline ac_settings_t fake_settings(void) {
-    return (ac_settings_t){.max_split_size = AC_UNLIMITED,
-                           .wait_budget = 0.25,
-                           .oom_wait = 30000000000,
-                           .large_segment_size = (uint64_t)20 << 20,
-                           .limit = AC_UNLIMITED};
+static inline ac_settings_t fake_settings(const char *conf) {
+    ac_config_t config;
+    ac_config_error_t error;
+    if (ac_config_parse(conf, &config, &error, NULL) != 0) {
+        fprintf(stderr, "%s: %s\n", conf, error.text);
+        abort();
+    }
+    return ac_settings_from(&config, 0);
 }
 
 #endif

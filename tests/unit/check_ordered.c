@@ -7,9 +7,8 @@
 enum { S = 16, T = 20, U = 24, EVENT = 77 };
 
 static void begin(uint64_t limit) {
-    ac_settings_t with = fake_settings();
+    ac_settings_t with = fake_settings("");
     with.limit = limit;
-    with.cache = 128 * MIB;
     open_world(1, 512 * MIB, with);
 }
 

@@ -8,7 +8,7 @@
 #define KIB ((int64_t)1 << 10)
 
 static void begin(void) {
-    open_world(1, 400 * (uint64_t)MIB, fake_settings());
+    open_world(1, 400 * (uint64_t)MIB, fake_settings("thread_cache_mb:0"));
 }
 
 static uint64_t alloc(int64_t bytes) {

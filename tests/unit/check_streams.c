@@ -9,7 +9,7 @@
 enum { A = 0x100, B = 0x200 }; /* streams */
 
 static void begin(void) {
-    open_world(2, 64 * MIB, fake_settings());
+    open_world(2, 64 * MIB, fake_settings("thread_cache_mb:0"));
 }
 
 static uint64_t alloc(ac_stream_t stream, uint64_t bytes) {

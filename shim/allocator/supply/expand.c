@@ -39,7 +39,7 @@ static uint64_t budget(const ac_growth_t *growth) {
     uint64_t live = high_water(growth->ask);
     uint64_t most = live + live / 10;
     if (allocator->settings.page_budget > 0) {
-        most = (uint64_t)((double)live * allocator->settings.page_budget);
+        most = (uint64_t)((double)live * (1 + allocator->settings.page_budget));
     } else {
         uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
         create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;

@@ -252,9 +252,9 @@ bool ac_trim_may(ac_allocator_t *allocator) {
 static uint64_t excess_of(const ac_allocator_t *allocator) {
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t live = allocator->high_water, budget = ac_trim_budget(allocator, live);
-    if (allocator->settings.expandable) { /* expand.h */
+    if (allocator->settings.expandable_segments) { /* expand.h */
         double share = allocator->settings.page_budget;
-        uint64_t most = (uint64_t)((double)live * (share > 0 ? share : 1.1));
+        uint64_t most = (uint64_t)((double)live * (1 + (share > 0 ? share : 0.1)));
         budget = most > budget ? most : budget;
     }
     return reserved > budget ? reserved - budget : 0;

@@ -8,7 +8,7 @@
 #define MIB ((uint64_t)1 << 20)
 
 static void set_up(void) {
-    open_world(2, 64 * MIB, fake_settings());
+    open_world(2, 64 * MIB, fake_settings("thread_cache_mb:0"));
 }
 
 static uint64_t alloc(int i, uint64_t bytes) {

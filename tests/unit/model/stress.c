@@ -302,7 +302,7 @@ static void *meddler(void *arg) {
             ac_allocator_reset_peak(allocator);
             break;
         case 7:
-            settings.cache = draw(&state, 3) * 2 * MIB;
+            settings.thread_cache = draw(&state, 3) * 2 * MIB;
             settings.divisions[0] = draw(&state, 4) ? 0 : 4;
             ac_allocator_configure(allocator, &settings);
             break;
@@ -342,13 +342,11 @@ int main(int argc, char **argv) {
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
     atomic_store(&ac_single_wanted, ordered);
-    settings = fake_settings();
-    settings.large_segment_size = 4 * MIB;
-    settings.cache = 2 * MIB;
+    settings = fake_settings("thread_cache_mb:2,large_segment_size_mb:4");
     settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
         settings.limit = 64 * MIB; /* hardly more than is in use: pages have to move */
-    settings.expandable = argc > 2 && strstr(argv[2], "pages");
+    settings.expandable_segments = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;
     device.turned = streams ? turned : NULL;
