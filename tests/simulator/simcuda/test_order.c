@@ -153,20 +153,6 @@ START_TEST(a_destroyed_stream_finishes_its_work) {
 }
 END_TEST
 
-START_TEST(a_context_event_covers_all_streams) {
-    set_up();
-    CUstream a = stream_with(CU_STREAM_NON_BLOCKING), b = stream_with(CU_STREAM_DEFAULT);
-    CUevent all;
-    OK(cuEventCreate(&all, 0));
-    OK(run(kernel, a));
-    OK(run(kernel, a));
-    OK(run(kernel, b));
-    OK(cuStreamDestroy_v2(a));
-    OK(cuCtxRecordEvent(ctx, all));
-    ck_assert_int_eq(end_of(all), 2);
-}
-END_TEST
-
 START_TEST(a_context_wait_holds_all_later_work) {
     set_up();
     CUstream a = stream_with(CU_STREAM_NON_BLOCKING);
@@ -316,22 +302,6 @@ START_TEST(queries_do_not_wait_and_polling_makes_progress) {
 }
 END_TEST
 
-START_TEST(freeing_waits_for_the_device) {
-    set_up();
-    CUstream a = stream_with(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr memory;
-    OK(cuMemAlloc_v2(&memory, 4096));
-    CUevent end = run_and_mark(a);
-    OK(cuMemFree_v2(memory));
-    OK(cuEventQuery(end));
-    simcuda_configure("free_sync:false");
-    OK(cuMemAlloc_v2(&memory, 4096));
-    end = run_and_mark(a);
-    OK(cuMemFree_v2(memory));
-    FAILS(cuEventQuery(end), CUDA_ERROR_NOT_READY);
-}
-END_TEST
-
 START_TEST(the_same_program_gives_the_same_times) {
     set_up();
     CUstream streams[3];
@@ -351,8 +321,7 @@ SUITE_MAIN("order", one_stream_is_in_order_and_streams_are_not,
            blocking_streams_meet_only_in_the_legacy_stream,
            each_thread_has_its_own_default_stream, an_event_orders_streams,
            a_wait_is_for_the_record_before_it, a_destroyed_stream_finishes_its_work,
-           a_context_event_covers_all_streams, a_context_wait_holds_all_later_work,
-           green_streams_belong_to_the_primary_context, host_functions_run_in_stream_order,
-           values_in_memory_hold_a_stream, values_come_in_batches_too,
-           queries_do_not_wait_and_polling_makes_progress, freeing_waits_for_the_device,
+           a_context_wait_holds_all_later_work, green_streams_belong_to_the_primary_context,
+           host_functions_run_in_stream_order, values_in_memory_hold_a_stream,
+           values_come_in_batches_too, queries_do_not_wait_and_polling_makes_progress,
            the_same_program_gives_the_same_times)
