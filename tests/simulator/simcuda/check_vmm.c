@@ -337,5 +337,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, sharing_in_one_process);
     tcase_add_test(t, sharing_between_processes);
     tcase_add_test(t, dma_buf_stand_in);
-    return extra_run(suite);
+    return finish(suite);
 }
