@@ -24,8 +24,8 @@ static ac_block_t **list_of(ac_arena_t *arena, uint64_t episode) {
 
 static void count(const ac_block_t *block, int sign) {
     ac_device_counters_t *counters = block->segment->arena->allocator->counters;
-    counters->held_blocks += (uint64_t)sign;
-    counters->held_bytes += (uint64_t)sign * block->size;
+    counters->capture_deferred_blocks += (uint64_t)sign;
+    counters->capture_deferred_bytes += (uint64_t)sign * block->size;
     block->segment->held += (uint32_t)sign;
 }
 
@@ -46,7 +46,7 @@ bool ac_held_keep(ac_block_t *block) {
         (*list)->list_prev = block;
     *list = block;
     count(block, 1);
-    arena->allocator->counters->held_frees++;
+    arena->allocator->counters->capture_deferred_frees++;
     return true;
 }
 

@@ -12,7 +12,7 @@
  * others do.  This also decides for contexts that join a capture by an event.
  *
  * Invariants (ac_allocator_check): a held block lies in the list of its arena and episode;
- * segment.held and the counters held_blocks and held_bytes are sums over these. */
+ * segment.held and the counters capture_deferred_blocks and _bytes are sums over these. */
 #ifndef AC_HELD_H
 #define AC_HELD_H
 

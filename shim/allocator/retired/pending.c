@@ -50,6 +50,27 @@ void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
                   ac_pending_weight(ac_pending_share(arena->allocator), block->size));
 }
 
+void ac_pending_forget(ac_segment_t *segment) {
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &segment->arena->pending[all];
+        ac_block_t *kept = NULL;
+        for (ac_block_t *block = queue->head, *next; block; block = next) {
+            next = block->list_next;
+            if (block->segment != segment) {
+                kept = block;
+                continue;
+            }
+            queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
+            if (kept)
+                kept->list_next = next;
+            else
+                queue->head = next;
+        }
+        queue->tail = kept;
+    }
+}
+
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     const ac_pending_t *queue = &arena->pending[all];
     *oldest = queue->head ? queue->head->clock : UINT64_MAX;
