@@ -76,11 +76,12 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
     *target = ac_fence_target(&arena->line, all);
     reached |= *target <= ac_fence_reached(&arena->line, *all);
     /* A graph that is being captured may name it, else. */
-    if (!ac_fence_untouched(&arena->line, shown->clock) && (!reached || ac_held_open()))
+    if (!ac_fence_untouched(&arena->line, shown->ticket.epoch) &&
+        (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
-    AC_BLOCK_SET(shown, clock, *target);
+    AC_BLOCK_SET(shown, ticket.epoch, *target);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;

@@ -283,18 +283,17 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
     return false;
 }
 
-bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    bool ordered;
     if (!ac_cache_usable(cache) || !cache->home || block->home != cache->home ||
-        !ac_cache_ready(cache, block, &ordered))
+        ac_order_capturing())
         return false;
     if (makes_room(cache, size)) {
-        ac_cache_push(cache, block, ordered);
+        ac_cache_push(cache, block, leans);
         return true;
     }
-    ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
+    ac_cache_take_in(cache, &cache->books->side[flow], block, leans);
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);

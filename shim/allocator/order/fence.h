@@ -133,6 +133,15 @@ void ac_fence_uncount(void);
  * the first time, as those above do; takes no lock while no context was served. */
 void ac_fence_unseen(void);
 
+/* Submissions under way that may go to any context: each is inside every line. */
+extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
+
+/* Whether what is freed now has to wait for every context. */
+static inline bool ac_fence_spans(void) {
+    return atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) ||
+           atomic_load(&ac_fence_strays);
+}
+
 static inline bool ac_fence_is_unseen(void) {
     return atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
            atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);

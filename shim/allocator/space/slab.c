@@ -90,7 +90,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     }
     AC_WINDOW(record_described);
     AC_BLOCK_SET(record, requested, word >> 1);
-    AC_BLOCK_SET(record, clock, slab->slot[i].clock);
+    AC_BLOCK_SET(record, ticket.epoch, slab->slot[i].clock);
     atomic_store_explicit(&record->address, address, memory_order_release);
 }
 
@@ -491,9 +491,10 @@ void ac_slabs_drop_records(ac_slots_t *slots) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
-        if (record->state != AC_BLOCK_ALLOCATED || record->async || record->early)
+        if (record->state != AC_BLOCK_ALLOCATED || record->async ||
+            record->ticket.key != AC_KEY_NONE)
             continue;
-        slab->slot[i].clock = record->clock;
+        slab->slot[i].clock = record->ticket.epoch;
         take_record(slab, i, record->requested << 1 | 1);
     }
 }

@@ -179,7 +179,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
             !ac_range_tail(hole, pick->span, pick->pinned, 1, &first, &count))
             continue;
-        if (hole->clock > pick->reached)
+        if (hole->ticket.epoch > pick->reached)
             *starved = true;
         else
             oldest = hole;

@@ -30,7 +30,6 @@ CALLS_UP = {
     ("cache", "ac_pending_queue"): QUEUES,
     ("cache", "ac_pending_share"): QUEUES,
     ("cache", "ac_pending_weight"): QUEUES,
-    ("cache", "ac_held_open"): "the episode of captures is kept in retired/",
     ("order", "ac_ordered_next"): "edges are drawn in the streams of retired/",
     ("order", "ac_ordered_slot"): "the same",
     ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
@@ -50,13 +49,13 @@ CALLS_UP = {
 INCLUDES_UP = {
     ("cache", "allocator/allocator.h"): RECORDS,
     ("cache", "allocator/allocator_int.h"): RECORDS,
-    ("cache", "allocator/retired/held.h"): "the episode of captures is kept in retired/",
     ("order", "allocator/allocator.h"): "streams.h is the contract of retired/ as well",
     ("order", "allocator/retired/ordered_int.h"): "edges are drawn in the streams of retired/",
     ("retired", "allocator/allocator.h"): RECORDS,
     ("retired", "allocator/allocator_int.h"): RECORDS,
     ("retired", "allocator/supply/trim.h"): "a segment that leaves goes with its last held block",
     ("supply", "allocator/allocator_int.h"): RECORDS,
+    ("space", "allocator/order/ticket.h"): "a ticket is a value, which lies in the block's record",
 }
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
