@@ -353,13 +353,18 @@ const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block
     return shown;
 }
 
-bool ac_slab_in_use(const ac_block_t *block) {
+static bool is_in_use(const ac_block_t *block) {
+    return block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_HELD;
+}
+
+bool ac_block_in_use(const ac_block_t *block) {
+    if (!ac_block_is_slab(block))
+        return is_in_use(block);
     const ac_slab_t *slab = slab_of(block);
     for (unsigned i = 0; i < slab->slots; i++) {
         uint64_t word = word_of(slab, i);
         const ac_block_t *record = record_in(word);
-        if (word & 1 ||
-            (record && (record->state == AC_BLOCK_ALLOCATED || record->state == AC_BLOCK_HELD)))
+        if (word & 1 || (record && is_in_use(record)))
             return true;
     }
     return false;

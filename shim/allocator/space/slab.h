@@ -66,6 +66,10 @@ static inline bool ac_slab_is_slot(const ac_block_t *block) {
            block->state != AC_BLOCK_SLAB;
 }
 
+static inline bool ac_block_is_slab(const ac_block_t *block) {
+    return block->state == AC_BLOCK_SLAB;
+}
+
 /* A free slot as ac_segment_carve leaves a block.  NULL: none in the free memory of the small
  * pool, or host memory is short. */
 ac_block_t *ac_slab_carve(ac_space_t *space, uint64_t size);
@@ -89,8 +93,8 @@ void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
 /* What such a call shows of the slot around `address`; in *shown where there is no record. */
 const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown);
 
-/* Whether the program or a graph has any of the slab. */
-bool ac_slab_in_use(const ac_block_t *block);
+/* Whether the program or a captured graph has the block, or a slot of it. */
+bool ac_block_in_use(const ac_block_t *block);
 
 /* Whether the program was handed any of the slab with `clock` or a later one, or a graph has. */
 bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock);
