@@ -45,7 +45,7 @@ struct ac_arena {
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_slabs_t slabs;
     ac_pending_t pending[2];         /* [1]: waits for all contexts */
-    uint64_t overdue;                /* a target that was waited for in vain */
+    uint64_t added;                  /* how often memory joined the free blocks of `index` */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
@@ -218,9 +218,12 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
- * if there were any. */
-bool ac_cache_flush(ac_cache_t *cache, bool all);
+/* Give the large blocks of the cache back to the free memory, those that are ready: once for each
+ * large request that misses, which counts against magazines that it finds empty. */
+void ac_cache_flush_large(ac_cache_t *cache);
+
+/* Give all back that is ready.  True if there was any. */
+bool ac_cache_flush(ac_cache_t *cache);
 
 /* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
 void ac_cache_tidy(ac_cache_t *cache);
@@ -249,6 +252,10 @@ void ac_caches_drop(ac_arena_t *arena);
 /* held.c, under the lock: a block that was released (ac_segment_release) and that a capture under
  * way may have recorded a use of is kept for it.  False: none may, free it. */
 bool ac_held_keep(ac_block_t *block);
+
+/* The arena's blocks of the episode wait for a fence like any that are freed now.  True if one is
+ * of a tainted segment. */
+bool ac_held_let_go(ac_arena_t *arena, uint64_t episode);
 
 /* Take a held block out of its list: its context has gone. */
 void ac_held_forget(ac_block_t *block);
@@ -302,12 +309,6 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
 /* --- pending.c: freed blocks that wait for a fence; under the lock --- */
 
-/* Where memory may grow to before a request waits for pending frees instead: a share more than
- * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
- * segments, is not worth a fence for each miss, nor a wait. */
-uint64_t ac_pending_budget(const ac_allocator_t *allocator);
-uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
-
 /* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
  * budget, so that there is an older one to wait for when that is used up. */
 uint64_t ac_pending_share(const ac_allocator_t *allocator);
@@ -317,6 +318,9 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
 bool ac_pending_drain(ac_arena_t *arena);
+
+/* The same for all arenas. */
+void ac_allocator_drain(ac_allocator_t *allocator);
 
 /* The released block waits for fence `target`, which may not be lower than those of the queue:
  * read it under the same lock. */
@@ -333,22 +337,13 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 /* How long a request waits, in all, for work that could save memory. */
 #define AC_PATIENCE_NS ((uint64_t)500000000)
 
-/* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
- * since fences complete in order, and the work before it may not end before the program goes on.
- * Else each request would be kept for as long. */
-bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
-void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
-
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
 /* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
- * for a second at the most.  AC_FAILED: that did not do. */
+ * for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do. */
 ac_status_t ac_block_free_bare(uint64_t address);
-
-/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

@@ -53,14 +53,10 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
         allocator->settings.small_limit = AC_SMALL_LIMIT;
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        arena->added++; /* other blocks may fit now */
     pthread_mutex_unlock(&allocator->lock);
     ac_caches_settle(allocator);
-}
-
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
 }
 
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
@@ -112,13 +108,6 @@ void *ac_arena_context(ac_arena_t *arena) {
     return arena->context;
 }
 
-uint64_t ac_allocator_reserved(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
-    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    pthread_mutex_unlock(&allocator->lock);
-    return reserved;
-}
-
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     pthread_mutex_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
@@ -127,20 +116,6 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     if (limit == AC_UNLIMITED)
         return limit;
     return reserved < limit ? limit - reserved : 0;
-}
-
-uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
-    uint64_t idle = 0;
-    ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
-    pthread_mutex_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->range)
-                idle += ac_range_idle_bytes(s->range);
-            else if (s->allocated == 0 && s->held == 0)
-                idle += s->size;
-    pthread_mutex_unlock(&allocator->lock);
-    return idle;
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
@@ -180,32 +155,4 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     counters->thread_cache_bytes = sum.held_bytes;
     pthread_mutex_unlock(&allocator->lock);
     return true;
-}
-
-/* A visit to each slot of a slab. */
-typedef struct {
-    ac_visit_fn *visit;
-    void *arg;
-} ac_walk_t;
-
-static void visit_slot(ac_block_t *slot, void *arg) {
-    const ac_walk_t *walk = arg;
-    walk->visit(slot->segment, slot, walk->arg);
-}
-
-static void visit_block(const ac_block_t *block, ac_walk_t *walk) {
-    if (block->state == AC_BLOCK_SLAB)
-        ac_slab_each(block, visit_slot, walk);
-    else if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
-        walk->visit(block->segment, block, walk->arg);
-}
-
-void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
-    ac_walk_t walk = {visit, arg};
-    pthread_mutex_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            for (ac_block_t *block = s->first; block; block = block->next)
-                visit_block(block, &walk);
-    pthread_mutex_unlock(&allocator->lock);
 }

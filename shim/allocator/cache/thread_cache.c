@@ -156,10 +156,15 @@ static bool empty_large(ac_cache_t *cache, ac_magazine_t *magazine) {
     return ++magazine->fetched == LARGE_IDLE && dismiss(cache, magazine);
 }
 
-bool ac_cache_flush(ac_cache_t *cache, bool all) {
+void ac_cache_flush_large(ac_cache_t *cache) {
+    tidy(cache);
+    for_used(cache, 1, empty_large);
+}
+
+bool ac_cache_flush(ac_cache_t *cache) {
     bool any = tidy(cache);
-    any |= for_used(cache, 1, empty_large);
-    if (all && ac_cache_books_held(cache->books, 0))
+    any |= for_used(cache, 1, empty);
+    if (ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
     return any;
 }

@@ -3,7 +3,6 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/order/generation.h"
-#include "allocator/supply/trim.h"
 
 _Atomic uint64_t ac_held_episode;
 static _Atomic uint64_t open_since; /* as if handed out when it began */
@@ -92,23 +91,14 @@ static void let_go(ac_block_t *block) {
     ac_pending_add(block, target, all);
 }
 
-void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        pthread_mutex_lock(&allocator->lock);
-        ac_block_t *block = *list_of(arena, episode), *next;
-        bool owes = false;
-        for (; block; block = next) {
-            next = block->list_next;
-            if (block->clock != episode)
-                continue;
-            owes |= block->segment->tainted; /* it may be pending from now on */
-            let_go(block);
-        }
-        bool leaving = arena->tainted_idle && !arena->dead;
-        pthread_mutex_unlock(&allocator->lock);
-        if (leaving)
-            ac_trim_tainted(arena);
-        if (owes)
-            ac_trim_owe(allocator);
+bool ac_held_let_go(ac_arena_t *arena, uint64_t episode) {
+    bool tainted = false;
+    for (ac_block_t *block = *list_of(arena, episode), *next; block; block = next) {
+        next = block->list_next;
+        if (block->clock != episode)
+            continue;
+        tainted |= block->segment->tainted; /* it may be pending from now on */
+        let_go(block);
     }
+    return tainted;
 }

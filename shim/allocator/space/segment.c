@@ -123,6 +123,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     if (segment->next)
         segment->next->prev = segment;
     arena->segments = segment;
+    arena->added++;
     ac_block_init(block, address, size, segment);
     AC_BLOCK_SET(block, clock, 0);
     index_insert(block, true);
@@ -357,6 +358,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
 static void coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
+    segment->arena->added++;
     if (ac_slab_is_slot(block)) {
         ac_slab_coalesce(block);
         return;

@@ -18,23 +18,7 @@
 #ifndef AC_EXPAND_H
 #define AC_EXPAND_H
 
-#include "allocator/allocator_int.h"
-
-typedef struct {
-    ac_arena_t *arena;
-    int pool;
-    uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool aside;    /* captures are let pass: a request of a stream */
-    bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
-    /* ns: how long it may wait; 0: not at all. */
-    uint64_t until;
-    /* Pages may move when this was reached: at the brink (brink.h); 0: when the device is idle.
-     */
-    uint64_t target;
-    /* Called under the lock with a free block that fits. */
-    void (*serve)(void *arg, ac_block_t *block);
-    void *arg;
-} ac_growth_ask_t;
+#include "allocator/supply/supply.h"
 
 /* Whether the arena's device knows pages; it is asked once. */
 bool ac_expand_able(ac_arena_t *arena);
@@ -42,20 +26,6 @@ bool ac_expand_able(ac_arena_t *arena);
 /* What the device would not give where native segments served instead: for the user to be told. */
 void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
-
-/* AC_OK: it was served.  AC_OOM; AC_BUSY: something captures; AC_FAILED; AC_UNSUPPORTED: this
- * device knows no pages, or gives no addresses.  *changed: others may find more now. */
-ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed);
-
-/* Give whole pages of complete holes back, oldest first, until `bytes` are reached; those of one
- * pool or (AC_POOL_ALL) both.  Returns bytes. */
-uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes);
-
-/* The same for all holes that were free for `epochs` whole ones (ac_allocator_decay). */
-uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
-
-/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look. */
-void ac_expand_complete(ac_arena_t *arena, uint64_t until);
 
 /* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
 void ac_expand_bury(ac_arena_t *arena);

@@ -17,7 +17,7 @@ typedef struct {
 } ac_run_t;
 
 typedef struct {
-    const ac_growth_ask_t *ask;
+    ac_growth_ask_t *ask;
     ac_range_t *range;
     ac_block_t *block;                       /* MOVING: where the request goes */
     uint64_t first, end;                     /* units that the block touches */
@@ -43,7 +43,7 @@ typedef struct {
 } ac_growth_t;
 
 /* Everything but the runs becomes 0. */
-static inline void ac_growth_init(ac_growth_t *growth, const ac_growth_ask_t *ask) {
+static inline void ac_growth_init(ac_growth_t *growth, ac_growth_ask_t *ask) {
     memset(growth, 0, offsetof(ac_growth_t, gap));
     growth->ask = ask;
 }
@@ -60,14 +60,11 @@ typedef struct {
     unsigned span;    /* units of a page; 0: any */
     bool pinned;      /* pinned ones as well */
     uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
-    uint64_t reached; /* up to which target work is over: ac_expand_reached */
+    uint64_t reached; /* up to which target work is over: ac_supply_reached */
 } ac_hole_pick_t;
 
 /* The hole freed first that has such pages.  *starved: one was passed over for its work. */
 ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
-
-/* Up to which target work is over. */
-uint64_t ac_expand_reached(ac_arena_t *arena);
 
 /* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
@@ -76,6 +73,13 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
 /* Before it is settled: peers that came meanwhile may reach the pages that were claimed, too.  The
  * lock may be dropped meanwhile. */
 void ac_expand_catch_up(ac_growth_t *growth);
+
+/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look.  Takes the lock.
+ */
+void ac_expand_complete(ac_arena_t *arena, uint64_t until);
+
+/* As ac_supply_kind_t says: whole pages of complete holes. */
+uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink);
 
 /* The range has `bytes` more pages, or less. */
 void ac_expand_account(ac_range_t *range, int64_t bytes);

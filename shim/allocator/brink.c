@@ -1,8 +1,8 @@
 /* The brink of out of memory (brink.h). */
-#include "allocator/supply/brink.h"
+#include "allocator/brink.h"
 
-#include "allocator/supply/expand.h"
-#include "allocator/supply/trim.h"
+#include "allocator/give_back.h"
+#include "allocator/supply/supply.h"
 #include "plant.h"
 
 /* A target, over all allocators, that a wait at the brink did not see reached: until it is, no
@@ -24,21 +24,8 @@ void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
 
 uint64_t ac_brink_give_back(const ac_brink_t *brink) {
     ac_allocator_t *allocator = brink->arena->allocator;
-    uint64_t freed = 0;
-    bool may = ac_brink_is_over(brink) || ac_fence_calm();
-    pthread_mutex_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
-    pthread_mutex_unlock(&allocator->lock);
-    if (!may) {
-        ac_trim_owe(allocator);
-        return 0;
-    }
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        freed += ac_trim_tainted(arena);
-        freed += ac_trim_arena(arena, AC_UNLIMITED);
-        freed += ac_expand_trim(arena, AC_POOL_ALL, AC_UNLIMITED);
-    }
-    return freed;
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED, .leaving = true};
+    return ac_give_back_begin(allocator, brink->target) ? ac_supply_shrink(allocator, &all) : 0;
 }
 
 static bool is_stuck(void) {
