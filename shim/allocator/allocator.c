@@ -38,17 +38,29 @@ static ac_status_t serve(ac_request_t *request) {
     return status == AC_OOM ? ac_full(request) : status;
 }
 
-static ac_status_t alloc(ac_request_t *request, uint64_t *address) {
-    ac_status_t status = serve(request);
+/* No part of a hit: what this takes must not be paid there. */
+__attribute__((noinline)) static ac_status_t alloc(ac_arena_t *arena, ac_cache_t *cache,
+                                                   const ac_stream_t *stream, uint64_t bytes,
+                                                   bool cached_only, uint64_t *address) {
+    ac_request_t request = {.arena = arena,
+                            .cache = cache,
+                            .stream = stream,
+                            .requested = bytes,
+                            .cached_only = cached_only};
+    ac_status_t status = serve(&request);
     if (status == AC_OK)
-        *address = request->address;
+        *address = request.address;
     return status;
 }
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    ac_request_t request = {.arena = arena, .requested = bytes, .cached_only = cached_only};
-    return alloc(&request, address);
+    return alloc(arena, NULL, NULL, bytes, cached_only, address);
+}
+
+ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
+                              bool cached_only, uint64_t *address) {
+    return alloc(arena, NULL, &stream, bytes, cached_only, address);
 }
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
@@ -56,17 +68,12 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
     if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
         ac_cache_take_long(cache, bytes, address))
         return AC_OK;
-    ac_request_t request = {
-        .arena = cache->arena, .requested = bytes, .cache = cache, .cached_only = cached_only};
-    return alloc(&request, address);
+    return alloc(cache->arena, cache, NULL, bytes, cached_only, address);
 }
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if (ac_cache_take_long(cache, bytes, address))
-        return true;
-    ac_request_t request = {
-        .arena = cache->arena, .requested = bytes, .cache = cache, .cached_only = true};
-    return alloc(&request, address) == AC_OK;
+    return ac_cache_take_long(cache, bytes, address) ||
+           alloc(cache->arena, cache, NULL, bytes, true, address) == AC_OK;
 }
 
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
@@ -133,13 +140,6 @@ ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
     if (block && ac_cache_give(cache, block, address))
         return AC_OK;
     return free_block(cache, block, address);
-}
-
-ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
-                              bool cached_only, uint64_t *address) {
-    ac_request_t request = {
-        .arena = arena, .requested = bytes, .stream = &stream, .cached_only = cached_only};
-    return alloc(&request, address);
 }
 
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {

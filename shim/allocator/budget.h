@@ -17,8 +17,8 @@ enum { AC_FLOOR_IDLE = 2, AC_FLOOR_WAIT = 6, AC_FLOOR_PAGES = 4 };
 typedef enum {
     AC_BUDGET_IDLE,  /* idle memory goes back rather than be kept beyond it */
     AC_BUDGET_PAGES, /* pages are moved out of holes rather than created beyond it */
-    AC_BUDGET_WAIT,  /* freed memory that waits for work is waited for rather than grow beyond it */
-    AC_BUDGET_HOLES  /* the same for holes that the device still works on */
+    AC_BUDGET_WAIT, /* freed memory that waits for work is waited for rather than grow beyond it */
+    AC_BUDGET_HOLES /* the same for holes that the device still works on */
 } ac_budget_t;
 
 static inline uint64_t ac_budget_floor(const ac_settings_t *settings, ac_budget_t budget) {

@@ -34,8 +34,8 @@ static void conclude(const ac_request_t *request) {
 /* Whether the books of the request's cache have room for it: then they count it as a hit, which is
  * little work, and nothing has to be announced. */
 static bool is_affordable(const ac_request_t *request) {
-    return !request->stream && ac_cache_affords(request->cache, request->pool, request->size,
-                                                request->requested);
+    return !request->stream &&
+           ac_cache_affords(request->cache, request->pool, request->size, request->requested);
 }
 
 /* The block was cut out of the free memory. */
@@ -117,7 +117,6 @@ static bool search_free(ac_request_t *request, bool affordable) {
     return block;
 }
 
-/* What the request's own cache keeps counts as free memory, where it is in the way. */
 static bool search(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     if (arena->dead)
@@ -127,17 +126,22 @@ static bool search(ac_request_t *request) {
         announce(request);
     if (search_ordered(request))
         return true;
-    ac_pending_drain(arena);
-    return search_free(request, affordable) ||
-           (ac_cache_usable(request->cache) && ac_cache_flush(request->cache) &&
-            search_free(request, affordable));
+    if (arena->ordered || arena->pending[0].head || arena->pending[1].head)
+        ac_pending_drain(arena);
+    return search_free(request, affordable);
+}
+
+/* What the request's own cache keeps is in the way.  True: there was something. */
+static bool flush(const ac_request_t *request) {
+    return ac_cache_usable(request->cache) && ac_cache_flush(request->cache);
 }
 
 bool ac_find_first(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
     pthread_mutex_lock(&allocator->lock);
-    ac_cache_tidy(request->cache);
+    if (request->cache && request->cache->loose_count)
+        ac_cache_tidy(request->cache);
     request->size = ac_size_round(settings->divisions, request->requested);
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
     if (request->pool != ac_pool_kept(request->size))
@@ -145,7 +149,9 @@ bool ac_find_first(ac_request_t *request) {
     /* Of the cache's large blocks none has the size, and whole they are in the way. */
     if (request->size > AC_SMALL_LIMIT && ac_cache_usable(request->cache))
         ac_cache_flush_large(request->cache);
-    bool found = search(request), crowded = ac_slabs_crowded(&allocator->slots);
+    /* Nor do its others help, but put together with what lies beside them they may. */
+    bool found = search(request) || (flush(request) && search(request));
+    bool crowded = ac_slabs_crowded(&allocator->slots);
     pthread_mutex_unlock(&allocator->lock);
     if (crowded)
         ac_slabs_settle(allocator);
@@ -158,6 +164,7 @@ bool ac_find_again(ac_request_t *request) {
         ac_caches_recall_lock(allocator, request->cache);
     else
         pthread_mutex_lock(&allocator->lock);
+    flush(request);
     bool found = search(request);
     pthread_mutex_unlock(&allocator->lock);
     return found;

@@ -40,8 +40,7 @@ static void look(const ac_request_t *request, ac_look_t *look) {
     look->all = !look->waits[0];
     look->oldest = oldest[look->all];
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + size;
-    look->exceeds =
-        reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
+    look->exceeds = reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
     look->worth = ac_fence_credit(&arena->line) || size > settings->large_segment_size ||
                   reserved > ac_budget_floor(settings, AC_BUDGET_WAIT) ||
                   reserved > settings->limit;

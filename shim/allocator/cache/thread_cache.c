@@ -15,7 +15,7 @@ enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE
 #define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 /* A magazine of large blocks that so many misses found empty is given up. */
-enum { LARGE_IDLE = 8 };
+enum { LARGE_IDLE = 2 };
 
 enum { RECALL_TRIES = 10000 };
 
@@ -157,7 +157,6 @@ static bool empty_large(ac_cache_t *cache, ac_magazine_t *magazine) {
 }
 
 void ac_cache_flush_large(ac_cache_t *cache) {
-    tidy(cache);
     for_used(cache, 1, empty_large);
 }
 

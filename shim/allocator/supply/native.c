@@ -128,8 +128,8 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
         return AC_OK;
-    uint64_t cap = ac_budget(&allocator->settings, AC_BUDGET_IDLE,
-                             ac_supply_live(allocator, ask->size));
+    uint64_t cap =
+        ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
     uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
     uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
     uint64_t wanted = ac_supply_taken(allocator) + size;

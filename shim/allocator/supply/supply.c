@@ -66,7 +66,8 @@ uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         if (pick->leaving)
             freed += ac_supply_shrink_leaving(arena);
-        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds && freed < pick->bytes; kind++) {
+        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds && freed < pick->bytes;
+             kind++) {
             ac_shrink_t rest = *pick;
             if (pick->bytes != AC_UNLIMITED)
                 rest.bytes -= freed;
@@ -99,8 +100,8 @@ ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     pthread_mutex_lock(&allocator->lock);
     bool expandable = allocator->settings.expandable;
-    const ac_shrink_t pick = {
-        .bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)), .large = true};
+    const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
+                              .large = true};
     pthread_mutex_unlock(&allocator->lock);
     if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
         ac_supply_shrink(allocator, &pick);
