@@ -82,19 +82,19 @@ int accel_current_device(void) {
 
 /* The primary context, retained once per process. */
 static CUcontext primary(int device) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static ac_mutex_t lock = AC_MUTEX(LEAF);
     static CUcontext retained[AC_LIVE_DEVICES];
     CUcontext context = NULL;
     if (device >= AC_LIVE_DEVICES)
         return NULL;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     context = retained[device];
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (context || ac_driver.cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS)
         return context;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     retained[device] = context;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return context;
 }
 
@@ -159,6 +159,7 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
 #define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);
 #define STAT_SINGLE(name, unit, doc) out.name = stat_of(now.name);
 #include "observe/stats.def"
+#include "lock.h"
 #undef STAT_COUNT
 #undef STAT_POOLS
 #undef STAT_SINGLE

@@ -4,8 +4,8 @@
  * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
  * fault or 0, which is set before anything else happens.
  *
- * One row of hooks.def can be spoilt as well (tests/rows): AC_ROW_PLANTED(symbol, way) where that
- * would be done.
+ * One row of hooks.def can be spoilt as well (tests/contract/rows): AC_ROW_PLANTED(symbol, way)
+ * where that would be done.
  *   long       the call is passed on and nothing else done, where it goes the long way
  *   short      the same where it goes the short way
  *   elsewhere  another stream is marked than the one that the work goes to
@@ -17,7 +17,8 @@
  * Where two threads meet without a lock, AC_WINDOW(name) names the moment of the one at which it
  * matters what the other one does.  In the product it is nothing; in the library of the tests it
  * calls `ac_window`, where a test has set that, which does the other thread's part
- * (tests/windows).  Locks may be held: a test does there what another thread could do just then. */
+ * (tests/contract/windows).  Locks may be held: a test does there what another thread could do
+ * just then. */
 #ifndef AC_PLANT_H
 #define AC_PLANT_H
 
@@ -29,10 +30,18 @@ enum {
 };
 
 #ifdef AC_PLANTS
+#include "lock.h"
+
 extern int ac_plant;
 extern void (*ac_window)(const char *name);
 int ac_row_planted(const char *symbol, const char *way);
-#define AC_WINDOW(name)             (ac_window ? ac_window(#name) : (void)0)
+/* The other thread holds none of this one's locks. */
+static inline void ac_window_reached(const char *name) {
+    uint32_t held = ac_ranks_swap(0);
+    ac_window(name);
+    ac_ranks_swap(held);
+}
+#define AC_WINDOW(name)             (ac_window ? ac_window_reached(#name) : (void)0)
 #define AC_PLANTED(name)            (ac_plant == AC_PLANT_##name)
 #define AC_ROW_PLANTED(symbol, way) ac_row_planted(#symbol, #way)
 #else

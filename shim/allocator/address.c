@@ -10,10 +10,10 @@ static ac_arena_t *lock_owner(uint64_t address) {
     if (!arena)
         return NULL;
     AC_WINDOW(owner_found);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     if (ac_page_map_owner(address) == arena || AC_PLANTED(owner_looked_at_once))
         return arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return NULL;
 }
 
@@ -28,7 +28,7 @@ static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_arena_t *
     else if ((*found)->state != AC_BLOCK_ALLOCATED)
         status = AC_BAD_ADDRESS;
     if (status != AC_OK)
-        pthread_mutex_unlock(&arena->allocator->lock);
+        ac_unlock(&arena->allocator->lock);
     return status;
 }
 
@@ -61,7 +61,7 @@ static ac_status_t lock_shown(uint64_t address, ac_block_t *shown, const ac_bloc
     *found = around(address, shown);
     if (*found && (*found)->address == address && (*found)->state == AC_BLOCK_ALLOCATED)
         return AC_OK;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return AC_BAD_ADDRESS;
 }
 
@@ -101,7 +101,7 @@ ac_status_t ac_block_free_bare(uint64_t address) {
         if (bare)
             status = free_shown(&shown, waited, &all, &target);
         bool leaving = arena->tainted_idle;
-        pthread_mutex_unlock(&arena->allocator->lock);
+        ac_unlock(&arena->allocator->lock);
         if (!bare)
             return ac_block_free(address); /* it has a record by now */
         if (status == AC_OK && leaving)
@@ -121,7 +121,7 @@ ac_status_t ac_block_mark_used(uint64_t address) {
     if (status != AC_OK)
         return status;
     ac_arena_t *arena = block->segment->arena;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     ac_fence_submitted(&arena->line);
     return AC_OK;
 }
@@ -140,7 +140,7 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
         *fresh = true;
         ac_segment_taint(block->segment);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (*fresh)
         ac_caches_recall(allocator, NULL);
     return AC_OK;
@@ -154,7 +154,7 @@ ac_status_t ac_block_pin(uint64_t address) {
         return status;
     if (block->segment->range)
         ac_range_pin(block);
-    pthread_mutex_unlock(&allocator_of(block)->lock);
+    ac_unlock(&allocator_of(block)->lock);
     return AC_OK;
 }
 
@@ -170,7 +170,7 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
     ac_block_t shown;
     const ac_block_t *block = around(address, &shown);
     if (!block) {
-        pthread_mutex_unlock(&arena->allocator->lock);
+        ac_unlock(&arena->allocator->lock);
         return AC_NOT_OURS;
     }
     *info = (ac_block_info_t){.arena = arena,
@@ -182,6 +182,6 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
                               .async = block->state == AC_BLOCK_ALLOCATED && block->async,
                               .paged = block->segment->range != NULL};
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return AC_OK;
 }

@@ -89,7 +89,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         ac_cache_tidy(cache);         /* another device's lock is not its */
     ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
     if (ac_cache_take_back(cache, block)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     ac_arena_t *arena = block->segment->arena;
@@ -97,7 +97,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     ac_segment_release(block);
     if (ac_held_keep(block)) {
         allocator->counters->cached_frees++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     bool all = false;
@@ -117,7 +117,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
         if (!ac_cache_keep(cache, block))
             ac_segment_coalesce(block);
         bool leaving = arena->tainted_idle;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (leaving)
             ac_give_back_leaving(arena);
         return AC_OK;
@@ -125,7 +125,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     allocator->counters->fenced_frees++;
     ac_pending_add(block, target, all);
     bool leaves = block->segment->tainted;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (leaves)
         ac_supply_owe(allocator);
     return AC_OK;
@@ -173,7 +173,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
             ac_pending_add(block, target, all);
         }
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (leaves)
         ac_supply_owe(allocator);
     return AC_OK;

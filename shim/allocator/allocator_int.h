@@ -2,12 +2,12 @@
 #ifndef AC_ALLOCATOR_INT_H
 #define AC_ALLOCATOR_INT_H
 
-#include <pthread.h>
 
 #include "allocator/space/range.h"
 #include "allocator/space/slab.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
+#include "lock.h"
 
 typedef struct {
     ac_block_t *head, *tail;
@@ -56,7 +56,7 @@ struct ac_arena {
 };
 
 struct ac_allocator {
-    pthread_mutex_t lock;
+    ac_mutex_t lock;
     ac_settings_t settings;
     ac_device_stats_t *stats;
     ac_device_counters_t *counters;
@@ -73,7 +73,7 @@ struct ac_allocator {
     uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
     ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
     _Atomic unsigned cache_count;
-    pthread_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
+    ac_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
     ac_block_t *spare_blocks;    /* by list_next */
     ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
     unsigned fresh_left, next_chunk;

@@ -37,8 +37,8 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
     ac_allocator_t *allocator = ac_carve(sizeof *allocator);
     if (!allocator)
         return NULL;
-    pthread_mutex_init(&allocator->lock, NULL);
-    pthread_mutex_init(&allocator->recall_lock, NULL);
+    ac_mutex_init(&allocator->lock, AC_RANK_ALLOCATOR);
+    ac_mutex_init(&allocator->recall_lock, AC_RANK_RECALL);
     pthread_cond_init(&allocator->settled, NULL);
     allocator->stats = stats;
     allocator->counters = counters;
@@ -47,7 +47,7 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 }
 
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->settings = *settings;
     if (!settings->small_limit)
         allocator->settings.small_limit = AC_SMALL_LIMIT;
@@ -55,7 +55,7 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         arena->added++; /* other blocks may fit now */
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
 }
 
@@ -75,24 +75,24 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->context = context;
     if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     arena->next = allocator->arenas;
     atomic_store(&allocator->arenas, arena); /* read without the lock: records never go away */
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return arena;
 }
 
 void ac_arena_drop(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     arena->dead = true; /* before: no cache is opened from now on */
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     ac_caches_drop(arena);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
     while (arena->segments)
         ac_segment_remove(arena->segments, true);
     ac_ordered_close(arena);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     ac_fence_line_close(&arena->line);
 }
 
@@ -109,10 +109,10 @@ void *ac_arena_context(ac_arena_t *arena) {
 }
 
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t limit = allocator->settings.limit;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (limit == AC_UNLIMITED)
         return limit;
     return reserved < limit ? limit - reserved : 0;
@@ -120,32 +120,32 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     ac_stats_reset_peak(allocator->stats);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
 }
 
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     ac_stats_reset_accumulated(allocator->stats);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     *stats = *allocator->stats;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
                           ac_device_stats_t *stats, ac_device_counters_t *counters) {
-    if (pthread_mutex_timedlock(&allocator->lock, deadline) != 0)
+    if (!ac_lock_until(&allocator->lock, deadline))
         return false;
     ac_cache_sum_t sum;
     ac_caches_absorb(allocator, &sum);
@@ -153,6 +153,6 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     *counters = *allocator->counters;
     counters->thread_cache_blocks = sum.held_blocks;
     counters->thread_cache_bytes = sum.held_bytes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return true;
 }

@@ -13,9 +13,9 @@ void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t now = arena->ops->now_ns();
     ac_caches_recall(allocator, NULL); /* first: what waits there waits for less */
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t wait = allocator->settings.oom_wait;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     *brink = (ac_brink_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
     brink->soon = soon ? soon : now + AC_PATIENCE_NS;
     if (brink->soon > brink->end)
@@ -94,8 +94,8 @@ bool ac_brink_helps(const ac_brink_t *brink, uint64_t size, uint64_t need) {
     uint64_t idle = ac_allocator_idle_bytes(allocator);
     if (idle && (need <= available || need - available <= idle))
         return true;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool helps = need && fits(arena, size);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return helps;
 }

@@ -139,7 +139,7 @@ static bool flush(const ac_request_t *request) {
 bool ac_find_first(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (request->cache && request->cache->loose_count)
         ac_cache_tidy(request->cache);
     request->size = ac_size_round(settings->divisions, request->requested);
@@ -152,7 +152,7 @@ bool ac_find_first(ac_request_t *request) {
     /* Nor do its others help, but put together with what lies beside them they may. */
     bool found = search(request) || (flush(request) && search(request));
     bool crowded = ac_slabs_crowded(&allocator->slots);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (crowded)
         ac_slabs_settle(allocator);
     return found;
@@ -163,10 +163,10 @@ bool ac_find_again(ac_request_t *request) {
     if (request->scarce)
         ac_caches_recall_lock(allocator, request->cache);
     else
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
     flush(request);
     bool found = search(request);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return found;
 }
 

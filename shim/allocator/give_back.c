@@ -21,9 +21,9 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     /* Freed memory that work may still reach is neither in use nor idle, and no request may come
      * that would ask for a fence: so this does. */
     bool may = (target && ac_fence_reached_all(target)) || ac_fence_calm();
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_allocator_drain(allocator);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (!may)
         ac_supply_owe(allocator);
     return may;
@@ -33,11 +33,11 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
 
 /* The first arena that lives, NULL: none does. */
 static ac_arena_t *any_arena(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_arena_t *arena = allocator->arenas;
     while (arena && arena->dead)
         arena = arena->next;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return arena;
 }
 
@@ -51,9 +51,9 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
         freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
     if (wait) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         allocator->stats->num_sync_all_streams++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
     return freed;
 }
@@ -77,27 +77,27 @@ uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     uint64_t idle = 0;
     ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
             if (s->range)
                 idle += ac_range_idle_bytes(s->range);
             else if (s->allocated == 0 && s->held == 0)
                 idle += s->size;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return idle;
 }
 
 /* --- after a while --- */
 
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->epoch++;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     bool may = ac_give_back_begin(allocator, 0);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->owed_epochs = may ? 0 : epochs;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs, .leaving = true};
     return may ? ac_supply_shrink(allocator, &aged) : 0;
 }
@@ -108,10 +108,10 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     if (!ac_give_back_begin(allocator, 0))
         return false;
     atomic_store(&allocator->owes, false);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint32_t epochs = allocator->owed_epochs;
     allocator->owed_epochs = 0;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
     const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs};
     ac_supply_shrink(allocator, &excess);
@@ -126,19 +126,19 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
 void ac_give_back_leaving(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_supply_shrink_leaving(arena);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool left = arena->tainted_idle;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (left)
         ac_supply_owe(allocator);
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         bool owes = ac_held_let_go(arena, episode);
         bool leaving = arena->tainted_idle && !arena->dead;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (leaving)
             ac_supply_shrink_leaving(arena);
         if (owes)
@@ -153,7 +153,7 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool waits = !arena->dead && arena->pending[1].head;
     uint64_t target = waits ? arena->pending[1].tail->clock : 0;
     for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
@@ -161,7 +161,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
            !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, true))) {

@@ -40,22 +40,22 @@ static bool others_changed(const ac_request_t *request, uint64_t seen, uint64_t 
     ac_allocator_t *allocator = request->arena->allocator;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     int late = 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     while (!late && allocator->calls && !AC_PLANTED(leaving_not_awaited) &&
            allocator->changes - request->changes == seen) {
         AC_WINDOW(leaving_awaited);
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
     }
     bool changed = allocator->changes - request->changes != seen;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return changed;
 }
 
 static uint64_t changes_of_others(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t changes = allocator->changes - request->changes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return changes;
 }
 
@@ -69,10 +69,10 @@ static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool la
         return AC_OK;
     if (!freed && !last)
         return AC_OOM;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->stats->num_alloc_retries++;
     allocator->stats->num_sync_all_streams += last;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return ac_grow(request);
 }
 
@@ -83,9 +83,9 @@ static bool helps(const ac_request_t *request, const ac_brink_t *brink) {
 
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool expandable = allocator->settings.expandable;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return expandable;
 }
 
@@ -122,9 +122,9 @@ ac_status_t ac_full(ac_request_t *request) {
         return AC_OK;
     ac_status_t status = last_resort(request);
     if (status == AC_OOM) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         allocator->stats->num_ooms++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
     return status;
 }

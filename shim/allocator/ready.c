@@ -9,9 +9,9 @@ ac_status_t ac_ready_in_order(ac_request_t *request, bool own) {
     ac_allocator_t *allocator = request->arena->allocator;
     if (!request->stream)
         return AC_OOM;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_order_request_t ordered = ac_find_ordered(request);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
     request->address = ordered.address;
     return status;
@@ -56,9 +56,9 @@ static bool try_ready(ac_request_t *request) {
 bool ac_ready_ask(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     ac_look_t now;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     look(request, &now);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     now.waits[0] |= request->cache && ac_cache_waits(request->cache);
     for (int all = 0; all < 2; all++) {
         if (!now.waits[all])
@@ -81,9 +81,9 @@ bool ac_ready_ask(ac_request_t *request) {
  * let go of what it holds only after this request. */
 static bool must_wait(const ac_request_t *request, ac_look_t *now) {
     ac_arena_t *arena = request->arena;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     look(request, now);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return (now->waits[0] || now->waits[1]) && now->exceeds &&
            ac_fence_hopeful(&arena->line, now->all) && !ac_fence_holding(&arena->line, now->all);
 }
@@ -101,10 +101,10 @@ static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_BUSY)
         ac_fence_in_vain(&arena->line, now->oldest);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return status;
 }
 

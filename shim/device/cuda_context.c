@@ -14,14 +14,14 @@ AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
 AC_START_DATA uint64_t (*ac_cuda_thread)(void);
 AC_START_DATA _Atomic bool ac_cuda_quiet;
 
-pthread_rwlock_t ac_cuda_gate = PTHREAD_RWLOCK_INITIALIZER;
+ac_rwlock_t ac_cuda_gate = AC_RWLOCK(GATE);
 AC_START_DATA static _Atomic int captures; /* in the whole process */
 static _Atomic int at_gate;                /* captures that begin */
 static _Atomic uint64_t beginnings;
 
 /* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
 enum { GRACE_S = 1 };
-static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t sync_lock = AC_MUTEX(LEAF);
 static pthread_cond_t sync_over = PTHREAD_COND_INITIALIZER;
 static int syncing, beginning;     /* threads */
 static struct timespec sync_began; /* the last of them */
@@ -38,7 +38,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
     context->id = id;
     context->device = device;
     atomic_store(&context->mode, mode);
-    pthread_mutex_init(&context->lock, NULL);
+    ac_mutex_init(&context->lock, AC_RANK_DEVICE);
     pthread_cond_init(&context->named, NULL);
     pthread_cond_init(&context->returned, NULL);
     atomic_store(&context->clock, 1);
@@ -64,11 +64,11 @@ void ac_cuda_context_spare(ac_cuda_context_t *context) {
 void ac_cuda_context_kill(ac_cuda_context_t *context) {
     ac_driver_context_ends();
     atomic_store(&context->dead, true);
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
     context->stream_count = 0;
     context->keeper = NULL;
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     ac_cuda_fence_drop(context);
 }
 
@@ -167,31 +167,31 @@ bool ac_cuda_capture_none_since(uint64_t mark) {
 }
 
 bool ac_cuda_sync_begin(void) {
-    pthread_mutex_lock(&sync_lock);
+    ac_lock(&sync_lock);
     bool may = (beginning == 0 || AC_PLANTED(sync_beside_beginning)) && !ac_cuda_is_capturing();
     syncing += may;
     if (may)
         sync_began = ac_raw_time(CLOCK_MONOTONIC);
-    pthread_mutex_unlock(&sync_lock);
+    ac_unlock(&sync_lock);
     return may;
 }
 
 void ac_cuda_sync_end(void) {
-    pthread_mutex_lock(&sync_lock);
+    ac_lock(&sync_lock);
     if (--syncing == 0)
         pthread_cond_broadcast(&sync_over);
-    pthread_mutex_unlock(&sync_lock);
+    ac_unlock(&sync_lock);
 }
 
 void ac_cuda_capture_begin(void) {
-    pthread_mutex_lock(&sync_lock);
+    ac_lock(&sync_lock);
     beginning++;
     struct timespec until = sync_began; /* one that lasts is not waited for again and again */
     until.tv_sec += GRACE_S;
     while (syncing && ac_wait_until(&sync_over, &sync_lock, &until) == 0)
         ;
-    pthread_mutex_unlock(&sync_lock);
-    pthread_rwlock_wrlock(&ac_cuda_gate);
+    ac_unlock(&sync_lock);
+    ac_lock_exclusive(&ac_cuda_gate);
     atomic_fetch_add(&at_gate, 1);
     atomic_fetch_add(&beginnings, 1);
 }
@@ -203,10 +203,10 @@ void ac_cuda_capture_began(bool began) {
     atomic_fetch_add(&captures, began);
     if (!AC_PLANTED(gate_left_early))
         atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
-    pthread_rwlock_unlock(&ac_cuda_gate);
-    pthread_mutex_lock(&sync_lock);
+    ac_release(&ac_cuda_gate);
+    ac_lock(&sync_lock);
     beginning--;
-    pthread_mutex_unlock(&sync_lock);
+    ac_unlock(&sync_lock);
 }
 
 void ac_cuda_capture_ended(void) {

@@ -103,13 +103,13 @@ static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    pthread_rwlock_rdlock(&ac_cuda_gate);
+    ac_lock_shared(&ac_cuda_gate);
     bool busy = !AC_PLANTED(record_during_capture) && ac_cuda_is_capturing();
     if (!busy && !fence->event)
         fence->event = ac_cuda_event_take(context);
     if (!busy && fence->event)
         result = how(context, fence->event, stream);
-    pthread_rwlock_unlock(&ac_cuda_gate);
+    ac_release(&ac_cuda_gate);
     if (AC_PLANTED(event_reused_early) && fence->event)
         ac_cuda_event_return(context, fence->event);
     if (result != CUDA_SUCCESS)
@@ -250,7 +250,7 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
         ac_cuda_leave(&scope);
         return ac_cuda_status_of(result);
     }
-    pthread_rwlock_rdlock(&ac_cuda_gate);
+    ac_lock_shared(&ac_cuda_gate);
     CUresult result = CUDA_SUCCESS;
     if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing)
         result = ac_driver.cuStreamIsCapturing(handle, &captures);
@@ -259,7 +259,7 @@ static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
         result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || captures != CU_STREAM_CAPTURE_STATUS_NONE;
     if (!busy && result == CUDA_SUCCESS)
         result = ac_driver.cuStreamWaitEvent(handle, asked->event, 0);
-    pthread_rwlock_unlock(&ac_cuda_gate);
+    ac_release(&ac_cuda_gate);
     ac_cuda_leave(&scope);
     return busy ? AC_BUSY : ac_cuda_status_of(result);
 }

@@ -12,6 +12,7 @@
 
 #include "device/cuda_abi.h"
 #include "device/device.h"
+#include "lock.h"
 
 /* How fences are recorded; see `fence` in the configuration. */
 typedef enum {
@@ -66,7 +67,7 @@ typedef struct ac_cuda_context {
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
     _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
     struct ac_cuda_fence *_Atomic kept; /* one that was released, with its event, for the next */
-    pthread_mutex_t lock;               /* guards what follows */
+    ac_mutex_t lock;               /* guards what follows */
     unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */

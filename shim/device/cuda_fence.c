@@ -5,24 +5,24 @@ enum { FENCES = 4096 };
 static ac_cuda_fence_t fences[FENCES];
 static ac_cuda_fence_t *spare_fences;
 static unsigned fences_made;
-static pthread_mutex_t fences_lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t fences_lock = AC_MUTEX(LEAF);
 
 static ac_cuda_fence_t *fence_new(void) {
-    pthread_mutex_lock(&fences_lock);
+    ac_lock(&fences_lock);
     ac_cuda_fence_t *fence = spare_fences;
     if (fence)
         spare_fences = fence->next;
     else if (fences_made < FENCES)
         fence = &fences[fences_made++];
-    pthread_mutex_unlock(&fences_lock);
+    ac_unlock(&fences_lock);
     return fence;
 }
 
 static void fence_return(ac_cuda_fence_t *fence) {
-    pthread_mutex_lock(&fences_lock);
+    ac_lock(&fences_lock);
     fence->next = spare_fences;
     spare_fences = fence;
-    pthread_mutex_unlock(&fences_lock);
+    ac_unlock(&fences_lock);
 }
 
 ac_cuda_fence_t *ac_cuda_fence_take(ac_cuda_context_t *context) {

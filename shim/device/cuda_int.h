@@ -4,9 +4,10 @@
 #define AC_CUDA_INT_H
 
 #include "device/cuda_device.h"
+#include "lock.h"
 
 /* The capture gate (cuda_context.c). */
-extern pthread_rwlock_t ac_cuda_gate;
+extern ac_rwlock_t ac_cuda_gate;
 
 void ac_cuda_count_one(ac_cuda_event_t event);
 

@@ -11,13 +11,13 @@ static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to
     if (AC_PLANTED(event_on_wrong_stream))
         from = to;
     if (event) {
-        pthread_rwlock_rdlock(&ac_cuda_gate);
+        ac_lock_shared(&ac_cuda_gate);
         busy = ac_cuda_is_capturing();
         if (!busy)
             result = ac_driver.cuEventRecord(event, from);
         if (result == CUDA_SUCCESS && from != to)
             result = ac_driver.cuStreamWaitEvent(to, event, 0);
-        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_release(&ac_cuda_gate);
         ac_cuda_event_return(context, event); /* the wait took its state */
     }
     if (busy)

@@ -11,10 +11,10 @@
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     CUevent event = NULL;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     if (context->event_count)
         event = context->event[--context->event_count];
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     if (!event && ac_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return NULL;
     return event;
@@ -36,12 +36,12 @@ void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     bool kept = false;
     if (!event || atomic_load(&context->dead) || atomic_load(&ac_cuda_quiet))
         return;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     if (context->event_count < AC_CUDA_EVENTS) {
         context->event[context->event_count++] = event;
         kept = true;
     }
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     if (!kept)
         destroy_event(context, event);
 }
@@ -65,17 +65,17 @@ static CUresult join(ac_cuda_context_t *context, CUstream keeper, CUstream strea
 /* Made at first need; the context is current.  NULL when the driver gives no stream. */
 static CUstream keeper_of(ac_cuda_context_t *context) {
     CUstream keeper;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     keeper = context->keeper;
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     if (keeper || ac_driver.cuStreamCreate(&keeper, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return keeper;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     if (!context->keeper)
         context->keeper = keeper;
     else
         keeper = context->keeper; /* another thread was faster: one idle stream is left over */
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     return keeper;
 }
 
@@ -154,7 +154,7 @@ static void note_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
 bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     if (!ac_cuda_stream_marks(context))
         return false;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));
     if (!entry)
         entry = entry_new(context, stream, owner_of(stream));
@@ -164,7 +164,7 @@ bool ac_cuda_stream_begin(ac_cuda_context_t *context, CUstream stream) {
     } else {
         ac_cuda_lose(context);
     }
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     return entry != NULL;
 }
 
@@ -178,10 +178,10 @@ static bool cover(ac_cuda_context_t *context, CUevent *event) {
     atomic_fetch_add(&context->users, 1);
     if (!atomic_load(&context->dead) && !atomic_load(&context->dying) &&
         !atomic_load(&ac_cuda_quiet) && (*event || (*event = ac_cuda_event_take(context)))) {
-        pthread_rwlock_rdlock(&ac_cuda_gate);
+        ac_lock_shared(&ac_cuda_gate);
         recorded = !ac_cuda_is_capturing() &&
                    ac_driver.cuEventRecord(*event, CU_STREAM_PER_THREAD) == CUDA_SUCCESS;
-        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_release(&ac_cuda_gate);
     }
     atomic_fetch_sub(&context->users, 1);
     pthread_setcancelstate(cancel, NULL);
@@ -192,9 +192,9 @@ static bool cover(ac_cuda_context_t *context, CUevent *event) {
 static void end_own(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
     uint64_t thread = entry->thread, used = entry->used;
     CUevent event = entry->event;
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     bool recorded = cover(context, &event);
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     entry = entry_of(context, CU_STREAM_PER_THREAD, thread);
     if (!entry)
         return; /* the context is gone, and the event with it */
@@ -207,7 +207,7 @@ static void end_own(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
 void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked) {
     if (!marked && !ac_cuda_stream_begin(context, stream)) /* they may have begun to count */
         return;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     ac_cuda_stream_t *entry = entry_of(context, stream, owner_of(stream));
     if (entry && entry->inside > 0) {
         note_work(context, entry);
@@ -218,7 +218,7 @@ void ac_cuda_stream_end(ac_cuda_context_t *context, CUstream stream, bool marked
     }
     if (context->awaiting)
         pthread_cond_broadcast(&context->returned);
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
 }
 
 /* Whether the entry is a per-thread stream that the calling thread cannot name. */
@@ -264,14 +264,14 @@ static void await_others(ac_cuda_context_t *context) {
 static unsigned used_streams(ac_cuda_context_t *context, bool name_others,
                              ac_cuda_stream_t used[AC_CUDA_STREAMS]) {
     unsigned n = 0;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     if (name_others)
         await_others(context);
     context->naming++;
     for (unsigned i = 0; i < context->stream_count; i++)
         if (context->stream[i].used)
             used[n++] = context->stream[i];
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     return n;
 }
 
@@ -286,7 +286,7 @@ static void forget_work(ac_cuda_context_t *context, ac_cuda_stream_t *entry) {
 /* Clear the marks of the `n` streams that were joined; work that came meanwhile, or is about to
  * come, keeps its own. */
 static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, unsigned n) {
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     if (--context->naming == 0)
         pthread_cond_broadcast(&context->named);
     for (unsigned i = 0; i < n; i++) {
@@ -294,15 +294,15 @@ static void unmark(ac_cuda_context_t *context, const ac_cuda_stream_t *joined, u
         if (entry && entry->used == joined[i].used)
             forget_work(context, entry);
     }
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
 }
 
 void ac_cuda_streams_synced(ac_cuda_context_t *context, uint64_t clock) {
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     for (unsigned i = 0; i < context->stream_count; i++)
         if (context->stream[i].clock <= clock)
             forget_work(context, &context->stream[i]);
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
 }
 
 /* What an event of another thread's own stream does not cover.  The context's event does; where
@@ -363,12 +363,12 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context) {
     CUresult result = CUDA_ERROR_NOT_READY;
     if (named && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);
-        pthread_rwlock_rdlock(&ac_cuda_gate);
+        ac_lock_shared(&ac_cuda_gate);
         if (keeper && !ac_cuda_is_capturing())
             result = CUDA_SUCCESS;
         for (unsigned i = 0; i < named && result == CUDA_SUCCESS; i++)
             result = join(context, keeper, used[i].handle);
-        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_release(&ac_cuda_gate);
         ac_cuda_leave(&scope);
     }
     if (named && result != CUDA_SUCCESS)
@@ -383,19 +383,19 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
         pending = false;
     if (pending && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);
-        pthread_rwlock_rdlock(&ac_cuda_gate);
+        ac_lock_shared(&ac_cuda_gate);
         if (keeper && !ac_cuda_is_capturing())
             result = join(context, keeper, stream);
-        pthread_rwlock_unlock(&ac_cuda_gate);
+        ac_release(&ac_cuda_gate);
         ac_cuda_leave(&scope);
     }
     if (pending && result != CUDA_SUCCESS)
         ac_cuda_lose(context);
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     ac_cuda_stream_t *entry = entry_of(context, stream, 0);
     if (entry)
         *entry = context->stream[--context->stream_count];
     while (context->naming)
         ac_wait(&context->named, &context->lock);
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
 }

@@ -5,10 +5,11 @@
 
 #include "device/cuda_device.h"
 #include "intercept/graphs.h"
+#include "lock.h"
 
 enum { CAPTURES = 256 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_capture_t list[CAPTURES];
 static unsigned listed;
 static unsigned unlisted; /* more than the list has room for: known by their number only */
@@ -19,12 +20,12 @@ void ac_capture_begin(void) {
 }
 
 static void enlist(const ac_capture_t *capture) {
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (listed < CAPTURES)
         list[listed++] = *capture;
     else
         unlisted++;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 static void over(CUgraph graph) {
@@ -49,7 +50,7 @@ static bool same(const ac_capture_t *a, const ac_capture_t *b) {
 
 bool ac_capture_ended(const ac_capture_t *capture, CUgraph graph) {
     unsigned i = 0;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     while (i < listed && !same(&list[i], capture))
         i++;
     bool found = i < listed;
@@ -62,7 +63,7 @@ bool ac_capture_ended(const ac_capture_t *capture, CUgraph graph) {
         found = true;
         unlisted--;
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (fresh)
         ac_graphs_fresh(AC_GRAPH(graph));
     if (found)
@@ -75,7 +76,7 @@ static void end_matching(const struct ac_context *context, uint64_t thread) {
     for (bool found = true; found;) {
         CUgraph graph = NULL;
         found = false;
-        pthread_mutex_lock(&lock);
+        ac_lock(&lock);
         for (unsigned i = listed; i-- > 0 && !found;) {
             found =
                 (context && list[i].context == context) || (thread && list[i].thread == thread);
@@ -84,7 +85,7 @@ static void end_matching(const struct ac_context *context, uint64_t thread) {
                 list[i] = list[--listed];
             }
         }
-        pthread_mutex_unlock(&lock);
+        ac_unlock(&lock);
         if (found)
             over(graph);
     }
@@ -95,7 +96,7 @@ bool ac_capture_leaving(CUstream stream, ac_capture_t *taken) {
     bool found = false;
     if (!ac_cuda_is_capturing())
         return false;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (unsigned i = listed; i-- > 0 && !found;) {
         found = list[i].stream == stream;
         if (found) {
@@ -103,7 +104,7 @@ bool ac_capture_leaving(CUstream stream, ac_capture_t *taken) {
             list[i] = list[--listed];
         }
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return found;
 }
 

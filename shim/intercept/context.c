@@ -15,6 +15,7 @@
 #include "intercept/tracing.h"
 #include "observe/log.h"
 #include "observe/start.h"
+#include "lock.h"
 #include "plant.h"
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
@@ -23,7 +24,7 @@ enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 #define END_NS   ((uint64_t)30000000000)
 #define DOUBT_NS ((uint64_t)1000000000)
 
-AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static ac_mutex_t lock = AC_MUTEX(CONTEXTS);
 static ac_context_t *_Atomic contexts[CONTEXTS];
 AC_START_DATA static _Atomic unsigned context_high;
 AC_START_DATA _Atomic unsigned ac_context_live;
@@ -56,7 +57,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_driver.cuDeviceGetUuid(&uuid, device);
     ac_driver.cuDeviceTotalMem_v2(&total, device);
 
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
         ac_settings_t settings = ac_settings_from(ac_process_config(), total);
@@ -71,7 +72,7 @@ static ac_allocator_t *make_allocator(CUdevice device) {
             atomic_store(&any_allocator, true);
         }
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return allocator;
 }
 
@@ -105,10 +106,10 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 
 void ac_context_configure(void) {
     atomic_store(&ac_single_wanted, ac_process_config()->single_stream);
-    pthread_mutex_lock(&lock); /* an allocator that is being made may have seen older settings */
+    ac_lock(&lock); /* an allocator that is being made may have seen older settings */
     if (atomic_load(&any_allocator))
         ac_device_each(configure, NULL);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 static ac_record_mode_t record_mode(void) {
@@ -166,7 +167,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     bool shared = shares_device(device);
     if (shared)
         ac_fence_cross(); /* before anybody can use the new one */
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_context_t *other = find(handle);
     unsigned slot = 0;
     while (slot < CONTEXTS && contexts[slot] && !atomic_load(&contexts[slot]->cuda.dead))
@@ -191,7 +192,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
             context = NULL;
         }
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (shared)
         ac_fence_cross(); /* another thread made the first one meanwhile */
     if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
@@ -237,13 +238,13 @@ static bool is_primary_of(const ac_context_t *context, uintptr_t device) {
 static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uintptr_t what,
                           uint64_t limit_ns) {
     ac_ending_t found = {.count = 0};
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
         ac_context_t *context = atomic_load(&contexts[i]);
         if (context && !atomic_load(&context->cuda.dead) && matches(context, what))
             found.context[found.count++] = context;
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (AC_PLANTED(context_ends_at_once))
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++)
@@ -316,10 +317,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     }
     for (unsigned i = 0; i < ending->count; i++)
         ac_trace_context_gone(ending->context[i]);
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (unsigned i = 0; i < ending->count; i++)
         gone(ending->context[i]);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
@@ -380,7 +381,7 @@ bool ac_context_green(CUcontext view) {
     /* Its default streams have the handles of the primary context's, and are others. */
     ac_single_settle(primary->line, true);
     ac_arena_unordered(primary->arena, true);
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     int i = 0;
     while (i < GREENS && atomic_load(&greens[i].view) && atomic_load(&greens[i].view) != view)
         i++;
@@ -389,7 +390,7 @@ bool ac_context_green(CUcontext view) {
         atomic_store(&greens[i].view, view);
         atomic_store(&any_green, true);
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return i < GREENS;
 }
 
@@ -399,11 +400,11 @@ void ac_context_green_ending(ac_context_t *primary) {
 }
 
 void ac_context_green_gone(CUcontext view) {
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (int i = 0; i < GREENS; i++)
         if (atomic_load(&greens[i].view) == view)
             atomic_store(&greens[i].view, NULL);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     ac_generation_grow();
 }
 

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "lock.h"
 #include "plant.h"
 
 enum { LINKS = 4096, INNER = 256 };
@@ -14,7 +15,7 @@ typedef struct {
     uint64_t episode;
 } ac_link_t;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t lock = AC_MUTEX(GRAPHS);
 static ac_graphs_memory_t memory;
 static ac_link_t links[LINKS];
 static _Atomic unsigned link_count;
@@ -171,9 +172,9 @@ static uint64_t take_one(ac_holder_t leaving, bool *more) {
 static void release_all(ac_holder_t leaving) {
     bool more = true;
     while (more) {
-        pthread_mutex_lock(&lock);
+        ac_lock(&lock);
         uint64_t which = take_one(leaving, &more);
-        pthread_mutex_unlock(&lock);
+        ac_unlock(&lock);
         if (which)
             memory.release(which);
     }
@@ -184,16 +185,16 @@ static ac_holder_t new_leaving(void) {
 }
 
 void ac_graphs_capture_began(void) {
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (capturing++ == 0) {
         open_lost = false;
         memory.begin(++episode);
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 void ac_graphs_capture_ended(ac_holder_t graph) {
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (graph.kind)
         link_up(outermost(graph), episode);
     uint64_t ended = --capturing == 0 ? episode : 0;
@@ -207,7 +208,7 @@ void ac_graphs_capture_ended(ac_holder_t graph) {
         else
             pass_on(as_holder(ended), open_lost ? for_ever : leaving);
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (barren)
         memory.release(ended);
     release_all(leaving);
@@ -218,19 +219,19 @@ void ac_graphs_inherit(ac_holder_t to, ac_holder_t from, bool instead) {
         return;
     if (AC_PLANTED(graph_memory_released) && to.kind == AC_HOLDER_EXEC)
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_holder_t leaving = new_leaving();
     to = outermost(to);
     if (instead)
         pass_on(to, leaving);
     inherit(to, outermost(from));
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (instead)
         release_all(leaving);
 }
 
 void ac_graphs_inside(ac_holder_t inner, ac_holder_t outer) {
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     pass_on(inner, outermost(outer));
     if (inner_count < INNER) {
         inners[inner_count].inner = inner;
@@ -238,49 +239,49 @@ void ac_graphs_inside(ac_holder_t inner, ac_holder_t outer) {
     } else {
         inners_lost = true;
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 void ac_graphs_fresh(ac_holder_t graph) {
     if (atomic_load(&inner_count) == 0)
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (unsigned i = inner_count; i-- > 0;)
         if (same(inners[i].inner, graph))
             inners[i] = inners[--inner_count];
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 void ac_graphs_launched(ac_holder_t exec) {
     if (atomic_load_explicit(&capturing, memory_order_relaxed) == 0 ||
         AC_PLANTED(captured_launch_forgotten))
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (capturing)
         inherit(as_holder(episode), exec);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 ac_holder_t ac_graphs_leaving(ac_holder_t holder) {
     if (idle() && atomic_load(&inner_count) == 0)
         return (ac_holder_t){AC_HOLDER_NONE, 0};
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_holder_t leaving = new_leaving();
     pass_on(holder, leaving);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return leaving;
 }
 
 void ac_graphs_left(ac_holder_t leaving, ac_holder_t holder, bool destroyed) {
     if (!leaving.kind)
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (!destroyed)
         pass_on(leaving, holder);
     for (unsigned i = inner_count; destroyed && i-- > 0;)
         if (same(inners[i].outer, holder))
             inners[i] = inners[--inner_count];
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (destroyed)
         release_all(leaving);
 }
@@ -288,14 +289,14 @@ void ac_graphs_left(ac_holder_t leaving, ac_holder_t holder, bool destroyed) {
 void ac_graphs_prune(void) {
     if (idle())
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     prune();
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 int ac_graphs_check(void) {
     int wrong = 0;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     for (unsigned i = 0; i < link_count; i++) {
         wrong |= links[i].episode == 0 || links[i].episode > episode || !links[i].holder.kind;
         wrong |= same(links[i].holder, as_holder(links[i].episode));
@@ -304,6 +305,6 @@ int ac_graphs_check(void) {
                      same(links[j].holder, links[i].holder) &&
                      links[i].holder.kind != AC_HOLDER_EVER;
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return wrong;
 }

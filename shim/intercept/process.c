@@ -30,6 +30,7 @@
 #include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/trace.h"
+#include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
 AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
@@ -88,7 +89,7 @@ bool ac_deepbind_strip(void) {
 
 /* --- the dump --- */
 
-static pthread_mutex_t dump_lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t dump_lock = AC_MUTEX(DUMP);
 static bool live_shared; /* whether the live page is one that the command can see */
 static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
@@ -107,12 +108,12 @@ int ac_process_dump(const char *given, const char *reason, char *path, size_t si
     /* At exit another thread may have been stopped while it wrote: do not wait for ever. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 5;
-    if (pthread_mutex_timedlock(&dump_lock, &limit) != 0)
+    if (!ac_lock_until(&dump_lock, &limit))
         return ETIMEDOUT;
     ac_live_gather();
     int error = given ? ac_dump_write(given, reason, path, size)
                       : ac_dump_write_from_start(pattern, reason, path, size);
-    pthread_mutex_unlock(&dump_lock);
+    ac_unlock(&dump_lock);
     return error;
 }
 
@@ -148,7 +149,7 @@ bool ac_process_dump_configured(const char *reason) {
 /* --- changes while running --- */
 
 /* Guards changes of the configuration, and what is derived from it. */
-AC_START_DATA static pthread_mutex_t config_lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static ac_mutex_t config_lock = AC_MUTEX(CONFIG);
 
 /* Copies of the configurations that were in force: readers keep pointers to them for as long as
  * they like.  A program that goes back and forth between a few settings makes a few copies. */
@@ -243,7 +244,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_process_config(); /* the environment comes first, whoever asks */
     if (ac_config_parse(text, &wanted, error, NULL) != 0)
         return false;
-    pthread_mutex_lock(&config_lock);
+    ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
     bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
     if (!running || keep_fixed(&wanted, now, error)) {
@@ -257,7 +258,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
         apply();
         ac_generation_grow();
     }
-    pthread_mutex_unlock(&config_lock);
+    ac_unlock(&config_lock);
     return kept;
 }
 
@@ -270,7 +271,7 @@ static void forked_child(void) {
         return;
     atomic_store(&ac_state, AC_STATE_INERT);
     ac_generation_grow();
-    config_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    config_lock = (ac_mutex_t)AC_MUTEX(CONFIG);
     ac_live_fork_child();
     ac_carve_fork_child();
     ac_thread_fork_child();
@@ -385,14 +386,14 @@ static void report_configuration(void) {
  * to its file. */
 static int open_page(void) {
     char conf[AC_LIVE_CONF];
-    pthread_mutex_lock(&config_lock);
+    ac_lock(&config_lock);
     bool changed = ac_process_config() != &from_environment;
     if (changed) /* before CUDA was used */
         ac_live_conf(ac_live, conf);
     size_t bytes;
     const char *names = ac_hook_names(&bytes);
     int error = ac_live_open(changed ? conf : conf_text, names, bytes, AC_HOOK_COUNT);
-    pthread_mutex_unlock(&config_lock);
+    ac_unlock(&config_lock);
     return error;
 }
 
@@ -455,9 +456,9 @@ static void set_up(void) {
     ac_cuda_count = count_cuda;
     ac_cuda_thread = number_of_thread;
     atomic_store(&ac_dump_figures, ac_device_figures);
-    pthread_mutex_lock(&config_lock);
+    ac_lock(&config_lock);
     apply();
-    pthread_mutex_unlock(&config_lock);
+    ac_unlock(&config_lock);
     ac_graph_hooks_setup();
     ac_thread_setup();
     ac_barrier_setup();

@@ -16,10 +16,11 @@
 #include "intercept/writer.h"
 #include "observe/start.h"
 #include "observe/trace.h"
+#include "lock.h"
 
 __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
 
-AC_START_DATA static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+AC_START_DATA static ac_mutex_t lock = AC_MUTEX(LEAF);
 AC_START_DATA static ac_thread_t *spare;
 AC_START_DATA static pthread_key_t key;
 AC_START_DATA static _Atomic bool key_made;
@@ -58,11 +59,11 @@ ac_thread_t *ac_thread_get(void) {
         return ac_thread_tls;
     if (ac_thread_is_guest())
         return NULL;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_thread_t *thread = spare;
     if (thread)
         spare = thread->next;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (!thread)
         thread = ac_carve(sizeof *thread);
     if (!thread) { /* nothing that it does can be followed */
@@ -151,10 +152,10 @@ static void thread_ended(void *arg) {
         ac_captures_thread_gone(thread->number);
         ac_live_row_return(thread->row);
         ac_trace_lane_return(thread->trace);
-        pthread_mutex_lock(&lock);
+        ac_lock(&lock);
         thread->next = spare;
         spare = thread;
-        pthread_mutex_unlock(&lock);
+        ac_unlock(&lock);
     }
     if (arg != &late_mark)
         ac_writer_thread_ended(gettid() == getpid());
@@ -179,6 +180,6 @@ void ac_thread_setup(void) {
 }
 
 void ac_thread_fork_child(void) {
-    pthread_mutex_init(&lock, NULL);
+    ac_mutex_init(&lock, AC_RANK_LEAF);
     spare = NULL; /* the list may be half changed */
 }

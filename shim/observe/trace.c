@@ -26,6 +26,7 @@
 #include "observe/log.h"
 #include "observe/raw.h"
 #include "observe/trace_file.h"
+#include "lock.h"
 
 /* Most words that one call writes: THREAD, BASE, PLACE, the event itself, and the 0 behind it. */
 enum { ROOM = 2 + 3 + 2 + AC_TRACE_MOST_WORDS + 1 };
@@ -65,7 +66,7 @@ static _Atomic uint64_t file_end; /* the next unit */
 static _Atomic uint32_t fronts;   /* lanes that have one */
 
 /* Guards what follows, and the header once there is one; taken inside any other lock. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t lock = AC_MUTEX(LEAF);
 static ac_trace_lane_t *spare;
 
 int ac_trace_open(const char *pattern, char *path, size_t size, int *other) {
@@ -85,11 +86,11 @@ int ac_trace_open(const char *pattern, char *path, size_t size, int *other) {
 ac_trace_lane_t *ac_trace_lane_take(uint64_t thread) {
     if (!atomic_load_explicit(&recording, memory_order_acquire))
         return NULL;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     ac_trace_lane_t *lane = spare;
     if (lane)
         spare = lane->next;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     if (!lane) {
         void *memory =
             mmap(NULL, sizeof *lane, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -109,10 +110,10 @@ ac_trace_lane_t *ac_trace_lane_take(uint64_t thread) {
 void ac_trace_lane_return(ac_trace_lane_t *lane) {
     if (!lane)
         return;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     lane->next = spare;
     spare = lane;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 /* --- chunks --- */
@@ -208,14 +209,14 @@ static __attribute__((noinline)) bool next_chunk(ac_trace_lane_t *lane, uint64_t
     int failure = ECHILD;
     if (ac_trace_header->pid == (int32_t)ac_raw_getpid())
         failure = ac_filter_now() ? EPERM : next_front(lane, number, ticks);
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     if (failure) {
         stop(failure);
     } else {
         note_devices();
         ac_trace_file_time();
     }
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     pthread_setcancelstate(cancel, NULL);
     errno = saved;
     return failure == 0;
@@ -356,17 +357,17 @@ void ac_trace_close(void) {
     /* A thread that was stopped for good with the lock held must not hold up the exit. */
     struct timespec limit = ac_raw_time(CLOCK_REALTIME);
     limit.tv_sec += 1;
-    if (pthread_mutex_timedlock(&lock, &limit) != 0)
+    if (!ac_lock_until(&lock, &limit))
         return;
     ac_trace_file_time();
     if (atomic_exchange(&recording, false))
         ac_trace_header->state = AC_TRACE_COMPLETE;
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
 }
 
 void ac_trace_fork_child(void) {
     atomic_store(&recording, false);
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    lock = (ac_mutex_t)AC_MUTEX(LEAF);
     spare = NULL;
     ac_trace_file_fork_child();
 }

@@ -110,10 +110,10 @@ START_TEST(a_record_that_comes_back) {
     ck_assert_int_eq(pthread_create(&thread, NULL, give_mine, cache), 0);
     ac_slabs_settle(allocator);
     ck_assert_uint_ne(known->address, mine);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ck_assert(ac_slabs_dissolve(arena));
     ck_assert_uint_eq(known->address, mine);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     atomic_store_explicit(&apart, true, memory_order_relaxed);
     pthread_join(thread, NULL);
     ck_assert_uint_eq(atomic_load(&refused), 0);

@@ -152,7 +152,7 @@ START_TEST(a_burst_takes_no_lock) {
             block[i] = take(MIB);
         submit(0);
         if (round) /* the first one raised peaks */
-            pthread_mutex_lock(&allocator->lock);
+            ac_lock(&allocator->lock);
         for (int i = 0; i < BLOCKS; i++)
             put(block[i]);
         ck_assert_uint_eq(waiting(), BLOCKS);
@@ -160,7 +160,7 @@ START_TEST(a_burst_takes_no_lock) {
         for (int i = 0; i < BLOCKS; i++)
             ck_assert(hit(MIB, &block[i]));
         if (round)
-            pthread_mutex_unlock(&allocator->lock);
+            ac_unlock(&allocator->lock);
         ck_assert_int_eq(now().allocation[AC_POOL_ALL].current, BLOCKS);
         for (int i = 0; i < BLOCKS; i++)
             put(block[i]);
@@ -179,10 +179,10 @@ START_TEST(pairs_beside_work_take_no_lock) {
         for (int i = 0; i < PAIRS; i++) {
             uint64_t address;
             if (round)
-                pthread_mutex_lock(&allocator->lock);
+                ac_lock(&allocator->lock);
             bool served = hit(MIB, &address);
             if (round)
-                pthread_mutex_unlock(&allocator->lock);
+                ac_unlock(&allocator->lock);
             if (!served) {
                 address = take(MIB);
                 locked++;
@@ -192,10 +192,10 @@ START_TEST(pairs_beside_work_take_no_lock) {
             submit(0);
             fake_complete(&context[0], atomic_load(&context[0].submitted));
             if (round)
-                pthread_mutex_lock(&allocator->lock);
+                ac_lock(&allocator->lock);
             put(address);
             if (round)
-                pthread_mutex_unlock(&allocator->lock);
+                ac_unlock(&allocator->lock);
         }
         if (round)
             ck_assert_uint_le(locked, PAIRS / 32);
@@ -494,10 +494,10 @@ START_TEST(loose_blocks_go_with_the_next_request) {
         block[i] = alloc((5 + i) * MIB);
     take(700);
     ac_caches_recall(allocator, cache); /* it knows by now that others raise figures */
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (int i = 0; i < 3; i++)
         put(block[i]);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     ck_assert_uint_eq(counted().thread_cache_blocks, 3);
     ck_assert_uint_eq(counted().thread_cache_bytes, 18 * MIB);
     ck_assert_int_eq(now().active[AC_POOL_LARGE].current, 0);

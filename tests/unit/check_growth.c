@@ -46,9 +46,9 @@ static void join(asker_t *asker) {
 }
 
 static uint64_t coming(void) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t bytes = arena->coming[AC_POOL_LARGE];
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return bytes;
 }
 

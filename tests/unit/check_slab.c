@@ -258,20 +258,20 @@ static void use_records_up(void) {
     getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = 4096; /* not one page more */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_block_t *record; (record = ac_record_block(allocator)); used_up = record)
         record->list_next = used_up;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 static void spare_records(unsigned n) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (; n && used_up; n--) {
         ac_block_t *record = used_up;
         used_up = record->list_next;
         ac_record_block_return(allocator, record);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 static void host_memory_is_back(void) {

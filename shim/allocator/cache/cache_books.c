@@ -228,7 +228,7 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
 void ac_cache_publish(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_cache_sum_t sum;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool usable = ac_cache_usable(cache);
     bool stale = atomic_load(&cache->gate) & AC_GATE_STALE;
     if (usable && !stale && ac_cache_has_rooms(cache, 0, 0, 0, 0) &&
@@ -241,5 +241,5 @@ void ac_cache_publish(ac_cache_t *cache) {
         if (usable)
             ac_cache_set_room(cache);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }

@@ -276,10 +276,10 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache->arena->allocator;
     AC_WINDOW(free_found);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (AC_PLANTED(found_looked_at_once) || ac_cache_owns(cache, block, address))
         return true;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return false;
 }
 
@@ -339,7 +339,7 @@ static void unlist(ac_cache_t *cache) {
 
 void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
         ac_cache_sum_t sum;
         ac_cache_leave_all(cache);
@@ -349,7 +349,7 @@ void ac_cache_close(ac_cache_t *cache) {
     *cache->books = (ac_cache_books_t){.device = 0};
     cache->next = allocator->spare_caches;
     allocator->spare_caches = cache;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 /* --- recall --- */
@@ -374,10 +374,10 @@ static bool is_busy(const ac_cache_t *cache) {
 /* Whether an owner has not come out of a cache that is shut. */
 static bool any_busy(ac_allocator_t *allocator) {
     bool busy = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (const ac_cache_t *cache = allocator->caches; cache && !busy; cache = cache->next)
         busy = is_shut(cache) && is_busy(cache);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return busy;
 }
 
@@ -385,14 +385,14 @@ static bool any_busy(ac_allocator_t *allocator) {
  * cannot be done, and they may be in them.  With the recall lock alone. */
 static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
     bool any = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next) {
         if (cache == own || (arena && cache->arena != arena))
             continue;
         atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
         any = true;
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (any && !AC_PLANTED(recall_without_barrier) && !ac_barrier_heavy())
         return false;
     /* A hit is over in no time, unless its thread is kept from running. */
@@ -424,16 +424,16 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
 }
 
 bool ac_caches_freeze(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->recall_lock);
+    ac_lock(&allocator->recall_lock);
     bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     return out;
 }
 
 void ac_caches_thaw(ac_allocator_t *allocator) {
     reopen(allocator, NULL, 0);
-    pthread_mutex_unlock(&allocator->lock);
-    pthread_mutex_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->lock);
+    ac_unlock(&allocator->recall_lock);
 }
 
 static bool give_back(ac_cache_t *cache) {
@@ -450,34 +450,34 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     bool any = false;
     if (!atomic_load(&allocator->cache_count))
         return false;
-    pthread_mutex_lock(&allocator->recall_lock);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         any = give_back(own);
     bool others = always || others_hold(allocator, own);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (others) {
         bool out = shut(allocator, own, NULL);
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         any |= reopen(allocator, out ? give_back : NULL, 0);
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
-    pthread_mutex_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->recall_lock);
     return any;
 }
 
 void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
-    pthread_mutex_lock(&allocator->recall_lock);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         give_back(own);
     if (others_hold(allocator, own)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         bool out = shut(allocator, own, NULL);
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         reopen(allocator, out ? give_back : NULL, 0);
     }
-    pthread_mutex_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->recall_lock);
 }
 
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own) {
@@ -514,13 +514,13 @@ void ac_caches_drop(ac_arena_t *arena) {
     ac_cache_sum_t sum;
     if (!atomic_load(&allocator->cache_count))
         return;
-    pthread_mutex_lock(&allocator->recall_lock);
+    ac_lock(&allocator->recall_lock);
     shut(allocator, NULL, arena);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     reopen(allocator, lose, AC_GATE_GONE);
-    pthread_mutex_unlock(&allocator->lock);
-    pthread_mutex_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->lock);
+    ac_unlock(&allocator->recall_lock);
 }
 
 /* --- life --- */
@@ -531,12 +531,12 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
     bool others = false;
     ac_barrier_setup();
     /* The caches of others may count on being the only one: they learn of this one. */
-    pthread_mutex_lock(&allocator->recall_lock);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->lock);
     bool may = !arena->dead && arena->number && allocator->settings.cache;
     if (may && (cache = allocator->spare_caches))
         allocator->spare_caches = cache->next;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (may && !cache)
         cache = ac_carve(sizeof *cache);
     if (cache) {
@@ -544,7 +544,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
             .home = arena->number, .arena = arena, .line = &arena->line, .books = books};
         for (int i = 0; i < AC_CACHE_HANDED; i++)
             cache->handed[i] = &nobodys;
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         configure(cache);
         cache->next = allocator->caches;
         others = cache->next;
@@ -553,9 +553,9 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
         if (count > allocator->counters->thread_caches)
             allocator->counters->thread_caches = count;
         ac_cache_set_room(cache);
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
     }
-    pthread_mutex_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->recall_lock);
     if (others)
         recall(allocator, cache, true);
     return cache;

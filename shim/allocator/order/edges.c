@@ -7,15 +7,15 @@
 static ac_order_t *lock_order(ac_arena_t *arena) {
     if (!arena)
         return NULL;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     if (arena->ordered)
         return &arena->ordered->order;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return NULL;
 }
 
 static void unlock(ac_arena_t *arena) {
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
 }
 
 void ac_edge_record_begin(ac_edge_t *edge, ac_arena_t *arena, uint64_t event,
@@ -118,20 +118,20 @@ bool ac_event_trust(uint64_t event) {
 }
 
 bool ac_arena_stream_asked(ac_arena_t *arena, ac_stream_t stream) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     unsigned slot =
         arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
     bool asked = slot == AC_ORDER_NONE || arena->ordered->order.kind[slot] != AC_ORDER_UNKNOWN;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return asked;
 }
 
 void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     unsigned slot =
         arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
     if (slot != AC_ORDER_NONE)
         arena->ordered->order.kind[slot] =
             independent ? AC_ORDER_INDEPENDENT : AC_ORDER_DEPENDENT;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
 }

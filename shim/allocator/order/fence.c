@@ -13,7 +13,7 @@ AC_START_DATA _Atomic bool ac_fence_uncounted;
 
 static ac_fence_line_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
 _Atomic unsigned ac_fence_line_high;
-static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t lines_lock = AC_MUTEX(TIMELINES);
 
 /* All that ever had a slot.  Counted before their first entry by an operation that is a full
  * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
@@ -53,7 +53,7 @@ static void give_credit(ac_fence_line_t *line, int weight) {
 static void sweep(ac_fence_line_t *line) {
     void *old[AC_FENCE_RING];
     unsigned n = 0, kept = 0, turns = 0;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     bool all = !atomic_load(&line->live);
     uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count; i++)
@@ -66,19 +66,19 @@ static void sweep(ac_fence_line_t *line) {
         }
     line->count = kept;
     line->turns = turns;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     for (unsigned i = 0; i < n; i++)
         line->ops->fence_release(line->context, old[i]);
 }
 
 bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context) {
     unsigned i = 0;
-    pthread_mutex_lock(&lines_lock);
+    ac_lock(&lines_lock);
     while (i < AC_FENCE_LINES && line_at(i))
         i++;
     if (i < AC_FENCE_LINES) {
         ac_barrier_setup();
-        pthread_mutex_init(&line->lock, NULL);
+        ac_mutex_init(&line->lock, AC_RANK_TIMELINE);
         pthread_cond_init(&line->single.named, NULL);
         give_credit(line, AC_FENCE_FIRST * AC_FENCE_EPOCH);
         line->ops = ops;
@@ -89,21 +89,21 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
         if (i >= atomic_load(&ac_fence_line_high))
             atomic_store(&ac_fence_line_high, i + 1);
     }
-    pthread_mutex_unlock(&lines_lock);
+    ac_unlock(&lines_lock);
     return i < AC_FENCE_LINES;
 }
 
 void ac_fence_line_close(ac_fence_line_t *line) {
-    pthread_mutex_lock(&lines_lock);
+    ac_lock(&lines_lock);
     for (unsigned i = 0; i < AC_FENCE_LINES; i++)
         if (line_at(i) == line)
             atomic_store(&lines[i], NULL);
-    pthread_mutex_unlock(&lines_lock);
+    ac_unlock(&lines_lock);
     ac_single_end(line);
 
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     atomic_store(&line->live, false); /* under the lock: none is put in from now on */
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     sweep(line);
 }
 
@@ -373,10 +373,10 @@ uint64_t ac_fence_target_all(void) {
 
 static ac_status_t is_under_way(ac_fence_line_t *line) {
     bool any = false;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     for (unsigned i = 0; i < line->count && !any; i++)
         any = !line->ring[i].turn;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return any ? AC_BUSY : AC_OK;
 }
 
@@ -385,9 +385,9 @@ bool ac_fence_under_way(ac_fence_line_t *line, bool all) {
 }
 
 static bool covered(ac_fence_line_t *line, uint64_t clock) {
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     bool yes = line->count && line->ring[line->count - 1].clock >= clock;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return yes;
 }
 
@@ -436,9 +436,9 @@ void ac_fence_let_go(ac_fence_line_t *line, void *spare) {
 
 static void push(ac_fence_line_t *line, ac_fence_t fence) {
     void *spare;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     ac_fence_insert(line, fence, &spare);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     ac_fence_let_go(line, spare);
 }
 
@@ -528,25 +528,25 @@ void *ac_fence_use(ac_fence_line_t *line, uint64_t clock) {
 /* The oldest that is not known complete, in use from now on. */
 static void *use_oldest(ac_fence_line_t *line) {
     unsigned i = 0;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     uint64_t done = atomic_load(&line->done);
     while (i < line->count && line->ring[i].clock <= done)
         i++;
     void *fence = i < line->count ? ac_fence_use(line, line->ring[i].clock) : NULL;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return fence;
 }
 
 void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over) {
     unsigned i = 0;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     while (line->ring[i].fence != fence)
         i++;
     line->ring[i].uses--;
     if (over)
         ac_fence_raise(&line->done, line->ring[i].clock);
     bool gone = line->ring[0].clock <= atomic_load(&line->done) || !atomic_load(&line->live);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     if (gone)
         sweep(line);
 }
@@ -650,11 +650,11 @@ ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint6
 
 int ac_fence_check(ac_fence_line_t *line) {
     int wrong = 0;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     for (unsigned i = 1; i < line->count; i++)
         wrong |= line->ring[i - 1].clock > line->ring[i].clock;
     wrong |= atomic_load(&line->done) >= ac_fence_now();
     wrong |= atomic_load(&line->last_submit) > ac_fence_now();
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return wrong | ac_single_check(line);
 }

@@ -64,6 +64,7 @@
 #include "allocator/order/barrier.h"
 #include "allocator/order/single.h"
 #include "device/device.h"
+#include "lock.h"
 #include "plant.h"
 
 /* Of the fences in the ring, turns are so many at the most, or each launch after a free would
@@ -103,7 +104,7 @@ struct ac_fence_line {
     _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
     const ac_device_ops_t *ops;
     void *context;
-    pthread_mutex_t lock; /* rank: after the allocator's lock */
+    ac_mutex_t lock; /* rank: after the allocator's lock */
     unsigned count;       /* fences in the ring, oldest first */
     unsigned turns;       /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];

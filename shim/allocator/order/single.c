@@ -151,9 +151,9 @@ static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
     uint64_t home = home_of(single);
     if (!AC_PLANTED(home_not_pinned))
         atomic_fetch_add(&single->naming, 1);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     ac_status_t status = line->ops->turn_record(line->context, home, fence);
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     if (!AC_PLANTED(home_not_pinned))
         named(line);
     return status;
@@ -182,15 +182,15 @@ static void record_turn(ac_fence_line_t *line) {
     } else if (status == AC_OK && !mine) {
         spare = turn.fence;
     } else {
-        pthread_mutex_unlock(&line->lock);
+        ac_unlock(&line->lock);
         synchronize(line);
-        pthread_mutex_lock(&line->lock);
+        ac_lock(&line->lock);
         if (atomic_load(&single->word) == word)
             set_word(single, AC_SINGLE_MANY, 0);
     }
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     ac_fence_let_go(line, spare);
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
 }
 
 /* From ONE; `heir` takes the home over where nothing is pending, 0: none does.  Called and
@@ -236,7 +236,7 @@ static void *record_due(ac_fence_line_t *line, uint64_t stream) {
             turn.clock = ac_fence_stamp();
     }
     bool failed = status != AC_OK;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     bool same = atomic_load(&single->word) == word;
     /* The first turn that covers all is taken: a later one may have been recorded behind work
      * that came after the free. */
@@ -269,7 +269,7 @@ static void *use_turn(ac_fence_line_t *line) {
     void *fence = atomic_load(&line->done) < covered ? ac_fence_use(line, covered) : NULL;
     if (!fence)
         end_turn(single, single->turn);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return fence;
 }
 
@@ -278,9 +278,9 @@ static void unuse_turn(ac_fence_line_t *line, void *fence, uint64_t turn, ac_sta
     ac_fence_unuse(line, fence, status == AC_OK);
     if (status != AC_OK)
         return;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     end_turn(&line->single, turn);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 /* The host waits for the turn; called in JOINING with the lock, returns without it. */
@@ -293,9 +293,9 @@ static void wait_turn(ac_fence_line_t *line) {
     if (status != AC_OK)
         synchronize(line);
     ac_fence_unuse(line, fence, status == AC_OK);
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     end_turn(&line->single, turn);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 /* A stream has to wait for the turn: it might have run beside the home.  Under the lock. */
@@ -317,7 +317,7 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
     bool joined = joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
                   joins->slot[slot].turn == turn;
     if (joined && atomic_load(&line->done) < atomic_load(&line->single.covered)) {
-        pthread_mutex_unlock(&line->lock);
+        ac_unlock(&line->lock);
         return;
     }
     void *fence = use_turn(line);
@@ -330,13 +330,13 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
     }
     status = line->ops->turn_wait(line->context, fence, stream);
     ac_fence_unuse(line, fence, false);
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     if (line->single.turn == turn)
         lose_patience(&line->single);
     if (status != AC_OK && status != AC_BUSY && mode_of(&line->single) == AC_SINGLE_JOINING)
         wait_turn(line);
     else
-        pthread_mutex_unlock(&line->lock);
+        ac_unlock(&line->lock);
     if (status == AC_OK && joins) {
         joins->slot[slot].line = line;
         joins->slot[slot].stream = stream;
@@ -353,14 +353,14 @@ static bool join_home(ac_fence_line_t *line, uint64_t stream) {
         return true;
     ac_status_t status = name_home(line, &fence);
     bool again = status == AC_BUSY;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     if (status == AC_OK) {
         status = line->ops->turn_wait(line->context, fence, stream);
         ac_fence_let_go(line, fence);
     }
     if (status != AC_OK && status != AC_BUSY)
         synchronize(line);
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     return !again;
 }
 
@@ -371,7 +371,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
     if (due)
         spare = record_due(line, stream);
     else
-        pthread_mutex_lock(&line->lock);
+        ac_lock(&line->lock);
     for (;;) {
         switch (mode_of(single)) {
         case AC_SINGLE_NONE: /* all that others submitted since goes through here as well */
@@ -381,7 +381,7 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
             if (home_of(single) != stream)
                 leave(line, stream);
             else if (ac_single_due(single) && !AC_PLANTED(turn_after_work)) {
-                pthread_mutex_unlock(&line->lock);
+                ac_unlock(&line->lock);
                 ac_fence_let_go(line, spare);
                 spare = record_due(line, stream);
             } else
@@ -404,14 +404,14 @@ void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
         }
         break;
     }
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     ac_fence_let_go(line, spare);
 }
 
 /* Leave the home, whoever began it; returns with the lock and neither in ONE nor in LEAVING. */
 static void leave_home(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     for (;;) {
         ac_single_mode_t mode = mode_of(single);
         if (mode == AC_SINGLE_ONE)
@@ -425,7 +425,7 @@ static void leave_home(ac_fence_line_t *line) {
 
 void ac_single_leave(ac_fence_line_t *line) {
     leave_home(line);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 void ac_single_hold(ac_fence_line_t *line) {
@@ -439,7 +439,7 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     if (ac_single_mode(atomic_load(&single->word)) >= AC_SINGLE_MANY &&
         atomic_load(&single->naming) == 0)
         return;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     while (mode_of(single) == AC_SINGLE_ONE && home_of(single) == stream)
         leave(line, 0);
     while (mode_of(single) == AC_SINGLE_LEAVING && home_of(single) == stream)
@@ -453,7 +453,7 @@ void ac_single_stream_gone(ac_fence_line_t *line, uint64_t stream) {
     while (atomic_load(&single->naming))
         ac_wait(&single->named, &line->lock);
     single->awaiting--;
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 void ac_single_settle(ac_fence_line_t *line, bool forever) {
@@ -468,7 +468,7 @@ void ac_single_settle(ac_fence_line_t *line, bool forever) {
     }
     if (forever)
         set_word(single, AC_SINGLE_NEVER, 0);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 bool ac_single_unorder(ac_fence_line_t *line) {
@@ -481,12 +481,12 @@ bool ac_single_unorder(ac_fence_line_t *line) {
         void *fence = use_turn(line);
         if (fence)
             unuse_turn(line, fence, turn, line->ops->fence_query(line->context, fence));
-        pthread_mutex_lock(&line->lock);
+        ac_lock(&line->lock);
     }
     bool over = mode_of(single) == AC_SINGLE_MANY || mode_of(single) == AC_SINGLE_NEVER;
     if (over)
         set_word(single, AC_SINGLE_NEVER, 0);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return over;
 }
 
@@ -495,13 +495,13 @@ void ac_single_synced(ac_fence_line_t *line) {
     ac_single_mode_t mode = ac_single_mode(atomic_load(&single->word));
     if (mode < AC_SINGLE_LEAVING || mode == AC_SINGLE_NEVER)
         return;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     mode = mode_of(single);
     uint64_t last = mode == AC_SINGLE_JOINING ? atomic_load(&single->covered) : single->left;
     if (mode == AC_SINGLE_MANY ||
         (mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY && atomic_load(&line->done) >= last))
         set_word(single, AC_SINGLE_NONE, 0);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 void ac_single_close(void) {
@@ -513,14 +513,14 @@ void ac_single_open(void) {
 }
 
 void ac_single_end(ac_fence_line_t *line) {
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     set_word(&line->single, AC_SINGLE_NEVER, 0);
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
 }
 
 int ac_single_check(ac_fence_line_t *line) {
     ac_single_t *single = &line->single;
-    pthread_mutex_lock(&line->lock);
+    ac_lock(&line->lock);
     ac_single_mode_t mode = mode_of(single);
     uint64_t covered = atomic_load(&single->covered);
     unsigned i = 0;
@@ -531,6 +531,6 @@ int ac_single_check(ac_fence_line_t *line) {
     wrong |= (home_of(single) != 0) > (mode >= AC_SINGLE_ONE && mode <= AC_SINGLE_JOINING);
     wrong |= mode == AC_SINGLE_ONE && home_of(single) == 0;
     wrong |= covered >= ac_fence_now();
-    pthread_mutex_unlock(&line->lock);
+    ac_unlock(&line->lock);
     return wrong;
 }

@@ -68,10 +68,10 @@ static ac_block_t *first_of(ac_arena_t *arena, uint64_t episode) {
 
 bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode) {
     bool any = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
         any = first_of(arena, episode) != NULL;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return any;
 }
 

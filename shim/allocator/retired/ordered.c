@@ -401,17 +401,17 @@ static ac_block_t *choose_for(ac_arena_t *arena, ac_order_request_t *request, bo
 
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own) {
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_ordered_t *ordered = follows_order(arena) ? arena->ordered : NULL;
     if (ordered) /* again: what the request announced a recall of caches has settled meanwhile */
         ac_caches_before(allocator, NULL, request->pool, request->size, request->requested);
     if (ordered && ac_ordered_serve(arena, request, !own)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OK;
     }
     ac_block_t *block = ordered ? choose_for(arena, request, own) : NULL;
     if (!block) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_OOM;
     }
     const ac_block_t was = *block;
@@ -422,19 +422,19 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     cut(ordered, block, request->size, request->requested);
     uint64_t address = block->address, seen = others(arena, stream);
     pin(ordered, from);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 
     ac_status_t status = own ? arena->ops->stream_item(arena->context, stream)
                              : arena->ops->stream_order(arena->context, stream, request->stream);
 
     AC_WINDOW(edge_recorded);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (arena->ordered)
         unpin(allocator, ordered, from);
     if (AC_PLANTED(edge_read_after_record))
         ac_order_read(&ordered->order, from, &proves);
     if (!intact(arena, block, address)) {
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         return AC_PLANTED(served_of_dead_context) ? AC_OK : AC_FAILED;
     }
     if (status == AC_OK) {
@@ -461,7 +461,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
             block->stream = AC_ORDER_NONE;
         bind(ordered, block);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return status;
 }
 
@@ -538,14 +538,14 @@ static bool named(const ac_ordered_t *ordered, ac_stream_t stream) {
 
 void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream) {
     ac_allocator_t *allocator = arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     unsigned slot =
         arena->ordered ? ac_order_find(&arena->ordered->order, stream) : AC_ORDER_NONE;
     if (slot != AC_ORDER_NONE)
         stream_gone(arena->ordered, slot);
     while (arena->ordered && named(arena->ordered, stream))
         ac_wait(&allocator->settled, &allocator->lock);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 static void all_gone(ac_arena_t *arena) {
@@ -574,7 +574,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     ac_allocator_t *allocator = arena->allocator;
     if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
         return true;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     atomic_store(&arena->unordered, UNORDERED);
     ac_ordered_t *ordered = arena->ordered;
     bool handed_on = ordered && ordered->handed_on;
@@ -582,7 +582,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
         ordered->last = ac_fence_now();
     uint64_t last = handed_on ? ordered->last : 0;
     all_gone(arena);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (handed_on && !is_over(arena, last, wait))
         return false;
     atomic_store(&arena->unordered, UNORDERED_DONE);
@@ -596,16 +596,16 @@ void ac_streams_unordered(void) {
 }
 
 void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     *now = allocator->async_bytes;
     *most = allocator->async_most[mark];
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->async_most[mark] = allocator->async_bytes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 /* --- the checker --- */

@@ -1,6 +1,7 @@
 /* A piece of mapped memory at a time, cut from front to end, and for tables from the end
  * (carve.h). */
 #include "allocator/space/carve.h"
+#include "lock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -16,7 +17,7 @@
 enum { FIRST = 128 << 10, LAST = 1 << 20, MOST = 64 << 10, AT_ONCE = 20 << 10, PAGE = 4 << 10 };
 _Static_assert(MOST + PAGE <= FIRST, "a piece has no room for the largest table");
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_mutex_t lock = AC_MUTEX(LEAF);
 static char *at; /* of the piece: records come from here on, tables from the end */
 static size_t left, next = FIRST;
 
@@ -58,9 +59,9 @@ static void *carve(size_t bytes, void *cutting(size_t)) {
     bytes = (bytes + AC_CARVE_ALIGN - 1) & ~(size_t)(AC_CARVE_ALIGN - 1);
     if (bytes > MOST)
         return NULL;
-    pthread_mutex_lock(&lock);
+    ac_lock(&lock);
     void *memory = cutting(bytes);
-    pthread_mutex_unlock(&lock);
+    ac_unlock(&lock);
     return memory;
 }
 
@@ -73,6 +74,6 @@ void *ac_carve_table(size_t bytes) {
 }
 
 void ac_carve_fork_child(void) {
-    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    lock = (ac_mutex_t)AC_MUTEX(LEAF);
     left = 0;
 }

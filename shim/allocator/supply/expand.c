@@ -49,21 +49,21 @@ bool ac_expand_able(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_expand_t *expand = &allocator->expand;
     ac_range_support_t support = {0};
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool known = expand->able != AC_EXPAND_UNKNOWN, able = expand->able == AC_EXPAND_ABLE;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (known)
         return able;
     able = arena->ops->range_support &&
            arena->ops->range_support(arena->context, &support) == AC_OK && support.granularity &&
            support.granularity % AC_SEGMENT_ALIGN == 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     if (expand->able == AC_EXPAND_UNKNOWN) {
         expand->able = able ? AC_EXPAND_ABLE : AC_EXPAND_UNABLE;
         expand->support = support;
     }
     able = expand->able == AC_EXPAND_ABLE;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return able;
 }
 
@@ -76,15 +76,15 @@ static uint64_t page_size(const ac_growth_t *growth) {
 }
 
 void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->expand.refused = what;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }
 
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_refused_t what = allocator->expand.refused;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return what;
 }
 
@@ -93,10 +93,10 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
 static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t bytes) {
     ac_arena_t *arena = growth->ask->arena;
     ac_status_t status = AC_FAILED;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     if (!arena->dead)
         status = ac_range_add(arena, growth->ask->pool, address, bytes) ? AC_OK : AC_OOM;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return status;
 }
 
@@ -542,13 +542,13 @@ static ac_status_t step(ac_growth_t *growth) {
     growth->peerings = allocator->expand.peerings;
     allocator->growing += announced;
     allocator->calls++;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 
     uint64_t begin = arena->ops->now_ns();
     ac_status_t status = carry_out(growth);
     uint64_t spent = arena->ops->now_ns() - begin;
 
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     ac_expand_catch_up(growth);
     allocator->counters->driver_alloc_ns += spent;
     if (arena->dead) {
@@ -599,9 +599,9 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
         return AC_BUSY;
     growth.calm = is_calm(ask, false);
     for (int round = 0; round < 2 * ROUNDS; round++) {
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         if (round == 0 && ask->look(ask->arg)) {
-            pthread_mutex_unlock(&allocator->lock);
+            ac_unlock(&allocator->lock);
             return AC_OK;
         }
         status = plan(&growth);
@@ -611,7 +611,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
         else if (claimed)
             status = step(&growth);
         bool dead = arena->dead;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         if (dead)
             ac_expand_bury(arena);
         if (status == AC_NOT_OURS) {

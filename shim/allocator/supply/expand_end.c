@@ -6,9 +6,9 @@
 
 void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     bool all = atomic_load(&ac_fence_crossed);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     bool any = !arena->dead && arena->holes;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     if (!any)
         return;
     uint64_t now = until ? arena->ops->now_ns() : 0;
@@ -69,7 +69,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     if (arena->ops->capturing(arena->context))
         return 0;
     ac_growth_init(&batch, &ask);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes) {
         claim_idle(&batch, &pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
@@ -78,11 +78,11 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         batch.released = batch.pages_released = 0;
         batch.peerings = allocator->expand.peerings;
         allocator->calls++;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
         give_back(&batch);
         uint64_t spent = arena->ops->now_ns() - begin;
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         ac_expand_catch_up(&batch);
         for (unsigned i = 0; i < batch.runs; i++) {
             ac_run_t *run = &batch.run[i];
@@ -108,7 +108,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         allocator->counters->trimmed_bytes += total;
     }
     bool dead = arena->dead;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (dead)
         ac_expand_bury(arena);
     return total;
@@ -117,14 +117,14 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
 /* --- the end of a context --- */
 
 static ac_range_t *take_lost(ac_arena_t *arena) {
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     ac_range_t **link = &arena->lost_ranges;
     while (*link && (*link)->calls)
         link = &(*link)->next;
     ac_range_t *range = *link;
     if (range)
         *link = range->next;
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return range;
 }
 
@@ -175,11 +175,11 @@ static void gather(pages_t *pages, const ac_range_t *range, uint64_t *at, uint64
 /* The lock is dropped meanwhile.  A page that has gone by then is refused, or another one has
  * come, which no harm is done to. */
 static void allow(ac_arena_t *arena, pages_t *pages) {
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     for (unsigned i = 0; i < pages->count; i++)
         arena->ops->pages_allow(arena->context, pages->address[i], pages->bytes[i]);
     pages->count = 0;
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
 }
 
 static void allow_units(const ac_range_t *range, uint64_t at, uint64_t end) {
@@ -244,7 +244,7 @@ static void allow_range(ac_range_t *range) {
 }
 
 void ac_expand_allow(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->expand.peerings++;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         uint64_t address = 0;
@@ -254,9 +254,9 @@ void ac_expand_allow(ac_allocator_t *allocator) {
         }
         if (!arena->lost_ranges)
             continue;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         ac_expand_bury(arena);
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
 }

@@ -84,7 +84,7 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     uint64_t address;
     if (!reserve(ask, size))
         return AC_OOM;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     uint64_t begin = arena->ops->now_ns();
     ac_status_t status = ask->aside
                              ? arena->ops->segment_alloc_aside(arena->context, size, &address)
@@ -93,7 +93,7 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     if (status == AC_OK)
         ac_segment_forget_stale(address, size);
     AC_WINDOW(grown);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
@@ -105,9 +105,9 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
     if (status != AC_OK || segment)
         return status;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     arena->ops->segment_free(arena->context, address);
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     return AC_FAILED;
 }
 
@@ -115,10 +115,10 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
  * lock is given up meanwhile. */
 static void make_room(const ac_growth_ask_t *ask, uint64_t excess) {
     ac_allocator_t *allocator = ask->arena->allocator;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (ac_supply_may_shrink(allocator, ask->target))
         ac_supply_native.shrink(ask->arena, &(ac_shrink_t){.bytes = excess});
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
 }
 
 /* Unless another thread grows for this request too: not while anything captures, when the driver
@@ -149,20 +149,20 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
 static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     bool shares = !ask->aside && !arena->ops->capturing(arena->context);
-    pthread_mutex_lock(&arena->allocator->lock);
+    ac_lock(&arena->allocator->lock);
     ac_status_t status = grow_snug(ask, shares);
-    pthread_mutex_unlock(&arena->allocator->lock);
+    ac_unlock(&arena->allocator->lock);
     return status;
 }
 
 ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t size = segment_size(ask, AC_SNUG_EXACT);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     bool full = reserved + size > allocator->settings.memory / 2;
     ac_status_t status = full ? AC_OOM : grow_by(ask, size);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (status == AC_OK)
         ac_expand_refuse(allocator, AC_REFUSED_PAGES);
     return status;
@@ -245,20 +245,20 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
     ac_leaving_t leaving[BATCH];
     uint64_t total = 0;
     unsigned n, refused = 0;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     do {
         /* The work of a broken context is dead, and no fence tells of it any more. */
         pick.quiet = atomic_load(&arena->line.broken) ? UINT64_MAX : ac_supply_reached(arena);
         n = arena->dead ? 0 : take(arena, &pick, leaving, &total);
         if (!n)
             break;
-        pthread_mutex_unlock(&allocator->lock);
+        ac_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
         for (unsigned i = 0; i < n; i++)
             leaving[i].refused =
                 arena->ops->segment_free(arena->context, leaving[i].address) == AC_BUSY;
         uint64_t spent = arena->ops->now_ns() - begin;
-        pthread_mutex_lock(&allocator->lock);
+        ac_lock(&allocator->lock);
         for (unsigned i = 0; i < n; i++) {
             return_records(allocator, &leaving[i]);
             if (!leaving[i].refused)
@@ -275,7 +275,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
     }
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return total;
 }
 

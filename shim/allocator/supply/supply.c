@@ -32,10 +32,10 @@ void ac_supply_owe(ac_allocator_t *allocator) {
 
 static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
         any = arena->idle_head || arena->holes;
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return any;
 }
 
@@ -51,10 +51,10 @@ bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {
 }
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t budget = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return reserved > budget ? reserved - budget : 0;
 }
 
@@ -88,9 +88,9 @@ static uint64_t garbage(const ac_allocator_t *allocator, uint64_t growth) {
 }
 
 uint64_t ac_supply_collect(ac_allocator_t *allocator) {
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     const ac_shrink_t pick = {.bytes = garbage(allocator, 0), .large = true};
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     return pick.bytes ? ac_supply_shrink(allocator, &pick) : 0;
 }
 
@@ -98,11 +98,11 @@ uint64_t ac_supply_collect(ac_allocator_t *allocator) {
 
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
-    pthread_mutex_lock(&allocator->lock);
+    ac_lock(&allocator->lock);
     bool expandable = allocator->settings.expandable;
     const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
                               .large = true};
-    pthread_mutex_unlock(&allocator->lock);
+    ac_unlock(&allocator->lock);
     if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
         ac_supply_shrink(allocator, &pick);
     if (!expandable)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The same answers with the library as without it, on the device at hand, and the same as the
-simulated device's: sequences of calls of tests/answers/edges.c (PROTOCOL.md).
+simulated device's: sequences of calls of tests/contract/answers/edges.c (PROTOCOL.md).
 
     answers.py        beside it or in the build folder: gpu_answers, answers_allowed.txt,
                       answers_simulated.txt
 
-Where the library's answer differs and answers_allowed.txt (tests/answers/allowed.txt) does not
+Where the library's answer differs and answers_allowed.txt (tests/contract/answers/allowed.txt) does not
 say that it may, the row that would say so is written to answers_allowed.txt in QUALIFY_OUT, as a
 guess to be judged; what the device said of everything to answers.txt there."""
 import concurrent.futures

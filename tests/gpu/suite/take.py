@@ -9,7 +9,7 @@ import sys
 import results
 
 # Folder among the kept files -> where the tree has such files.
-PLACES = {"costs": "tools/simcuda/costs", "traces": "tests/traces"}
+PLACES = {"costs": "tools/simcuda/costs", "traces": "tests/command/traces"}
 MOST = 8 << 20
 
 

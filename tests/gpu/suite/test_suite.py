@@ -404,7 +404,7 @@ class Device(Folder):
             self.assertEqual(file.read(), page)
         self.assertEqual(results.render(os.path.join(tree, "tests/gpu")), page)
         self.assertTrue(os.path.exists(os.path.join(tree, "tools/simcuda/costs/card.csv")))
-        self.assertEqual(sorted(os.listdir(os.path.join(tree, "tests/traces"))),
+        self.assertEqual(sorted(os.listdir(os.path.join(tree, "tests/command/traces"))),
                          ["README.md", "app.trace.xz"])
         for word in ("long.xz", "notes"):
             self.assertIn(word, taken.stdout)

@@ -2,8 +2,8 @@
  * programs of this project are written against it where no toolkit is installed.
  *
  * Handles are the driver's (device/cuda_abi.h), as in NVIDIA's headers.  Values, layouts and
- * signatures come from the .def files beside this one; tests/cudart/abi_check.c compares them
- * with NVIDIA's header where CMake finds one.  RT_MAJOR chooses the version, 13 by default. */
+ * signatures come from the .def files beside this one; tests/simulator/cudart/abi_check.c compares
+ * them with NVIDIA's header where CMake finds one.  RT_MAJOR chooses the version, 13 by default. */
 #ifndef RT_CUDA_RUNTIME_MIN_H
 #define RT_CUDA_RUNTIME_MIN_H
 

@@ -1,0 +1,121 @@
+/* The locks of the shim, and the order in which one thread may take them.
+ *
+ * Every lock has a rank.  A thread takes a lock only if all those that it holds have lower ranks,
+ * so no two threads can wait for each other.  Builds with AC_CHECKED (Debug, the sanitizers, and
+ * the library with planted faults) verify this at each lock and end the process where it is broken.
+ *
+ * Only AC_RANK_GATE is held while the driver is called.  A thread that waits for a condition uses
+ * ac_wait (device/wait.h), which cannot be cancelled, and holds no other lock (checked) but the
+ * gate: a recording waits there, for a limited time, for submissions of other threads. */
+#ifndef AC_LOCK_H
+#define AC_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* In the order in which they are taken.  A lock of AC_RANK_LEAF guards a table of its own file:
+ * its holder takes no other lock. */
+typedef enum {
+    AC_RANK_CONFIG,    /* process.c: settings of the running process */
+    AC_RANK_DUMP,      /* process.c: one dump at a time */
+    AC_RANK_CONTEXTS,  /* context.c: the list of context records */
+    AC_RANK_GATE,      /* cuda_context.c: captures begin alone, events are recorded shared */
+    AC_RANK_GRAPHS,    /* graphs.c: which graphs hold which episode of captures */
+    AC_RANK_RECALL,    /* allocator: one recall of the thread caches at a time */
+    AC_RANK_ALLOCATOR, /* allocator: blocks, segments, what waits; never those of two devices */
+    AC_RANK_TIMELINES, /* fence.c: the table of timelines */
+    AC_RANK_TIMELINE,  /* fence.h: one context's fences and its sole stream */
+    AC_RANK_DEVICE,    /* cuda_device.h: one context's events, streams and marks */
+    AC_RANK_LEAF
+} ac_rank_t;
+
+typedef struct {
+    pthread_mutex_t mutex;
+    ac_rank_t rank;
+} ac_mutex_t;
+
+typedef struct {
+    pthread_rwlock_t lock;
+    ac_rank_t rank;
+} ac_rwlock_t;
+
+#define AC_MUTEX(name)                                                                           \
+    { PTHREAD_MUTEX_INITIALIZER, AC_RANK_##name }
+#define AC_RWLOCK(name)                                                                          \
+    { PTHREAD_RWLOCK_INITIALIZER, AC_RANK_##name }
+
+#ifdef AC_CHECKED
+/* A bit for each rank that the calling thread holds. */
+extern _Thread_local uint32_t ac_ranks_held;
+/* Before a lock is taken, after it was taken or released, and before a wait for a condition that
+ * releases it.  An error is reported on stderr and ends the process. */
+void ac_rank_check(ac_rank_t rank);
+void ac_rank_check_alone(ac_rank_t rank);
+void ac_rank_held(ac_rank_t rank, bool held);
+
+/* For tests in which the calling thread does another one's part: it holds `ranks` from now on.
+ * Returns those that it held. */
+static inline uint32_t ac_ranks_swap(uint32_t ranks) {
+    uint32_t held = ac_ranks_held;
+    ac_ranks_held = ranks;
+    return held;
+}
+#else
+#define ac_ranks_swap(ranks)      ((ranks))
+#define ac_rank_check(rank)       ((void)(rank))
+#define ac_rank_check_alone(rank) ((void)(rank))
+#define ac_rank_held(rank, held)  ((void)(rank))
+#endif
+
+static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {
+    pthread_mutex_init(&mutex->mutex, NULL);
+    mutex->rank = rank;
+}
+
+static inline void ac_lock(ac_mutex_t *mutex) {
+    ac_rank_check(mutex->rank);
+    pthread_mutex_lock(&mutex->mutex);
+    ac_rank_held(mutex->rank, true);
+}
+
+/* False: the lock was not to be had, at all or by `deadline` (CLOCK_REALTIME). */
+static inline bool ac_try_lock(ac_mutex_t *mutex) {
+    if (pthread_mutex_trylock(&mutex->mutex) != 0)
+        return false;
+    ac_rank_held(mutex->rank, true);
+    return true;
+}
+
+static inline bool ac_lock_until(ac_mutex_t *mutex, const struct timespec *deadline) {
+    ac_rank_check(mutex->rank);
+    if (pthread_mutex_timedlock(&mutex->mutex, deadline) != 0)
+        return false;
+    ac_rank_held(mutex->rank, true);
+    return true;
+}
+
+static inline void ac_unlock(ac_mutex_t *mutex) {
+    ac_rank_held(mutex->rank, false);
+    pthread_mutex_unlock(&mutex->mutex);
+}
+
+static inline void ac_lock_shared(ac_rwlock_t *lock) {
+    ac_rank_check(lock->rank);
+    pthread_rwlock_rdlock(&lock->lock);
+    ac_rank_held(lock->rank, true);
+}
+
+static inline void ac_lock_exclusive(ac_rwlock_t *lock) {
+    ac_rank_check(lock->rank);
+    pthread_rwlock_wrlock(&lock->lock);
+    ac_rank_held(lock->rank, true);
+}
+
+static inline void ac_release(ac_rwlock_t *lock) {
+    ac_rank_held(lock->rank, false);
+    pthread_rwlock_unlock(&lock->lock);
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* Programs whose allocations are recorded.  Each says on stdout what it did, one line an
+ * operation and in order: `a ADDRESS BYTES STREAM` (STREAM: the handle, in hexadecimal, 0 for
+ * none), `m` for managed memory, `x BYTES ERROR` for a request that failed, `f ADDRESS`, `s`,
+ * `w STREAM`, `e EVENT`. programs.py compares. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sched.h>
+#include <sys/wait.h>
+
+#include "program.h"
+
+#include "../../../tools/simcuda/cudart/cuda_runtime_min.h"
+
+static void say_alloc(char kind, uint64_t address, size_t bytes, const void *stream) {
+    printf("%c %llx %zu %llx\n", kind, (unsigned long long)address, bytes,
+           (unsigned long long)(uintptr_t)stream);
+}
+
+static void say_free(uint64_t address) {
+    printf("f %llx\n", (unsigned long long)address);
+}
+
+static CUdeviceptr take(size_t bytes) {
+    CUdeviceptr block;
+    program_need(cuMemAlloc_v2(&block, bytes) == CUDA_SUCCESS, "alloc");
+    say_alloc('a', block, bytes, NULL);
+    return block;
+}
+
+static void give(CUdeviceptr block) {
+    say_free(block);
+    program_free(block);
+}
+
+static CUdeviceptr take_on(size_t bytes, CUstream stream, const void *named) {
+    CUdeviceptr block;
+    program_need(cuMemAllocAsync(&block, bytes, stream) == CUDA_SUCCESS, "alloc async");
+    say_alloc('a', block, bytes, named);
+    return block;
+}
+
+static void *const legacy = (void *)1;
+
+/* Every call of the driver that there is a kind of event for, in good and in bad. */
+static int driver_calls(void) {
+    CUdeviceptr block[8], refused = 0;
+    size_t pitch;
+    CUstream stream, other;
+    CUevent event;
+    program_device();
+    program_need(cuStreamCreate(&stream, 0) == CUDA_SUCCESS, "stream");
+    program_need(cuStreamCreate(&other, 0) == CUDA_SUCCESS, "stream");
+    program_need(cuEventCreate(&event, 0) == CUDA_SUCCESS, "event");
+    block[0] = take(1);
+    block[1] = take(3 << 20);
+    give(block[0]);
+    block[0] = take(1);
+    program_need(cuMemAllocPitch_v2(&block[2], &pitch, 1000, 7, 4) == CUDA_SUCCESS, "pitch");
+    say_alloc('a', block[2], pitch * 7, NULL);
+    program_need(cuMemAllocManaged(&block[3], 12345, 1) == CUDA_SUCCESS, "managed");
+    say_alloc('m', block[3], 12345, NULL);
+    block[4] = take_on(70000, stream, stream);
+    block[5] = take_on(70001, other, other);
+    block[6] = take_on(70002, NULL, legacy);
+    CUresult result = cuMemAlloc_v2(&refused, (size_t)1 << 45);
+    program_need(result == CUDA_ERROR_OUT_OF_MEMORY, "an alloc beyond the device");
+    printf("x %zu %d\n", (size_t)1 << 45, (int)result);
+    program_need(cuMemFree_v2(block[1] + 512) == CUDA_ERROR_INVALID_VALUE, "a bad free");
+    program_need(cuMemFree_v2(0x1234500) == CUDA_ERROR_INVALID_VALUE, "a foreign free");
+    program_need(cuMemFree_v2(0) == CUDA_SUCCESS, "a free of nothing");
+    program_need(cuCtxSynchronize() == CUDA_SUCCESS, "synchronize");
+    printf("s\n");
+    program_need(cuStreamSynchronize(stream) == CUDA_SUCCESS, "stream synchronize");
+    printf("w %llx\n", (unsigned long long)(uintptr_t)stream);
+    program_need(cuStreamQuery(stream) == CUDA_SUCCESS, "query");
+    program_need(cuEventRecord(event, stream) == CUDA_SUCCESS, "record");
+    program_need(cuEventSynchronize(event) == CUDA_SUCCESS, "event synchronize");
+    printf("e %llx\n", (unsigned long long)(uintptr_t)event);
+    say_free(block[4]);
+    program_need(cuMemFreeAsync(block[4], stream) == CUDA_SUCCESS, "free async");
+    say_free(block[5]);
+    program_need(cuMemFreeAsync(block[5], stream) == CUDA_SUCCESS, "free on another stream");
+    give(block[6]);
+    give(block[3]);
+    give(block[2]);
+    give(block[1]);
+    return 0; /* one block stays */
+}
+
+/* What the runtime's fast path serves, and what it does not. */
+static int runtime_calls(void) {
+    enum { ROUNDS = 2000 };
+    void *block, *managed, *refused = NULL;
+    cudaStream_t stream;
+    program_need(cudaMalloc(&block, 1 << 16) == cudaSuccess, "first");
+    say_alloc('a', (uintptr_t)block, 1 << 16, NULL);
+    program_need(cudaStreamCreate(&stream) == cudaSuccess, "stream");
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t bytes = (size_t)(i % 7 + 1) * 1000;
+        void *fresh;
+        if (i % 3) {
+            program_need(cudaMalloc(&fresh, bytes) == cudaSuccess, "malloc");
+            say_alloc('a', (uintptr_t)fresh, bytes, NULL);
+        } else {
+            program_need(cudaMallocAsync(&fresh, bytes, stream) == cudaSuccess, "malloc async");
+            say_alloc('a', (uintptr_t)fresh, bytes, stream);
+        }
+        say_free((uintptr_t)block);
+        program_need((i % 5 ? cudaFree(block) : cudaFreeAsync(block, stream)) == cudaSuccess,
+                     "free");
+        block = fresh;
+    }
+    program_need(cudaMallocManaged(&managed, 777, 1) == cudaSuccess, "managed");
+    say_alloc('m', (uintptr_t)managed, 777, NULL);
+    say_free((uintptr_t)managed);
+    program_need(cudaFree(managed) == cudaSuccess, "free of managed memory");
+    program_need(cudaMalloc(&refused, (size_t)1 << 45) == cudaErrorMemoryAllocation, "too much");
+    printf("x %zu %d\n", (size_t)1 << 45, (int)CUDA_ERROR_OUT_OF_MEMORY);
+    cudaGetLastError();
+    program_need(cudaFree((char *)block + 512) != cudaSuccess, "a bad free");
+    cudaGetLastError();
+    program_need(cudaDeviceSynchronize() == cudaSuccess, "synchronize");
+    printf("s\n");
+    say_free((uintptr_t)block);
+    program_need(cudaFree(block) == cudaSuccess, "last free");
+    return 0;
+}
+
+/* A context that ends takes its memory along; another stays. */
+static int contexts(void) {
+    CUcontext created;
+    program_device();
+    CUdeviceptr kept = take(4096);
+    program_need(cuCtxCreate_v2(&created, 0, 0) == CUDA_SUCCESS, "create");
+    take(8192);
+    take(3 << 20);
+    program_need(cuCtxDestroy_v2(created) == CUDA_SUCCESS, "destroy");
+    printf("gone\n");
+    program_device();
+    take(100);
+    give(kept);
+    return 0;
+}
+
+/* --- threads: blocks go from hand to hand, whoever finds one frees it --- */
+
+enum { THREADS = 6, SLOTS = 16, OPERATIONS = 4000 };
+static _Atomic CUdeviceptr slot[SLOTS];
+
+static void *exchange(void *arg) {
+    uint32_t random = (uint32_t)(uintptr_t)arg * 2654435761u + 1;
+    CUcontext context;
+    program_need(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "retain");
+    program_need(cuCtxSetCurrent(context) == CUDA_SUCCESS, "set current");
+    for (int i = 0; i < OPERATIONS; i++) {
+        CUdeviceptr block = 0;
+        random = random * 1664525 + 1013904223;
+        program_need(cuMemAlloc_v2(&block, (random >> 8) % 50000 + 1) == CUDA_SUCCESS, "alloc");
+        block = atomic_exchange(&slot[(random >> 4) % SLOTS], block);
+        if (block)
+            program_free(block);
+    }
+    return NULL;
+}
+
+static int threads(void) {
+    pthread_t thread[THREADS];
+    program_device();
+    for (uintptr_t i = 0; i < THREADS; i++)
+        program_need(pthread_create(&thread[i], NULL, exchange, (void *)i) == 0, "thread");
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < SLOTS; i++)
+        if (slot[i])
+            program_free(slot[i]);
+    return 0;
+}
+
+/* Until it is killed: all threads at work. */
+static int endless(void) {
+    pthread_t thread;
+    program_device();
+    program_use(100);
+    printf("going\n");
+    fflush(stdout);
+    pthread_create(&thread, NULL, exchange, (void *)1);
+    while (exchange((void *)2) == NULL) {
+    }
+    return 1;
+}
+
+/* The same for a while; then it waits for the end of its input. */
+static int busy(void) {
+    program_device();
+    program_use(100);
+    printf("going\n");
+    fflush(stdout);
+    for (int i = 0; i < 10; i++)
+        exchange((void *)2);
+    return getchar() == EOF ? 0 : 1;
+}
+
+/* --- ends --- */
+
+static CUdeviceptr last_block;
+
+static void free_late(void) {
+    program_free(last_block);
+}
+
+/* A handler that the program registered before it used CUDA runs after the library's own. */
+static void start(void) {
+    program_device();
+    program_use(3);
+    last_block = take(1000);
+    fflush(stdout);
+}
+
+static int ends_exit(void) {
+    start();
+    atexit(free_late);
+    exit(0);
+}
+
+static int ends_exit_now(void) {
+    start();
+    _exit(0);
+}
+
+static int ends_quick(void) {
+    start();
+    quick_exit(0);
+}
+
+static int ends_kill(void) {
+    start();
+    return raise(SIGKILL);
+}
+
+/* --- other processes --- */
+
+static void wait_well(pid_t child) {
+    int status;
+    program_need(child > 0 && waitpid(child, &status, 0) == child && status == 0, "child");
+}
+
+static int use_some(void) {
+    program_device();
+    program_use(5);
+    return 0;
+}
+
+/* Forked before CUDA was used, after it, and by exec in a child and in place. */
+static int family(void) {
+    extern char **environ;
+    static char self[] = "/proc/self/exe", some[] = "use_some";
+    char *command[] = {self, some, NULL};
+    pid_t child = fork();
+    if (child == 0)
+        exit(use_some());
+    wait_well(child);
+    program_device();
+    program_use(3);
+    child = fork();
+    if (child == 0) {
+        CUdeviceptr block;
+        program_need(cuMemAlloc_v2(&block, 4096) == CUDA_ERROR_NOT_INITIALIZED, "in child");
+        exit(0);
+    }
+    wait_well(child);
+    child = fork();
+    if (child == 0)
+        execve(self, command, environ);
+    wait_well(child);
+    execve(self, command, environ);
+    return 1;
+}
+
+int main(int argc, char **argv) {
+    static const program_case_t cases[] = {
+        {"driver_calls", driver_calls},
+        {"runtime_calls", runtime_calls},
+        {"contexts", contexts},
+        {"threads", threads},
+        {"endless", endless},
+        {"busy", busy},
+        {"exit", ends_exit},
+        {"_exit", ends_exit_now},
+        {"quick_exit", ends_quick},
+        {"kill", ends_kill},
+        {"use_some", use_some},
+        {"family", family},
+    };
+    return program_main(argc, argv, cases, sizeof cases / sizeof *cases);
+}

@@ -1,0 +1,259 @@
+/* Windows of the thread caches, of what lies at an address, and around device calls, on the fake
+ * device. */
+#include <string.h>
+#include <time.h>
+
+#include "allocator/space/page_map.h"
+#include "allocator/supply/supply.h"
+#include "allocator_frame.h"
+#include "device_window.h"
+#include "windows.h"
+
+/* --- thread caches --- */
+
+static ac_cache_books_t books;
+static ac_cache_t *cache;
+
+enum { BYTES = 4096 };
+
+static uint64_t take(void) {
+    uint64_t address = 0;
+    ck_assert_int_eq(ac_cache_alloc(cache, BYTES, false, &address), AC_OK);
+    return address;
+}
+
+/* With a block of BYTES in it. */
+static void begin_cached(void) {
+    begin_large();
+    settings.cache = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    cache = ac_cache_open(arena, &books);
+    ck_assert_ptr_nonnull(cache);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(ac_cache_free(cache, take()), AC_OK);
+}
+
+static void end_cached(void) {
+    ac_cache_close(cache);
+    end();
+}
+
+static void recall(void) {
+    ac_caches_settle(allocator);
+}
+
+static _Atomic bool stays, may_go;
+
+/* Of another thread: until this one went on. */
+static void stay(void) {
+    atomic_store(&stays, true);
+    while (!atomic_load(&may_go))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static bool is_staying(void) {
+    return atomic_load(&stays);
+}
+
+static void let_go(void) {
+    atomic_store(&may_go, true);
+}
+
+static void recall_elsewhere(void) {
+    other_thread(recall, is_staying);
+}
+
+static const char beside[] = "a recall is in a cache beside its owner";
+
+void window_gate_before_busy(void) {
+    begin_cached();
+    at_window("cache_visited", stay);
+    at_window("cache_enters", recall_elsewhere);
+    ck_assert_msg(!ac_cache_enter(cache), beside);
+    let_go();
+    other_thread_ends();
+    end_cached();
+}
+
+/* What the processor of the owner had kept to itself shows: it had found the gate open. */
+static void owner_shows(void) {
+    atomic_store(&cache->busy, 1);
+}
+
+void window_recall_without_barrier(void) {
+    begin_cached();
+    never_at_window("cache_visited", beside);
+    at_window("barrier_heavy", owner_shows);
+    recall();
+    ac_cache_leave(cache);
+    end_cached();
+}
+
+void window_recall_beside_owner(void) {
+    begin_cached();
+    never_at_window("cache_visited", beside);
+    ck_assert(ac_cache_enter(cache));
+    recall();
+    ac_cache_leave(cache);
+    end_cached();
+}
+
+static uint64_t block;
+
+static void another_thread_frees(void) {
+    ck_assert_int_eq(ac_block_free(block), AC_OK);
+}
+
+/* The program frees twice. */
+void window_found_looked_at_once(void) {
+    begin_cached();
+    block = take();
+    at_window("free_found", another_thread_frees);
+    atomic_fetch_or(&cache->gate, AC_GATE_RECALLED); /* so that it takes the lock */
+    ck_assert_int_ne(ac_cache_free(cache, block), AC_OK);
+    atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RECALLED);
+    end_cached();
+}
+
+/* The owner was handed the block with this record, and frees it now. */
+static void record_says_nothing_yet(void) {
+    const ac_block_t *record = *ac_cache_handed(cache, block);
+    ck_assert_msg(!ac_cache_owns(cache, record, block), "a record counts that is not complete");
+}
+
+void window_record_address_first(void) {
+    const ac_block_t *record;
+    ac_block_t *found;
+    ac_allocator_t *locked;
+    begin_cached();
+    block = take();
+    record = *ac_cache_handed(cache, block);
+    ac_slabs_settle(allocator);
+    ck_assert_uint_ne(ac_block_address(record), block); /* which has no record now */
+    at_window("record_described", record_says_nothing_yet);
+    ck_assert_int_eq(ac_allocator_lock_block(block, &found, &locked), AC_OK);
+    ac_unlock(&locked->lock);
+    ck_assert_ptr_eq(found, record);
+    ck_assert(ac_cache_owns(cache, record, block));
+    end_cached();
+}
+
+/* --- what lies at an address --- */
+
+static ac_arena_t *strange; /* of another allocator */
+
+static void memory_changes_hands(void) {
+    uint64_t address = 0;
+    ac_allocator_trim(allocator, false);
+    ck_assert_int_eq(ac_arena_alloc(strange, 30 * MIB, false, &address), AC_OK);
+    ck_assert_uint_eq(address, block);
+}
+
+void window_owner_looked_at_once(void) {
+    static ac_device_stats_t strange_stats;
+    static ac_device_counters_t strange_counters;
+    ac_block_info_t info;
+    begin_large();
+    strange = ac_arena_create(ac_allocator_create(&settings, &strange_stats, &strange_counters),
+                              &fake_ops, &context[1]);
+    ck_assert_ptr_nonnull(strange);
+    give(block = alloc(30 * MIB));
+    at_window("owner_found", memory_changes_hands);
+    ac_status_t status = ac_block_find(block, &info);
+    ck_assert_msg(status != AC_OK || info.arena == strange, "memory counts as its old owner's");
+    end();
+}
+
+enum { STARTS = 64 };
+static ac_block_t starts[STARTS];
+static unsigned start_count;
+
+static uint64_t start_at(unsigned i) {
+    return FAKE_BASE + i * (uint64_t)AC_GRANULE;
+}
+
+static void all_starts_are_found(void) {
+    for (unsigned i = 0; i < start_count; i++)
+        ck_assert_ptr_eq(ac_page_map_get(start_at(i)), &starts[i]);
+}
+
+void window_lines_before_starts(void) {
+    ck_assert(ac_page_map_cover(FAKE_BASE, AC_SEGMENT_ALIGN, (struct ac_arena *)starts));
+    while (start_count < 12) {
+        ck_assert(ac_page_map_set(start_at(start_count), &starts[start_count]));
+        start_count++;
+    }
+    at_window("lines_grow", all_starts_are_found);
+    while (start_count < STARTS) {
+        ck_assert(ac_page_map_set(start_at(start_count), &starts[start_count]));
+        start_count++;
+    }
+    all_starts_are_found();
+}
+
+/* --- around device calls --- */
+
+static void context_ends(void) {
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+}
+
+static void device_keeps_it_and_context_ends(void) {
+    device.fail_with[FAKE_SEGMENT_FREE] = AC_BUSY;
+    device.fail_at = device.total_calls + 1;
+    context_ends();
+}
+
+void window_put_back_into_dead(void) {
+    begin_large();
+    give(alloc(30 * MIB));
+    at_call(&device, FAKE_SEGMENT_FREE, device_keeps_it_and_context_ends);
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
+    ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, 0);
+    end();
+}
+
+void window_grown_into_dead(void) {
+    uint64_t address;
+    begin_large();
+    at_window("grown", context_ends);
+    ck_assert_int_ne(try_alloc(arena, 30 * MIB, &address), AC_OK);
+    ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, 0);
+    end();
+}
+
+static void trim_all(void) {
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
+}
+
+void window_leaving_not_awaited(void) {
+    uint64_t address;
+    begin_tight();
+    give(alloc(40 * MIB));
+    at_call(&device, FAKE_SEGMENT_FREE, stay); /* in no book any more, nor with the device */
+    other_thread(trim_all, is_staying);
+    at_window("leaving_awaited", let_go);
+    ck_assert_int_eq(try_alloc(arena, 40 * MIB, &address), AC_OK);
+    other_thread_ends();
+    end();
+}
+
+/* Work on the only stream, under whose order memory is handed over early. */
+static void home_works(void) {
+    ac_fence_line_t *line = ac_arena_line(arena);
+    ac_fence_enter(line);
+    ac_single_enter(line, 0x1000, NULL);
+    fake_submit(&context[0]);
+    ac_fence_leave(line);
+}
+
+void window_idle_without_stamp(void) {
+    begin_large();
+    uint64_t address = alloc(30 * MIB);
+    home_works();
+    give(address);
+    ck_assert_uint_eq(counters.ordered_frees, 1);
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
+    ck_assert_msg(device.calls[FAKE_SEGMENT_FREE] == 0, "memory is given back that is in use");
+    end();
+}

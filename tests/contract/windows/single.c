@@ -1,0 +1,447 @@
+/* Windows of the single-stream rule (single.c) and of fences (fence.c), on a device whose oracle
+ * knows the order of its work. */
+#include "line_device.h"
+#include "windows.h"
+
+static ac_submitter_t other;
+
+/* As submit() does, where the line's lock may be held. */
+static void submit_raw(unsigned stream) {
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY + stream, NULL);
+    d.submitted[stream]++;
+    ac_fence_leave(&line);
+}
+
+static void home_works(void) {
+    submit(0);
+}
+
+static void second_works(void) {
+    submit(1);
+}
+
+static void third_works(void) {
+    submit(2);
+}
+
+static void free_leans(void) {
+    ck_assert(lean());
+}
+
+/* Nothing of the line's work is known to be complete that is not. */
+static void check_busy(void) {
+    ck_assert_msg(!ac_fence_line_idle(&line),
+                  "work is under way, and the context counts as idle");
+}
+
+/* --- the single-stream rule --- */
+
+void window_lean_looked_at_once(void) {
+    begin();
+    submit(0);
+    at_window("lean_begins", second_works);
+    lean();
+    submit(1);
+    end();
+}
+
+static void second_works_early(void) {
+    d.late_turns = true; /* lean() has not noted the free yet */
+    submit(1);
+}
+
+void window_lean_raised_late(void) {
+    begin();
+    submit(0);
+    at_window("lean_decided", second_works_early);
+    ck_assert(lean());
+    submit(1);
+    end();
+}
+
+void window_leaned_read_first(void) {
+    begin();
+    submit(0);
+    at_window("home_left", free_leans);
+    submit(1);
+    end();
+}
+
+/* Another thread's work for the new home runs, and memory of it is freed. */
+static void home_works_and_leans(void) {
+    submit_raw(0);
+    ck_assert(lean());
+}
+
+void window_home_before_its_marks(void) {
+    begin();
+    at_window("home_made", home_works_and_leans);
+    submit(0);
+    submit(1);
+    end();
+}
+
+/* What the processor of the other thread had kept to itself is to be seen. */
+static void slot_shows(void) {
+    atomic_store(&other.inside, &line);
+}
+
+void window_home_without_barrier(void) {
+    begin();
+    ac_fence_list(&other);
+    submit(0);
+    full_sync();
+    ck_assert(ac_single_passes(&line.single, FIRST_KEY)); /* so the other thread found it */
+    at_window("barrier_heavy", slot_shows);
+    submit(1);
+    slot_shows();
+    d.submitted[0]++;
+    lean();
+    submit(1);
+    ac_fence_leave_as(&line, &other);
+    end();
+}
+
+static void other_comes_and_goes(void) {
+    d.submitted[0]++;
+    ac_fence_mark(&line);
+}
+
+void window_idle_marks_read_once(void) {
+    begin();
+    ac_fence_list(&other);
+    submit(0);
+    full_sync();
+    ck_assert(ac_single_passes(&line.single, FIRST_KEY));
+    at_window("barrier_heavy", other_comes_and_goes);
+    submit(1);
+    lean();
+    submit(1);
+    end();
+}
+
+void window_turn_within_epoch(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    submit(1); /* whose turn covers the home alone */
+    d.completed[0] = 1;
+    ac_fence_poll(&line, false);
+    check_busy();
+    end();
+}
+
+static uint64_t lane_clock; /* of another thread's stream, the home: it looked, and marked */
+
+/* A free of that thread's, and its next submission, which looks where the clock moved. */
+static void lane_leans_and_submits(void) {
+    ck_assert(lean());
+    if (lane_clock == ac_fence_now())
+        d.submitted[0]++;
+    else
+        submit(0);
+}
+
+void window_due_before_epoch(void) {
+    begin();
+    submit(0);
+    lane_clock = ac_fence_now();
+    ck_assert(ac_single_passes(&line.single, FIRST_KEY));
+    ac_fence_mark(&line);
+    at_window("lean_announced", lane_leans_and_submits);
+    ck_assert(ac_single_protects(&line));
+    submit(1);
+    end();
+}
+
+/* The program waits for the home; then only what that was given is complete. */
+static void wait_for_home(void) {
+    uint64_t stamp = ac_single_alone(&line, FIRST_KEY);
+    d.completed[0] = d.submitted[0];
+    if (stamp)
+        ac_fence_synced(&line, stamp);
+    check_busy();
+}
+
+void window_alone_looked_at_once(void) {
+    begin();
+    submit(0);
+    at_window("alone_begins", second_works);
+    wait_for_home();
+    end();
+}
+
+void window_alone_stamped_late(void) {
+    begin();
+    submit(0);
+    at_window("alone_decided", second_works);
+    wait_for_home();
+    end();
+}
+
+static void destroy_home(void) {
+    ac_single_stream_gone(&line, FIRST_KEY);
+    atomic_store(&d.gone[0], true);
+}
+
+static bool pinned;
+
+static bool home_is_pinned(void) {
+    return pinned;
+}
+
+static void home_is_destroyed(void) {
+    pinned = atomic_load(&line.single.naming) > 0; /* before the other thread pins it, too */
+    other_thread(destroy_home, home_is_pinned);
+}
+
+void window_home_not_pinned(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    meanwhile = home_is_destroyed;
+    submit(1);
+    other_thread_ends();
+    end();
+}
+
+void window_home_pinned_late(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    at_window("turn_due", home_is_destroyed);
+    submit(0);
+    other_thread_ends();
+    end();
+}
+
+static void home_works_and_leans_again(void) {
+    submit(0);
+    ck_assert(lean());
+}
+
+void window_turn_stamped_late(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    after_turn = home_works_and_leans_again;
+    submit_raw(0);
+    submit(1);
+    end();
+}
+
+void window_late_turn_taken(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    meanwhile = home_works;
+    submit(0);
+    submit(1);
+    end();
+}
+
+static void another_home_is_leaned_on(void) {
+    ac_single_leave(&line);
+    full_sync();
+    forget_turns();
+    submit(3);
+    ck_assert(lean());
+}
+
+void window_second_turn_taken(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    meanwhile = another_home_is_leaned_on;
+    ac_single_leave(&line);
+    submit(1);
+    end();
+}
+
+void window_leaving_passes(void) {
+    begin();
+    submit(0);
+    ck_assert(lean());
+    meanwhile = third_works;
+    submit(1);
+    end();
+}
+
+/* --- fences --- */
+
+/* The other thread's call has begun; all that was in the driver before it is complete. */
+static void other_begins(void) {
+    ac_fence_list(&other);
+    ck_assert(ac_fence_enter_as(&line, &other));
+    ac_single_enter(&line, FIRST_KEY, NULL);
+    full_sync();
+}
+
+static void other_ends(void) {
+    d.submitted[0]++;
+    ac_fence_leave_as(&line, &other);
+}
+
+void window_wanted_before_inside(void) {
+    begin();
+    ac_fence_list(&other);
+    ck_assert(ac_fence_enter_as(&line, &other));
+    ac_single_enter(&line, FIRST_KEY, NULL);
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    at_window("close_begins", other_ends);
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    bool all;
+    uint64_t target = ac_fence_target(&line, &all);
+    memcpy(d.completed, d.submitted, sizeof d.completed);
+    ac_fence_poll(&line, false);
+    ck_assert_uint_ge(ac_fence_reached(&line, all), target); /* no fence is missing */
+    end();
+}
+
+void window_idle_stamped_late(void) {
+    begin();
+    at_window("close_idle", home_works);
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    check_busy();
+    end();
+}
+
+void window_mark_before_inside(void) {
+    begin();
+    other_begins();
+    at_window("idle_begins", other_ends);
+    check_busy();
+    end();
+}
+
+void window_left_before_mark(void) {
+    begin();
+    other_begins();
+    at_window("mark", check_busy);
+    other_ends();
+    check_busy();
+    end();
+}
+
+void window_marked_once(void) {
+    begin();
+    other_begins();
+    other_ends();
+    check_busy();
+    end();
+}
+
+void window_marked_after_call(void) {
+    begin();
+    uint64_t born = ac_fence_handout(&line);
+    ac_fence_enter(&line);
+    ac_single_enter(&line, FIRST_KEY, NULL);
+    d.submitted[0]++; /* it runs, and tells another thread, which frees */
+    ck_assert(!ac_fence_untouched(&line, born));
+    ac_fence_leave(&line);
+    end();
+}
+
+void window_target_without_mark(void) {
+    bool all;
+    begin();
+    other_begins();
+    d.submitted[0]++;
+    uint64_t target = ac_fence_target(&line, &all);
+    ck_assert_uint_gt(target, ac_fence_reached(&line, all));
+    ac_fence_leave_as(&line, &other);
+    end();
+}
+
+void window_handout_within_epoch(void) {
+    begin();
+    submit(0);
+    uint64_t born = ac_fence_handout(&line);
+    submit(0);
+    ck_assert(!ac_fence_untouched(&line, born));
+    end();
+}
+
+static uint64_t others_stamp;
+
+static void others_stamp_thrice(void) {
+    for (int i = 0; i < 3; i++)
+        others_stamp = ac_fence_stamp();
+}
+
+void window_clock_set_back(void) {
+    begin();
+    submit(0);
+    at_window("handout", others_stamp_thrice);
+    ac_fence_handout(&line);
+    ck_assert_uint_gt(ac_fence_now(), others_stamp);
+    end();
+}
+
+static void a_fence_is_taken(void) {
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+}
+
+void window_submitted_not_inside(void) {
+    begin();
+    d.submitted[0]++;
+    at_window("mark", a_fence_is_taken);
+    ac_fence_submitted(&line);
+    check_busy();
+    end();
+}
+
+void window_fence_stamped_late(void) {
+    begin();
+    submit(0);
+    after_record = home_works;
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    d.completed[0] = 1;
+    ac_fence_poll(&line, false);
+    check_busy();
+    end();
+}
+
+void window_fence_released_in_use(void) {
+    begin();
+    submit(0);
+    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    while_asked = full_sync;
+    ac_fence_poll(&line, false);
+    end();
+}
+
+static void the_ring_fills(void) {
+    for (int i = 0; i < 2 * AC_FENCE_RING; i++) {
+        submit(0);
+        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    }
+}
+
+void window_fence_dropped_in_use(void) {
+    begin();
+    for (int i = 0; i < 2; i++) {
+        submit(0);
+        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    }
+    ac_lock(&line.lock);
+    void *fence = ac_fence_use(&line, line.ring[1].clock);
+    ac_unlock(&line.lock);
+    while_asked = the_ring_fills;
+    ck_assert_int_eq(line.ops->fence_query(line.context, fence), AC_BUSY);
+    ac_fence_unuse(&line, fence, false);
+    end();
+}
+
+static void the_context_ends(void) {
+    ac_fence_line_close(&line);
+}
+
+void window_fence_kept_after_context(void) {
+    begin();
+    submit(0);
+    after_record = the_context_ends;
+    ac_fence_close(&line, false);
+    ck_assert_uint_eq(d.fences, 0);
+}
