@@ -10,6 +10,9 @@
  * 0 <= device < count; sizes are bytes.  A call that needs CUDA loads libcuda.so.1 and
  * initialises it when the program has not done so.
  *
+ * A process that uses more than 256 contexts at a time is not cached any more: the calls for memory
+ * go to the driver then, as the program's own do, and all others answer as before.
+ *
  * Semantics follow PyTorch's accelerator interface (DeviceAccelerator) where it has the call. */
 #ifndef ACCELCACHE_H
 #define ACCELCACHE_H
@@ -126,7 +129,8 @@ accel_status_t accel_free_async(void *pointer, void *stream);
 
 /* Tell that work on `stream` (a CUstream or cudaStream_t) uses the block at `pointer`, for work
  * that the library cannot see.  A later free waits for it.  ACCEL_ERROR_NOT_OURS for foreign
- * pointers. */
+ * pointers; ACCEL_ERROR_NO_DRIVER where the stream's context is beyond the 256 at a time that the
+ * library keeps account of: then synchronise before the free. */
 accel_status_t accel_record_stream(void *pointer, void *stream);
 
 /* Bytes that a request could obtain on the device (free plus idle in the cache), and in total.

@@ -210,7 +210,9 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
         return ACCEL_ERROR_CUDA;
     ac_submit_reach(&submit, address);
     ac_submit_end(&submit, thread, CUDA_SUCCESS);
-    return ACCEL_OK;
+    /* Work of a context that has no record: a fence does not cover it. */
+    bool covered = submit.context || !ac_process_gave_up();
+    return covered ? ACCEL_OK : ACCEL_ERROR_NO_DRIVER;
 }
 
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {

@@ -26,58 +26,57 @@ static accel_status_t have_device(void) {
     return accel_current_device() < 0 ? accel_set_device(0) : ACCEL_OK;
 }
 
-/* Nobody's business where there is a context: then the call just succeeds. */
-#define WITH_DEVICE(result, call)                                                                \
-    (result) = ac_is_active() ? (call) : CUDA_ERROR_NOT_INITIALIZED;                             \
-    if ((result) == CUDA_ERROR_NOT_INITIALIZED || (result) == CUDA_ERROR_INVALID_CONTEXT) {      \
-        accel_status_t missing = have_device();                                                  \
-        if (missing != ACCEL_OK)                                                                 \
-            return missing;                                                                      \
-        (result) = (call);                                                                       \
-    }
+/* The result of a call that is made at once where a context is likely to be current. */
+#define FIRST_TRY(call) (ac_is_active() ? (call) : CUDA_ERROR_NOT_INITIALIZED)
+
+/* Whether the call, whose first try had this result, is to be made again: it lacked a device, and
+ * there is one now.  *status: what to answer if not. */
+static bool again(CUresult result, accel_status_t *status) {
+    *status = status_of(result);
+    if (result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_INVALID_CONTEXT)
+        return false;
+    *status = have_device();
+    return *status == ACCEL_OK;
+}
 
 accel_status_t accel_malloc(void **pointer, size_t bytes) {
     CUdeviceptr address = 0;
-    CUresult result;
+    accel_status_t status = ACCEL_OK;
     if (!pointer)
         return ACCEL_ERROR_INVALID;
-    if (bytes) {
-        WITH_DEVICE(result, cuMemAlloc_v2(&address, bytes));
-        if (result != CUDA_SUCCESS)
-            return status_of(result);
-    }
-    *pointer = (void *)(uintptr_t)address;
-    return ACCEL_OK;
+    if (bytes && again(FIRST_TRY(cuMemAlloc_v2(&address, bytes)), &status))
+        status = status_of(cuMemAlloc_v2(&address, bytes));
+    if (status == ACCEL_OK)
+        *pointer = (void *)(uintptr_t)address;
+    return status;
 }
 
 accel_status_t accel_free(void *pointer) {
-    CUresult result;
-    if (!pointer)
-        return ACCEL_OK;
-    WITH_DEVICE(result, cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer));
-    return status_of(result);
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+    accel_status_t status = ACCEL_OK;
+    if (address && again(FIRST_TRY(cuMemFree_v2(address)), &status))
+        status = status_of(cuMemFree_v2(address));
+    return status;
 }
 
 accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
     CUdeviceptr address = 0;
-    CUresult result;
+    accel_status_t status = ACCEL_OK;
     if (!pointer)
         return ACCEL_ERROR_INVALID;
-    if (bytes) {
-        WITH_DEVICE(result, cuMemAllocAsync(&address, bytes, stream));
-        if (result != CUDA_SUCCESS)
-            return status_of(result);
-    }
-    *pointer = (void *)(uintptr_t)address;
-    return ACCEL_OK;
+    if (bytes && again(FIRST_TRY(cuMemAllocAsync(&address, bytes, stream)), &status))
+        status = status_of(cuMemAllocAsync(&address, bytes, stream));
+    if (status == ACCEL_OK)
+        *pointer = (void *)(uintptr_t)address;
+    return status;
 }
 
 accel_status_t accel_free_async(void *pointer, void *stream) {
-    CUresult result;
-    if (!pointer)
-        return ACCEL_OK;
-    WITH_DEVICE(result, cuMemFreeAsync((CUdeviceptr)(uintptr_t)pointer, stream));
-    return status_of(result);
+    CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+    accel_status_t status = ACCEL_OK;
+    if (address && again(FIRST_TRY(cuMemFreeAsync(address, stream)), &status))
+        status = status_of(cuMemFreeAsync(address, stream));
+    return status;
 }
 
 #pragma GCC visibility pop

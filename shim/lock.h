@@ -63,10 +63,12 @@ static inline uint32_t ac_ranks_swap(uint32_t ranks) {
     return held;
 }
 #else
-#define ac_ranks_swap(ranks)      ((ranks))
 #define ac_rank_check(rank)       ((void)(rank))
 #define ac_rank_check_alone(rank) ((void)(rank))
 #define ac_rank_held(rank, held)  ((void)(rank))
+static inline uint32_t ac_ranks_swap(uint32_t ranks) {
+    return ranks;
+}
 #endif
 
 static inline void ac_mutex_init(ac_mutex_t *mutex, ac_rank_t rank) {

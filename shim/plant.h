@@ -4,8 +4,8 @@
  * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
  * fault or 0, which is set before anything else happens.
  *
- * One row of hooks.def can be spoilt as well (tests/contract/rows): AC_ROW_PLANTED(symbol, way)
- * where that would be done.
+ * One row of cuda_functions.def can be spoilt as well (tests/contract/rows): where that would be
+ * done stands AC_ROW_PLANTED(symbol, way).
  *   long       the call is passed on and nothing else done, where it goes the long way
  *   short      the same where it goes the short way
  *   elsewhere  another stream is marked than the one that the work goes to

@@ -144,6 +144,23 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);
 
+/* Bytes that the device says are free.  A device call; false: it does not tell. */
+bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
+
+/* Whether the arena's device knows pages, which arenas may grow by (supply/expand.h); it is asked
+ * once. */
+bool ac_expand_able(ac_arena_t *arena);
+
+/* What the device would not give where native segments served instead: for the user to be told. */
+typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
+ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
+
+/* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
+void ac_expand_bury(ac_arena_t *arena);
+
+/* More may reach the device's memory from now on: tell the device so for all pages. */
+void ac_expand_allow(ac_allocator_t *allocator);
+
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
 

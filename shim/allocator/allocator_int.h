@@ -18,7 +18,6 @@ typedef struct ac_ordered ac_ordered_t; /* ordered.c */
 enum { AC_HELD_LISTS = 32 };
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
-typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
@@ -40,7 +39,7 @@ struct ac_arena {
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
     ac_ordered_t *ordered;         /* blocks freed in stream order; NULL: never any */
     ac_segment_t *segments;
-    ac_segment_t *idle_head, *idle_tail;  /* segments with busy == 0, longest idle first */
+    ac_segment_queue_t idle;              /* segments with busy == 0, longest idle first */
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_slabs_t slabs;
@@ -49,8 +48,8 @@ struct ac_arena {
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
-    ac_block_t *holes;       /* of its ranges: free blocks with whole pages, by age_next */
-    ac_block_t *oldest_hole; /* the last of them, as they came: nearly the one freed first */
+    ac_block_queue_t holes;  /* of its ranges: free blocks with whole pages, by age_next, as they
+                                came: nearly the one freed first is last */
     uint32_t hole_age;       /* of the newest, without its epoch */
     ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
@@ -97,6 +96,11 @@ void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody ha
 /* Take over [address, address + size) as a segment of one free block.  NULL when host memory is
  * short: the caller gives the range back. */
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+
+/* A segment of one block, in transit, that nothing knows of so far.  NULL: host memory is short.
+ * _end: it never came to be. */
+ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+void ac_segment_end(ac_segment_t *segment);
 
 /* Pages that the device hands out and that are still somebody's: the end of that context has gone
  * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.

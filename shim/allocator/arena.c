@@ -108,6 +108,13 @@ void *ac_arena_context(ac_arena_t *arena) {
     return arena->context;
 }
 
+bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes) {
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (arena->ops->memory_free(arena->context, bytes) == AC_OK)
+            return true;
+    return false;
+}
+
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;

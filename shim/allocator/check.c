@@ -45,6 +45,7 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     int pool = block->segment->pool;
     count(check, block);
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
+    expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
     if (block->state == AC_BLOCK_CACHED)
         return;
     /* What is left of a block that was freed in stream order may be all rounding. */
@@ -148,12 +149,12 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     uint64_t idle = 0;
     unsigned tainted = 0;
     const ac_segment_t *prev = NULL;
-    for (const ac_segment_t *s = arena->idle_head; s; prev = s, s = s->idle_next) {
+    for (const ac_segment_t *s = arena->idle.first; s; prev = s, s = s->idle_next) {
         expect(check, s->busy == 0 && s->idle_prev == prev, "idle list");
         tainted += s->tainted;
         idle++;
     }
-    expect(check, arena->idle_tail == prev, "idle list's end");
+    expect(check, arena->idle.last == prev, "idle list's end");
     expect(check, arena->tainted_idle == tainted, "tainted idle segments");
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         idle -= s->busy == 0;

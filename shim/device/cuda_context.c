@@ -41,6 +41,7 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
     ac_mutex_init(&context->lock, AC_RANK_DEVICE);
     pthread_cond_init(&context->named, NULL);
     pthread_cond_init(&context->returned, NULL);
+    pthread_cond_init(&context->sync_over, NULL);
     atomic_store(&context->clock, 1);
 }
 

@@ -86,11 +86,8 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     return ac_cuda_status_of(result);
 }
 
-/* Record a new fence by `record`, which runs with the context current and the gate held. */
-typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
-
-static ac_status_t record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
-                          void **out) {
+ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
+                           void **out) {
     ac_cuda_scope_t scope;
     if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
@@ -140,7 +137,7 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
         return AC_UNSUPPORTED;
     if (unseen && mode == AC_RECORD_STREAMS)
         return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
-    ac_status_t status = record(context, record_whole, 0, out);
+    ac_status_t status = ac_cuda_record(context, record_whole, 0, out);
     if (status == AC_OK && atomic_load(&context->lost) > atomic_load(&context->recovered)) {
         /* Meanwhile: a stream may have gone before it was named. */
         ac_cuda_fence_give(*out);
@@ -169,7 +166,7 @@ static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
     ac_cuda_context_t *context = arg;
     if (!turns(context))
         return AC_UNSUPPORTED;
-    ac_status_t status = record(context, record_stream, stream, out);
+    ac_status_t status = ac_cuda_record(context, record_stream, stream, out);
     if (status == AC_OK)
         ac_cuda_count_one(AC_CUDA_TURN);
     return status;
@@ -193,8 +190,6 @@ static ac_status_t fence_ask(ac_cuda_fence_t *fence, cuEventQuery_fn *ask) {
     return status == AC_FAILED && !ac_driver_sticky(result) ? AC_UNSUPPORTED : status;
 }
 
-static ac_status_t synchronize(void *arg, uint64_t limit_ns);
-
 static uint64_t now_ns(void) {
     /* Not the C library's: a program's own clock (libfaketime) may stand still, and waits that
      * have a limit would have none. */
@@ -209,7 +204,7 @@ static ac_status_t fence_query(void *arg, void *fence) {
 }
 
 /* The driver's own wait knows no limit. */
-static ac_status_t fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
+ac_status_t ac_cuda_fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
     enum { EAGER = 1000, NAP_NS = 50000 };
     uint64_t begin = now_ns();
     for (unsigned round = 0;; round++) {
@@ -228,9 +223,9 @@ static ac_status_t fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns) {
 static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
     ac_cuda_fence_t *asked = fence;
     (void)arg;
-    ac_status_t status =
-        limit_ns ? fence_poll(asked, limit_ns) : fence_ask(asked, ac_driver.cuEventSynchronize);
-    return status == AC_UNSUPPORTED ? synchronize(asked->context, 0)
+    ac_status_t status = limit_ns ? ac_cuda_fence_poll(asked, limit_ns)
+                                  : fence_ask(asked, ac_driver.cuEventSynchronize);
+    return status == AC_UNSUPPORTED ? ac_cuda_synchronize(asked->context, 0)
                                     : status; /* no limit either */
 }
 
@@ -274,53 +269,6 @@ static void fence_release(void *arg, void *fence) {
     ac_cuda_fence_give(fence);
 }
 
-/* What no fence may be recorded for, or not for all of it: as much as an event can tell of. */
-static CUresult record_most(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
-    (void)stream;
-    if (ac_driver.cuCtxRecordEvent &&
-        ac_driver.cuCtxRecordEvent(context->handle, event) == CUDA_SUCCESS)
-        return CUDA_SUCCESS;
-    return ac_cuda_stream_marks(context) ? ac_cuda_streams_record(context, event, false)
-                                         : ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
-}
-
-/* The driver's synchronisation knows no limit: so it comes when an event says that it will not
- * take long. */
-static bool is_near_idle(ac_cuda_context_t *context, uint64_t limit_ns) {
-    void *fence;
-    ac_status_t status = record(context, record_most, 0, &fence);
-    if (status != AC_OK)
-        return status != AC_BUSY;
-    status = fence_poll(fence, limit_ns);
-    fence_release(context, fence);
-    return status == AC_OK || status == AC_FAILED;
-}
-
-static ac_status_t synchronize(void *arg, uint64_t limit_ns) {
-    ac_cuda_context_t *context = arg;
-    ac_cuda_scope_t scope;
-    if (atomic_load(&context->dead))
-        return AC_OK;
-    if (limit_ns && !is_near_idle(context, limit_ns))
-        return AC_BUSY;
-    if (!ac_cuda_sync_begin())
-        return AC_BUSY;
-    if (!ac_cuda_enter(context, &scope)) {
-        ac_cuda_sync_end();
-        return AC_FAILED;
-    }
-    ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
-    uint64_t lost = ac_cuda_lost(context);
-    CUresult result = ac_driver.cuCtxSynchronize();
-    if (result == CUDA_SUCCESS && atomic_load(&context->green))
-        result = ac_cuda_streams_wait(context);
-    if (result == CUDA_SUCCESS)
-        ac_cuda_synced(context, lost);
-    ac_cuda_leave(&scope);
-    ac_cuda_sync_end();
-    return ac_cuda_status_of(result);
-}
-
 const ac_device_ops_t ac_cuda_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc_aside,
@@ -334,7 +282,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .turns = turns,
     .turn_wait = turn_wait,
     .capturing = capturing,
-    .synchronize = synchronize,
+    .synchronize = ac_cuda_synchronize,
     .stream_order = ac_cuda_stream_order,
     .stream_item = ac_cuda_stream_item,
     .range_support = ac_cuda_range_support,

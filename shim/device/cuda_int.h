@@ -1,5 +1,5 @@
 /* Between the files of the CUDA device: cuda_context.c, cuda_fence.c, cuda_streams.c,
- * cuda_device.c. */
+ * cuda_sync.c, cuda_device.c. */
 #ifndef AC_CUDA_INT_H
 #define AC_CUDA_INT_H
 
@@ -43,6 +43,19 @@ CUresult ac_cuda_streams_record(ac_cuda_context_t *context, CUevent event, bool 
 
 /* Synchronise each stream that had work, by name. Inside ac_cuda_enter. */
 CUresult ac_cuda_streams_wait(ac_cuda_context_t *context);
+
+/* Record a new fence by `how`, which runs with the context current and the gate held
+ * (cuda_device.c).  AC_OK sets *out; AC_BUSY: a capture; AC_UNSUPPORTED: the driver would not, or
+ * the fences ran out; AC_FAILED: the context is broken. */
+typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_t stream);
+ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
+                           void **out);
+
+/* Ask until the fence has completed, or for `limit_ns` (cuda_device.c).  AC_OK, AC_BUSY, AC_FAILED. */
+ac_status_t ac_cuda_fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns);
+
+/* synchronize of device.h (cuda_sync.c). */
+ac_status_t ac_cuda_synchronize(void *context, uint64_t limit_ns);
 
 /* stream_order and stream_item of device.h (cuda_order.c). */
 ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to);

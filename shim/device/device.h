@@ -85,8 +85,9 @@ typedef struct {
     /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
     bool (*capturing)(void *context);
 
-    /* Wait for all work of the context, for about `limit_ns` as far as events can tell of it (0:
-     * for ever).  AC_OK; AC_BUSY when that has passed, or while anything captures; AC_FAILED. */
+    /* Wait for all work of the context, for about `limit_ns` (0: for ever).  AC_OK; AC_BUSY when
+     * that has passed, or while anything captures; AC_FAILED.  With a limit work that is submitted
+     * meanwhile may be waited for as well. */
     ac_status_t (*synchronize)(void *context, uint64_t limit_ns);
 
     /* What is submitted to stream `to` from now on comes after all that stream `from` was given

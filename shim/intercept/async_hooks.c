@@ -13,7 +13,7 @@ static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thre
         return NULL;
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context || context->created || context != ac_context_current(thread) ||
-        atomic_load(&context->line->broken) || atomic_load(&context->cuda.green) ||
+        ac_fence_broken(context->line) || atomic_load(&context->cuda.green) ||
         !ac_pool_serves(context->cuda.device))
         return NULL;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -61,36 +61,36 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
 }
 
 #define ALLOC_ASYNC(symbol, per_thread)                                                          \
-    CUresult symbol(CUdeviceptr *a, size_t b, CUstream c) {                                      \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUstream stream) {                       \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
-        ac_served_t served = serve(thread, a, b, c, per_thread);                                 \
+        ac_served_t served = serve(thread, pointer, bytes, stream, per_thread);                  \
         result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                  \
         if (served == AC_SERVED || served == AC_SERVED_LIMIT)                                    \
-            return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                              \
-                                      ac_stream_resolved(c, per_thread));                        \
+            return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                    \
+                                      ac_stream_resolved(stream, per_thread));                   \
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_ASK_DRIVER(served, result, b, real(a, b, c));                                         \
-        passed(thread, c, per_thread, result);                                                   \
-        return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
-                                  ac_stream_resolved(c, per_thread));                            \
+        AC_ASK_DRIVER(served, result, bytes, real(pointer, bytes, stream));                      \
+        passed(thread, stream, per_thread, result);                                              \
+        return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
+                                  ac_stream_resolved(stream, per_thread));                       \
     }
 ALLOC_ASYNC(cuMemAllocAsync, false)
 ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
 
 #define ALLOC_FROM_POOL(symbol, per_thread)                                                      \
-    CUresult symbol(CUdeviceptr *a, size_t b, CUmemoryPool c, CUstream d) {                      \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {    \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         if (thread)                                                                              \
-            ac_pool_touch(c);                                                                    \
+            ac_pool_touch(pool);                                                                 \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_RETRY(result, AC_NEED(b), real(a, b, c, d));                                          \
-        passed(thread, d, per_thread, result);                                                   \
-        return ac_trace_allocated(AC_TRACE_ALLOC, result, a, b,                                  \
-                                  ac_stream_resolved(d, per_thread));                            \
+        AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, pool, stream));                    \
+        passed(thread, stream, per_thread, result);                                              \
+        return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
+                                  ac_stream_resolved(stream, per_thread));                       \
     }
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, false)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
@@ -145,7 +145,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     ac_status_t freed;
     if (thread) {
         ac_context_t *context = ac_context_of_stream(thread, stream);
-        if (context && atomic_load(&context->line->broken)) {
+        if (context && ac_fence_broken(context->line)) {
             /* The error of the context comes before that of the pointer. */
             CUresult result =
                 ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));
@@ -186,19 +186,19 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
 }
 
 #define FREE_ASYNC(symbol, per_thread)                                                           \
-    CUresult symbol(CUdeviceptr a, CUstream b) {                                                 \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUdeviceptr pointer, CUstream stream) {                                      \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
-        if (ac_owned(a) && ac_is_guest(thread))                                                  \
-            return real(AC_NOBODYS, b);                                                          \
-        ac_trace_freeing_on(a, ac_stream_resolved(b, per_thread));                               \
-        if (ac_owned(a)) {                                                                       \
-            result = free_on_stream(thread, real, a, b, per_thread);                             \
+        if (ac_owned(pointer) && ac_is_guest(thread))                                            \
+            return real(AC_NOBODYS, stream);                                                     \
+        ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
+        if (ac_owned(pointer)) {                                                                 \
+            result = free_on_stream(thread, real, pointer, stream, per_thread);                  \
         } else {                                                                                 \
-            result = real(a, b);                                                                 \
-            passed(thread, b, per_thread, result);                                               \
+            result = real(pointer, stream);                                                      \
+            passed(thread, stream, per_thread, result);                                          \
         }                                                                                        \
-        ac_trace_freed(a, result != CUDA_SUCCESS);                                               \
+        ac_trace_freed(pointer, result != CUDA_SUCCESS);                                         \
         return result;                                                                           \
     }
 FREE_ASYNC(cuMemFreeAsync, false)

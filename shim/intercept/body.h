@@ -8,16 +8,19 @@
 #include "intercept/process.h"
 #include "plant.h"
 
-/* `real`: the driver's function; return what it returns when there is none.  `thread`: the
- * record of the calling thread, NULL while the shim is not active, where host memory is short,
- * and for a guest.  Counts the call. */
-#define AC_BODY(symbol)                                                                          \
+/* The first line of a driver hook.  Declares `real`, the driver's function, and `thread`, the
+ * record of the calling thread: NULL while the shim is not active, where host memory is short,
+ * and for a guest.  Counts the call.  Returns CUDA_ERROR_NOT_FOUND from the hook where the driver
+ * lacks the function. */
+#define AC_ENTER_OR_RETURN(symbol)                                                               \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread =                                                                        \
         ac_is_active() && !AC_ROW_PLANTED(symbol, unseen) ? ac_thread_get() : NULL;              \
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_##symbol);                                         \
-    if (!real)                                                                                   \
-    return CUDA_ERROR_NOT_FOUND
+    do {                                                                                         \
+        if (!real)                                                                               \
+            return CUDA_ERROR_NOT_FOUND;                                                         \
+    } while (0)
 
 /* Bytes of the device that a driver's call takes: what it is out of may be something else, which
  * no wait for the device brings back.  For memory of the host it is the tables that map that,

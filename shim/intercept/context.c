@@ -4,9 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "allocator/allocator_int.h"
 #include "allocator/space/carve.h"
-#include "allocator/supply/expand.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
@@ -549,8 +547,7 @@ void ac_context_stream_gone(CUstream stream) {
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
-    if (!atomic_exchange(&context->line->broken, true))
-        ac_generation_grow();
+    ac_fence_break(context->line);
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {

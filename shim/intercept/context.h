@@ -5,6 +5,8 @@
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
+#include <stddef.h>
+
 #include "allocator/order/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
@@ -16,6 +18,12 @@ typedef struct ac_context {
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
 } ac_context_t;
+
+/* The record of a line's context: a line is opened with the record's driver part. */
+static inline ac_context_t *ac_context_of_line(const ac_fence_line_t *line) {
+    char *cuda = ac_fence_context(line);
+    return (ac_context_t *)(void *)(cuda - offsetof(ac_context_t, cuda));
+}
 
 /* One allocator per device ordinal; NULL if it could not be made. */
 ac_allocator_t *ac_device_allocator(CUdevice device);

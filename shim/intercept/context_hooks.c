@@ -1,7 +1,6 @@
 /* Contexts come and go; which one is current changes. */
 #include "intercept/body.h"
 
-#include "allocator/supply/expand.h"
 #include "device/driver.h"
 #include "plant.h"
 
@@ -16,36 +15,42 @@ static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *h
 
 #define CREATE(symbol, params, args)                                                             \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
-        return created(thread, result, a);                                                       \
+        return created(thread, result, context);                                                 \
     }
-CREATE(cuCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))
-CREATE(cuCtxCreate_v2, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))
-CREATE(cuCtxCreate_v3, (CUcontext * a, CUexecAffinityParam *b, int c, unsigned d, CUdevice e),
-       (a, b, c, d, e))
-CREATE(cuCtxCreate_v4, (CUcontext * a, CUctxCreateParams *b, unsigned c, CUdevice d),
-       (a, b, c, d))
+CREATE(cuCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v2, (CUcontext * context, unsigned flags, CUdevice device),
+       (context, flags, device))
+CREATE(cuCtxCreate_v3,
+       (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned flags,
+        CUdevice device),
+       (context, affinity, count, flags, device))
+CREATE(cuCtxCreate_v4,
+       (CUcontext * context, CUctxCreateParams *create, unsigned flags, CUdevice device),
+       (context, create, flags, device))
 
 /* A green context shares its device's memory with the primary one: it is served from the same
  * arena, and fences take in the streams of both. */
-CUresult cuCtxFromGreenCtx(CUcontext *a, CUgreenCtx b) {
-    AC_BODY(cuCtxFromGreenCtx);
-    CUresult result = real(a, b);
-    if (result == CUDA_SUCCESS && thread && !ac_context_green(*a))
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+    AC_ENTER_OR_RETURN(cuCtxFromGreenCtx);
+    CUresult result = real(context, green);
+    if (result == CUDA_SUCCESS && thread && !ac_context_green(*context))
         ac_context_unseen();
     return result;
 }
 
-CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsigned d) {
-    AC_BODY(cuGreenCtxCreate);
+CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice device,
+                          unsigned flags) {
+    AC_ENTER_OR_RETURN(cuGreenCtxCreate);
     CUresult result;
     CUcontext view = NULL;
-    AC_RETRY(result, AC_NEED_UNKNOWN, real(a, b, c, d));
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(green, resources, device, flags));
     /* Streams are made from it directly: known from here on. */
-    if (result == CUDA_SUCCESS && thread && a)
-        cuCtxFromGreenCtx(&view, *a);
+    if (result == CUDA_SUCCESS && thread && green)
+        cuCtxFromGreenCtx(&view, *green);
     return result;
 }
 
@@ -53,40 +58,40 @@ CUresult cuGreenCtxCreate(CUgreenCtx *a, CUdevResourceDesc b, CUdevice c, unsign
 
 #define CURRENT(symbol, params, args)                                                            \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
         if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
             ac_thread_forget();                                                                  \
         return result;                                                                           \
     }
-CURRENT(cuCtxSetCurrent, (CUcontext a), (a))
-CURRENT(cuCtxPushCurrent, (CUcontext a), (a))
-CURRENT(cuCtxPushCurrent_v2, (CUcontext a), (a))
-CURRENT(cuCtxPopCurrent, (CUcontext * a), (a))
-CURRENT(cuCtxPopCurrent_v2, (CUcontext * a), (a))
+CURRENT(cuCtxSetCurrent, (CUcontext context), (context))
+CURRENT(cuCtxPushCurrent, (CUcontext context), (context))
+CURRENT(cuCtxPushCurrent_v2, (CUcontext context), (context))
+CURRENT(cuCtxPopCurrent, (CUcontext * context), (context))
+CURRENT(cuCtxPopCurrent_v2, (CUcontext * context), (context))
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *a, CUdevice b) {
-    AC_BODY(cuDevicePrimaryCtxRetain);
-    CUresult result = real(a, b);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    AC_ENTER_OR_RETURN(cuDevicePrimaryCtxRetain);
+    CUresult result = real(context, device);
     if (!AC_PLANTED(current_context_kept))
         ac_thread_forget();
     if (result == CUDA_SUCCESS)
-        ac_context_retained(b);
+        ac_context_retained(device);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
-        ac_context_of(*a); /* it may get work that is not seen: fences have to cover it */
+        ac_context_of(*context); /* it may get work that is not seen: fences have to cover it */
     return result;
 }
 
 /* --- destruction: no call of ours is inside while the driver does it; then the records go --- */
 
 #define DESTROY(symbol)                                                                          \
-    CUresult symbol(CUcontext a) {                                                               \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUcontext context) {                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
-            return real(a);                                                                      \
-        ac_ending_t ending = ac_context_ending(a);                                               \
-        CUresult result = real(a);                                                               \
+            return real(context);                                                                \
+        ac_ending_t ending = ac_context_ending(context);                                         \
+        CUresult result = real(context);                                                         \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
         ac_thread_forget();                                                                      \
         return result;                                                                           \
@@ -95,31 +100,31 @@ DESTROY(cuCtxDestroy)
 DESTROY(cuCtxDestroy_v2)
 
 /* Detaching destroys with the last use. */
-CUresult cuCtxDetach(CUcontext a) {
-    AC_BODY(cuCtxDetach);
+CUresult cuCtxDetach(CUcontext context) {
+    AC_ENTER_OR_RETURN(cuCtxDetach);
     unsigned long long id;
     if (ac_is_guest(thread))
-        return real(a);
-    ac_ending_t ending = ac_context_ending(a);
-    CUresult result = real(a);
-    ac_context_ended(&ending,
-                     result == CUDA_SUCCESS && thread &&
-                         (!ac_driver.cuCtxGetId || ac_driver.cuCtxGetId(a, &id) != CUDA_SUCCESS));
+        return real(context);
+    ac_ending_t ending = ac_context_ending(context);
+    CUresult result = real(context);
+    ac_context_ended(&ending, result == CUDA_SUCCESS && thread &&
+                                  (!ac_driver.cuCtxGetId ||
+                                   ac_driver.cuCtxGetId(context, &id) != CUDA_SUCCESS));
     ac_thread_forget();
     return result;
 }
 
 /* The memory stays with the primary context. */
-CUresult cuGreenCtxDestroy(CUgreenCtx a) {
-    AC_BODY(cuGreenCtxDestroy);
+CUresult cuGreenCtxDestroy(CUgreenCtx green) {
+    AC_ENTER_OR_RETURN(cuGreenCtxDestroy);
     CUcontext view = NULL;
     cuCtxFromGreenCtx_fn *from_green = AC_REAL(cuCtxFromGreenCtx);
-    if (thread && from_green && from_green(&view, a) != CUDA_SUCCESS)
+    if (thread && from_green && from_green(&view, green) != CUDA_SUCCESS)
         view = NULL;
     ac_context_t *primary = view ? ac_context_of(view) : NULL;
     if (primary)
         ac_context_green_ending(primary);
-    CUresult result = real(a);
+    CUresult result = real(green);
     if (result == CUDA_SUCCESS && view)
         ac_context_green_gone(view);
     ac_thread_forget();
@@ -127,14 +132,14 @@ CUresult cuGreenCtxDestroy(CUgreenCtx a) {
 }
 
 #define RESET(symbol)                                                                            \
-    CUresult symbol(CUdevice a) {                                                                \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUdevice device) {                                                           \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
-            return real(a);                                                                      \
-        ac_ending_t ending = ac_context_primary_ending(a, true);                                 \
-        CUresult result = real(a);                                                               \
+            return real(device);                                                                 \
+        ac_ending_t ending = ac_context_primary_ending(device, true);                            \
+        CUresult result = real(device);                                                          \
         if (result == CUDA_SUCCESS)                                                              \
-            ac_context_reset(a);                                                                 \
+            ac_context_reset(device);                                                            \
         ac_context_ended(&ending, result == CUDA_SUCCESS);                                       \
         ac_thread_forget();                                                                      \
         return result;                                                                           \
@@ -167,9 +172,9 @@ static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_
 }
 
 #define RELEASE(symbol)                                                                          \
-    CUresult symbol(CUdevice a) {                                                                \
-        AC_BODY(symbol);                                                                         \
-        return release(thread, real, a);                                                         \
+    CUresult symbol(CUdevice device) {                                                           \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        return release(thread, real, device);                                                    \
     }
 RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)
@@ -184,18 +189,18 @@ static void allow_peer(ac_thread_t *thread, CUcontext owner) {
         ac_expand_allow(ac_arena_allocator(to->arena));
 }
 
-CUresult cuCtxEnablePeerAccess(CUcontext a, unsigned b) {
-    AC_BODY(cuCtxEnablePeerAccess);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);
     if (thread)
         ac_fence_cross(); /* before the first access can be submitted */
-    CUresult result = real(a, b);
+    CUresult result = real(peer, flags);
     if (thread && result == CUDA_SUCCESS)
-        allow_peer(thread, a);
+        allow_peer(thread, peer);
     return result;
 }
 
-CUresult cuCtxDisablePeerAccess(CUcontext a) {
-    AC_BODY(cuCtxDisablePeerAccess);
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+    AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
     (void)thread;
-    return real(a);
+    return real(peer);
 }

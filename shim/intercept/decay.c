@@ -1,7 +1,6 @@
 /* See decay.h. */
 #include "intercept/decay.h"
 
-#include "allocator/allocator_int.h"
 #include "device/driver.h"
 #include "intercept/context.h"
 #include "intercept/process.h"
@@ -30,10 +29,7 @@ static bool is_short(ac_allocator_t *allocator, uint64_t least) {
     uint64_t available;
     if (!least || !ac_allocator_idle_bytes(allocator))
         return false;
-    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
-        if (ac_cuda_ops.memory_free(ac_arena_context(arena), &available) == AC_OK)
-            return available < least;
-    return false;
+    return ac_allocator_available(allocator, &available) && available < least;
 }
 
 static void step_device(CUdevice device, ac_allocator_t *allocator, void *arg) {

@@ -75,51 +75,53 @@ static void record_end(ac_record_t *record, ac_thread_t *thread, CUevent event, 
 
 #define RECORD(symbol, per_thread, flags, params, args)                                          \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_record_t record;                                                                      \
         if ((flags)&CU_EVENT_RECORD_EXTERNAL) /* may become a node of a graph */                 \
-            distrust(thread, a);                                                                 \
-        record_begin(&record, thread, a, b, per_thread);                                         \
+            distrust(thread, event);                                                             \
+        record_begin(&record, thread, event, stream, per_thread);                                \
         CUresult result = real args;                                                             \
-        record_end(&record, thread, a, result);                                                  \
+        record_end(&record, thread, event, result);                                              \
         return result;                                                                           \
     }
-RECORD(cuEventRecord, false, 0u, (CUevent a, CUstream b), (a, b))
-RECORD(cuEventRecord_ptsz, true, 0u, (CUevent a, CUstream b), (a, b))
-RECORD(cuEventRecordWithFlags, false, c, (CUevent a, CUstream b, unsigned c), (a, b, c))
-RECORD(cuEventRecordWithFlags_ptsz, true, c, (CUevent a, CUstream b, unsigned c), (a, b, c))
+RECORD(cuEventRecord, false, 0u, (CUevent event, CUstream stream), (event, stream))
+RECORD(cuEventRecord_ptsz, true, 0u, (CUevent event, CUstream stream), (event, stream))
+RECORD(cuEventRecordWithFlags, false, flags, (CUevent event, CUstream stream, unsigned flags),
+       (event, stream, flags))
+RECORD(cuEventRecordWithFlags_ptsz, true, flags, (CUevent event, CUstream stream, unsigned flags),
+       (event, stream, flags))
 
 /* A record behind several streams is more than is kept of it: nothing. */
 #define RECORD_ALL(symbol, params, args)                                                         \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (follows(thread))                                                                     \
-            ac_event_forget(name_of(b));                                                         \
+            ac_event_forget(name_of(event));                                                     \
         CUresult result = real args;                                                             \
         if (follows(thread))                                                                     \
-            ac_event_forget(name_of(b));                                                         \
+            ac_event_forget(name_of(event));                                                     \
         return result;                                                                           \
     }
-RECORD_ALL(cuCtxRecordEvent, (CUcontext a, CUevent b), (a, b))
-RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx a, CUevent b), (a, b))
+RECORD_ALL(cuCtxRecordEvent, (CUcontext context, CUevent event), (context, event))
+RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context, event))
 
 /* --- waits of a stream --- */
 
 #define WAIT(symbol, per_thread)                                                                 \
-    CUresult symbol(CUstream a, CUevent b, unsigned c) {                                         \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUstream stream, CUevent event, unsigned flags) {                            \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
-        ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
+        ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;            \
         bool followed = follows(thread);                                                         \
         uint64_t captures = followed ? ac_cuda_capture_mark() : 0;                               \
         if (followed && context)                                                                 \
-            ac_edge_of_event(&edge, context->arena, name_of(b));                                 \
-        CUresult result = real(a, b, c);                                                         \
+            ac_edge_of_event(&edge, context->arena, name_of(event));                             \
+        CUresult result = real(stream, event, flags);                                            \
         if (followed && context && result == CUDA_SUCCESS &&                                     \
             ac_cuda_capture_none_since(captures))                                                \
-            ac_edge_joined(&edge, ac_stream_named(a, per_thread));                               \
+            ac_edge_joined(&edge, ac_stream_named(stream, per_thread));                          \
         if (followed)                                                                            \
-            submitted(context, a, per_thread, result);                                           \
+            submitted(context, stream, per_thread, result);                                      \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -129,18 +131,18 @@ WAIT(cuStreamWaitEvent_ptsz, true)
 /* --- waits of the host: what they saw complete is ready for everybody --- */
 
 #define EVENT_DONE(symbol, waits)                                                                \
-    CUresult symbol(CUevent a) {                                                                 \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUevent event) {                                                             \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
         bool followed = follows(thread);                                                         \
         if (followed)                                                                            \
-            ac_edge_of_event(&edge, NULL, name_of(a));                                           \
-        CUresult result = real(a);                                                               \
+            ac_edge_of_event(&edge, NULL, name_of(event));                                       \
+        CUresult result = real(event);                                                           \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
         ac_context_note_current(thread, result); /* an event does not tell whose it is */        \
         if (waits)                                                                               \
-            ac_trace_event_synced(a, result);                                                    \
+            ac_trace_event_synced(event, result);                                                \
         return result;                                                                           \
     }
 EVENT_DONE(cuEventSynchronize, true)
@@ -152,15 +154,15 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
 }
 
 #define STREAM_DONE(symbol, per_thread, waits)                                                   \
-    CUresult symbol(CUstream a) {                                                                \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUstream stream) {                                                           \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         ac_edge_t edge;                                                                          \
-        ac_context_t *context = thread ? ac_context_of_stream(thread, a) : NULL;                 \
+        ac_context_t *context = thread ? ac_context_of_stream(thread, stream) : NULL;            \
         bool followed = context && follows(thread);                                              \
-        uint64_t alone = context ? alone_until(context, a, per_thread) : 0;                      \
+        uint64_t alone = context ? alone_until(context, stream, per_thread) : 0;                 \
         if (followed)                                                                            \
-            ac_edge_of_stream(&edge, context->arena, ac_stream_named(a, per_thread));            \
-        CUresult result = real(a);                                                               \
+            ac_edge_of_stream(&edge, context->arena, ac_stream_named(stream, per_thread));       \
+        CUresult result = real(stream);                                                          \
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
         if (alone && result == CUDA_SUCCESS)                                                     \
@@ -168,7 +170,7 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
         if (waits && result == CUDA_SUCCESS)                                                     \
             ac_synced(thread, false);                                                            \
         if (waits)                                                                               \
-            ac_trace_stream_synced(context, ac_stream_resolved(a, per_thread), result);          \
+            ac_trace_stream_synced(context, ac_stream_resolved(stream, per_thread), result);     \
         note(thread, context, result);                                                           \
         return result;                                                                           \
     }
@@ -181,14 +183,14 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 
 /* Before the driver's call: the handle may come back for another event as soon as it is free. */
 #define DESTROY(symbol)                                                                          \
-    CUresult symbol(CUevent a) {                                                                 \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUevent event) {                                                             \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (!AC_PLANTED(event_reused_early) && follows(thread))                                  \
-            ac_event_forget(name_of(a));                                                         \
-        bool distrusted = thread && ac_event_trust(name_of(a));                                  \
-        CUresult result = real(a);                                                               \
+            ac_event_forget(name_of(event));                                                     \
+        bool distrusted = thread && ac_event_trust(name_of(event));                              \
+        CUresult result = real(event);                                                           \
         if (distrusted && result != CUDA_SUCCESS)                                                \
-            ac_event_distrust(name_of(a));                                                       \
+            ac_event_distrust(name_of(event));                                                   \
         return result;                                                                           \
     }
 DESTROY(cuEventDestroy)
@@ -202,48 +204,50 @@ void ac_stream_gone(ac_context_t *context, CUstream stream) {
 
 /* --- records that nobody sees: by another process, by a graph, by a kernel --- */
 
-CUresult cuIpcGetEventHandle(CUipcEventHandle *a, CUevent b) {
-    AC_BODY(cuIpcGetEventHandle);
-    distrust(thread, b);
-    return real(a, b);
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
+    AC_ENTER_OR_RETURN(cuIpcGetEventHandle);
+    distrust(thread, event);
+    return real(handle, event);
 }
 
-CUresult cuIpcOpenEventHandle(CUevent *a, CUipcEventHandle b) {
-    AC_BODY(cuIpcOpenEventHandle);
-    CUresult result = real(a, b);
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle) {
+    AC_ENTER_OR_RETURN(cuIpcOpenEventHandle);
+    CUresult result = real(event, handle);
     if (result == CUDA_SUCCESS)
-        distrust(thread, *a);
+        distrust(thread, *event);
     return result;
 }
 
-#define RECORDED_BY_GRAPH(symbol, event, params, args)                                           \
+#define RECORDED_BY_GRAPH(symbol, params, args)                                                  \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         distrust(thread, event);                                                                 \
         return real args;                                                                        \
     }
-RECORDED_BY_GRAPH(cuGraphAddEventRecordNode, e,
-                  (CUgraphNode * a, CUgraph b, const CUgraphNode *c, size_t d, CUevent e),
-                  (a, b, c, d, e))
-RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, b, (CUgraphNode a, CUevent b), (a, b))
-RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent, c,
-                  (CUgraphExec a, CUgraphNode b, CUevent c), (a, b, c))
+RECORDED_BY_GRAPH(cuGraphAddEventRecordNode,
+                  (CUgraphNode * node, CUgraph graph, const CUgraphNode *before, size_t count,
+                   CUevent event),
+                  (node, graph, before, count, event))
+RECORDED_BY_GRAPH(cuGraphEventRecordNodeSetEvent, (CUgraphNode node, CUevent event),
+                  (node, event))
+RECORDED_BY_GRAPH(cuGraphExecEventRecordNodeSetEvent,
+                  (CUgraphExec exec, CUgraphNode node, CUevent event), (exec, node, event))
 
 void ac_event_node(ac_thread_t *thread, const CUgraphNodeParams *params) {
     if (params && params->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD)
         distrust(thread, (CUevent)(uintptr_t)params->payload[0]);
 }
 
-CUresult cuGraphNodeSetParams(CUgraphNode a, CUgraphNodeParams *b) {
-    AC_BODY(cuGraphNodeSetParams);
-    ac_event_node(thread, b);
-    return real(a, b);
+CUresult cuGraphNodeSetParams(CUgraphNode node, CUgraphNodeParams *params) {
+    AC_ENTER_OR_RETURN(cuGraphNodeSetParams);
+    ac_event_node(thread, params);
+    return real(node, params);
 }
 
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode a, CUkernelNodeAttrID b,
-                                       const CUkernelNodeAttrValue *c) {
-    AC_BODY(cuGraphKernelNodeSetAttribute);
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID attribute,
+                                       const CUkernelNodeAttrValue *value) {
+    AC_ENTER_OR_RETURN(cuGraphKernelNodeSetAttribute);
     if (thread)
-        ac_node_attribute_seen(b, c);
-    return real(a, b, c);
+        ac_node_attribute_seen(attribute, value);
+    return real(node, attribute, value);
 }

@@ -57,70 +57,76 @@ void ac_graph_hooks_setup(void) {
 
 #define INSTANTIATE(symbol, params, args)                                                        \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
-        if (thread && result == CUDA_SUCCESS && a)                                               \
-            ac_graphs_inherit(AC_EXEC(*a), AC_GRAPH(b), false);                                  \
+        if (thread && result == CUDA_SUCCESS && exec)                                            \
+            ac_graphs_inherit(AC_EXEC(*exec), AC_GRAPH(graph), false);                           \
         return result;                                                                           \
     }
-INSTANTIATE(cuGraphInstantiate, (CUgraphExec * a, CUgraph b, CUgraphNode *c, char *d, size_t e),
-            (a, b, c, d, e))
+INSTANTIATE(cuGraphInstantiate,
+            (CUgraphExec * exec, CUgraph graph, CUgraphNode *wrong, char *log, size_t size),
+            (exec, graph, wrong, log, size))
 INSTANTIATE(cuGraphInstantiate_v2,
-            (CUgraphExec * a, CUgraph b, CUgraphNode *c, char *d, size_t e), (a, b, c, d, e))
-INSTANTIATE(cuGraphInstantiateWithFlags, (CUgraphExec * a, CUgraph b, unsigned long long c),
-            (a, b, c))
+            (CUgraphExec * exec, CUgraph graph, CUgraphNode *wrong, char *log, size_t size),
+            (exec, graph, wrong, log, size))
+INSTANTIATE(cuGraphInstantiateWithFlags,
+            (CUgraphExec * exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))
 INSTANTIATE(cuGraphInstantiateWithParams,
-            (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c), (a, b, c))
+            (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *how),
+            (exec, graph, how))
 INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
-            (CUgraphExec * a, CUgraph b, CUDA_GRAPH_INSTANTIATE_PARAMS *c), (a, b, c))
+            (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *how),
+            (exec, graph, how))
 
 /* An update that succeeded replaced every parameter; one that failed, some perhaps.  The last
  * launch may still run: the fence that a released block gets covers it. */
 #define UPDATE(symbol, params, args)                                                             \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_UNKNOWN, real args);                                            \
         ac_context_note_current(thread, result);                                                 \
         if (thread)                                                                              \
-            ac_graphs_inherit(AC_EXEC(a), AC_GRAPH(b),                                           \
+            ac_graphs_inherit(AC_EXEC(exec), AC_GRAPH(graph),                                    \
                               result == CUDA_SUCCESS || AC_PLANTED(failed_update_released));     \
         return result;                                                                           \
     }
-UPDATE(cuGraphExecUpdate, (CUgraphExec a, CUgraph b, CUgraphNode *c, CUgraphExecUpdateResult *d),
-       (a, b, c, d))
-UPDATE(cuGraphExecUpdate_v2, (CUgraphExec a, CUgraph b, CUgraphExecUpdateResultInfo *c),
-       (a, b, c))
+UPDATE(cuGraphExecUpdate,
+       (CUgraphExec exec, CUgraph graph, CUgraphNode *wrong, CUgraphExecUpdateResult *update),
+       (exec, graph, wrong, update))
+UPDATE(cuGraphExecUpdate_v2,
+       (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *update),
+       (exec, graph, update))
 
 /* --- a graph is made of a graph, or takes one in --- */
 
-CUresult cuGraphCreate(CUgraph *a, unsigned b) {
-    AC_BODY(cuGraphCreate);
-    CUresult result = real(a, b);
-    if (thread && result == CUDA_SUCCESS && a)
-        ac_graphs_fresh(AC_GRAPH(*a));
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuGraphCreate);
+    CUresult result = real(graph, flags);
+    if (thread && result == CUDA_SUCCESS && graph)
+        ac_graphs_fresh(AC_GRAPH(*graph));
     return result;
 }
 
-CUresult cuGraphClone(CUgraph *a, CUgraph b) {
-    AC_BODY(cuGraphClone);
-    CUresult result = real(a, b);
-    if (thread && result == CUDA_SUCCESS && a) {
-        ac_graphs_fresh(AC_GRAPH(*a));
+CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
+    AC_ENTER_OR_RETURN(cuGraphClone);
+    CUresult result = real(clone, graph);
+    if (thread && result == CUDA_SUCCESS && clone) {
+        ac_graphs_fresh(AC_GRAPH(*clone));
         if (!AC_PLANTED(graph_clone_forgotten))
-            ac_graphs_inherit(AC_GRAPH(*a), AC_GRAPH(b), false);
+            ac_graphs_inherit(AC_GRAPH(*clone), AC_GRAPH(graph), false);
     }
     return result;
 }
 
-CUresult cuGraphAddChildGraphNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d,
-                                  CUgraph e) {
-    AC_BODY(cuGraphAddChildGraphNode);
-    CUresult result = real(a, b, c, d, e);
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
+                                  size_t count, CUgraph child) {
+    AC_ENTER_OR_RETURN(cuGraphAddChildGraphNode);
+    CUresult result = real(node, graph, before, count, child);
     if (thread && result == CUDA_SUCCESS && !AC_PLANTED(child_graph_forgotten))
-        ac_graphs_inherit(AC_GRAPH(b), AC_GRAPH(e), false);
+        ac_graphs_inherit(AC_GRAPH(graph), AC_GRAPH(child), false);
     return result;
 }
 
@@ -146,22 +152,24 @@ static void node_added(CUgraph graph, const CUgraphNodeParams *params) {
 
 /* Work that may hold its graph until the program does something else. */
 #define HOLDING_NODE(symbol, type)                                                               \
-    CUresult symbol(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d, const type *e) {  \
-        AC_BODY(symbol);                                                                         \
+    CUresult symbol(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,   \
+                    const type *params) {                                                        \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (thread)                                                                              \
             ac_graphs_hold();                                                                    \
-        return real(a, b, c, d, e);                                                              \
+        return real(node, graph, before, count, params);                                         \
     }
 HOLDING_NODE(cuGraphAddHostNode, CUDA_HOST_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddBatchMemOpNode, CUDA_BATCH_MEM_OP_NODE_PARAMS)
 HOLDING_NODE(cuGraphAddExternalSemaphoresWaitNode, CUDA_EXT_SEM_WAIT_NODE_PARAMS)
 
 /* Its destructor is called by the driver, as a host function is. */
-CUresult cuUserObjectCreate(CUuserObject *a, void *b, CUhostFn c, unsigned d, unsigned e) {
-    AC_BODY(cuUserObjectCreate);
+CUresult cuUserObjectCreate(CUuserObject *object, void *value, CUhostFn destroy,
+                            unsigned references, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuUserObjectCreate);
     if (thread)
         ac_thread_expect_guests();
-    return real(a, b, c, d, e);
+    return real(object, value, destroy, references, flags);
 }
 
 static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
@@ -173,48 +181,50 @@ static void node_asked(ac_thread_t *thread, const CUgraphNodeParams *params) {
         ac_graphs_hold();
 }
 
-CUresult cuGraphAddNode(CUgraphNode *a, CUgraph b, const CUgraphNode *c, size_t d,
-                        CUgraphNodeParams *e) {
-    AC_BODY(cuGraphAddNode);
-    node_asked(thread, e);
-    CUresult result = real(a, b, c, d, e);
-    if (thread && result == CUDA_SUCCESS && e)
-        node_added(b, e);
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *before, size_t count,
+                        CUgraphNodeParams *params) {
+    AC_ENTER_OR_RETURN(cuGraphAddNode);
+    node_asked(thread, params);
+    CUresult result = real(node, graph, before, count, params);
+    if (thread && result == CUDA_SUCCESS && params)
+        node_added(graph, params);
     return result;
 }
 
-CUresult cuGraphAddNode_v2(CUgraphNode *a, CUgraph b, const CUgraphNode *c,
-                           const CUgraphEdgeData *d, size_t e, CUgraphNodeParams *f) {
-    AC_BODY(cuGraphAddNode_v2);
-    node_asked(thread, f);
-    CUresult result = real(a, b, c, d, e, f);
-    if (thread && result == CUDA_SUCCESS && f)
-        node_added(b, f);
+CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *before,
+                           const CUgraphEdgeData *edges, size_t count,
+                           CUgraphNodeParams *params) {
+    AC_ENTER_OR_RETURN(cuGraphAddNode_v2);
+    node_asked(thread, params);
+    CUresult result = real(node, graph, before, edges, count, params);
+    if (thread && result == CUDA_SUCCESS && params)
+        node_added(graph, params);
     return result;
 }
 
-CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec a, CUgraphNode b, CUgraph c) {
-    AC_BODY(cuGraphExecChildGraphNodeSetParams);
-    CUresult result = real(a, b, c);
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+    AC_ENTER_OR_RETURN(cuGraphExecChildGraphNodeSetParams);
+    CUresult result = real(exec, node, child);
     if (thread && result == CUDA_SUCCESS)
-        ac_graphs_inherit(AC_EXEC(a), AC_GRAPH(c), false);
+        ac_graphs_inherit(AC_EXEC(exec), AC_GRAPH(child), false);
     return result;
 }
 
-CUresult cuGraphExecNodeSetParams(CUgraphExec a, CUgraphNode b, CUgraphNodeParams *c) {
-    AC_BODY(cuGraphExecNodeSetParams);
-    ac_event_node(thread, c);
-    CUresult result = real(a, b, c);
-    if (thread && result == CUDA_SUCCESS && c && c->type == CU_GRAPH_NODE_TYPE_GRAPH)
-        ac_graphs_inherit(AC_EXEC(a), AC_GRAPH((uintptr_t)c->payload[CHILD_GRAPH]), false);
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
+    AC_ENTER_OR_RETURN(cuGraphExecNodeSetParams);
+    ac_event_node(thread, params);
+    CUresult result = real(exec, node, params);
+    if (thread && result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        ac_graphs_inherit(AC_EXEC(exec), AC_GRAPH((uintptr_t)params->payload[CHILD_GRAPH]),
+                          false);
     return result;
 }
 
 /* The graph inside a node, of which nobody tells whose it is: what is made of it or put into it
  * cannot be followed. */
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode a, CUgraph *b) {
-    AC_BODY(cuGraphChildGraphNodeGetGraph);
-    CUresult result = real(a, b);
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
+    AC_ENTER_OR_RETURN(cuGraphChildGraphNodeGetGraph);
+    CUresult result = real(node, graph);
     if (thread && result == CUDA_SUCCESS)
         atomic_store(&ac_graph_unseen, true);
     return result;
@@ -226,19 +236,19 @@ static ac_holder_t leaving(ac_thread_t *thread, ac_holder_t holder) {
     return thread ? ac_graphs_leaving(holder) : (ac_holder_t){AC_HOLDER_NONE, 0};
 }
 
-CUresult cuGraphDestroy(CUgraph a) {
-    AC_BODY(cuGraphDestroy);
-    ac_holder_t holder = leaving(thread, AC_GRAPH(a));
-    CUresult result = real(a);
-    ac_graphs_left(holder, AC_GRAPH(a), result == CUDA_SUCCESS);
+CUresult cuGraphDestroy(CUgraph graph) {
+    AC_ENTER_OR_RETURN(cuGraphDestroy);
+    ac_holder_t holder = leaving(thread, AC_GRAPH(graph));
+    CUresult result = real(graph);
+    ac_graphs_left(holder, AC_GRAPH(graph), result == CUDA_SUCCESS);
     return result;
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec a) {
-    AC_BODY(cuGraphExecDestroy);
-    ac_holder_t holder = leaving(thread, AC_EXEC(a));
-    CUresult result = real(a);
-    ac_graphs_left(holder, AC_EXEC(a), result == CUDA_SUCCESS);
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+    AC_ENTER_OR_RETURN(cuGraphExecDestroy);
+    ac_holder_t holder = leaving(thread, AC_EXEC(exec));
+    CUresult result = real(exec);
+    ac_graphs_left(holder, AC_EXEC(exec), result == CUDA_SUCCESS);
     return result;
 }
 
@@ -258,16 +268,20 @@ static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
 
 #define DEPENDENCIES(symbol, params, args)                                                       \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
-        return joined(thread, a, real args);                                                     \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        return joined(thread, stream, real args);                                                \
     }
 DEPENDENCIES(cuStreamUpdateCaptureDependencies,
-             (CUstream a, CUgraphNode *b, size_t c, unsigned d), (a, b, c, d))
+             (CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags),
+             (stream, nodes, count, flags))
 DEPENDENCIES(cuStreamUpdateCaptureDependencies_ptsz,
-             (CUstream a, CUgraphNode *b, size_t c, unsigned d), (a, b, c, d))
+             (CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags),
+             (stream, nodes, count, flags))
 DEPENDENCIES(cuStreamUpdateCaptureDependencies_v2,
-             (CUstream a, CUgraphNode *b, const CUgraphEdgeData *c, size_t d, unsigned e),
-             (a, b, c, d, e))
+             (CUstream stream, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
+              unsigned flags),
+             (stream, nodes, edges, count, flags))
 DEPENDENCIES(cuStreamUpdateCaptureDependencies_v2_ptsz,
-             (CUstream a, CUgraphNode *b, const CUgraphEdgeData *c, size_t d, unsigned e),
-             (a, b, c, d, e))
+             (CUstream stream, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count,
+              unsigned flags),
+             (stream, nodes, edges, count, flags))

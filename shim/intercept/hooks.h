@@ -12,11 +12,9 @@
 #define AC_EXPORT __attribute__((visibility("default")))
 
 typedef enum {
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_HOOK_##symbol,
-#define HOOK_RETRY(symbol, need, params, args)                 AC_HOOK_##symbol,
-#define HOOK_BODY(symbol)                                      AC_HOOK_##symbol,
-#define HOOK_RUNTIME(symbol)                                   AC_HOOK_##symbol,
-#define HOOK_LOADER(symbol)                                    AC_HOOK_##symbol,
+#define HOOK_LOADER(symbol)          AC_HOOK_##symbol,
+#define HOOK_RUNTIME(symbol, params) AC_HOOK_##symbol,
+#define HOOK_DRIVER(symbol)          AC_HOOK_##symbol,
 #include "intercept/hooks.def"
     AC_HOOK_COUNT
 } ac_hook_t;
@@ -25,10 +23,18 @@ typedef enum {
 const char *ac_hook_name(int hook);
 const char *ac_hook_names(size_t *bytes);
 
-/* The driver hooks' own prototypes: a body that differs from the ABI does not compile. */
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_EXPORT symbol##_fn symbol;
-#define HOOK_RETRY(symbol, need, params, args)                 AC_EXPORT symbol##_fn symbol;
-#define HOOK_BODY(symbol)                                      AC_EXPORT symbol##_fn symbol;
+/* What the runtime's functions return: a cudaError_t. */
+typedef int ac_runtime_error_t;
+
+/* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
+enum { AC_RUNTIME_MISSING = 500 };
+
+/* The hooks' own prototypes, and `<symbol>_fn` for those of the runtime: a body that differs from
+ * its row does not compile. */
+#define HOOK_DRIVER(symbol) AC_EXPORT symbol##_fn symbol;
+#define HOOK_RUNTIME(symbol, params)                                                             \
+    typedef ac_runtime_error_t symbol##_fn params;                                               \
+    AC_EXPORT symbol##_fn symbol;
 #include "intercept/hooks.def"
 
 /* The real function behind hook `hook`; NULL until it is known.  Written by resolve.c. */
@@ -59,13 +65,13 @@ void *ac_resolve_driver(const char *symbol);
 /* The hook that stands for the real driver function at `address`, or NULL. */
 void *ac_resolve_substitute(void *address);
 
-/* Set once a lookup handed out a function that can change a thread's current context without our
- * seeing it: what threads remember of that is worth nothing from then on. */
+/* Set before a function that can change a thread's current context without our seeing it is
+ * called, or handed out as it is: what threads remember of that is worth nothing from then on. */
 extern AC_HIDDEN _Atomic bool ac_current_unseen;
 void ac_current_goes_unseen(void);
 
-/* Set once a lookup handed out a function for graphs or captures that no table knows, or one of
- * ours in its real form: what comes of a graph cannot be followed from then on. */
+/* The same for a function for graphs or captures that no table knows, or one of ours in its real
+ * form: what comes of a graph cannot be followed from then on. */
 extern _Atomic bool ac_graph_unseen;
 
 /* The lookups run in every process, CUDA or not, before anything is set up: these count

@@ -35,24 +35,25 @@ static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
         ac_count(thread, AC_COUNT_tainted_segments);
 }
 
-CUresult cuMemGetAddressRange_v2(CUdeviceptr *a, size_t *b, CUdeviceptr c) {
-    AC_BODY(cuMemGetAddressRange_v2);
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuMemGetAddressRange_v2);
     (void)thread;
     ac_block_info_t info;
-    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
-        return real(a, b, c);
-    CUdeviceptr base;
-    size_t size;
-    CUresult result = real(&base, &size, c); /* errors of the context are the driver's to tell */
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(base, size, address);
+    CUdeviceptr segment;
+    size_t segment_bytes;
+    CUresult result = real(&segment, &segment_bytes,
+                           address); /* errors of the context are the driver's to tell */
     if (result != CUDA_SUCCESS)
         return result;
-    if (!inside(&info, c))
+    if (!inside(&info, address))
         return CUDA_ERROR_NOT_FOUND;
     expose(&info); /* the way in of libraries that register memory with a network card */
-    if (a)
-        *a = info.address;
-    if (b)
-        *b = info.requested;
+    if (base)
+        *base = info.address;
+    if (size)
+        *size = info.requested;
     return CUDA_SUCCESS;
 }
 
@@ -93,89 +94,92 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
         *(size_t *)data = info->requested;
 }
 
-CUresult cuPointerGetAttribute(void *a, CUpointer_attribute b, CUdeviceptr c) {
-    AC_BODY(cuPointerGetAttribute);
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuPointerGetAttribute);
     (void)thread;
     ac_block_info_t info;
-    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
-        return real(a, b, c);
-    if (!inside(&info, c))
-        return real(a, b, AC_NOBODYS);
-    CUresult result = real(a, b, c);
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(data, attribute, address);
+    if (!inside(&info, address))
+        return real(data, attribute, AC_NOBODYS);
+    CUresult result = real(data, attribute, address);
     if (result == CUDA_SUCCESS)
-        patch(b, &info, a);
+        patch(attribute, &info, data);
     return result;
 }
 
-CUresult cuPointerGetAttributes(unsigned a, CUpointer_attribute *b, void **c, CUdeviceptr d) {
-    AC_BODY(cuPointerGetAttributes);
+CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
+                                CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuPointerGetAttributes);
     (void)thread;
     ac_block_info_t info;
-    if (!ac_owned(d) || ac_block_find(d, &info) != AC_OK)
-        return real(a, b, c, d);
-    if (!inside(&info, d))
-        return real(a, b, c, AC_NOBODYS);
-    CUresult result = real(a, b, c, d);
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(count, attributes, data, address);
+    if (!inside(&info, address))
+        return real(count, attributes, data, AC_NOBODYS);
+    CUresult result = real(count, attributes, data, address);
     if (result == CUDA_SUCCESS)
-        for (unsigned i = 0; i < a; i++)
-            patch(b[i], &info, c[i]);
+        for (unsigned i = 0; i < count; i++)
+            patch(attributes[i], &info, data[i]);
     return result;
 }
 
 /* SYNC_MEMOPS holds for the whole segment, which makes more calls synchronous than asked for,
  * never fewer. */
-CUresult cuPointerSetAttribute(const void *a, CUpointer_attribute b, CUdeviceptr c) {
-    AC_BODY(cuPointerSetAttribute);
+CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                               CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuPointerSetAttribute);
     ac_block_info_t info;
-    if (!ac_owned(c) || ac_block_find(c, &info) != AC_OK)
-        return real(a, b, c);
-    if (!inside(&info, c))
-        return real(a, b, AC_NOBODYS);
-    CUresult result = real(a, b, c);
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(value, attribute, address);
+    if (!inside(&info, address))
+        return real(value, attribute, AC_NOBODYS);
+    CUresult result = real(value, attribute, address);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
     return result;
 }
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *a, CUdeviceptr b) {
-    AC_BODY(cuIpcGetMemHandle);
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
     ac_block_info_t info;
-    if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
-        return real(a, b);
-    if (!inside(&info, b) || info.async) /* memory of a pool has no such handle */
-        return real(a, AC_NOBODYS);
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(handle, address);
+    if (!inside(&info, address) || info.async) /* memory of a pool has no such handle */
+        return real(handle, AC_NOBODYS);
     if (info.paged || info.address != info.segment_address) {
         refuse(thread, "an IPC handle");
-        return real(a, AC_NOBODYS);
+        return real(handle, AC_NOBODYS);
     }
-    CUresult result = real(a, b);
+    CUresult result = real(handle, address);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
     return result;
 }
 
 /* The handle names the very range that was asked for: right for any range inside one block. */
-CUresult cuMemGetHandleForAddressRange(void *a, CUdeviceptr b, size_t c, CUmemRangeHandleType d,
-                                       unsigned long long e) {
-    AC_BODY(cuMemGetHandleForAddressRange);
+CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size,
+                                       CUmemRangeHandleType type, unsigned long long flags) {
+    AC_ENTER_OR_RETURN(cuMemGetHandleForAddressRange);
     ac_block_info_t info;
-    if (!ac_owned(b) || ac_block_find(b, &info) != AC_OK)
-        return real(a, b, c, d, e);
-    if (!inside(&info, b))
-        return real(a, AC_NOBODYS, c, d, e);
-    if (c > info.size || b - info.address > info.size - c) {
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(handle, address, size, type, flags);
+    if (!inside(&info, address))
+        return real(handle, AC_NOBODYS, size, type, flags);
+    if (size > info.size || address - info.address > info.size - size) {
         refuse(thread, "a handle for a range");
-        return real(a, AC_NOBODYS, c, d, e);
+        return real(handle, AC_NOBODYS, size, type, flags);
     }
-    CUresult result = real(a, b, c, d, e);
+    CUresult result = real(handle, address, size, type, flags);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
     return result;
 }
 
 /* The program did not map this memory: it has no handle of its own, whatever lies below. */
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *a, void *b) {
-    AC_BODY(cuMemRetainAllocationHandle);
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     (void)thread;
-    return real(a, ac_owned((CUdeviceptr)(uintptr_t)b) ? (void *)(uintptr_t)AC_NOBODYS : b);
+    return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_NOBODYS
+                                                                  : address);
 }

@@ -11,6 +11,7 @@
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
 #include "intercept/thread.h"
+#include "intercept/watch.h"
 #include "observe/live.h"
 #include "plant.h"
 
@@ -72,13 +73,18 @@ AC_EARLY static bool names_graph(const char *name) {
     return false;
 }
 
+AC_EARLY static bool names_context(const char *name) {
+    for (; *name; name++)
+        if (ac_text_starts(name, "Ctx"))
+            return true;
+    return false;
+}
+
 /* A name tells at least whether contexts and graphs are meant, beside the work that any function
  * may give to the device. */
-AC_EARLY static void unknown_function(const char *name) {
-    ac_count_early(AC_COUNT_unknown_functions);
-    ac_fence_unseen();
-    if (names_graph(name))
-        atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
+AC_EARLY static unsigned traits_of(const char *name) {
+    return (names_context(name) ? AC_UNKNOWN_CONTEXT : 0) |
+           (names_graph(name) ? AC_UNKNOWN_GRAPH : 0);
 }
 
 AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
@@ -97,12 +103,16 @@ AC_EARLY static void *substituted(int hook, void *found, const void *caller) {
  * the thread forget its current context. */
 
 #define MAKERS(MAKER)                                                                            \
-    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))   \
-    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * a, unsigned b, CUdevice c), (a, b, c))      \
+    MAKER(cuGLCtxCreate_v2, cuGLCtxCreate,                                                       \
+          (CUcontext * context, unsigned flags, CUdevice device), (context, flags, device))      \
+    MAKER(cuGLCtxCreate, cuGLCtxCreate, (CUcontext * context, unsigned flags, CUdevice device),  \
+          (context, flags, device))                                                              \
     MAKER(cuVDPAUCtxCreate_v2, cuVDPAUCtxCreate,                                                 \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))         \
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))                                               \
     MAKER(cuVDPAUCtxCreate, cuVDPAUCtxCreate,                                                    \
-          (CUcontext * a, unsigned b, CUdevice c, uint32_t d, void *e), (a, b, c, d, e))
+          (CUcontext * context, unsigned flags, CUdevice device, uint32_t vdpau, void *lookup),  \
+          (context, flags, device, vdpau, lookup))
 
 #define MAKER(symbol, query, params, args)                                                       \
     static _Atomic(void *) real_##symbol;                                                        \
@@ -127,34 +137,32 @@ static const struct {
 };
 enum { MAKER_COUNT = sizeof(makers) / sizeof(makers[0]) };
 
-AC_EARLY static bool names_context(const char *name) {
-    for (; *name; name++)
-        if (ac_text_starts(name, "Ctx"))
-            return true;
-    return false;
+/* The row of `found`, which the driver has under `name`, -1 if it has none.  `familiar`: it cannot
+ * be newer than our tables, so that its parameters are what we think. */
+AC_EARLY static int maker_of(const char *name, bool familiar, const void *found) {
+    for (int exact = 1; exact >= 0; exact--) /* the address knows better than the name */
+        for (unsigned i = 0; i < MAKER_COUNT; i++)
+            if (exact ? ac_resolve_driver(makers[i].symbol) == found
+                      : familiar && (ac_text_same(makers[i].name, name) ||
+                                     ac_text_same(makers[i].symbol, name)))
+                return (int)i;
+    return -1;
 }
 
-/* What to hand out for `found`, which the driver has under `name` and no table knows.
- * `familiar`: it cannot be newer than our tables, so that its parameters are what we think. */
+/* What to hand out for the function `found`, which no table knows. */
 AC_EARLY static void *unlisted(const char *name, bool familiar, void *found, const void *caller) {
-    if (is_harmless(name))
+    bool exempt = is_exempt(caller);
+    int maker = is_harmless(name) ? -1 : maker_of(name, familiar, found);
+    if (is_harmless(name) || (maker >= 0 && exempt))
         return found;
-    for (int exact = 1; exact >= 0; exact--) { /* the address knows better than the name */
-        for (unsigned i = 0; i < MAKER_COUNT; i++) {
-            if (exact ? ac_resolve_driver(makers[i].symbol) != found
-                      : !familiar || !(ac_text_same(makers[i].name, name) ||
-                                       ac_text_same(makers[i].symbol, name)))
-                continue;
-            if (is_exempt(caller))
-                return found;
-            atomic_store(makers[i].real, found);
-            return __extension__(void *) makers[i].ours;
-        }
+    if (maker >= 0) {
+        atomic_store(makers[maker].real, found);
+        return __extension__(void *) makers[maker].ours;
     }
-    if (names_context(name))
-        ac_current_goes_unseen();
-    unknown_function(name);
-    return found;
+    void *thunk = exempt ? NULL : ac_watch(found, traits_of(name));
+    if (!thunk)
+        ac_unknown_function(traits_of(name));
+    return thunk ? thunk : found;
 }
 
 /* ---------------------------------------------------------------- dlsym */
@@ -263,25 +271,31 @@ AC_EARLY static ac_route_t route_next(const query_t *query) {
     if (object.dynamic == driver->l_ld) {
         if (driver_behind(query, RTLD_NEXT) || (map && driver_behind(query, map)))
             return settle(query, function);
-        unknown_function(query->name);
+        ac_unknown_function(traits_of(query->name));
     } else if (!object.dynamic && map && query->real(map, query->name) == function) {
         return settle(query, function);
     }
     return jump();
 }
 
-/* A program that takes a function out of libcuda which no table knows may submit work that
- * nobody sees. */
+/* Of what the real dlsym alone can answer it is not known whether it is the driver's function: it
+ * counts as handed out. */
 AC_EARLY static ac_route_t route_unlisted(void *handle, const char *name, const void *caller) {
     void *function = ac_resolve_driver(name);
-    void *ours = function ? unlisted(name, true, function, caller) : NULL;
-    if (ours == function)
-        return jump();
     ac_dlsym_fn *real = ac_real_dlsym();
-    if (handle != RTLD_NEXT && real && real(handle, name) == function)
-        return answer(ours);
-    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT) /* found in the caller's own scope? */
+    if (!function || is_harmless(name))
+        return jump();
+    void *found = handle != RTLD_NEXT && real ? real(handle, name) : NULL;
+    if (found == function && ac_resolve_is_function(name)) {
+        void *ours = unlisted(name, true, function, caller);
+        return ours == function ? jump() : answer(ours);
+    }
+    if (!found && handle != RTLD_NEXT && handle != RTLD_DEFAULT)
+        return jump(); /* not in there */
+    if (maker_of(name, true, function) >= 0)
         ac_current_goes_unseen();
+    else
+        ac_unknown_function(traits_of(name));
     return jump();
 }
 
@@ -470,39 +484,31 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
  * The runtime asks the driver, by the function that our lookups gave it: mostly the answer is
  * ours already.  A runtime of CUDA 11 takes three arguments and leaves the fourth alone. */
 
-typedef unsigned entry_point_fn(const char *name, void **function, unsigned long long flags,
-                                unsigned *status);
-typedef unsigned entry_point_by_version_fn(const char *name, void **function, unsigned version,
-                                           unsigned long long flags, unsigned *status);
-
-AC_EXPORT entry_point_fn cudaGetDriverEntryPoint, cudaGetDriverEntryPoint_ptsz;
-AC_EXPORT entry_point_by_version_fn cudaGetDriverEntryPointByVersion,
-    cudaGetDriverEntryPointByVersion_ptsz;
-
-enum { RUNTIME_SYMBOL_NOT_FOUND = 500 };
-
-static unsigned entry_point(ac_hook_t hook, const char *name, void **function,
-                            unsigned long long flags, unsigned *status, const void *caller) {
+static ac_runtime_error_t entry_point(ac_hook_t hook, const char *name, void **function,
+                                      unsigned long long flags, unsigned *status,
+                                      const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
-    entry_point_fn *real =
-        __extension__(entry_point_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    cudaGetDriverEntryPoint_fn *real =
+        __extension__(cudaGetDriverEntryPoint_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
     if (!real)
-        return RUNTIME_SYMBOL_NOT_FOUND;
-    unsigned result = real(name, function, flags, status);
+        return AC_RUNTIME_MISSING;
+    ac_runtime_error_t result = real(name, function, flags, status);
     if (!result && name && function && *function && ac_driver_find())
         *function = unversioned_answer(name, *function, caller);
     return result;
 }
 
-static unsigned entry_point_by_version(ac_hook_t hook, const char *name, void **function,
-                                       unsigned version, unsigned long long flags,
-                                       unsigned *status, bool per_thread, const void *caller) {
+static ac_runtime_error_t entry_point_by_version(ac_hook_t hook, const char *name,
+                                                 void **function, unsigned version,
+                                                 unsigned long long flags, unsigned *status,
+                                                 bool per_thread, const void *caller) {
     ac_count_early(AC_COUNT_HOOKS + hook);
-    entry_point_by_version_fn *real =
-        __extension__(entry_point_by_version_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
+    cudaGetDriverEntryPointByVersion_fn *real =
+        __extension__(cudaGetDriverEntryPointByVersion_fn *)
+            ac_runtime_get(ac_runtime_of(caller), hook);
     if (!real)
-        return RUNTIME_SYMBOL_NOT_FOUND;
-    unsigned result = real(name, function, version, flags, status);
+        return AC_RUNTIME_MISSING;
+    ac_runtime_error_t result = real(name, function, version, flags, status);
     if (!result && name && function && *function && ac_driver_find()) {
         if (per_thread && !flags)
             flags = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
@@ -511,27 +517,29 @@ static unsigned entry_point_by_version(ac_hook_t hook, const char *name, void **
     return result;
 }
 
-unsigned cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
-                                 unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPoint(const char *name, void **function,
+                                           unsigned long long flags, unsigned *status) {
     return entry_point(AC_HOOK_cudaGetDriverEntryPoint, name, function, flags, status,
                        __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPoint_ptsz(const char *name, void **function, unsigned long long flags,
-                                      unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPoint_ptsz(const char *name, void **function,
+                                                unsigned long long flags, unsigned *status) {
     return entry_point(AC_HOOK_cudaGetDriverEntryPoint_ptsz, name, function, flags, status,
                        __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
-                                          unsigned long long flags, unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
+                                                    unsigned version, unsigned long long flags,
+                                                    unsigned *status) {
     return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion, name, function,
                                   version, flags, status, false, __builtin_return_address(0));
 }
 
-unsigned cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **function,
-                                               unsigned version, unsigned long long flags,
-                                               unsigned *status) {
+ac_runtime_error_t cudaGetDriverEntryPointByVersion_ptsz(const char *name, void **function,
+                                                         unsigned version,
+                                                         unsigned long long flags,
+                                                         unsigned *status) {
     return entry_point_by_version(AC_HOOK_cudaGetDriverEntryPointByVersion_ptsz, name, function,
                                   version, flags, status, true, __builtin_return_address(0));
 }

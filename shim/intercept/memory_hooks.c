@@ -10,7 +10,7 @@ static ac_context_t *serving_context(ac_thread_t *thread) {
     if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_current(thread);
-    return context && !atomic_load(&context->line->broken) ? context : NULL;
+    return context && !ac_fence_broken(context->line) ? context : NULL;
 }
 
 /* Of the thread's current context. */
@@ -35,53 +35,60 @@ static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t b
     return result;
 }
 
-static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr *a, size_t b) {
+static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr *pointer,
+                       size_t bytes) {
     CUresult result;
     if (!thread)
-        return real(a, b);
-    ac_served_t served = a && b ? serve(thread, b, a) : AC_SERVED_BY_NOTHING;
+        return real(pointer, bytes);
+    ac_served_t served = pointer && bytes ? serve(thread, bytes, pointer) : AC_SERVED_BY_NOTHING;
     if (served == AC_SERVED)
         return CUDA_SUCCESS;
     if (served == AC_SERVED_LIMIT)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    AC_ASK_DRIVER(served, result, b, driver_alloc(thread, a, b));
+    AC_ASK_DRIVER(served, result, bytes, driver_alloc(thread, pointer, bytes));
     return result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *a, size_t b) {
-    AC_BODY(cuMemAlloc_v2);
-    return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, real, a, b), a, b, NULL);
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+    AC_ENTER_OR_RETURN(cuMemAlloc_v2);
+    return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, real, pointer, bytes), pointer,
+                              bytes, NULL);
 }
 
 /* Rows are padded to 512 bytes, as NVIDIA's devices do. */
-CUresult cuMemAllocPitch_v2(CUdeviceptr *a, size_t *b, size_t c, size_t d, unsigned e) {
-    AC_BODY(cuMemAllocPitch_v2);
+CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+                            unsigned element_size) {
+    AC_ENTER_OR_RETURN(cuMemAllocPitch_v2);
     CUresult result;
     ac_served_t served = AC_SERVED_BY_DRIVER;
-    bool plain = a && b && c && d && (e == 4 || e == 8 || e == 16) && c <= SIZE_MAX - AC_GRANULE;
-    size_t pitch = (c + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
-    if (thread && plain && d <= SIZE_MAX / pitch) {
-        served = serve(thread, pitch * d, a);
+    bool plain = pointer && pitch && width && height &&
+                 (element_size == 4 || element_size == 8 || element_size == 16) &&
+                 width <= SIZE_MAX - AC_GRANULE;
+    size_t row_bytes = (width + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
+    if (thread && plain && height <= SIZE_MAX / row_bytes) {
+        served = serve(thread, row_bytes * height, pointer);
         if (served == AC_SERVED)
-            *b = pitch;
+            *pitch = row_bytes;
         result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         if (served == AC_SERVED || served == AC_SERVED_LIMIT)
-            return ac_trace_allocated(AC_TRACE_ALLOC, result, a, pitch * d, NULL);
+            return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, row_bytes * height, NULL);
     }
-    AC_ASK_DRIVER(served, result, pitch * d, real(a, b, c, d, e));
+    AC_ASK_DRIVER(served, result, row_bytes * height,
+                  real(pointer, pitch, width, height, element_size));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
     ac_context_note_current(thread, result);
-    return ac_trace_allocated(AC_TRACE_ALLOC, result, a,
-                              (b && result == CUDA_SUCCESS ? *b : pitch) * d, NULL);
+    return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer,
+                              (pitch && result == CUDA_SUCCESS ? *pitch : row_bytes) * height,
+                              NULL);
 }
 
 /* Left to the driver: it moves between host and device. */
-CUresult cuMemAllocManaged(CUdeviceptr *a, size_t b, unsigned c) {
-    AC_BODY(cuMemAllocManaged);
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuMemAllocManaged);
     CUresult result;
-    AC_RETRY(result, AC_NEED(b), real(a, b, c));
-    return ac_trace_allocated(AC_TRACE_MANAGED, result, a, b, NULL);
+    AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, flags));
+    return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL);
 }
 
 /* All work of the current context, for free_sync:true. */
@@ -111,7 +118,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
-        } else if (ac_frees_synchronize() || atomic_load(&context->line->broken)) {
+        } else if (ac_frees_synchronize() || ac_fence_broken(context->line)) {
             CUresult result = wait_for_context(context);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
@@ -124,21 +131,21 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr a) {
-    AC_BODY(cuMemFree_v2);
-    if (ac_owned(a) && ac_is_guest(thread))
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    AC_ENTER_OR_RETURN(cuMemFree_v2);
+    if (ac_owned(pointer) && ac_is_guest(thread))
         return real(AC_NOBODYS);
-    ac_trace_freeing(a);
-    if (ac_owned(a)) {
+    ac_trace_freeing(pointer);
+    if (ac_owned(pointer)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        CUresult result = free_ours(thread, a);
+        CUresult result = free_ours(thread, pointer);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
-        ac_trace_freed(a, result != CUDA_SUCCESS);
+        ac_trace_freed(pointer, result != CUDA_SUCCESS);
         return result;
     }
     uint64_t begin = thread ? ac_cuda_ops.now_ns() : 0;
-    CUresult result = real(a);
-    ac_trace_freed(a, result != CUDA_SUCCESS);
+    CUresult result = real(pointer);
+    ac_trace_freed(pointer, result != CUDA_SUCCESS);
     if (!thread)
         return result;
     ac_count(thread, AC_COUNT_passed_frees);
@@ -148,11 +155,11 @@ CUresult cuMemFree_v2(CUdeviceptr a) {
 }
 
 /* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */
-CUresult cuMemFree(CUdeviceptr_v1 a) {
-    AC_BODY(cuMemFree);
-    if (ac_owned(a))
+CUresult cuMemFree(CUdeviceptr_v1 pointer) {
+    AC_ENTER_OR_RETURN(cuMemFree);
+    if (ac_owned(pointer))
         return ac_is_guest(thread) ? real(AC_NOBODYS) : CUDA_ERROR_INVALID_VALUE;
-    return real(a);
+    return real(pointer);
 }
 
 static size_t smaller(size_t a, size_t b) {
@@ -160,20 +167,21 @@ static size_t smaller(size_t a, size_t b) {
 }
 
 /* To what is free comes what a trim could give back: a request could really obtain it. */
-CUresult cuMemGetInfo_v2(size_t *a, size_t *b) {
-    AC_BODY(cuMemGetInfo_v2);
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    AC_ENTER_OR_RETURN(cuMemGetInfo_v2);
     size_t available, total;
-    CUresult result = real(a ? a : &available, b ? b : &total);
-    if (result != CUDA_SUCCESS || !thread || !a)
+    CUresult result =
+        real(free_bytes ? free_bytes : &available, total_bytes ? total_bytes : &total);
+    if (result != CUDA_SUCCESS || !thread || !free_bytes)
         return result;
     ac_context_t *context = serving_context(thread);
     if (context) {
         ac_allocator_t *allocator = ac_arena_allocator(context->arena);
         uint64_t idle = ac_allocator_idle_bytes(allocator);
         uint64_t room = ac_allocator_room(allocator);
-        *a = smaller(*a + idle, *(b ? b : &total));
+        *free_bytes = smaller(*free_bytes + idle, *(total_bytes ? total_bytes : &total));
         if (room != AC_UNLIMITED)
-            *a = smaller(*a, room + idle);
+            *free_bytes = smaller(*free_bytes, room + idle);
     }
     return result;
 }

@@ -55,7 +55,8 @@ AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object) {
 }
 
 /* The address of symbol `index` if it is a definition of `name`. */
-AC_EARLY static void *symbol_if(const ac_symbols_t *tables, uint32_t index, const char *name) {
+AC_EARLY static const ElfW(Sym) *
+    symbol_if(const ac_symbols_t *tables, uint32_t index, const char *name) {
     const ElfW(Sym) *symbol = &tables->symbols[index];
     unsigned type = ELF64_ST_TYPE(symbol->st_info);
     if (symbol->st_shndx == SHN_UNDEF || !symbol->st_value ||
@@ -65,10 +66,10 @@ AC_EARLY static void *symbol_if(const ac_symbols_t *tables, uint32_t index, cons
         return NULL; /* an old version, kept for programs linked against it */
     if (!ac_text_same(tables->strings + symbol->st_name, name))
         return NULL;
-    return (void *)(tables->base + symbol->st_value);
+    return symbol;
 }
 
-AC_EARLY static void *find_by_gnu_hash(const ac_symbols_t *tables, const char *name) {
+AC_EARLY static const ElfW(Sym) * find_by_gnu_hash(const ac_symbols_t *tables, const char *name) {
     uint32_t hash = 5381;
     for (const char *c = name; *c; c++)
         hash = hash * 33 + (unsigned char)*c;
@@ -89,16 +90,16 @@ AC_EARLY static void *find_by_gnu_hash(const ac_symbols_t *tables, const char *n
     for (;; index++) {
         uint32_t entry = chain[index - first];
         if ((entry | 1) == (hash | 1)) {
-            void *address = symbol_if(tables, index, name);
-            if (address)
-                return address;
+            const ElfW(Sym) *symbol = symbol_if(tables, index, name);
+            if (symbol)
+                return symbol;
         }
         if (entry & 1)
             return NULL;
     }
 }
 
-AC_EARLY static void *find_by_hash(const ac_symbols_t *tables, const char *name) {
+AC_EARLY static const ElfW(Sym) * find_by_hash(const ac_symbols_t *tables, const char *name) {
     uint32_t hash = 0;
     for (const char *c = name; *c; c++) {
         hash = (hash << 4) + (unsigned char)*c;
@@ -110,19 +111,29 @@ AC_EARLY static void *find_by_hash(const ac_symbols_t *tables, const char *name)
     if (!tables->hash[0])
         return NULL;
     for (uint32_t index = buckets[hash % tables->hash[0]]; index; index = chain[index]) {
-        void *address = symbol_if(tables, index, name);
-        if (address)
-            return address;
+        const ElfW(Sym) *symbol = symbol_if(tables, index, name);
+        if (symbol)
+            return symbol;
     }
     return NULL;
 }
 
-AC_EARLY void *ac_symbols_find(const ac_symbols_t *tables, const char *symbol) {
+AC_EARLY static const ElfW(Sym) * entry_of(const ac_symbols_t *tables, const char *name) {
     if (!tables->symbols || !tables->strings)
         return NULL;
     if (tables->gnu_hash)
-        return find_by_gnu_hash(tables, symbol);
-    return tables->hash ? find_by_hash(tables, symbol) : NULL;
+        return find_by_gnu_hash(tables, name);
+    return tables->hash ? find_by_hash(tables, name) : NULL;
+}
+
+AC_EARLY void *ac_symbols_find(const ac_symbols_t *tables, const char *symbol) {
+    const ElfW(Sym) *entry = entry_of(tables, symbol);
+    return entry ? (void *)(tables->base + entry->st_value) : NULL;
+}
+
+AC_EARLY bool ac_symbols_is_function(const ac_symbols_t *tables, const char *symbol) {
+    const ElfW(Sym) *entry = entry_of(tables, symbol);
+    return entry && ELF64_ST_TYPE(entry->st_info) == STT_FUNC;
 }
 
 AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol) {

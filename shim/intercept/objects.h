@@ -57,6 +57,9 @@ AC_EARLY void *ac_object_symbol(const ac_object_t *object, const char *symbol);
 AC_EARLY ac_symbols_t ac_object_symbols(const ac_object_t *object);
 AC_EARLY void *ac_symbols_find(const ac_symbols_t *symbols, const char *symbol);
 
+/* Whether the object says of it that it is a function. */
+AC_EARLY bool ac_symbols_is_function(const ac_symbols_t *symbols, const char *symbol);
+
 /* Its DT_SONAME, "" if it has none. */
 AC_EARLY const char *ac_object_soname(const ac_object_t *object);
 

@@ -68,25 +68,31 @@ void ac_pool_touch(CUmemoryPool pool) {
     touch_device(device_of(pool));
 }
 
-#define TOUCH(symbol, pool, params, args)                                                        \
+/* A call that names `pool`. */
+#define TOUCH(symbol, params, args)                                                              \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (thread)                                                                              \
             ac_pool_touch(pool);                                                                 \
         return real args;                                                                        \
     }
-TOUCH(cuMemPoolSetAccess, a, (CUmemoryPool a, const CUmemAccessDesc *b, size_t c), (a, b, c))
-TOUCH(cuMemPoolGetAccess, b, (CUmemAccess_flags * a, CUmemoryPool b, CUmemLocation *c), (a, b, c))
-TOUCH(cuMemPoolExportToShareableHandle, b,
-      (void *a, CUmemoryPool b, CUmemAllocationHandleType c, unsigned long long d), (a, b, c, d))
-TOUCH(cuMemPoolImportPointer, b, (CUdeviceptr * a, CUmemoryPool b, CUmemPoolPtrExportData *c),
-      (a, b, c))
+TOUCH(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),
+      (pool, access, count))
+TOUCH(cuMemPoolGetAccess,
+      (CUmemAccess_flags * access, CUmemoryPool pool, CUmemLocation *location),
+      (access, pool, location))
+TOUCH(cuMemPoolExportToShareableHandle,
+      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
+      (handle, pool, type, flags))
+TOUCH(cuMemPoolImportPointer,
+      (CUdeviceptr * pointer, CUmemoryPool pool, CUmemPoolPtrExportData *exported),
+      (pointer, pool, exported))
 
 /* What the program means is memory of its pool: ours is part of it. */
-CUresult cuMemPoolTrimTo(CUmemoryPool a, size_t b) {
-    AC_BODY(cuMemPoolTrimTo);
-    CUdevice device = thread ? device_of(a) : -1;
-    CUresult result = real(a, b);
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
+    AC_ENTER_OR_RETURN(cuMemPoolTrimTo);
+    CUdevice device = thread ? device_of(pool) : -1;
+    CUresult result = real(pool, least);
     if (device >= 0) {
         touch_device(device);
         ac_allocator_t *allocator = ac_device_allocator(device);
@@ -96,26 +102,26 @@ CUresult cuMemPoolTrimTo(CUmemoryPool a, size_t b) {
     return result;
 }
 
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *a, CUdeviceptr b) {
-    AC_BODY(cuMemPoolExportPointer);
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr pointer) {
+    AC_ENTER_OR_RETURN(cuMemPoolExportPointer);
     ac_block_info_t info;
-    if (thread && ac_owned(b) && ac_block_find(b, &info) == AC_OK && info.async)
+    if (thread && ac_owned(pointer) && ac_block_find(pointer, &info) == AC_OK && info.async)
         touch_device(ac_block_device(&info));
-    return real(a, b);
+    return real(exported, pointer);
 }
 
-CUresult cuDeviceSetMemPool(CUdevice a, CUmemoryPool b) {
-    AC_BODY(cuDeviceSetMemPool);
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    AC_ENTER_OR_RETURN(cuDeviceSetMemPool);
     if (thread)
-        touch_device(a);
-    return real(a, b);
+        touch_device(device);
+    return real(device, pool);
 }
 
-CUresult cuMemSetMemPool(CUmemLocation *a, CUmemAllocationType b, CUmemoryPool c) {
-    AC_BODY(cuMemSetMemPool);
-    if (thread && a && a->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        touch_device(a->id);
-    return real(a, b, c);
+CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    AC_ENTER_OR_RETURN(cuMemSetMemPool);
+    if (thread && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE)
+        touch_device(location->id);
+    return real(location, type, pool);
 }
 
 /* --- attributes: what is in use counts what was served here --- */
@@ -126,32 +132,33 @@ static ac_mark_t mark_of(CUmemPool_attribute attribute) {
     return used ? AC_MARK_USED : AC_MARK_RESERVED;
 }
 
-CUresult cuMemPoolGetAttribute(CUmemoryPool a, CUmemPool_attribute b, void *c) {
-    AC_BODY(cuMemPoolGetAttribute);
-    CUdevice device = thread ? device_of(a) : -1;
+CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    AC_ENTER_OR_RETURN(cuMemPoolGetAttribute);
+    CUdevice device = thread ? device_of(pool) : -1;
     touch_device(device);
-    CUresult result = real(a, b, c);
+    CUresult result = real(pool, attribute, value);
     ac_allocator_t *allocator =
         device >= 0 && result == CUDA_SUCCESS ? ac_device_allocator(device) : NULL;
-    if (!allocator || b < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-        b > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+    if (!allocator || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+        attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return result;
     uint64_t now, most;
-    ac_streams_used(allocator, mark_of(b), &now, &most);
-    bool high = b == CU_MEMPOOL_ATTR_USED_MEM_HIGH || b == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
-    *(cuuint64_t *)c += high ? most : now;
+    ac_streams_used(allocator, mark_of(attribute), &now, &most);
+    bool high = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
+                attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
+    *(cuuint64_t *)value += high ? most : now;
     return result;
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool a, CUmemPool_attribute b, void *c) {
-    AC_BODY(cuMemPoolSetAttribute);
-    CUdevice device = thread ? device_of(a) : -1;
+CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+    AC_ENTER_OR_RETURN(cuMemPoolSetAttribute);
+    CUdevice device = thread ? device_of(pool) : -1;
     touch_device(device);
-    CUresult result = real(a, b, c);
+    CUresult result = real(pool, attribute, value);
     ac_allocator_t *allocator =
         device >= 0 && result == CUDA_SUCCESS ? ac_device_allocator(device) : NULL;
-    if (allocator &&
-        (b == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || b == CU_MEMPOOL_ATTR_USED_MEM_HIGH))
-        ac_streams_used_reset(allocator, mark_of(b));
+    if (allocator && (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ||
+                      attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH))
+        ac_streams_used_reset(allocator, mark_of(attribute));
     return result;
 }

@@ -13,7 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "allocator/allocator_int.h"
 #include "allocator/order/barrier.h"
 #include "allocator/space/carve.h"
 #include "device/driver.h"
@@ -165,7 +164,7 @@ static const ac_config_t *keep(const ac_config_t *config) {
     for (const ac_kept_config_t *kept = all; kept; kept = kept->next)
         if (memcmp(&kept->config, config, sizeof *config) == 0)
             return &kept->config;
-    ac_kept_config_t *kept = ac_record_memory(sizeof *kept);
+    ac_kept_config_t *kept = ac_carve(sizeof *kept);
     if (!kept)
         return NULL;
     memcpy(&kept->config, config, sizeof *config);
@@ -204,6 +203,10 @@ void ac_process_give_up(const char *why) {
                 "%s: its work cannot be waited for. The cache is off from now on, requests go to "
                 "the driver",
                 why);
+}
+
+bool ac_process_gave_up(void) {
+    return atomic_load(&given_up);
 }
 
 /* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
@@ -517,11 +520,11 @@ static void tell_failed_start(CUresult result) {
 }
 
 /* A process that never initialises CUDA never wakes. */
-CUresult cuInit(unsigned a) {
+CUresult cuInit(unsigned flags) {
     cuInit_fn *real = AC_REAL(cuInit);
     if (!real)
         return CUDA_ERROR_NOT_FOUND;
-    CUresult result = real(a);
+    CUresult result = real(flags);
     if (result != CUDA_SUCCESS && atomic_load(&ac_state) == AC_STATE_ASLEEP)
         tell_failed_start(result);
     ac_thread_t *thread = result == CUDA_SUCCESS && ac_is_active() ? ac_thread_get() : NULL;

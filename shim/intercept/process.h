@@ -43,6 +43,7 @@ extern _Atomic bool ac_fast_path;
 /* Fences no longer tell when freed memory is out of reach of the device: none is handed out
  * again, in the whole process, and requests go to the driver.  Said once, with `why`. */
 void ac_process_give_up(const char *why);
+bool ac_process_gave_up(void);
 
 /* For the dlopen hook: whether RTLD_DEEPBIND is taken out. */
 bool ac_deepbind_strip(void);

@@ -14,30 +14,23 @@
 /* Tables of names are offsets into one text: pointers would have to be relocated, at the start of
  * every process that the library is loaded into. */
 typedef struct {
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) char symbol[sizeof #symbol];
-#define HOOK_RETRY(symbol, need, params, args)                 char symbol[sizeof #symbol];
-#define HOOK_BODY(symbol)                                      char symbol[sizeof #symbol];
-#define HOOK_RUNTIME(symbol)                                   char symbol[sizeof #symbol];
-#define HOOK_LOADER(symbol)                                    char symbol[sizeof #symbol];
+#define HOOK_LOADER(symbol)          char symbol[sizeof #symbol];
+#define HOOK_RUNTIME(symbol, params) char symbol[sizeof #symbol];
+#define HOOK_DRIVER(symbol)          char symbol[sizeof #symbol];
 #include "intercept/hooks.def"
 } hook_texts_t;
 
 static const hook_texts_t hook_texts = {
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) #symbol,
-#define HOOK_RETRY(symbol, need, params, args)                 #symbol,
-#define HOOK_BODY(symbol)                                      #symbol,
-#define HOOK_RUNTIME(symbol)                                   #symbol,
-#define HOOK_LOADER(symbol)                                    #symbol,
+#define HOOK_LOADER(symbol)          #symbol,
+#define HOOK_RUNTIME(symbol, params) #symbol,
+#define HOOK_DRIVER(symbol)          #symbol,
 #include "intercept/hooks.def"
 };
 
 static const uint16_t hook_text_at[AC_HOOK_COUNT] = {
-#define HOOK_AT(symbol)                                        offsetof(hook_texts_t, symbol),
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) HOOK_AT(symbol)
-#define HOOK_RETRY(symbol, need, params, args)                 HOOK_AT(symbol)
-#define HOOK_BODY(symbol)                                      HOOK_AT(symbol)
-#define HOOK_RUNTIME(symbol)                                   HOOK_AT(symbol)
-#define HOOK_LOADER(symbol)                                    HOOK_AT(symbol)
+#define HOOK_LOADER(symbol)          offsetof(hook_texts_t, symbol),
+#define HOOK_RUNTIME(symbol, params) offsetof(hook_texts_t, symbol),
+#define HOOK_DRIVER(symbol)          offsetof(hook_texts_t, symbol),
 #include "intercept/hooks.def"
 };
 _Static_assert(sizeof hook_texts <= UINT16_MAX, "offsets of names are too short");
@@ -53,11 +46,9 @@ const char *ac_hook_names(size_t *bytes) {
 }
 
 const unsigned char ac_hook_kinds[AC_HOOK_COUNT] = {
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) AC_KIND_DRIVER,
-#define HOOK_RETRY(symbol, need, params, args)                 AC_KIND_DRIVER,
-#define HOOK_BODY(symbol)                                      AC_KIND_DRIVER,
-#define HOOK_RUNTIME(symbol)                                   AC_KIND_RUNTIME,
-#define HOOK_LOADER(symbol)                                    AC_KIND_LOADER,
+#define HOOK_LOADER(symbol)          AC_KIND_LOADER,
+#define HOOK_RUNTIME(symbol, params) AC_KIND_RUNTIME,
+#define HOOK_DRIVER(symbol)          AC_KIND_DRIVER,
 #include "intercept/hooks.def"
 };
 
@@ -419,6 +410,14 @@ AC_EARLY void *ac_resolve_driver(const char *symbol) {
         return NULL;
     ac_symbols_t driver = symbols_of_driver(map);
     return ac_symbols_find(&driver, symbol);
+}
+
+AC_EARLY bool ac_resolve_is_function(const char *symbol) {
+    struct link_map *map = ac_driver_find();
+    if (!map)
+        return false;
+    ac_symbols_t driver = symbols_of_driver(map);
+    return ac_symbols_is_function(&driver, symbol);
 }
 
 AC_EARLY int ac_hook_by_address(const void *address, int likely) {

@@ -3,6 +3,7 @@
  * resolve.c  the real functions, the tables from address and from name to hook
  * lookup.c   the answers: dlsym, dlopen, cuGetProcAddress, cudaGetDriverEntryPoint
  * dlsym.S    the entries of dlsym and dlopen, which must keep their caller
+ * watch.c, watch.S  functions that no table has, noticed when they are called
  * objects.c  what is loaded and what it defines
  * runtimes.c which of several CUDA runtimes a call is for
  *
@@ -40,9 +41,11 @@
  *  15  anything else                      jump (a case of libcuda that is not certain to be
  *                                         in the caller's scope counts as an unknown way in)
  *
- * Functions that no table has, and private tables that no list has (harmless.def), are left as
- * they are, and from then on work counts as unseen (ac_fence_unseen); two functions, which
- * change the current context, are answered with a function of ours that calls them (lookup.c).
+ * Functions that no table has are answered with a thunk (watch.h): from the first call on work
+ * counts as unseen (ac_fence_unseen).  It does so from the lookup on where the answer stays as it
+ * is: data, RTLD_NEXT, a caller of row 2, a pool of thunks that is used up; and private tables
+ * that no list has (harmless.def).  Two functions, which change the current context, are answered
+ * with a function of ours that calls them (lookup.c).
  *
  * Functions of the runtime (cudaMalloc, ...) are not replaced: found in libcudart they stay,
  * they arrive at the driver level by themselves; rows 5, 9 and 12 keep our own export where
@@ -87,6 +90,9 @@ AC_EARLY struct link_map *ac_object_pin(const ac_object_t *object);
 
 /* The real libcuda, kept loaded from the first time it was seen; NULL while there is none. */
 AC_EARLY struct link_map *ac_driver_find(void);
+
+/* Whether the real libcuda has `symbol` as a function. */
+AC_EARLY bool ac_resolve_is_function(const char *symbol);
 
 /* Our exported function for `hook`. */
 AC_EARLY void *ac_hook_function(int hook);

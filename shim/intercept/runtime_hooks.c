@@ -6,46 +6,18 @@
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"
 
-typedef int cudaError_type;
-typedef cudaError_type cuda_malloc_fn(void **, size_t);
-typedef cudaError_type cuda_free_fn(void *);
-typedef cudaError_type cuda_set_device_fn(int);
-typedef cudaError_type cuda_malloc_async_fn(void **, size_t, CUstream);
-typedef cudaError_type cuda_free_async_fn(void *, CUstream);
-AC_EXPORT cuda_malloc_fn cudaMalloc;
-AC_EXPORT cuda_free_fn cudaFree;
-AC_EXPORT cuda_set_device_fn cudaSetDevice;
-AC_EXPORT cuda_malloc_async_fn cudaMallocAsync;
-AC_EXPORT cuda_malloc_async_fn cudaMallocAsync_ptsz;
-AC_EXPORT cuda_free_async_fn cudaFreeAsync;
-AC_EXPORT cuda_free_async_fn cudaFreeAsync_ptsz;
-
-/* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
-enum { RUNTIME_MISSING = 500 };
-
 /* The context that allocations of this runtime is known to use in this thread, or NULL. */
 static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runtime) {
     if (!thread || !thread->runtime || thread->prover != runtime ||
         atomic_load_explicit(&ac_current_unseen, memory_order_relaxed) ||
-        thread->generation != ac_generation_now() ||
-        atomic_load_explicit(&thread->runtime->line->broken, memory_order_relaxed))
+        thread->generation != ac_generation_now() || ac_fence_broken(thread->runtime->line))
         return NULL;
     return thread->runtime;
 }
 
-/* ISO C has no conversion from void * to a function pointer. */
-#define REAL_RUNTIME(type, symbol) REAL_RUNTIME_AT(type, AC_HOOK_##symbol)
-#define REAL_RUNTIME_AT(type, hook)                                                              \
-    union {                                                                                      \
-        void *address;                                                                           \
-        type *call;                                                                              \
-    } real = {ac_runtime_get(runtime, hook)};                                                    \
-    if (!real.address)                                                                           \
-    return RUNTIME_MISSING
-
 /* After a real allocation, before which `last_alloc` was NULL: if it came by our driver hook in
  * the context that is current, that is the one this runtime uses in this thread. */
-static cudaError_type proved(const ac_runtime_t *runtime, cudaError_type result) {
+static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t result) {
     ac_thread_t *thread = ac_thread_tls;
     bool good = thread && result == CUDA_SUCCESS && atomic_load(&ac_fast_path) &&
                 thread->last_alloc == thread->known;
@@ -82,8 +54,8 @@ static server_t server_for(ac_thread_t *thread, const void *caller) {
 }
 
 /* Not a hit of the thread's own cache, or not known to be one. */
-static __attribute__((noinline)) cudaError_type malloc_slow(ac_thread_t *thread, void **pointer,
-                                                            size_t bytes, const void *caller) {
+static __attribute__((noinline)) ac_runtime_error_t
+malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     server_t server = server_for(thread, caller);
     uint64_t address;
     if (server.context && pointer && bytes) {
@@ -100,21 +72,23 @@ static __attribute__((noinline)) cudaError_type malloc_slow(ac_thread_t *thread,
     }
     ac_runtime_t *runtime = ac_runtime_of(caller);
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    REAL_RUNTIME(cuda_malloc_fn, cudaMalloc);
+    cudaMalloc_fn *real = AC_REAL_RUNTIME(runtime, cudaMalloc);
+    if (!real)
+        return AC_RUNTIME_MISSING;
     if (thread)
         thread->last_alloc = NULL;
-    return proved(runtime, real.call(pointer, bytes));
+    return proved(runtime, real(pointer, bytes));
 }
 
-static __attribute__((noinline)) cudaError_type
+static __attribute__((noinline)) ac_runtime_error_t
 malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
     return malloc_slow(thread, pointer, bytes, caller);
 }
 
 /* Apart, as what follows a free that misses: with a call inside a hit would save registers. */
-static __attribute__((noinline)) cudaError_type malloc_missed(ac_thread_t *thread, void **pointer,
-                                                              size_t bytes, const void *caller) {
+static __attribute__((noinline)) ac_runtime_error_t
+malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
     uint64_t address;
     if (!pointer || !ac_cache_fetch(thread->fast.cache, bytes, &address))
         return malloc_slow(thread, pointer, bytes, caller);
@@ -122,7 +96,7 @@ static __attribute__((noinline)) cudaError_type malloc_missed(ac_thread_t *threa
     return CUDA_SUCCESS;
 }
 
-cudaError_type cudaMalloc(void **pointer, size_t bytes) {
+ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
     uint64_t address;
@@ -136,8 +110,8 @@ cudaError_type cudaMalloc(void **pointer, size_t bytes) {
     return CUDA_SUCCESS;
 }
 
-static __attribute__((noinline)) cudaError_type free_slow(ac_thread_t *thread, void *pointer,
-                                                          const void *caller) {
+static __attribute__((noinline)) ac_runtime_error_t free_slow(ac_thread_t *thread, void *pointer,
+                                                              const void *caller) {
     server_t server = server_for(thread, caller);
     if (server.context && pointer && !ac_frees_synchronize()) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
@@ -150,26 +124,25 @@ static __attribute__((noinline)) cudaError_type free_slow(ac_thread_t *thread, v
             return CUDA_SUCCESS;
         ac_trace_freed(address, true);
     }
-    ac_runtime_t *runtime = ac_runtime_of(caller);
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    REAL_RUNTIME(cuda_free_fn, cudaFree);
-    return real.call(pointer);
+    cudaFree_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaFree);
+    return real ? real(pointer) : AC_RUNTIME_MISSING;
 }
 
-static __attribute__((noinline)) cudaError_type free_unknown(ac_thread_t *thread, void *pointer,
-                                                             const void *caller) {
+static __attribute__((noinline)) ac_runtime_error_t
+free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
     return free_slow(thread, pointer, caller);
 }
 
-static __attribute__((noinline)) cudaError_type free_missed(ac_thread_t *thread, void *pointer,
-                                                            const void *caller) {
+static __attribute__((noinline)) ac_runtime_error_t
+free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
     if (ac_cache_give_away(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
         return CUDA_SUCCESS;
     return free_slow(thread, pointer, caller);
 }
 
-cudaError_type cudaFree(void *pointer) {
+ac_runtime_error_t cudaFree(void *pointer) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
@@ -180,19 +153,22 @@ cudaError_type cudaFree(void *pointer) {
     return CUDA_SUCCESS;
 }
 
-cudaError_type cudaSetDevice(int device) {
+ac_runtime_error_t cudaSetDevice(int device) {
     ac_runtime_t *runtime = ac_runtime_of(__builtin_return_address(0));
     ac_count(ac_thread_tls, AC_COUNT_HOOKS + AC_HOOK_cudaSetDevice);
-    REAL_RUNTIME(cuda_set_device_fn, cudaSetDevice);
-    cudaError_type result = real.call(device);
+    cudaSetDevice_fn *real = AC_REAL_RUNTIME(runtime, cudaSetDevice);
+    if (!real)
+        return AC_RUNTIME_MISSING;
+    ac_runtime_error_t result = real(device);
     ac_thread_forget();
     return result;
 }
 
 /* --- stream-ordered: the same for what the context's arena can serve --- */
 
-static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, void **pointer,
-                                   size_t bytes, CUstream stream, bool per_thread) {
+static ac_runtime_error_t malloc_async(ac_hook_t hook, const ac_runtime_t *runtime,
+                                       void **pointer, size_t bytes, CUstream stream,
+                                       bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
     ac_context_t *context = fast_context(thread, runtime);
     uint64_t address;
@@ -208,14 +184,16 @@ static cudaError_type malloc_async(ac_hook_t hook, const ac_runtime_t *runtime, 
         }
     }
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    REAL_RUNTIME_AT(cuda_malloc_async_fn, hook);
+    cudaMallocAsync_fn *real = __extension__(cudaMallocAsync_fn *) ac_runtime_get(runtime, hook);
+    if (!real)
+        return AC_RUNTIME_MISSING;
     if (thread)
         thread->last_alloc = NULL;
-    return proved(runtime, real.call(pointer, bytes, stream));
+    return proved(runtime, real(pointer, bytes, stream));
 }
 
-static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, void *pointer,
-                                 CUstream stream, bool per_thread) {
+static ac_runtime_error_t free_async(ac_hook_t hook, const ac_runtime_t *runtime, void *pointer,
+                                     CUstream stream, bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
     ac_context_t *context = fast_context(thread, runtime);
     ac_count(thread, AC_COUNT_HOOKS + hook);
@@ -230,17 +208,17 @@ static cudaError_type free_async(ac_hook_t hook, const ac_runtime_t *runtime, vo
         ac_trace_freed((uint64_t)(uintptr_t)pointer, true);
     }
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    REAL_RUNTIME_AT(cuda_free_async_fn, hook);
-    return real.call(pointer, stream);
+    cudaFreeAsync_fn *real = __extension__(cudaFreeAsync_fn *) ac_runtime_get(runtime, hook);
+    return real ? real(pointer, stream) : AC_RUNTIME_MISSING;
 }
 
 #define STREAM_ORDERED(suffix, per_thread)                                                       \
-    cudaError_type cudaMallocAsync##suffix(void **pointer, size_t bytes, CUstream stream) {      \
+    ac_runtime_error_t cudaMallocAsync##suffix(void **pointer, size_t bytes, CUstream stream) {  \
         return malloc_async(AC_HOOK_cudaMallocAsync##suffix,                                     \
                             ac_runtime_of(__builtin_return_address(0)), pointer, bytes, stream,  \
                             per_thread);                                                         \
     }                                                                                            \
-    cudaError_type cudaFreeAsync##suffix(void *pointer, CUstream stream) {                       \
+    ac_runtime_error_t cudaFreeAsync##suffix(void *pointer, CUstream stream) {                   \
         return free_async(AC_HOOK_cudaFreeAsync##suffix,                                         \
                           ac_runtime_of(__builtin_return_address(0)), pointer, stream,           \
                           per_thread);                                                           \

@@ -7,13 +7,14 @@
 #include "intercept/thread.h"
 
 enum {
-    FIRST = AC_HOOK_cudaMalloc,
-    FUNCTIONS = AC_HOOK_cudaGetDriverEntryPointByVersion_ptsz - FIRST + 1
+#define HOOK_RUNTIME(symbol, params) RUNTIME_##symbol,
+#include "intercept/hooks.def"
+    FUNCTIONS,
+    FIRST = AC_HOOK_cudaMalloc
 };
-#define HOOK_RUNTIME(symbol)                                                                     \
-    _Static_assert((int)AC_HOOK_##symbol >= (int)FIRST &&                                        \
-                       (int)AC_HOOK_##symbol < (int)FIRST + (int)FUNCTIONS,                      \
-                   "the runtime's rows of hooks.def stand together");
+#define HOOK_RUNTIME(symbol, params)                                                             \
+    _Static_assert((int)AC_HOOK_##symbol == (int)FIRST + (int)RUNTIME_##symbol,                  \
+                   "the runtime's rows of hooks.def stand together, cudaMalloc first");
 #include "intercept/hooks.def"
 
 struct ac_runtime {

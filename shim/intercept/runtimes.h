@@ -29,6 +29,10 @@ ac_runtime_t *ac_runtime_of(const void *caller);
  * another preload library's where that stands between; NULL: there is none. */
 void *ac_runtime_get(const ac_runtime_t *runtime, ac_hook_t hook);
 
+/* The same with its type. */
+#define AC_REAL_RUNTIME(runtime, symbol)                                                         \
+    (__extension__(symbol##_fn *) ac_runtime_get(runtime, AC_HOOK_##symbol))
+
 /* From the dlopen hook, before the object is loaded: forget which caller has which runtime. */
 void ac_runtime_forget(void);
 

@@ -1,7 +1,6 @@
 /* Requests for memory, plain and of a stream: one policy for all hooks. */
 #include "intercept/body.h"
 
-#include "allocator/supply/expand.h"
 #include "allocator/cache/thread_cache.h"
 #include "observe/log.h"
 

@@ -10,15 +10,17 @@
 
 #define STREAM_CREATE(symbol, params, args)                                                      \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         AC_RETRY(result, AC_NEED_LITTLE, real args);                                             \
         return result;                                                                           \
     }
-STREAM_CREATE(cuStreamCreate, (CUstream * a, unsigned b), (a, b))
-STREAM_CREATE(cuStreamCreateWithPriority, (CUstream * a, unsigned b, int c), (a, b, c))
-STREAM_CREATE(cuGreenCtxStreamCreate, (CUstream * a, CUgreenCtx b, unsigned c, int d),
-              (a, b, c, d))
+STREAM_CREATE(cuStreamCreate, (CUstream * stream, unsigned flags), (stream, flags))
+STREAM_CREATE(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority),
+              (stream, flags, priority))
+STREAM_CREATE(cuGreenCtxStreamCreate,
+              (CUstream * stream, CUgreenCtx context, unsigned flags, int priority),
+              (stream, context, flags, priority))
 
 /* What the context keeps of the stream: before the driver's call, and what was said of it
  * meanwhile after it. */
@@ -59,14 +61,14 @@ static CUresult destroy_stream(ac_thread_t *thread, cuStreamDestroy_v2_fn *real,
     return result;
 }
 
-CUresult cuStreamDestroy(CUstream a) {
-    AC_BODY(cuStreamDestroy);
-    return destroy_stream(thread, real, a);
+CUresult cuStreamDestroy(CUstream stream) {
+    AC_ENTER_OR_RETURN(cuStreamDestroy);
+    return destroy_stream(thread, real, stream);
 }
 
-CUresult cuStreamDestroy_v2(CUstream a) {
-    AC_BODY(cuStreamDestroy_v2);
-    return destroy_stream(thread, real, a);
+CUresult cuStreamDestroy_v2(CUstream stream) {
+    AC_ENTER_OR_RETURN(cuStreamDestroy_v2);
+    return destroy_stream(thread, real, stream);
 }
 
 /* --- synchronisation of a whole context retires its part of the fences --- */
@@ -100,7 +102,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
 }
 
 CUresult cuCtxSynchronize(void) {
-    AC_BODY(cuCtxSynchronize);
+    AC_ENTER_OR_RETURN(cuCtxSynchronize);
     ac_context_t *context = thread ? ac_context_current(thread) : NULL;
     ac_sync_t sync = sync_begin(context);
     CUresult result = sync_end(thread, sync, real());
@@ -108,12 +110,13 @@ CUresult cuCtxSynchronize(void) {
     return result;
 }
 
-CUresult cuCtxSynchronize_v2(CUcontext a) {
-    AC_BODY(cuCtxSynchronize_v2);
-    ac_context_t *context = thread ? (a ? ac_context_of(a) : ac_context_current(thread)) : NULL;
-    ac_sync_t sync = sync_begin(context);
-    CUresult result = sync_end(thread, sync, real(a));
-    ac_trace_synced(context, result);
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+    AC_ENTER_OR_RETURN(cuCtxSynchronize_v2);
+    ac_context_t *record =
+        thread ? (context ? ac_context_of(context) : ac_context_current(thread)) : NULL;
+    ac_sync_t sync = sync_begin(record);
+    CUresult result = sync_end(thread, sync, real(context));
+    ac_trace_synced(record, result);
     return result;
 }
 
@@ -132,11 +135,11 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
 /* Without a thread record, or a context that we know, it is a capture all the same. */
 #define BEGIN_CAPTURE(symbol, per_thread, into, params, args)                                    \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread) ||                                                               \
             (!thread && (!ac_is_active() || AC_ROW_PLANTED(symbol, unseen))))                    \
             return real args;                                                                    \
-        ac_capture_t capture = capture_on(thread, a, per_thread);                                \
+        ac_capture_t capture = capture_on(thread, stream, per_thread);                           \
         capture.graph = into;                                                                    \
         ac_fence_capture_begin();                                                                \
         ac_capture_begin();                                                                      \
@@ -145,19 +148,20 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
         ac_fence_capture_began();                                                                \
         return result;                                                                           \
     }
-BEGIN_CAPTURE(cuStreamBeginCapture, false, NULL, (CUstream a), (a))
-BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, NULL, (CUstream a), (a))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, NULL, (CUstream a, CUstreamCaptureMode b), (a, b))
-BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, NULL, (CUstream a, CUstreamCaptureMode b),
-              (a, b))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false, b,
-              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
-               CUstreamCaptureMode f),
-              (a, b, c, d, e, f))
-BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, b,
-              (CUstream a, CUgraph b, const CUgraphNode *c, const CUgraphEdgeData *d, size_t e,
-               CUstreamCaptureMode f),
-              (a, b, c, d, e, f))
+BEGIN_CAPTURE(cuStreamBeginCapture, false, NULL, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, true, NULL, (CUstream stream), (stream))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, false, NULL, (CUstream stream, CUstreamCaptureMode mode),
+              (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, true, NULL,
+              (CUstream stream, CUstreamCaptureMode mode), (stream, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, false, graph,
+              (CUstream stream, CUgraph graph, const CUgraphNode *before,
+               const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),
+              (stream, graph, before, edges, count, mode))
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, true, graph,
+              (CUstream stream, CUgraph graph, const CUgraphNode *before,
+               const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode),
+              (stream, graph, before, edges, count, mode))
 
 /* Whether an end that failed ended the capture all the same: an invalidated one is over, one of
  * another thread goes on.  Where the driver does not tell, the error has to. */
@@ -181,16 +185,16 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
     return result;
 }
 
-CUresult cuStreamEndCapture(CUstream a, CUgraph *b) {
-    AC_BODY(cuStreamEndCapture);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    AC_ENTER_OR_RETURN(cuStreamEndCapture);
     if (AC_ROW_PLANTED(cuStreamEndCapture, unseen))
-        return real(a, b);
-    return end_capture(thread, real, a, false, b);
+        return real(stream, graph);
+    return end_capture(thread, real, stream, false, graph);
 }
 
-CUresult cuStreamEndCapture_ptsz(CUstream a, CUgraph *b) {
-    AC_BODY(cuStreamEndCapture_ptsz);
+CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+    AC_ENTER_OR_RETURN(cuStreamEndCapture_ptsz);
     if (AC_ROW_PLANTED(cuStreamEndCapture_ptsz, unseen))
-        return real(a, b);
-    return end_capture(thread, real, a, true, b);
+        return real(stream, graph);
+    return end_capture(thread, real, stream, true, graph);
 }

@@ -1,4 +1,4 @@
-/* The generated bodies: HOOK_SUBMIT (work for a stream) and HOOK_RETRY (may need memory). */
+/* The generated bodies: CU_SUBMIT (work for a stream) and CU_RETRY (may need memory). */
 #include "intercept/body.h"
 
 #include "device/driver.h"
@@ -117,12 +117,6 @@ void ac_submit_hold(ac_submit_t *submit) {
 #define COLD                __attribute__((cold)) NOINLINE
 #define INLINE              __attribute__((always_inline)) static inline
 
-/* The context of a line. */
-static ac_context_t *context_of(const ac_fence_line_t *line) {
-    return line->context; /* its device's part comes first */
-}
-_Static_assert(offsetof(ac_context_t, cuda) == 0, "a line's context is that of the driver");
-
 /* What the lane says of its stream still holds. */
 INLINE bool is_of_now(const ac_lane_t *lane) {
     return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
@@ -131,7 +125,7 @@ INLINE bool is_of_now(const ac_lane_t *lane) {
 /* A default stream is the current context's. */
 INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
     return AC_PLANTED(lane_context_ignored) ||
-           (context_of(line) == thread->known && !atomic_load(&ac_current_unseen));
+           (ac_context_of_line(line) == thread->known && !atomic_load(&ac_current_unseen));
 }
 
 /* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
@@ -178,7 +172,7 @@ INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
 /* After the call, what is not always to be done: the clock moved meanwhile, streams are to be
  * marked by now, an order of streams is followed, the result tells of a broken context. */
 NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
-    ac_context_t *context = context_of(lane->line);
+    ac_context_t *context = ac_context_of_line(lane->line);
     CUstream stream = lane->stream;
     ac_cuda_stream_used(&context->cuda, stream);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
@@ -187,9 +181,8 @@ NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
 }
 
 /* For the tests' library (plant.h). */
-#define SPOILT(symbol, args)                                                                     \
-    if (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))                             \
-    return real args
+#define SPOILT_LONG(symbol)  (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))
+#define SPOILT_SHORT(symbol) (AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short))
 #define MARKED(symbol, stream, per_thread)                                                       \
     (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
 
@@ -207,11 +200,11 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
     return meant == CU_STREAM_LEGACY ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 
-/* The body of a submission `symbol` with `args` where `plain`, and long_`symbol` anywhere else:
- * the same without an atomic read-modify-write, and without a branch that is taken.  Two looks at
- * the clock, two counters. */
-#define SHORT_WAY(symbol, stream_of, per_thread, plain, args)                                    \
-    {                                                                                            \
+/* Defines the hook of a submission: the short way where `plain`, and long_`symbol` anywhere else.
+ * The short way does the same without an atomic read-modify-write, and without a branch that is
+ * taken: two looks at the clock, two counters. */
+#define SUBMISSION(symbol, params, args, stream_of, per_thread, plain)                           \
+    CUresult symbol params {                                                                     \
         ac_thread_t *thread = ac_thread_tls;                                                     \
         symbol##_fn *real = AC_REAL_KNOWN(symbol);                                               \
         CUstream stream = ac_stream_resolved(stream_of, per_thread);                             \
@@ -221,8 +214,7 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
-        if ((AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short)) &&                   \
-            ac_lane_of(thread, stream)->stream == stream)                                        \
+        if (SPOILT_SHORT(symbol) && ac_lane_of(thread, stream)->stream == stream)                \
             return real args;                                                                    \
         ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
         if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
@@ -302,26 +294,30 @@ static bool is_plain(const CUlaunchConfig *config) {
 }
 
 #define LAUNCH_CONFIGURED(symbol, per_thread)                                                    \
-    COLD static CUresult long_##symbol(const CUlaunchConfig *a, CUfunction b, void **c,          \
-                                       void **d) {                                               \
-        AC_BODY(symbol);                                                                         \
+    COLD static CUresult long_##symbol(const CUlaunchConfig *config, CUfunction function,        \
+                                       void **params, void **extra) {                            \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         if (AC_PLANTED(body_unseen))                                                             \
-            return real(a, b, c, d);                                                             \
-        SPOILT(symbol, (a, b, c, d));                                                            \
+            return real(config, function, params, extra);                                        \
+        if (SPOILT_LONG(symbol))                                                                 \
+            return real(config, function, params, extra);                                        \
         ac_submit_t submit;                                                                      \
         launch_t copy;                                                                           \
         CUresult result;                                                                         \
-        bool kept = ac_submit_begin(                                                             \
-            &submit, thread, MARKED(symbol, a ? a->hStream : NULL, per_thread), per_thread);     \
+        bool kept = ac_submit_begin(&submit, thread,                                             \
+                                    MARKED(symbol, config ? config->hStream : NULL, per_thread), \
+                                    per_thread);                                                 \
         if (kept)                                                                                \
-            a = ordered(&submit, a, &copy);                                                      \
-        RETRIED(symbol, result, AC_NEED_UNKNOWN, real(a, b, c, d));                              \
+            config = ordered(&submit, config, &copy);                                            \
+        RETRIED(symbol, result, AC_NEED_UNKNOWN, real(config, function, params, extra));         \
         if (kept)                                                                                \
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
-    CUresult symbol(const CUlaunchConfig *a, CUfunction b, void **c, void **d)                   \
-        SHORT_WAY(symbol, a ? a->hStream : NULL, per_thread, a &&is_plain(a), (a, b, c, d))
+    SUBMISSION(symbol,                                                                           \
+               (const CUlaunchConfig *config, CUfunction function, void **params, void **extra), \
+               (config, function, params, extra), config ? config->hStream : NULL, per_thread,   \
+               config != NULL && is_plain(config))
 LAUNCH_CONFIGURED(cuLaunchKernelEx, false)
 LAUNCH_CONFIGURED(cuLaunchKernelEx_ptsz, true)
 
@@ -344,28 +340,31 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
 }
 
 /* One launch, a stream on each of several devices. */
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *a, unsigned b, unsigned c) {
-    AC_BODY(cuLaunchCooperativeKernelMultiDevice);
-    SPOILT(cuLaunchCooperativeKernelMultiDevice, (a, b, c));
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsigned count,
+                                              unsigned flags) {
+    AC_ENTER_OR_RETURN(cuLaunchCooperativeKernelMultiDevice);
+    if (SPOILT_LONG(cuLaunchCooperativeKernelMultiDevice))
+        return real(launches, count, flags);
     enum { MOST = 64 };
     ac_submit_t submit[MOST];
     bool kept[MOST] = {false};
     CUresult result;
     if (ac_is_guest(thread))
-        return real(a, b, c);
-    if (b > MOST && thread)
+        return real(launches, count, flags);
+    if (count > MOST && thread)
         ac_context_unseen();
-    for (unsigned i = 0; a && i < b && i < MOST; i++) {
+    for (unsigned i = 0; launches && i < count && i < MOST; i++) {
         kept[i] = ac_submit_begin(
-            &submit[i], thread, MARKED(cuLaunchCooperativeKernelMultiDevice, a[i].hStream, false),
-            false);
+            &submit[i], thread,
+            MARKED(cuLaunchCooperativeKernelMultiDevice, launches[i].hStream, false), false);
         if (kept[i])
             ac_submit_hold(&submit[i]); /* as of any cooperative launch */
     }
     if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
-    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN, real(a, b, c));
-    for (unsigned i = 0; i < b && i < MOST; i++)
+    RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN,
+            real(launches, count, flags));
+    for (unsigned i = 0; i < count && i < MOST; i++)
         if (kept[i])
             ac_submit_end(&submit[i], thread,
                           HEARD(cuLaunchCooperativeKernelMultiDevice, result));
@@ -399,10 +398,13 @@ INLINE bool reaches_no_other(void) {
            atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
 }
 
-#define HOOK_SUBMIT(symbol, mode, stream_of, reach, params, args)                                \
+#define CU_FN(symbol, ...)
+#define CU_HOOK(symbol, ...)
+#define CU_SUBMIT(symbol, name, since, mode, params, args, stream_of, reach)                     \
     COLD static CUresult long_##symbol params {                                                  \
-        AC_BODY(symbol);                                                                         \
-        SPOILT(symbol, args);                                                                    \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
+        if (SPOILT_LONG(symbol))                                                                 \
+            return real args;                                                                    \
         ac_submit_t submit;                                                                      \
         bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
                                     MODE_##mode);                                                \
@@ -414,13 +416,13 @@ INLINE bool reaches_no_other(void) {
             ac_submit_end(&submit, thread, HEARD(symbol, result));                               \
         return result;                                                                           \
     }                                                                                            \
-    CUresult symbol params SHORT_WAY(symbol, stream_of, MODE_##mode, SHORT_##reach, args)
-#define HOOK_RETRY(symbol, need, params, args)                                                   \
+    SUBMISSION(symbol, params, args, stream_of, MODE_##mode, SHORT_##reach)
+#define CU_RETRY(symbol, name, since, mode, params, args, need)                                  \
     CUresult symbol params {                                                                     \
-        AC_BODY(symbol);                                                                         \
+        AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         RETRIED(symbol, result, need, real args);                                                \
         ac_context_note_current(thread, HEARD(symbol, result));                                  \
         return result;                                                                           \
     }
-#include "intercept/hooks.def"
+#include "device/cuda_functions.def"

@@ -7,7 +7,7 @@
 #include <sys/single_threaded.h>
 #include <unistd.h>
 
-#include "allocator/allocator_int.h"
+#include "allocator/cache/thread_cache.h"
 #include "allocator/space/carve.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
@@ -94,7 +94,7 @@ static void close_caches(ac_thread_t *thread, bool all) {
     ac_cache_t **at = &thread->caches;
     while (*at) {
         ac_cache_t *cache = *at;
-        if (!all && !(atomic_load(&cache->gate) & AC_GATE_GONE)) {
+        if (!all && !ac_cache_is_gone(cache)) {
             at = &cache->sibling;
             continue;
         }

@@ -14,9 +14,9 @@ extern char **environ;
 
 static int wait_for(pid_t child) {
     int status;
-    program_need(child > 0, "fork");
+    NEED(child > 0);
     while (waitpid(child, &status, 0) < 0)
-        program_need(errno == EINTR, "waitpid");
+        NEED(errno == EINTR);
     return status;
 }
 
@@ -24,7 +24,7 @@ static void wait_well(pid_t child) {
     int status = wait_for(child);
     if (status)
         fprintf(stderr, "program: child's status is 0x%x\n", (unsigned)status);
-    program_need(status == 0, "a child failed");
+    NEED(status == 0);
 }
 
 static int fork_before(void) {
@@ -41,14 +41,13 @@ static void use_in_child(CUdeviceptr block) {
     CUdeviceptr fresh = 42;
     size_t available = 42, total = 42;
     CUcontext context;
-    program_need(cuMemAlloc_v2(&fresh, 4096) == CUDA_ERROR_NOT_INITIALIZED, "alloc in child");
-    program_need(fresh == 42, "output of a failed call");
-    program_need(cuMemFree_v2(block) == CUDA_ERROR_NOT_INITIALIZED, "free in child");
-    program_need(cuMemGetInfo_v2(&available, &total) == CUDA_ERROR_NOT_INITIALIZED,
-                 "info in child");
-    program_need(cuCtxGetCurrent(&context) == CUDA_ERROR_NOT_INITIALIZED, "context in child");
-    program_need(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED, "cuInit in child");
-    program_need(cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED, "synchronize in child");
+    GIVES(cuMemAlloc_v2(&fresh, 4096), CUDA_ERROR_NOT_INITIALIZED);
+    NEED(fresh == 42);
+    GIVES(cuMemFree_v2(block), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuMemGetInfo_v2(&available, &total), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuCtxGetCurrent(&context), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuInit(0), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
 }
 
 static int fork_after(void) {
@@ -81,7 +80,7 @@ static int fork_bare(void) {
     if (!child)
         exit(0);
     wait_well(child);
-    program_need(access(name, F_OK) != 0, "the child wrote a dump for its parent");
+    NEED(access(name, F_OK) != 0);
     return 0;
 }
 
@@ -95,7 +94,7 @@ static void *churn(void *arg) {
         CUdeviceptr *slot = &held[at++ % 8];
         if (*slot)
             program_free(*slot);
-        program_need(cuMemAlloc_v2(slot, 512u << at % 14) == CUDA_SUCCESS, "alloc");
+        MUST(cuMemAlloc_v2(slot, 512u << at % 14));
     }
     for (int i = 0; i < 8; i++)
         if (held[i])
@@ -114,7 +113,7 @@ static void *start_threads(void *arg) {
     while (!atomic_load(&stop)) {
         pthread_t threads[4];
         for (int i = 0; i < 4; i++)
-            program_need(!pthread_create(&threads[i], NULL, one_pair, NULL), "thread");
+            NEED(!pthread_create(&threads[i], NULL, one_pair, NULL));
         for (int i = 0; i < 4; i++)
             pthread_join(threads[i], NULL);
     }
@@ -123,7 +122,7 @@ static void *start_threads(void *arg) {
 
 static void *in_child(void *arg) {
     CUdeviceptr *block = arg;
-    program_need(cuMemFree_v2(*block) == CUDA_ERROR_NOT_INITIALIZED, "free in child's thread");
+    GIVES(cuMemFree_v2(*block), CUDA_ERROR_NOT_INITIALIZED);
     return NULL;
 }
 
@@ -134,9 +133,7 @@ static int fork_storm(void) {
     program_device();
     CUdeviceptr block = program_alloc();
     for (size_t i = 0; i < 4; i++)
-        program_need(
-            !pthread_create(&threads[i], NULL, i < 2 ? churn : start_threads, (void *)(i * 3)),
-            "thread");
+        NEED(!pthread_create(&threads[i], NULL, i < 2 ? churn : start_threads, (void *)(i * 3)));
     for (int i = 0; i < 200; i++) {
         if (i % 10 == 0)
             kill(getpid(), SIGUSR2); /* the writer has locks too */
@@ -146,7 +143,7 @@ static int fork_storm(void) {
             alarm(20);
             use_in_child(block);
             if (i % 4 == 1) {
-                program_need(!pthread_create(&other, NULL, in_child, &block), "thread");
+                NEED(!pthread_create(&other, NULL, in_child, &block));
                 pthread_join(other, NULL);
             } else if (i % 4 == 2) {
                 pthread_exit(NULL);
@@ -185,13 +182,12 @@ static int spawns(void) {
     if (!child)
         _exit(0);
     wait_well(child);
-    program_need(!posix_spawn(&child, command[0], NULL, NULL, command, environ), "spawn");
+    NEED(!posix_spawn(&child, command[0], NULL, NULL, command, environ));
     wait_well(child);
-    program_need(system("exit 0") == 0, "system");
+    NEED(system("exit 0") == 0);
     FILE *pipe = popen("echo from a pipe", "r");
     char line[64] = "";
-    program_need(pipe && fgets(line, sizeof line, pipe) && !strcmp(line, "from a pipe\n"),
-                 "popen");
+    NEED(pipe && fgets(line, sizeof line, pipe) && !strcmp(line, "from a pipe\n"));
     pclose(pipe);
     program_use(2);
     return 0;
@@ -201,7 +197,7 @@ static int spawns(void) {
 static int daemonise(void) {
     int ends[2];
     char byte;
-    program_need(!pipe(ends), "pipe");
+    NEED(!pipe(ends));
     if (fork() == 0) {
         setsid();
         if (fork() == 0) {

@@ -38,7 +38,7 @@ static CUdeviceptr kept[2];
 static void free_late(void) {
     unsigned long long calls = simcuda_calls_total();
     program_free(kept[0]);
-    program_need(simcuda_calls_total() == calls, "a driver call at exit");
+    NEED(simcuda_calls_total() == calls);
 }
 
 static void free_early(void) {
@@ -86,7 +86,7 @@ static pthread_t main_thread;
 static void leave_main(void) {
     pthread_t other;
     main_thread = pthread_self();
-    program_need(!pthread_create(&other, NULL, last_thread, &main_thread), "thread");
+    NEED(!pthread_create(&other, NULL, last_thread, &main_thread));
     pthread_detach(other);
     pthread_exit(NULL);
 }
@@ -114,7 +114,7 @@ static int by_other_thread(void) {
     pthread_t other;
     program_device();
     program_use(5);
-    program_need(!pthread_create(&other, NULL, exiting_thread, NULL), "thread");
+    NEED(!pthread_create(&other, NULL, exiting_thread, NULL));
     for (;;)
         pause();
     return 97;
@@ -137,7 +137,7 @@ static int by_busy(void) {
     program_device();
     for (int i = 0; i < 4; i++) {
         pthread_t other;
-        program_need(!pthread_create(&other, NULL, busy_thread, NULL), "thread");
+        NEED(!pthread_create(&other, NULL, busy_thread, NULL));
     }
     program_use(200);
     while (atomic_load(&busy) < 4)
@@ -193,12 +193,12 @@ static int by_failed_exec(void) {
 static int by_leaving_folder(void) {
     program_device();
     program_use(5);
-    program_need(!chdir("/"), "chdir");
+    NEED(!chdir("/"));
     return 3;
 }
 
 static int by_leaving_folder_first(void) {
-    program_need(!chdir("/"), "chdir");
+    NEED(!chdir("/"));
     program_device();
     program_use(5);
     return 3;
@@ -207,7 +207,7 @@ static int by_leaving_folder_first(void) {
 static int by_renamed_folder(void) {
     program_device();
     program_use(5);
-    program_need(!rename("../work", "../renamed"), "rename");
+    NEED(!rename("../work", "../renamed"));
     return 3;
 }
 
@@ -217,7 +217,7 @@ static int by_taken_numbers(void) {
     program_use(5);
     closefrom(3);
     for (int fd = 3; fd < 1024; fd++)
-        program_need(dup2(STDIN_FILENO, fd) == fd, "dup2");
+        NEED(dup2(STDIN_FILENO, fd) == fd);
     return 3;
 }
 
@@ -231,10 +231,8 @@ static int by_taken_numbers(void) {
 /* For all threads there are. */
 static void filter(struct sock_filter *code, size_t length) {
     struct sock_fprog program = {(unsigned short)length, code};
-    program_need(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges");
-    program_need(
-        !syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program),
-        "filter");
+    NEED(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    NEED(!syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program));
 }
 
 static void filter_opening(void) {
@@ -304,12 +302,12 @@ static int by_filtered_threads(void) {
     CUdeviceptr flag, block;
     program_device();
     flag = program_alloc();
-    program_need(cuMemAlloc_v2(&block, 100 << 20) == CUDA_SUCCESS, "alloc");
+    MUST(cuMemAlloc_v2(&block, 100 << 20));
     program_free(block);
-    program_need(cuMemsetD32_v2(flag, 0, 1) == CUDA_SUCCESS, "memset");
-    program_need(cuStreamWaitValue32_v2(NULL, flag, 1, 0) == CUDA_SUCCESS, "wait");
+    MUST(cuMemsetD32_v2(flag, 0, 1));
+    MUST(cuStreamWaitValue32_v2(NULL, flag, 1, 0));
     FILTER(code);
-    program_need(cuMemAlloc_v2(&block, 200 << 20) == CUDA_SUCCESS, "alloc");
+    MUST(cuMemAlloc_v2(&block, 200 << 20));
     program_free(block);
     program_free(flag);
     return 3;
@@ -329,8 +327,8 @@ static int by_filtered_thread(void) {
     program_device();
     program_use(2);
     FILTER(code);
-    program_need(!pthread_create(&thread, NULL, first_use, NULL), "thread");
-    program_need(!pthread_join(thread, NULL), "thread");
+    NEED(!pthread_create(&thread, NULL, first_use, NULL));
+    NEED(!pthread_join(thread, NULL));
     return 3;
 }
 

@@ -13,7 +13,7 @@ static void *beside(void *arg) {
 __attribute__((constructor)) static void start(void) {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
-        program_need(!pthread_create(&threads[i], NULL, beside, NULL), "thread");
+        NEED(!pthread_create(&threads[i], NULL, beside, NULL));
     program_device();
     program_use(10);
     for (int i = 0; i < 4; i++)

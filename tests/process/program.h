@@ -1,4 +1,4 @@
-/* What the programs of this folder share: the device, counted allocations, plain failure. */
+/* What the programs of this folder share: the device, counted allocations. */
 #ifndef PROCESS_PROGRAM_H
 #define PROCESS_PROGRAM_H
 
@@ -7,36 +7,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "harness.h"
 
 typedef struct {
     const char *name;
     int (*run)(void); /* its result is the exit status, where it returns */
 } program_case_t;
 
-static inline void program_need(int good, const char *what) {
-    if (good)
-        return;
-    fprintf(stderr, "program: %s\n", what);
-    _exit(99); /* no exit handlers: a dump of a failed run would only confuse */
-}
-
 /* The primary context of device 0, current in the calling thread. */
 static inline void program_device(void) {
-    CUcontext context;
-    program_need(cuInit(0) == CUDA_SUCCESS, "cuInit");
-    program_need(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "retain");
-    program_need(cuCtxSetCurrent(context) == CUDA_SUCCESS, "set current");
+    test_device(0);
 }
 
 static inline CUdeviceptr program_alloc(void) {
     CUdeviceptr block;
-    program_need(cuMemAlloc_v2(&block, 1 << 20) == CUDA_SUCCESS, "alloc");
+    MUST(cuMemAlloc_v2(&block, 1 << 20));
     return block;
 }
 
 static inline void program_free(CUdeviceptr block) {
-    program_need(cuMemFree_v2(block) == CUDA_SUCCESS, "free");
+    MUST(cuMemFree_v2(block));
 }
 
 /* `pairs` allocations, each freed. */
@@ -50,7 +40,7 @@ static inline int program_main(int argc, char **argv, const program_case_t *case
         if (!strcmp(argv[1], cases[i].name))
             return cases[i].run();
     fprintf(stderr, "program: no such case\n");
-    return 98;
+    return TEST_USAGE;
 }
 
 #endif

@@ -23,7 +23,7 @@ static int stay(void) {
         if (n == 0)
             break;
         if (n < 0) {
-            program_need(errno == EINTR, "read");
+            NEED(errno == EINTR);
             puts("interrupted");
         } else {
             printf("got %c, seen %d\n", byte, (int)seen);
@@ -67,7 +67,7 @@ static int fetched(void) {
     program_use(5);
     puts("ready");
     fflush(stdout);
-    program_need(!sigwait(&set, &number) && number == SIGUSR2, "sigwait");
+    NEED(!sigwait(&set, &number) && number == SIGUSR2);
     puts("fetched");
     fflush(stdout);
     return 0;
@@ -90,7 +90,7 @@ static int one_open(void) {
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-    program_need(!pthread_create(&thread, NULL, idle_thread, NULL), "thread");
+    NEED(!pthread_create(&thread, NULL, idle_thread, NULL));
     return plain();
 }
 
@@ -110,7 +110,7 @@ static int heavy(void) {
     pthread_t threads[8];
     program_device();
     for (int i = 0; i < 8; i++)
-        program_need(!pthread_create(&threads[i], NULL, churn, NULL), "thread");
+        NEED(!pthread_create(&threads[i], NULL, churn, NULL));
     int status = stay();
     atomic_store(&stop, 1);
     for (int i = 0; i < 8; i++)

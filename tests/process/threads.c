@@ -16,7 +16,7 @@ static int many_at_once(void) {
     for (int round = 0; round < 10; round++) {
         pthread_t threads[100];
         for (int i = 0; i < 100; i++)
-            program_need(!pthread_create(&threads[i], NULL, ten_pairs, NULL), "thread");
+            NEED(!pthread_create(&threads[i], NULL, ten_pairs, NULL));
         for (int i = 0; i < 100; i++)
             pthread_join(threads[i], NULL);
     }
@@ -46,12 +46,12 @@ static void *leave_blocks(void *arg) {
 static int destructors(void) {
     pthread_t thread;
     for (int i = 0; i < 4; i++)
-        program_need(!pthread_key_create(&keys[i], free_value), "key");
+        NEED(!pthread_key_create(&keys[i], free_value));
     program_device();
     for (int i = 4; i < 8; i++)
-        program_need(!pthread_key_create(&keys[i], free_value), "key");
+        NEED(!pthread_key_create(&keys[i], free_value));
     for (int i = 0; i < 100; i++) {
-        program_need(!pthread_create(&thread, NULL, leave_blocks, NULL), "thread");
+        NEED(!pthread_create(&thread, NULL, leave_blocks, NULL));
         pthread_join(thread, NULL);
     }
     return 0;
@@ -69,15 +69,15 @@ static void *until_stopped(void *arg) {
 /* A library whose constructor uses CUDA first, or together with another thread. */
 static int constructor(void) {
     const char *path = getenv("PROCESS_PLUGIN");
-    program_need(path != NULL, "PROCESS_PLUGIN");
-    program_need(dlopen(path, RTLD_NOW) != NULL, "dlopen");
+    NEED(path != NULL);
+    NEED(dlopen(path, RTLD_NOW) != NULL);
     return 0;
 }
 
 static int constructor_beside(void) {
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
-        program_need(!pthread_create(&threads[i], NULL, until_stopped, NULL), "thread");
+        NEED(!pthread_create(&threads[i], NULL, until_stopped, NULL));
     int status = constructor();
     atomic_store(&stop, 1);
     for (int i = 0; i < 3; i++)
@@ -111,7 +111,7 @@ static int counted(void) {
 /* The library opened by the program, and closed again while its key and handlers are in use. */
 static int closed(void) {
     void *library = dlopen(getenv("PROCESS_LIBRARY"), RTLD_NOW);
-    program_need(library != NULL, "dlopen");
+    NEED(library != NULL);
     union {
         void *address;
         cuMemAlloc_v2_fn *alloc;
@@ -119,11 +119,11 @@ static int closed(void) {
     } a = {dlsym(library, "cuMemAlloc_v2")}, f = {dlsym(library, "cuMemFree_v2")};
     CUdeviceptr block;
     program_device();
-    program_need(a.address && a.alloc(&block, 4096) == CUDA_SUCCESS, "alloc");
-    program_need(f.address && f.release(block) == CUDA_SUCCESS, "free");
-    program_need(dlclose(library) == 0, "dlclose");
-    program_need(a.alloc(&block, 4096) == CUDA_SUCCESS, "alloc after dlclose");
-    program_need(f.release(block) == CUDA_SUCCESS, "free after dlclose");
+    NEED(a.address && a.alloc(&block, 4096) == CUDA_SUCCESS);
+    NEED(f.address && f.release(block) == CUDA_SUCCESS);
+    NEED(dlclose(library) == 0);
+    MUST(a.alloc(&block, 4096));
+    MUST(f.release(block));
     return 0;
 }
 

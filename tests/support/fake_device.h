@@ -73,7 +73,7 @@ typedef struct {
     ac_status_t fail_with[FAKE_KINDS]; /* AC_OK: that kind never fails */
     unsigned failed;                   /* how many calls did fail on plan */
     bool no_fences;                    /* recording answers AC_UNSUPPORTED */
-    bool endless;                      /* waits that have a limit reach it; they last where it is short */
+    bool endless; /* waits that have a limit reach it; they last where it is short */
     unsigned live_fences;
     const char *wrong;                           /* the first misuse that was seen */
     void (*before)(void *arg, fake_kind_t kind); /* each call, without the device's lock */

@@ -523,6 +523,8 @@ static CUresult whether_over(CUevent event) {
     return over_now ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+static const uint64_t LONG_NS = 20000000000, SHORT_NS = 50000000;
+
 START_TEST(a_limited_synchronisation_keeps_its_limit) {
     static const ac_record_mode_t modes[] = {AC_RECORD_STREAMS, AC_RECORD_NONE};
     atomic_store(&context.mode, modes[_i]);
@@ -532,8 +534,35 @@ START_TEST(a_limited_synchronisation_keeps_its_limit) {
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_BUSY);
     ck_assert_uint_eq(synchronised, 0);
     over_now = true;
-    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 1000), AC_OK);
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, LONG_NS), AC_OK);
     ck_assert_int_eq(ac_cuda_ops.synchronize(&context, 0), AC_OK);
+    ck_assert_uint_eq(synchronised, 2);
+}
+END_TEST
+
+/* The events say that the context is idle; the driver waits nevertheless. */
+static _Atomic bool let_go;
+static _Atomic unsigned inside;
+
+static CUresult synchronize_later(void) {
+    atomic_fetch_add(&inside, 1);
+    while (!atomic_load(&let_go))
+        sched_yield();
+    synchronised++;
+    return CUDA_SUCCESS;
+}
+
+START_TEST(a_limited_synchronisation_does_not_wait_for_the_driver) {
+    over_now = true;
+    ac_driver.cuEventQuery = whether_over;
+    ac_driver.cuCtxSynchronize = synchronize_later;
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, SHORT_NS), AC_BUSY);
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, SHORT_NS), AC_BUSY);
+    ck_assert_uint_le(inside, 1); /* no second thread beside the first */
+    atomic_store(&let_go, true);
+    /* One that began before this wait does not tell of all that came before it. */
+    ck_assert_int_eq(ac_cuda_ops.synchronize(&context, LONG_NS), AC_OK);
+    ck_assert_uint_eq(inside, 2);
     ck_assert_uint_eq(synchronised, 2);
 }
 END_TEST
@@ -674,6 +703,7 @@ int main(void) {
     tcase_add_test(tests, own_streams_of_others_after_a_capture);
     tcase_add_test(tests, a_limited_wait_keeps_its_limit);
     tcase_add_loop_test(tests, a_limited_synchronisation_keeps_its_limit, 0, 2);
+    tcase_add_test(tests, a_limited_synchronisation_does_not_wait_for_the_driver);
     tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);

@@ -49,8 +49,8 @@ static void check_counters(cmd_findings_t *findings, const cmd_figures_t *figure
         {figures->process[AC_COUNT_internal_failures], "failures",
          "internal failures: those calls went to the driver and were not cached"},
         {figures->process[AC_COUNT_unknown_functions], "fences",
-         "driver functions were handed out that no table knows: every free waits for a fence of "
-         "all contexts from then on; a newer accelcache may know them"},
+         "driver functions were called that no table knows: every free waits for a fence of all "
+         "contexts from then on; a newer accelcache may know them"},
         {figures->process[AC_COUNT_unknown_tables], "fences",
          "private tables of the driver were handed out that no list knows (a profiler asks for "
          "such): every free waits for a fence of all contexts from then on"},

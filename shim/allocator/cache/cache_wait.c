@@ -16,7 +16,7 @@ static bool may_wait(ac_cache_t *cache, const ac_block_t *block, uint64_t *targe
 static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, clock, target);
-    AC_BLOCK_SET(block, state, AC_BLOCK_WAITING);
+    ac_block_set_state(block, AC_BLOCK_WAITING);
     block->list_next = NULL;
     if (queue->first)
         queue->last->list_next = block;
@@ -139,7 +139,7 @@ bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
         if (magazine->left == 0)
             break;
         magazine->left--;
-        AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
+        ac_block_set_state(block, AC_BLOCK_CACHED);
         ready.blocks++;
         ready.requested += block->requested;
         last = block;
@@ -176,7 +176,7 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
         next = block->list_next;
         count_unparked(cache, block);
         block->segment->allocated--;
-        AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+        ac_block_set_state(block, AC_BLOCK_TRANSIT);
         if (block->clock <= reached)
             ac_segment_finish(block);
         else

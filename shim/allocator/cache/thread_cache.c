@@ -46,7 +46,7 @@ static void moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
 }
 
 static void push(ac_cache_t *cache, ac_magazine_t *magazine, ac_block_t *block) {
-    atomic_store_explicit(&block->state, AC_BLOCK_CACHED, memory_order_relaxed);
+    ac_block_set_state(block, AC_BLOCK_CACHED);
     block->list_next = magazine->top;
     magazine->top = block;
     magazine->left--;
@@ -67,6 +67,7 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
         magazine->left++;
         block->segment->allocated--;
         moved(cache, -1, block->size);
+        ac_block_set_state(block, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(block);
     }
     return any;
@@ -137,6 +138,7 @@ static bool tidy(ac_cache_t *cache) {
         ac_block_t *block = cache->loose[i];
         block->segment->allocated--;
         moved(cache, -1, block->size);
+        ac_block_set_state(block, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(block);
     }
     return n;
@@ -297,6 +299,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
     ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
     moved(cache, -1, size);
     block->segment->allocated--;
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     ac_segment_coalesce(block);
     return true;
 }

@@ -123,6 +123,11 @@ struct ac_cache {
  * memory is short, the arena is dead or the settings forbid it. */
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
 
+/* Whether the arena is dead: the cache serves nothing any more, and is to be closed. */
+static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
+    return atomic_load(&cache->gate) & AC_GATE_GONE;
+}
+
 /* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
@@ -193,7 +198,7 @@ static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, a
                                      uint64_t bytes, uint64_t clock(ac_fence_line_t *)) {
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
-    atomic_store_explicit(&block->state, AC_BLOCK_ALLOCATED, memory_order_relaxed);
+    ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_books_add(&side->flow.taken, 1);
     ac_books_add(&side->flow.taken_bytes, block->size);
@@ -205,7 +210,7 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
                                     bool ordered) {
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    atomic_store_explicit(&block->state, AC_BLOCK_CACHED, memory_order_relaxed);
+    ac_block_set_state(block, AC_BLOCK_CACHED);
     ac_books_add(&side->flow.given, 1);
     ac_books_add(&side->flow.given_bytes, size);
     ac_books_add(&side->flow.given_requested, requested);

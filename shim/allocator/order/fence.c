@@ -23,8 +23,7 @@ static _Atomic unsigned submitter_count;
 /* Submissions under way that may go to any context: each is inside every line. */
 static _Atomic unsigned strays;
 
-/* A sticky error was seen: hits of the context's caches end as well. */
-static void break_line(ac_fence_line_t *line) {
+void ac_fence_break(ac_fence_line_t *line) {
     if (!atomic_exchange(&line->broken, true))
         ac_generation_grow();
 }
@@ -397,9 +396,8 @@ static bool covered(ac_fence_line_t *line, uint64_t clock) {
 static void *drop_one(ac_fence_line_t *line, bool turn) {
     uint64_t newest = atomic_load(&line->single.covered);
     unsigned at = 1;
-    while (at < line->count &&
-           ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
-            line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
+    while (at < line->count && ((line->ring[at].uses && !AC_PLANTED(fence_dropped_in_use)) ||
+                                line->ring[at].clock == newest || (turn && !line->ring[at].turn)))
         at++;
     if (at >= line->count)
         return NULL;
@@ -490,7 +488,7 @@ static ac_status_t close_line(ac_fence_line_t *line) {
     else if (status == AC_BUSY)
         want(line, AC_FENCE_EPOCH); /* try again at the next submission */
     else if (status == AC_FAILED)
-        break_line(line);
+        ac_fence_break(line);
     return status;
 }
 
@@ -561,7 +559,7 @@ static ac_status_t poll_line(ac_fence_line_t *line) {
         if (status == AC_OK)
             moved = AC_OK;
         if (status == AC_FAILED)
-            break_line(line);
+            ac_fence_break(line);
         ac_fence_unuse(line, fence, status == AC_OK);
     }
     atomic_flag_clear(&line->polled);
@@ -611,7 +609,7 @@ static ac_status_t wait_line(ac_fence_line_t *line, uint64_t clock, uint64_t end
             ac_status_t status =
                 line->ops->fence_wait(line->context, fence, time_left(line, end));
             if (status == AC_FAILED)
-                break_line(line);
+                ac_fence_break(line);
             ac_fence_unuse(line, fence, status == AC_OK);
             if (status == AC_OK)
                 continue;

@@ -159,6 +159,18 @@ bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void 
  * records of them. */
 void ac_fence_line_close(ac_fence_line_t *line);
 
+/* The context that the line was opened with. */
+AC_FENCE_HOT void *ac_fence_context(const ac_fence_line_t *line) {
+    return line->context;
+}
+
+/* Whether a sticky error was seen: the context's work is dead, and so is the context.  _break says
+ * so; on return caches of the context serve no hits. */
+AC_FENCE_HOT bool ac_fence_broken(const ac_fence_line_t *line) {
+    return atomic_load(&line->broken);
+}
+void ac_fence_break(ac_fence_line_t *line);
+
 AC_FENCE_HOT uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
 }
@@ -356,8 +368,8 @@ static inline bool ac_fence_full(const ac_fence_line_t *line) {
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
 bool ac_fence_poll(ac_fence_line_t *line, bool all);
 
-/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever;
- * where no fence can be recorded, as `synchronize` of device.h).  AC_OK, AC_BUSY, AC_FAILED. */
+/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever).
+ * AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Whether such a wait may end in time: not while a target is to come that was waited for in vain,

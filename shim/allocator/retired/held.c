@@ -37,7 +37,7 @@ bool ac_held_keep(ac_block_t *block) {
     if (ac_fence_untouched(&arena->line, block->clock > since ? block->clock : since))
         return false;
     ac_block_t **list = list_of(arena, episode);
-    AC_BLOCK_SET(block, state, AC_BLOCK_HELD);
+    ac_block_set_state(block, AC_BLOCK_HELD);
     AC_BLOCK_SET(block, clock, episode);
     block->list_prev = NULL;
     block->list_next = *list;
@@ -56,6 +56,7 @@ void ac_held_forget(ac_block_t *block) {
         *list_of(block->segment->arena, block->clock) = block->list_next;
     if (block->list_next)
         block->list_next->list_prev = block->list_prev;
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     count(block, -1);
 }
 
@@ -82,7 +83,6 @@ static void let_go(ac_block_t *block) {
     bool all;
     uint64_t target = ac_fence_target(&arena->line, &all);
     ac_held_forget(block);
-    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     if (target <= ac_fence_reached(&arena->line, all)) {
         AC_BLOCK_SET(block, clock, target);
         ac_segment_finish(block);

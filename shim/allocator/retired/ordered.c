@@ -35,6 +35,7 @@ static bool later(const ac_block_t *a, const ac_block_t *b, unsigned slot) {
 static void list_insert_after(ac_ordered_t *ordered, ac_block_t *before, ac_block_t *block) {
     unsigned slot = block->stream;
     list_t *list = &ordered->list[slot];
+    ac_block_set_state(block, AC_BLOCK_ORDERED);
     block->age_prev = before;
     block->age_next = before ? before->age_next : list->head;
     if (block->age_next)
@@ -61,6 +62,7 @@ static void list_insert(ac_ordered_t *ordered, ac_block_t *block) {
 static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
     unsigned slot = block->stream;
     list_t *list = &ordered->list[slot];
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     if (slot != AC_ORDER_NONE)
         ac_free_index_remove(list->index[block->segment->pool], block);
     if (block->age_prev)
@@ -117,7 +119,6 @@ static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *bl
         return;
     }
     ac_segment_withdraw(beside);
-    AC_BLOCK_SET(beside, state, AC_BLOCK_ORDERED);
     AC_BLOCK_SET(beside, clock, block->clock);
     beside->position = block->position;
     beside->stream = block->stream;
@@ -127,7 +128,6 @@ static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *bl
 
 /* The block, whose stream, position and target are set, waits in its list. */
 static void bind(ac_ordered_t *ordered, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_ORDERED);
     block->early = false;
     bool place = block->stream != AC_ORDER_NONE;
     while (place && joins(block, block->next)) {
@@ -278,19 +278,11 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     list_remove(ordered, block);
     ac_segment_count_finished(block);
     if (rest) {
-        ac_block_init(rest, block->address + size, block->size - size, segment);
+        ac_block_split(block, size, rest);
         rest->position = block->position;
         rest->stream = block->stream;
         rest->all = block->all;
-        AC_BLOCK_SET(rest, state, AC_BLOCK_ORDERED);
-        AC_BLOCK_SET(rest, clock, block->clock);
         AC_BLOCK_SET(rest, requested, block->requested > size ? block->requested - size : 0);
-        rest->prev = block;
-        rest->next = block->next;
-        if (rest->next)
-            rest->next->prev = rest;
-        block->next = rest;
-        block->size = size;
         segment->busy++;
         ac_device_stats_t *s = allocator->stats;
         ac_stat_pools_up(s->active, segment->pool, 1);

@@ -23,6 +23,7 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
     ac_pending_t *queue = &block->segment->arena->pending[all];
     if (queue->tail && queue->tail->clock > target)
         target = queue->tail->clock;
+    ac_block_set_state(block, AC_BLOCK_PENDING);
     AC_BLOCK_SET(block, clock, target);
     block->list_next = NULL;
     if (queue->tail)
@@ -61,6 +62,7 @@ static bool drain_queues(ac_arena_t *arena) {
             if (!queue->head)
                 queue->tail = NULL;
             queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
             ac_segment_finish(block);
             any = true;
         }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
 typedef struct ac_block ac_block_t;
@@ -16,8 +17,10 @@ typedef struct ac_arena ac_arena_t;
 struct ac_range;
 struct ac_slab;
 
+/* state.def: who holds a block, and the steps between these. */
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
+    AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
@@ -27,7 +30,8 @@ typedef enum {
     AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
-    AC_BLOCK_MOVING     /* of a range; a thread maps or unmaps memory there: expand.c */
+    AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */
+    AC_BLOCK_STATES
 } ac_block_state_t;
 
 /* `address` is first, and written whole: a thread's cache looks at it in records that may serve
@@ -67,6 +71,15 @@ struct ac_block {
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 
+typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
+typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
+
+AC_LIST(ac_tiles, ac_block_t, ) /* of a segment, in address order */
+AC_LIST(ac_blocks, ac_block_t, list_)
+AC_LIST(ac_aged, ac_block_t, age_)
+AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
+AC_QUEUE(ac_aged_queue, ac_block_queue_t, ac_block_t, age_)
+
 /* What threads look at without the lock is written whole; what orders it are the locks. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
     atomic_store_explicit(&(block)->field, (value), memory_order_relaxed)
@@ -75,9 +88,35 @@ static inline uint64_t ac_block_address(const ac_block_t *block) {
     return atomic_load_explicit(&block->address, memory_order_relaxed);
 }
 
-/* A record becomes that of a free block, in no list and beside nobody yet. */
+/* Debug and sanitizer builds look each step up in state.def: one that is not there is given to
+ * ac_block_bad_step, which ends the process unless a test set it.  ac_block_stepped: those that
+ * were taken so far. */
+#ifdef AC_CHECKED
+extern AC_HIDDEN void (*ac_block_bad_step)(ac_block_state_t from, ac_block_state_t to);
+extern AC_HIDDEN _Atomic bool ac_block_stepped[AC_BLOCK_STATES][AC_BLOCK_STATES];
+void ac_block_check_step(ac_block_state_t from, ac_block_state_t to);
+#endif
+
+/* The one way to change a block's state, for whoever holds the block: state.def. */
+static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
+#ifdef AC_CHECKED
+    ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
+#endif
+    AC_BLOCK_SET(block, state, to);
+}
+
+/* A record that comes from no list of spares. */
+static inline void ac_block_blank(ac_block_t *block) {
+    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+}
+
+/* An unused record becomes that of a block, in no list and without neighbours yet. */
 static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t size,
                                  ac_segment_t *segment) {
+#ifdef AC_CHECKED
+    if (block->state != AC_BLOCK_UNUSED)
+        ac_block_bad_step(block->state, AC_BLOCK_UNUSED);
+#endif
     AC_BLOCK_SET(block, address, address);
     block->size = size;
     block->segment = segment;
@@ -85,7 +124,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     AC_BLOCK_SET(block, slab, NULL);
     block->position = 0;
     block->all = block->early = block->async = block->oversize = false;
-    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, home, 0);
 }
 
@@ -117,6 +156,27 @@ struct ac_segment {
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
+
+AC_LIST(ac_segments, ac_segment_t, )
+AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
+
+/* The block keeps `size` bytes; what follows becomes `rest`, an unused record before: in transit, and
+ * in age and clock as the whole was.  Lists, the page map and statistics are the caller's. */
+static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
+    ac_block_init(rest, block->address + size, block->size - size, block->segment);
+    AC_BLOCK_SET(rest, requested, block->requested);
+    AC_BLOCK_SET(rest, clock, block->clock);
+    ac_tiles_put_after(&block->segment->first, block, rest);
+    block->size = size;
+}
+
+/* The block takes in its right neighbour, whose record is returned: in no list any more. */
+static inline ac_block_t *ac_block_merge(ac_block_t *block) {
+    ac_block_t *gone = block->next;
+    ac_tiles_remove(&block->segment->first, gone);
+    block->size += gone->size;
+    return gone;
+}
 
 /* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
  * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be

@@ -6,21 +6,13 @@
 /* --- birth and death --- */
 
 static void unmapped_enter(ac_range_t *range, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_UNMAPPED);
-    block->list_prev = NULL;
-    block->list_next = range->unmapped;
-    if (range->unmapped)
-        range->unmapped->list_prev = block;
-    range->unmapped = block;
+    ac_block_set_state(block, AC_BLOCK_UNMAPPED);
+    ac_blocks_push(&range->unmapped, block);
 }
 
 static void unmapped_leave(ac_range_t *range, ac_block_t *block) {
-    if (block->list_prev)
-        block->list_prev->list_next = block->list_next;
-    else
-        range->unmapped = block->list_next;
-    if (block->list_next)
-        block->list_next->list_prev = block->list_prev;
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
+    ac_blocks_remove(&range->unmapped, block);
 }
 
 static size_t units_bytes(uint64_t size) {
@@ -28,16 +20,10 @@ static size_t units_bytes(uint64_t size) {
 }
 
 ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
-    ac_allocator_t *allocator = arena->allocator;
-    ac_segment_t *segment = ac_record_segment(allocator);
-    ac_block_t *block = ac_record_block(allocator);
     ac_range_t *range = ac_record_memory(sizeof *range);
     ac_unit_t *unit = ac_record_memory(units_bytes(size));
-    if (!segment || !block || !range || !unit) {
-        if (segment)
-            ac_record_segment_return(allocator, segment);
-        if (block)
-            ac_record_block_return(allocator, block);
+    ac_segment_t *segment = range && unit ? ac_segment_begin(arena, pool, address, size) : NULL;
+    if (!segment) {
         if (range)
             ac_record_memory_return(range, sizeof *range);
         if (unit)
@@ -46,19 +32,10 @@ ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t
     }
     *range = (ac_range_t){
         .address = address, .size = size, .arena = arena, .segment = segment, .unit = unit};
-    *segment = (ac_segment_t){.address = address,
-                              .size = size,
-                              .arena = arena,
-                              .first = block,
-                              .next = arena->segments,
-                              .busy = 1, /* never idle: it stays as long as the context */
-                              .pool = (uint8_t)pool,
-                              .range = range};
-    if (segment->next)
-        segment->next->prev = segment;
-    arena->segments = segment;
-    ac_block_init(block, address, size, segment);
-    unmapped_enter(range, block);
+    segment->range = range;
+    segment->busy = 1; /* never idle: it stays as long as the context */
+    ac_segments_push(&arena->segments, segment);
+    unmapped_enter(range, segment->first);
     return range;
 }
 
@@ -109,15 +86,8 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     if (fresh)
         AC_BLOCK_SET(block, requested,
                      (uint64_t)arena->allocator->epoch << 32 | ++arena->hole_age);
-    if (!is_hole(block))
-        return;
-    block->age_prev = NULL;
-    block->age_next = arena->holes;
-    if (arena->holes)
-        arena->holes->age_prev = block;
-    else
-        arena->oldest_hole = block;
-    arena->holes = block;
+    if (is_hole(block))
+        ac_aged_queue_push(&arena->holes, block);
 }
 
 uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
@@ -130,17 +100,8 @@ uint32_t ac_range_hole_epochs(const ac_block_t *block) {
 }
 
 void ac_range_hole_leave(ac_block_t *block) {
-    if (!is_hole(block))
-        return;
-    ac_arena_t *arena = block->segment->arena;
-    if (block->age_prev)
-        block->age_prev->age_next = block->age_next;
-    else
-        arena->holes = block->age_next;
-    if (block->age_next)
-        block->age_next->age_prev = block->age_prev;
-    else
-        arena->oldest_hole = block->age_prev;
+    if (is_hole(block))
+        ac_aged_queue_remove(&block->segment->arena->holes, block);
 }
 
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
@@ -189,7 +150,7 @@ static ac_block_t *spare_take(ac_spares_t *spares) {
 }
 
 static void spare_give(ac_spares_t *spares, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1); /* as ac_record_block_return */
     block->list_next = spares->first;
     spares->first = block;
@@ -204,48 +165,35 @@ void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares) {
 /* Cut the block, which is in no index or list, after `size` bytes; both parts stay so. */
 static ac_block_t *cut(ac_block_t *block, uint64_t size, ac_spares_t *spares) {
     ac_block_t *rest = spare_take(spares);
-    ac_block_init(rest, block->address + size, block->size - size, block->segment);
-    AC_BLOCK_SET(rest, state, block->state);
-    AC_BLOCK_SET(rest, requested, block->requested);
-    AC_BLOCK_SET(rest, clock, block->clock);
-    rest->prev = block;
-    rest->next = block->next;
-    if (rest->next)
-        rest->next->prev = rest;
-    block->next = rest;
-    block->size = size;
+    ac_block_split(block, size, rest);
     return rest;
 }
 
 /* `block` swallows its right neighbour; neither is in an index, a list or the page map. */
 static void swallow(ac_block_t *block, ac_spares_t *spares) {
-    ac_block_t *gone = block->next;
-    block->size += gone->size;
-    block->next = gone->next;
-    if (block->next)
-        block->next->prev = block;
-    spare_give(spares, gone);
+    spare_give(spares, ac_block_merge(block));
 }
 
-/* Take a free or unmapped block out of the lists; put it back. */
-static void open_leave(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED)
+/* Take a free or unmapped block out of the lists.  Returns which of the two it was. */
+static ac_block_state_t open_leave(ac_block_t *block) {
+    ac_block_state_t was = block->state;
+    if (was == AC_BLOCK_UNMAPPED)
         unmapped_leave(block->segment->range, block);
     else
         ac_segment_unlist(block);
+    return was;
 }
 
-static void open_enter(ac_block_t *block) {
-    if (block->state == AC_BLOCK_UNMAPPED)
+static void open_enter(ac_block_t *block, ac_block_state_t to) {
+    if (to == AC_BLOCK_UNMAPPED)
         unmapped_enter(block->segment->range, block);
     else
         ac_segment_enlist(block);
 }
 
-/* The same for one that becomes part of a MOVING block: nobody finds it by its address. */
+/* Take it out for one that becomes part of a MOVING block: its address finds nothing. */
 static void open_take(ac_block_t *block) {
-    open_leave(block);
-    if (block->state == AC_BLOCK_FREE)
+    if (open_leave(block) == AC_BLOCK_FREE)
         ac_page_map_clear(block->address);
 }
 
@@ -253,10 +201,10 @@ static void open_take(ac_block_t *block) {
 static bool divide(ac_block_t *block, uint64_t address, ac_spares_t *spares) {
     if (block->state == AC_BLOCK_FREE && !ac_page_map_set(address, spares->first))
         return false;
-    open_leave(block);
+    ac_block_state_t was = open_leave(block);
     ac_block_t *rest = cut(block, address - block->address, spares);
-    open_enter(block);
-    open_enter(rest);
+    open_enter(block, was);
+    open_enter(rest, was);
     return true;
 }
 
@@ -267,9 +215,9 @@ ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spa
     if (last->address + last->size > to && !divide(last, to, spares))
         return NULL;
     if (block->address < from) {
-        open_leave(block);
+        ac_block_state_t was = open_leave(block);
         ac_block_t *rest = cut(block, from - block->address, spares);
-        open_enter(block);
+        open_enter(block, was);
         block = rest;
     } else {
         open_take(block);
@@ -278,7 +226,7 @@ ac_block_t *ac_range_claim(ac_block_t *block, uint64_t from, uint64_t to, ac_spa
         open_take(block->next);
         swallow(block, spares);
     }
-    AC_BLOCK_SET(block, state, AC_BLOCK_MOVING);
+    ac_block_set_state(block, AC_BLOCK_MOVING);
     block->segment->busy++;
     return block;
 }
@@ -330,6 +278,7 @@ static bool is_unmapped(const ac_block_t *block) {
 
 static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
     ac_range_t *range = block->segment->range;
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->segment->busy--;
     if (is_unmapped(block->next)) {
         unmapped_leave(range, block->next);
@@ -351,6 +300,7 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares)
                                                                                  << AC_PAGE_BITS);
         settle_unmapped(moving, spares);
     } else if (ac_page_map_set(moving->address, moving)) {
+        ac_block_set_state(moving, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(moving);
     }
     /* Else host memory is short, and nobody could free what is here: it stays as it is until the
@@ -367,6 +317,7 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spare
         ac_block_t *rest = NULL;
         if (to < moving->address + moving->size) {
             rest = cut(moving, to - moving->address, spares);
+            ac_block_set_state(rest, AC_BLOCK_MOVING);
             segment->busy++;
         }
         if (!stays)
@@ -434,7 +385,7 @@ static const char *check_lists(const ac_range_t *range) {
     }
     for (const ac_block_t *block = range->unmapped; block; block = block->list_next)
         unmapped -= block->state == AC_BLOCK_UNMAPPED && block->segment == range->segment;
-    for (const ac_block_t *block = range->arena->holes; block; block = block->age_next)
+    for (const ac_block_t *block = range->arena->holes.first; block; block = block->age_next)
         if (block->segment == range->segment)
             holes -= block->state == AC_BLOCK_FREE && is_hole(block);
     return unmapped ? "list of unmapped blocks" : holes ? "list of holes" : NULL;

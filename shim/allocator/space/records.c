@@ -41,7 +41,7 @@ ac_block_t *ac_record_block(ac_allocator_t *allocator) {
 }
 
 void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block) {
-    AC_BLOCK_SET(block, state, AC_BLOCK_UNUSED);
+    ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
     block->list_next = allocator->spare_blocks;
     allocator->spare_blocks = block;

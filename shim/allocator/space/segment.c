@@ -25,7 +25,7 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
 
 static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
-    AC_BLOCK_SET(block, state, AC_BLOCK_FREE);
+    ac_block_set_state(block, AC_BLOCK_FREE);
     block->position = 0;
     if (!segment->tainted)
         ac_free_index_insert(&segment->arena->index[segment->pool], block);
@@ -33,12 +33,17 @@ static void index_insert(ac_block_t *block, bool fresh) {
         ac_range_hole_enter(block, fresh);
 }
 
-static void index_remove(ac_block_t *block) {
+static void index_leave(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     if (segment->range)
         ac_range_hole_leave(block);
     if (!segment->tainted)
         ac_free_index_remove(&segment->arena->index[segment->pool], block);
+}
+
+static void index_remove(ac_block_t *block) {
+    index_leave(block);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
 }
 
 void ac_segment_unlist(ac_block_t *block) {
@@ -51,27 +56,14 @@ void ac_segment_enlist(ac_block_t *block) {
 
 static void idle_enter(ac_segment_t *segment) {
     ac_arena_t *arena = segment->arena;
-    segment->idle_next = NULL;
-    segment->idle_prev = arena->idle_tail;
-    if (arena->idle_tail)
-        arena->idle_tail->idle_next = segment;
-    else
-        arena->idle_head = segment;
-    arena->idle_tail = segment;
+    ac_idle_queue_append(&arena->idle, segment);
     segment->idle_epoch = arena->allocator->epoch;
     arena->tainted_idle += segment->tainted;
 }
 
 static void idle_leave(ac_segment_t *segment) {
     ac_arena_t *arena = segment->arena;
-    if (segment->idle_prev)
-        segment->idle_prev->idle_next = segment->idle_next;
-    else
-        arena->idle_head = segment->idle_next;
-    if (segment->idle_next)
-        segment->idle_next->idle_prev = segment->idle_prev;
-    else
-        arena->idle_tail = segment->idle_prev;
+    ac_idle_queue_remove(&arena->idle, segment);
     arena->tainted_idle -= segment->tainted;
 }
 
@@ -97,34 +89,43 @@ void ac_segment_forget_stale(uint64_t address, uint64_t size) {
     }
 }
 
+ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
+    ac_segment_t *segment = ac_record_segment(arena->allocator);
+    ac_block_t *block = segment ? ac_record_block(arena->allocator) : NULL;
+    if (!block) {
+        if (segment)
+            ac_record_segment_return(arena->allocator, segment);
+        return NULL;
+    }
+    *segment = (ac_segment_t){
+        .address = address, .size = size, .arena = arena, .first = block, .pool = (uint8_t)pool};
+    ac_block_init(block, address, size, segment);
+    return segment;
+}
+
+void ac_segment_end(ac_segment_t *segment) {
+    ac_allocator_t *allocator = segment->arena->allocator;
+    ac_record_block_return(allocator, segment->first);
+    ac_record_segment_return(allocator, segment);
+}
+
 ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
     ac_allocator_t *allocator = arena->allocator;
     if (!evict_stale(arena, address, size))
         return NULL;
-    ac_segment_t *segment = ac_record_segment(allocator);
-    ac_block_t *block = ac_record_block(allocator);
-    bool covered = segment && block && ac_page_map_cover(address, size, arena);
-    if (!covered || !ac_page_map_set(address, block)) {
+    ac_segment_t *segment = ac_segment_begin(arena, pool, address, size);
+    bool covered = segment && ac_page_map_cover(address, size, arena);
+    if (!covered || !ac_page_map_set(address, segment->first)) {
         if (covered)
             ac_page_map_uncover(address, size);
         if (segment)
-            ac_record_segment_return(allocator, segment);
-        if (block)
-            ac_record_block_return(allocator, block);
+            ac_segment_end(segment);
         return NULL;
     }
-    *segment = (ac_segment_t){.address = address,
-                              .size = size,
-                              .arena = arena,
-                              .first = block,
-                              .next = arena->segments,
-                              .pool = (uint8_t)pool,
-                              .oversize = size >= allocator->settings.max_split_size};
-    if (segment->next)
-        segment->next->prev = segment;
-    arena->segments = segment;
+    ac_block_t *block = segment->first;
+    segment->oversize = size >= allocator->settings.max_split_size;
+    ac_segments_push(&arena->segments, segment);
     arena->added++;
-    ac_block_init(block, address, size, segment);
     AC_BLOCK_SET(block, clock, 0);
     index_insert(block, true);
     idle_enter(segment);
@@ -150,6 +151,7 @@ static void forget_pending(ac_segment_t *segment) {
                 continue;
             }
             queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
             if (kept)
                 kept->list_next = next;
             else
@@ -213,12 +215,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     }
     if (!segment->range)
         ac_page_map_uncover(segment->address, segment->size);
-    if (segment->prev)
-        segment->prev->next = segment->next;
-    else
-        arena->segments = segment->next;
-    if (segment->next)
-        segment->next->prev = segment->prev;
+    ac_segments_remove(&arena->segments, segment);
     if (!lost)
         s->num_device_free++;
     if (!segment->range) {
@@ -235,16 +232,7 @@ static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
-    ac_block_init(rest, block->address + size, block->size - size, block->segment);
-    /* In a range it is as old as the whole was. */
-    AC_BLOCK_SET(rest, requested, block->requested);
-    AC_BLOCK_SET(rest, clock, block->clock);
-    rest->prev = block;
-    rest->next = block->next;
-    if (rest->next)
-        rest->next->prev = rest;
-    block->next = rest;
-    block->size = size;
+    ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
     index_insert(rest, false);
     return true;
 }
@@ -256,7 +244,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_device_stats_t *s = allocator->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
-    AC_BLOCK_SET(block, state, AC_BLOCK_ALLOCATED);
+    ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
     block->early = block->async = false;
     AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->arena->number : 0);
@@ -293,7 +281,6 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
     block->early = block->async = block->oversize = false; /* of its life before */
 }
 
@@ -322,7 +309,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_device_stats_t *s = allocator->stats;
     int pool = block->segment->pool;
-    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->segment->allocated--;
     if (block->async)
         allocator->async_bytes -= block->size;
@@ -333,11 +320,7 @@ void ac_segment_release(ac_block_t *block) {
 }
 
 void ac_segment_absorb_next(ac_block_t *block) {
-    ac_block_t *gone = block->next;
-    block->size += gone->size;
-    block->next = gone->next;
-    if (block->next)
-        block->next->prev = block;
+    ac_block_t *gone = ac_block_merge(block);
     ac_page_map_clear(gone->address);
     ac_record_block_return(block->segment->arena->allocator, gone);
 }
@@ -420,7 +403,6 @@ void ac_segment_withdraw(ac_block_t *block) {
         count_inactive(segment, -1, -(int64_t)block->size);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    AC_BLOCK_SET(block, state, AC_BLOCK_PENDING);
     AC_BLOCK_SET(block, requested, 0);
     ac_stat_pools_up(s->active, segment->pool, 1);
     ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)block->size);
@@ -430,10 +412,10 @@ void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
         AC_BLOCK_SET(block, home, 0);
         if (block->state == AC_BLOCK_FREE)
-            index_remove(block);
+            index_leave(block);
         else if (block->state == AC_BLOCK_SLAB)
             ac_slab_taint(block);
     }
     ac_ordered_unbind(segment);
-    segment->tainted = true; /* after: index_remove looks at it */
+    segment->tainted = true; /* after: index_leave looks at it */
 }

@@ -61,21 +61,12 @@ static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
 /* --- records --- */
 
 static void records_add(ac_slots_t *slots, ac_block_t *record) {
-    record->age_prev = NULL;
-    record->age_next = slots->records;
-    if (slots->records)
-        slots->records->age_prev = record;
-    slots->records = record;
+    ac_aged_push(&slots->records, record);
     slots->count++;
 }
 
 static void records_remove(ac_slots_t *slots, ac_block_t *record) {
-    if (record->age_prev)
-        record->age_prev->age_next = record->age_next;
-    else
-        slots->records = record->age_next;
-    if (record->age_next)
-        record->age_next->age_prev = record->age_prev;
+    ac_aged_remove(&slots->records, record);
     slots->count--;
 }
 
@@ -93,7 +84,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
                   segment);
     AC_BLOCK_SET(record, slab, slab);
     if (word) {
-        AC_BLOCK_SET(record, state, AC_BLOCK_ALLOCATED);
+        ac_block_set_state(record, AC_BLOCK_ALLOCATED);
         AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
     }
     AC_WINDOW(record_described);
@@ -124,34 +115,27 @@ static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
 
 /* --- lists --- */
 
-static ac_slabs_t *lists_of(const ac_slab_t *slab) {
-    return &slab->block->segment->arena->slabs;
+AC_LIST(slabs, ac_slab_t, )
+
+static ac_slab_t **list_of(const ac_slab_t *slab) {
+    return &slab->block->segment->arena->slabs.partial[class_of(slab->size)];
 }
 
 /* Behind those of the first few that lie lower. */
 static void list_enter(ac_slab_t *slab) {
-    ac_slab_t **at = &lists_of(slab)->partial[class_of(slab->size)], *prev = NULL;
-    for (int i = 0; i < LOOKS && *at && (*at)->block->address < slab->block->address; i++) {
-        prev = *at;
-        at = &prev->next;
+    ac_slab_t *prev = NULL, *next = *list_of(slab);
+    for (int i = 0; i < LOOKS && next && next->block->address < slab->block->address; i++) {
+        prev = next;
+        next = next->next;
     }
-    slab->prev = prev;
-    slab->next = *at;
-    if (slab->next)
-        slab->next->prev = slab;
-    *at = slab;
+    slabs_put_after(list_of(slab), prev, slab);
     slab->listed = true;
 }
 
 static void list_leave(ac_slab_t *slab) {
     if (!slab->listed)
         return;
-    if (slab->prev)
-        slab->prev->next = slab->next;
-    else
-        lists_of(slab)->partial[class_of(slab->size)] = slab->next;
-    if (slab->next)
-        slab->next->prev = slab->prev;
+    slabs_remove(list_of(slab), slab);
     slab->listed = false;
 }
 
@@ -173,7 +157,7 @@ static void give_back(ac_slab_t *slab) {
     ac_block_t *block = slab->block;
     list_leave(slab);
     retire(slab);
-    AC_BLOCK_SET(block, state, AC_BLOCK_CACHED);
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
     ac_segment_put_back(block);
 }
 
@@ -252,7 +236,7 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
     }
     AC_BLOCK_SET(slab->block, requested, 0);
     AC_BLOCK_SET(slab->block, slab, slab);
-    AC_BLOCK_SET(slab->block, state, AC_BLOCK_SLAB);
+    ac_block_set_state(slab->block, AC_BLOCK_SLAB);
     list_enter(slab);
     return slab;
 }
@@ -275,7 +259,6 @@ ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
             give_back(slab);
         return NULL;
     }
-    AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
     slab->vacant[i / 64] &= ~((uint64_t)1 << i % 64);
     if (--slab->free == 0)
         list_leave(slab);
@@ -323,7 +306,10 @@ static ac_block_t *show(ac_slab_t *slab, unsigned i, ac_block_t *shown) {
     ac_block_t *record = record_in(word_of(slab, i));
     if (record)
         return record;
+    ac_block_blank(shown);
     describe(shown, slab, i);
+    if (!word_of(slab, i))
+        ac_block_set_state(shown, AC_BLOCK_FREE);
     return shown;
 }
 
@@ -332,7 +318,9 @@ static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     uint64_t used = (uint64_t)slab->slots * slab->size;
     if (used == AC_SLAB_SIZE)
         return false;
+    ac_block_blank(rest);
     ac_block_init(rest, slab->block->address + used, AC_SLAB_SIZE - used, slab->block->segment);
+    ac_block_set_state(rest, AC_BLOCK_FREE);
     AC_BLOCK_SET(rest, requested, 0);
     return true;
 }
@@ -420,10 +408,8 @@ static bool take_apart(ac_slab_t *slab, ac_pieces_t *pieces) {
                 ac_record_block_return(segment->arena->allocator, record);
             return false;
         }
-        if (gap) {
+        if (gap)
             ac_block_init(record, at, next - at, segment);
-            AC_BLOCK_SET(record, state, AC_BLOCK_CACHED);
-        }
         pieces->piece[pieces->n++] = record;
     }
     return true;

@@ -1,6 +1,6 @@
 /* Growing by pages (expand.h). */
 #include "allocator/budget.h"
-#include "allocator/supply/expand_int.h"
+#include "allocator/supply/expand.h"
 #include "plant.h"
 
 enum { ROUNDS = 4 };
@@ -161,7 +161,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     uint64_t first, count;
     if (atomic_load(&arena->line.broken))
         return NULL; /* nobody tells any more what its work does: its end will */
-    for (ac_block_t *hole = arena->oldest_hole; hole; hole = hole->age_prev) {
+    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->age_prev) {
         if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||

@@ -1,13 +1,13 @@
 /* Pages that go: given back while their context lives, and after it; and who may reach those that
  * stay (expand.h). */
-#include "allocator/supply/expand_int.h"
+#include "allocator/supply/expand.h"
 
 /* --- giving back --- */
 
 void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     bool all = atomic_load(&ac_fence_crossed);
     ac_lock(&arena->allocator->lock);
-    bool any = !arena->dead && arena->holes;
+    bool any = !arena->dead && arena->holes.first;
     ac_unlock(&arena->allocator->lock);
     if (!any)
         return;
@@ -71,7 +71,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
-    while (done && total < bytes && arena->holes) {
+    while (done && total < bytes && arena->holes.first) {
         claim_idle(&batch, &pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
             break;

@@ -1,7 +1,6 @@
 /* Native segments: memory that the driver allocates, and frees as a whole (supply.h).  They leave
  * the arena under the lock and go to the driver without it. */
 #include "allocator/budget.h"
-#include "allocator/supply/expand.h"
 #include "allocator/supply/supply.h"
 #include "device/wait.h"
 #include "plant.h"
@@ -202,7 +201,7 @@ static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
 static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leaving[BATCH],
                      uint64_t *taken) {
     unsigned n = 0;
-    for (ac_segment_t *s = arena->idle_head, *next;
+    for (ac_segment_t *s = arena->idle.first, *next;
          s && n < BATCH && *taken < pick->shrink->bytes; s = next) {
         next = s->idle_next;
         if (!picked(s, pick))

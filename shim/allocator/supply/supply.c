@@ -2,7 +2,6 @@
 #include "allocator/supply/supply.h"
 
 #include "allocator/budget.h"
-#include "allocator/supply/expand.h"
 #include "plant.h"
 
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
@@ -34,7 +33,7 @@ static bool has_idle(ac_allocator_t *allocator) {
     bool any = false;
     ac_lock(&allocator->lock);
     for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = arena->idle_head || arena->holes;
+        any = arena->idle.first || arena->holes.first;
     ac_unlock(&allocator->lock);
     return any;
 }

@@ -82,6 +82,9 @@ typedef struct {
 } ac_supply_kind_t;
 extern const ac_supply_kind_t ac_supply_native, ac_supply_pages;
 
+/* The device would not give this, and native segments serve instead (ac_expand_refused). */
+void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
+
 /* The device gave no page: where it cannot be full, for another reason than memory, and a native
  * segment may be had. */
 ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask);

@@ -24,7 +24,7 @@ static void say_free(uint64_t address) {
 
 static CUdeviceptr take(size_t bytes) {
     CUdeviceptr block;
-    program_need(cuMemAlloc_v2(&block, bytes) == CUDA_SUCCESS, "alloc");
+    MUST(cuMemAlloc_v2(&block, bytes));
     say_alloc('a', block, bytes, NULL);
     return block;
 }
@@ -36,7 +36,7 @@ static void give(CUdeviceptr block) {
 
 static CUdeviceptr take_on(size_t bytes, CUstream stream, const void *named) {
     CUdeviceptr block;
-    program_need(cuMemAllocAsync(&block, bytes, stream) == CUDA_SUCCESS, "alloc async");
+    MUST(cuMemAllocAsync(&block, bytes, stream));
     say_alloc('a', block, bytes, named);
     return block;
 }
@@ -50,38 +50,38 @@ static int driver_calls(void) {
     CUstream stream, other;
     CUevent event;
     program_device();
-    program_need(cuStreamCreate(&stream, 0) == CUDA_SUCCESS, "stream");
-    program_need(cuStreamCreate(&other, 0) == CUDA_SUCCESS, "stream");
-    program_need(cuEventCreate(&event, 0) == CUDA_SUCCESS, "event");
+    MUST(cuStreamCreate(&stream, 0));
+    MUST(cuStreamCreate(&other, 0));
+    MUST(cuEventCreate(&event, 0));
     block[0] = take(1);
     block[1] = take(3 << 20);
     give(block[0]);
     block[0] = take(1);
-    program_need(cuMemAllocPitch_v2(&block[2], &pitch, 1000, 7, 4) == CUDA_SUCCESS, "pitch");
+    MUST(cuMemAllocPitch_v2(&block[2], &pitch, 1000, 7, 4));
     say_alloc('a', block[2], pitch * 7, NULL);
-    program_need(cuMemAllocManaged(&block[3], 12345, 1) == CUDA_SUCCESS, "managed");
+    MUST(cuMemAllocManaged(&block[3], 12345, 1));
     say_alloc('m', block[3], 12345, NULL);
     block[4] = take_on(70000, stream, stream);
     block[5] = take_on(70001, other, other);
     block[6] = take_on(70002, NULL, legacy);
     CUresult result = cuMemAlloc_v2(&refused, (size_t)1 << 45);
-    program_need(result == CUDA_ERROR_OUT_OF_MEMORY, "an alloc beyond the device");
+    GIVES(result, CUDA_ERROR_OUT_OF_MEMORY);
     printf("x %zu %d\n", (size_t)1 << 45, (int)result);
-    program_need(cuMemFree_v2(block[1] + 512) == CUDA_ERROR_INVALID_VALUE, "a bad free");
-    program_need(cuMemFree_v2(0x1234500) == CUDA_ERROR_INVALID_VALUE, "a foreign free");
-    program_need(cuMemFree_v2(0) == CUDA_SUCCESS, "a free of nothing");
-    program_need(cuCtxSynchronize() == CUDA_SUCCESS, "synchronize");
+    GIVES(cuMemFree_v2(block[1] + 512), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(0x1234500), CUDA_ERROR_INVALID_VALUE);
+    MUST(cuMemFree_v2(0));
+    MUST(cuCtxSynchronize());
     printf("s\n");
-    program_need(cuStreamSynchronize(stream) == CUDA_SUCCESS, "stream synchronize");
+    MUST(cuStreamSynchronize(stream));
     printf("w %llx\n", (unsigned long long)(uintptr_t)stream);
-    program_need(cuStreamQuery(stream) == CUDA_SUCCESS, "query");
-    program_need(cuEventRecord(event, stream) == CUDA_SUCCESS, "record");
-    program_need(cuEventSynchronize(event) == CUDA_SUCCESS, "event synchronize");
+    MUST(cuStreamQuery(stream));
+    MUST(cuEventRecord(event, stream));
+    MUST(cuEventSynchronize(event));
     printf("e %llx\n", (unsigned long long)(uintptr_t)event);
     say_free(block[4]);
-    program_need(cuMemFreeAsync(block[4], stream) == CUDA_SUCCESS, "free async");
+    MUST(cuMemFreeAsync(block[4], stream));
     say_free(block[5]);
-    program_need(cuMemFreeAsync(block[5], stream) == CUDA_SUCCESS, "free on another stream");
+    MUST(cuMemFreeAsync(block[5], stream));
     give(block[6]);
     give(block[3]);
     give(block[2]);
@@ -94,37 +94,36 @@ static int runtime_calls(void) {
     enum { ROUNDS = 2000 };
     void *block, *managed, *refused = NULL;
     cudaStream_t stream;
-    program_need(cudaMalloc(&block, 1 << 16) == cudaSuccess, "first");
+    MUST(cudaMalloc(&block, 1 << 16));
     say_alloc('a', (uintptr_t)block, 1 << 16, NULL);
-    program_need(cudaStreamCreate(&stream) == cudaSuccess, "stream");
+    MUST(cudaStreamCreate(&stream));
     for (int i = 0; i < ROUNDS; i++) {
         size_t bytes = (size_t)(i % 7 + 1) * 1000;
         void *fresh;
         if (i % 3) {
-            program_need(cudaMalloc(&fresh, bytes) == cudaSuccess, "malloc");
+            MUST(cudaMalloc(&fresh, bytes));
             say_alloc('a', (uintptr_t)fresh, bytes, NULL);
         } else {
-            program_need(cudaMallocAsync(&fresh, bytes, stream) == cudaSuccess, "malloc async");
+            MUST(cudaMallocAsync(&fresh, bytes, stream));
             say_alloc('a', (uintptr_t)fresh, bytes, stream);
         }
         say_free((uintptr_t)block);
-        program_need((i % 5 ? cudaFree(block) : cudaFreeAsync(block, stream)) == cudaSuccess,
-                     "free");
+        MUST((i % 5 ? cudaFree(block) : cudaFreeAsync(block, stream)));
         block = fresh;
     }
-    program_need(cudaMallocManaged(&managed, 777, 1) == cudaSuccess, "managed");
+    MUST(cudaMallocManaged(&managed, 777, 1));
     say_alloc('m', (uintptr_t)managed, 777, NULL);
     say_free((uintptr_t)managed);
-    program_need(cudaFree(managed) == cudaSuccess, "free of managed memory");
-    program_need(cudaMalloc(&refused, (size_t)1 << 45) == cudaErrorMemoryAllocation, "too much");
+    MUST(cudaFree(managed));
+    GIVES(cudaMalloc(&refused, (size_t)1 << 45), cudaErrorMemoryAllocation);
     printf("x %zu %d\n", (size_t)1 << 45, (int)CUDA_ERROR_OUT_OF_MEMORY);
     cudaGetLastError();
-    program_need(cudaFree((char *)block + 512) != cudaSuccess, "a bad free");
+    NEED(cudaFree((char *)block + 512) != cudaSuccess);
     cudaGetLastError();
-    program_need(cudaDeviceSynchronize() == cudaSuccess, "synchronize");
+    MUST(cudaDeviceSynchronize());
     printf("s\n");
     say_free((uintptr_t)block);
-    program_need(cudaFree(block) == cudaSuccess, "last free");
+    MUST(cudaFree(block));
     return 0;
 }
 
@@ -133,10 +132,10 @@ static int contexts(void) {
     CUcontext created;
     program_device();
     CUdeviceptr kept = take(4096);
-    program_need(cuCtxCreate_v2(&created, 0, 0) == CUDA_SUCCESS, "create");
+    MUST(cuCtxCreate_v2(&created, 0, 0));
     take(8192);
     take(3 << 20);
-    program_need(cuCtxDestroy_v2(created) == CUDA_SUCCESS, "destroy");
+    MUST(cuCtxDestroy_v2(created));
     printf("gone\n");
     program_device();
     take(100);
@@ -152,12 +151,12 @@ static _Atomic CUdeviceptr slot[SLOTS];
 static void *exchange(void *arg) {
     uint32_t random = (uint32_t)(uintptr_t)arg * 2654435761u + 1;
     CUcontext context;
-    program_need(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS, "retain");
-    program_need(cuCtxSetCurrent(context) == CUDA_SUCCESS, "set current");
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
     for (int i = 0; i < OPERATIONS; i++) {
         CUdeviceptr block = 0;
         random = random * 1664525 + 1013904223;
-        program_need(cuMemAlloc_v2(&block, (random >> 8) % 50000 + 1) == CUDA_SUCCESS, "alloc");
+        MUST(cuMemAlloc_v2(&block, (random >> 8) % 50000 + 1));
         block = atomic_exchange(&slot[(random >> 4) % SLOTS], block);
         if (block)
             program_free(block);
@@ -169,7 +168,7 @@ static int threads(void) {
     pthread_t thread[THREADS];
     program_device();
     for (uintptr_t i = 0; i < THREADS; i++)
-        program_need(pthread_create(&thread[i], NULL, exchange, (void *)i) == 0, "thread");
+        NEED(pthread_create(&thread[i], NULL, exchange, (void *)i) == 0);
     for (int i = 0; i < THREADS; i++)
         pthread_join(thread[i], NULL);
     for (int i = 0; i < SLOTS; i++)
@@ -243,7 +242,7 @@ static int ends_kill(void) {
 
 static void wait_well(pid_t child) {
     int status;
-    program_need(child > 0 && waitpid(child, &status, 0) == child && status == 0, "child");
+    NEED(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
 static int use_some(void) {
@@ -266,7 +265,7 @@ static int family(void) {
     child = fork();
     if (child == 0) {
         CUdeviceptr block;
-        program_need(cuMemAlloc_v2(&block, 4096) == CUDA_ERROR_NOT_INITIALIZED, "in child");
+        GIVES(cuMemAlloc_v2(&block, 4096), CUDA_ERROR_NOT_INITIALIZED);
         exit(0);
     }
     wait_well(child);

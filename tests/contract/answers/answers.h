@@ -1,5 +1,4 @@
-/* Shared by the programs of this folder: prototypes of the driver, symbolic printing of addresses
- * and results, children that may crash.  Everything is printed so that a run without and a run
+/* Shared by the programs of this folder: symbolic printing of addresses and results, children that may crash.  Everything is printed so that a run without and a run
  * with the library can be compared line by line: no address, no handle, no time. */
 #ifndef ANSWERS_H
 #define ANSWERS_H
@@ -8,12 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -24,10 +18,6 @@ enum { POISON = 0xa5 };
 /* Run `body(arg)` in a child process; what it printed comes out, and a line if it crashed, hung
  * or failed.  0: it ended with status 0. */
 int in_child(const char *name, void (*body)(const void *), const void *arg);
-
-/* A step that has to work for the rest to mean anything. */
-void must(CUresult result, const char *what);
-#define MUST(call) must(call, #call)
 
 /* "ok" or the number of the error. */
 const char *code(CUresult result);

@@ -18,12 +18,13 @@ const char *code(CUresult result) {
     return out;
 }
 
-void must(CUresult result, const char *what) {
-    if (result == CUDA_SUCCESS)
-        return;
-    printf("SETUP FAILED %s: %u\n", what, (unsigned)result);
-    fflush(stdout);
-    _exit(3);
+/* Among the lines that are compared. */
+static void say(int status, const char *message) {
+    printf("%s%s\n", status == TEST_BROKEN ? "SETUP FAILED " : "", message);
+}
+
+__attribute__((constructor)) static void say_on_stdout(void) {
+    test_say = say;
 }
 
 int in_child(const char *name, void (*body)(const void *), const void *arg) {

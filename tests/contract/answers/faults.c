@@ -3,7 +3,7 @@
  *
  * usage: faults [FUNCTION [N]]
  *
- * For each function of hooks.def and driver.def and for N = 1, 2, ... until no Nth call happens
+ * For each hooked function and each of driver.def and for N = 1, 2, ... until no Nth call happens
  * any more (in larger steps where there are hundreds), a child runs the scenario under
  * fail:FUNCTION@N.  Of addresses and pages nothing may be left.  The program may notice only at
  * its own call of that very function, and only that code; it must not crash or hang; what it
@@ -18,9 +18,7 @@
 #include "answers.h"
 
 static const char *const functions[] = {
-#define HOOK_SUBMIT(symbol, mode, stream, reach, params, args) #symbol,
-#define HOOK_RETRY(symbol, need, params, args)                 #symbol,
-#define HOOK_BODY(symbol)                                      #symbol,
+#define HOOK_DRIVER(symbol) #symbol,
 #include "intercept/hooks.def"
 #define DRIVER(symbol, need) #symbol,
 #include "device/driver.def"
@@ -285,7 +283,7 @@ int main(int argc, char **argv) {
         fault_t fault = {functions[f], 1};
         if (argc > 1 && strcmp(argv[1], functions[f]))
             continue;
-        bool again = false; /* driver.def names some of hooks.def once more */
+        bool again = false; /* driver.def names some hooks once more */
         for (size_t g = 0; g < f; g++)
             again |= !strcmp(functions[g], functions[f]);
         unsigned stride =

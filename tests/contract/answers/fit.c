@@ -99,10 +99,7 @@ typedef struct {
 static void count(const void *arg) {
     const ask_t *ask = arg;
     unsigned wanted = least(ask->kib, ask->bare), failures = 0;
-    CUcontext context;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
+    test_device(0);
     for (unsigned round = 0; round < (ask->kib[1] ? 1 : 2); round++) {
         unsigned n = take(ask->kib);
         give(n);

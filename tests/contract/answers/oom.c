@@ -10,17 +10,8 @@
 #include "answers.h"
 
 enum { MANY = 4096 };
-static unsigned failures;
 static CUfunction late;
 static CUstream stream;
-
-static void expect(bool good, const char *what) {
-    if (!good) {
-        printf("not so: %s\n", what);
-        failures++;
-    }
-}
-#define EXPECT(condition) expect(condition, #condition)
 
 static CUdeviceptr held[MANY];
 
@@ -124,8 +115,7 @@ static void others(void) {
         give(0, take(20 * MIB), 1);
         MUST(cuGraphCreate(&graph, 0));
         snprintf(plan, sizeof plan, "%s@1=2", functions[i]);
-        if (simcuda_fail(plan) != 0)
-            exit(3);
+        NEED(simcuda_fail(plan) == 0);
         shape.Height = 10;
         EXPECT(cuModuleLoadData(&module, "stand-in") == CUDA_SUCCESS);
         EXPECT(cuGraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS);
@@ -163,18 +153,10 @@ static const struct {
              {"limit", limit}};
 
 static void run(const void *arg) {
-    CUcontext context;
-    CUmodule module;
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "late", .duration_ns = 5000000});
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, "stand-in"));
-    MUST(cuModuleGetFunction(&late, module, "late"));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    test_device(0);
+    late = test_kernel(&(simcuda_kernel_t){.name = "late", .duration_ns = 5000000});
+    stream = test_stream();
     (*(void (*const *)(void))arg)();
-    fflush(stdout);
-    _exit(failures != 0);
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* Every driver function of hooks.def, once with arguments that are all valid and once for each
+/* Every driver function that is hooked, once with arguments that are all valid and once for each
  * interesting value of each single argument, in several states of the process.
  *
  * usage: sweep STATE [SYMBOL]
@@ -15,7 +15,7 @@
  * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
  * their end, and ends the context.
  *
- * The rows come from hooks.def (sweep_rows.py).  One line a call: result and what became of the
+ * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became of the
  * arguments that the driver writes to. */
 #include <pthread.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ typedef enum {
     ARG_COUNT
 } kind_t;
 
-enum { BODY, RETRY, SUBMIT };
+enum { HOOK, RETRY, SUBMIT };
 
 typedef struct {
     const char *symbol;
@@ -637,7 +637,7 @@ static void sweep_row(const row_t *row) {
     have.created = (CUcontext)(uintptr_t)have.others;
     unsigned calls = calls_of(row);
     memset(&have, 0, sizeof have);
-    if (row->hook != BODY && !is_endless(state_name)) {
+    if (row->hook != HOOK && !is_endless(state_name)) {
         in_child(row->symbol, run_part, &(part_t){row, 0, calls});
         return;
     }

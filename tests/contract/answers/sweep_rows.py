@@ -1,9 +1,9 @@
-"""Writes sweep_rows.inc: one row for each driver function of hooks.def, with its arguments' types.
+"""Writes sweep_rows.inc: one row for each driver function that is hooked, with its arguments' types.
 
-usage: sweep_rows.py hooks.def cuda_functions.def OUTPUT
+usage: sweep_rows.py cuda_functions.def OUTPUT
 
-A hook added to hooks.def is swept without being named here; one whose signature has a type that
-no kind of argument stands for makes this fail, and with it the build."""
+A new hook is swept without being named here; one whose signature has a type that no kind of
+argument stands for makes this fail, and with it the build."""
 import re
 import sys
 
@@ -74,17 +74,15 @@ def kind_of(symbol, text):
 
 
 def main():
-    hooks_path, functions_path, output = sys.argv[1:]
+    functions_path, output = sys.argv[1:]
     with open(functions_path) as file:
-        functions = dict(re.findall(
-            r"^CU_FN\((\w+),\s*\w+,\s*\d+,\s*\w+,\s*\((.*?)\),\s*\([^()]*\)\)$",
-            file.read(), re.M | re.S))
-    with open(hooks_path) as file:
-        hooks = re.findall(r"^HOOK_(SUBMIT|RETRY|BODY)\((\w+)", file.read(), re.M)
+        hooks = re.findall(
+            r"^CU_(HOOK|SUBMIT|RETRY)\((\w+),\s*\w+,\s*\d+,\s*\w+,\s*\((.*?)\),\s*\([^()]*\)[,)]",
+            file.read(), re.M | re.S)
     with open(output, "w") as out:
-        for hook, symbol in hooks:
+        for hook, symbol, params in hooks:
             types, kinds, values = [], [], []
-            for i, parameter in enumerate(functions[symbol].split(",")):
+            for i, parameter in enumerate(params.split(",")):
                 parameter = re.sub(r"\s+", " ", parameter.strip())
                 if parameter == "void":
                     break

@@ -19,18 +19,9 @@
 #define ENDLESS ((long long)8000000000)
 enum { SOME = 100, MORE = 200, NEARLY_ALL = 900, HALF = 500 }; /* MiB */
 
-static unsigned failures;
 static CUfunction endless, lasting;
 static CUstream stream, second;
 static CUdeviceptr flag;
-
-static void expect(bool good, const char *what) {
-    if (!good) {
-        printf("not so: %s\n", what);
-        failures++;
-    }
-}
-#define EXPECT(condition) expect(condition, #condition)
 
 static uint64_t now(void) {
     struct timespec time;
@@ -194,6 +185,33 @@ static void never_fits_beside_an_endless_one(void) {
     EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
+/* Neither the library nor the program gets an event: only a synchronisation can tell, and that
+ * knows no limit. */
+static void no_events(void) {
+    if (simcuda_fail("cuEventCreate>=1=801;cuEventRecord>=1=801;cuCtxRecordEvent>=1=801") != 0)
+        exit(3);
+}
+
+static void fits_after_a_kernel_without_events(void) {
+    leave_idle(HALF);
+    no_events();
+    launch(lasting);
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(took(0, 2.9));
+}
+
+static void never_fits_beside_an_endless_one_without_events(void) {
+    leave_pieces();
+    no_events();
+    launch(endless);
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(took(2.9, 7));
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(took(0, 1));
+    release();
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
 static void what_comes_back_is_too_little(void) {
     must_have(MORE);
     leave_idle(HALF);
@@ -292,8 +310,7 @@ static void other_calls_beside_an_endless_one(void) {
     EXPECT(took(2.9, 7));
     EXPECT(create_memory() == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
-    if (simcuda_fail("cuModuleLoadData>=1=2") != 0)
-        exit(3);
+    NEED(simcuda_fail("cuModuleLoadData>=1=2") == 0);
     EXPECT(load_module() == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     simcuda_clear_faults();
@@ -313,8 +330,7 @@ static void calls_that_no_wait_would_help(void) {
     void *host;
     leave_idle(HALF);
     launch(endless);
-    if (simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") != 0)
-        exit(3);
+    NEED(simcuda_fail("cuEventCreate>=1=2;cuStreamCreate>=1=2") == 0);
     start();
     EXPECT(cuMemHostAlloc(&host, huge, 0) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(cuMemAllocHost_v2(&host, huge) == CUDA_ERROR_OUT_OF_MEMORY);
@@ -424,6 +440,8 @@ static const struct {
     CASE(grow_beside_freed_memory),
     CASE(fits_after_a_kernel),
     CASE(never_fits_beside_an_endless_one),
+    CASE(fits_after_a_kernel_without_events),
+    CASE(never_fits_beside_an_endless_one_without_events),
     CASE(what_comes_back_is_too_little),
     CASE(a_held_stream_and_no_room),
     CASE(a_held_stream_and_idle_memory),
@@ -442,26 +460,17 @@ static const struct {
 };
 
 static void run(const void *arg) {
-    CUcontext context;
-    CUmodule module;
     void *host;
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS});
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "lasting", .duration_ns = LASTING});
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, "stand-in"));
-    MUST(cuModuleGetFunction(&endless, module, "endless"));
-    MUST(cuModuleGetFunction(&lasting, module, "lasting"));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    test_device(0);
+    endless = test_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS});
+    lasting = test_kernel(&(simcuda_kernel_t){.name = "lasting", .duration_ns = LASTING});
+    stream = test_stream();
+    second = test_stream();
     MUST(cuMemAllocHost_v2(&host, 4));
     memset(host, 0, 4);
     MUST(cuMemHostGetDevicePointer_v2(&flag, host, 0));
     alarm(20);
     (*(void (*const *)(void))arg)();
-    fflush(stdout);
-    _exit(failures != 0);
 }
 
 int main(int argc, char **argv) {

@@ -5,29 +5,20 @@
 CUcontext context;
 CUfunction slow, quick;
 bool served; /* the library serves: addresses can be judged */
-const char *title;
 unsigned wrong;
 size_t size = 256 << 10;
-
-void must(CUresult result, const char *call, int line) {
-    if (result) {
-        fprintf(stderr, "%s, line %d: %s: %d\n", title, line, call, (int)result);
-        exit(1);
-    }
-}
 
 void expect(bool holds, const char *what, int line) {
     if (holds || !served)
         return;
     wrong++;
-    printf("not ok %s, line %d: %s\n", title, line, what);
+    printf("not ok %s, line %d: %s\n", test_title, line, what);
 }
 
 static accel_device_stats_t figures(void) {
     accel_status_t (*get)(int, accel_device_stats_t *);
     accel_device_stats_t stats = {.size = sizeof stats};
-    *(void **)&get = dlsym(RTLD_DEFAULT, "accel_get_device_stats");
-    if (get)
+    if (test_find("accel_get_device_stats", &get))
         get(0, &stats);
     return stats;
 }
@@ -87,8 +78,7 @@ static unsigned long long (*reports)(void);
 /* What streams gave back before is not at hand any more. */
 static void settle(void) {
     accel_status_t (*empty)(void);
-    *(void **)&empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
-    if (empty)
+    if (test_find("accel_empty_cache", &empty))
         empty();
 }
 
@@ -96,9 +86,9 @@ static void run(const case_t *one) {
     room_t room;
     unsigned long long before = reports();
     unsigned had = wrong;
-    title = one->name;
+    test_title = one->name;
     for (int i = 0; i < FREE_STREAMS; i++)
-        MUST(cuStreamCreate(&room.s[i], CU_STREAM_NON_BLOCKING));
+        room.s[i] = test_stream();
     for (int i = 0; i < BLOCKING; i++)
         MUST(cuStreamCreate(&room.b[i], CU_STREAM_DEFAULT));
     for (int i = 0; i < 2; i++)
@@ -123,33 +113,20 @@ static void run(const case_t *one) {
     }
 }
 
-static CUfunction kernel(CUmodule module, int (*add)(const simcuda_kernel_t *), const char *name,
-                         unsigned long long ns) {
+static CUfunction kernel(const char *name, unsigned long long ns) {
     static const unsigned short sizes[] = {8};
     static const simcuda_access_t access = {0, -1, 64, 1};
-    simcuda_kernel_t made = {name, NULL, ns, 1, sizes, 1, &access};
-    CUfunction function;
-    add(&made);
-    MUST(cuModuleGetFunction(&function, module, name));
-    return function;
+    return test_kernel(&(simcuda_kernel_t){name, NULL, ns, 1, sizes, 1, &access});
 }
 
 int main(int argc, char **argv) {
-    int (*add)(const simcuda_kernel_t *);
-    CUmodule module;
-    *(void **)&add = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
-    *(void **)&reports = dlsym(RTLD_DEFAULT, "simcuda_referee_reports");
-    if (!add || !reports)
-        return 77;
-    served = dlsym(RTLD_DEFAULT, "accel_stats_json") != NULL;
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&context, 0));
-    MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ".version 6.0\n.target sm_50\n.address_size 64\n"
-                                   ".visible .entry slow(.param .u64 a) { ret; }\n"
-                                   ".visible .entry quick(.param .u64 a) { ret; }"));
-    slow = kernel(module, add, "slow", 5000000);
-    quick = kernel(module, add, "quick", 1000);
+    accel_status_t (*stats)(char **);
+    if (!test_find("simcuda_referee_reports", &reports))
+        return TEST_SKIPPED;
+    served = test_find("accel_stats_json", &stats);
+    context = test_device(0);
+    slow = kernel("slow", 5000000);
+    quick = kernel("quick", 1000);
     bool little = argc > 1 && !strcmp(argv[1], "limited");
     if (little)
         size = 5 << 20; /* room for one */

@@ -155,7 +155,7 @@ static void query_seen(room_t *r) {
     OTHER(next(r->s[1]), old);
     while (cuEventQuery(r->e[0]) == CUDA_ERROR_NOT_READY) {
         void (*advance)(unsigned long long);
-        *(void **)&advance = dlsym(RTLD_DEFAULT, "simcuda_advance");
+        test_find("simcuda_advance", &advance);
         advance(100000);
     }
     MUST(cuMemAlloc_v2(&plain, size));
@@ -250,7 +250,7 @@ static void answers(CUresult result, CUresult right, int line) {
     if (result == right)
         return;
     wrong++;
-    printf("not ok %s, line %d: %d in place of %d\n", title, line, (int)result, (int)right);
+    printf("not ok %s, line %d: %d in place of %d\n", test_title, line, (int)result, (int)right);
 }
 #define ANSWERS(call, right) answers(call, right, __LINE__)
 
@@ -276,7 +276,7 @@ static void growth(room_t *r) {
 /* No memory that is kept could avoid this failure: it stays. */
 static void more_than_there_is(room_t *r) {
     unsigned long long (*used)(int);
-    *(void **)&used = dlsym(RTLD_DEFAULT, "simcuda_used_memory");
+    test_find("simcuda_used_memory", &used);
     CUdeviceptr memory;
     MUST(cuMemAlloc_v2(&memory, MUCH));
     MUST(cuMemFree_v2(memory));
@@ -363,7 +363,7 @@ static void stream_again(room_t *r) {
 
 static void many_streams(room_t *r) {
     unsigned long long (*used)(int);
-    *(void **)&used = dlsym(RTLD_DEFAULT, "simcuda_used_memory");
+    test_find("simcuda_used_memory", &used);
     unsigned long long most = 0;
     for (int i = 0; i < 3000; i++) {
         CUstream stream;

@@ -11,12 +11,7 @@
 #include <string.h>
 
 #include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 enum { FREE_STREAMS = 3, BLOCKING = 2 };
 
@@ -36,16 +31,13 @@ extern const size_t all_count, alone_count, limited_count;
 
 extern CUcontext context;
 extern CUfunction slow, quick;
-extern size_t size;       /* of the next block */
-extern bool served;       /* the library serves: addresses can be judged */
-extern const char *title; /* of the running case */
+extern size_t size; /* of the next block */
+extern bool served; /* the library serves: addresses can be judged */
 extern unsigned wrong;
 
-void must(CUresult result, const char *call, int line);
 void expect(bool holds, const char *what, int line); /* judged only where the library serves */
 long long pending(void);   /* blocks that were given back and are not free yet */
 long long allocated(void); /* blocks that the library has handed out */
-#define MUST(call)   must(call, #call, __LINE__)
 #define SAME(a, b)   expect((a) == (b), "other memory than the one that was free for it", __LINE__)
 #define OTHER(a, b)  expect((a) != (b), "memory that work may still be under way on", __LINE__)
 #define PENDING(n)   expect(pending() == (n), "not " #n " blocks that wait", __LINE__)

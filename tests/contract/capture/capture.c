@@ -16,32 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 enum { BYTES = 300 << 10, OTHERS = 40, MOST = 1000, LAUNCHES = 5 };
-
-static const char *running;
-
-static void fail(int line, const char *what, unsigned code) {
-    fprintf(stderr, "not ok %s, line %d: %s (%u)\n", running, line, what, code);
-    exit(1);
-}
-#define MUST(call)                                                                               \
-    do {                                                                                         \
-        CUresult must_ = (call);                                                                 \
-        if (must_)                                                                               \
-            fail(__LINE__, #call, must_);                                                        \
-    } while (0)
-#define EXPECT(what)                                                                             \
-    do {                                                                                         \
-        if (!(what))                                                                             \
-            fail(__LINE__, #what, 0);                                                            \
-    } while (0)
 
 static CUcontext primary;
 static CUstream stream, beside; /* non-blocking; captured, and for others' work */
@@ -686,30 +663,23 @@ static const struct {
 };
 
 int main(int argc, char **argv) {
-    CUmodule module;
     static const unsigned short sizes[] = {8, 4};
     static const simcuda_access_t access = {0, -1, BYTES, 1};
     static const simcuda_kernel_t kernel = {"fill", on_fill, 20000, 2, sizes, 1, &access};
-    running = "set up";
-    if (cuInit(0))
-        return 77;
-    simcuda_register_kernel(&kernel);
-    MUST(cuDevicePrimaryCtxRetain(&primary, 0));
-    MUST(cuCtxSetCurrent(primary));
-    MUST(cuModuleLoadData(&module, "stand-in"));
-    MUST(cuModuleGetFunction(&fill, module, "fill"));
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    MUST(cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING));
+    primary = test_device(0);
+    fill = test_kernel(&kernel);
+    stream = test_stream();
+    beside = test_stream();
     unsigned ran = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         if (argc > 1 && strcmp(argv[1], cases[i].name))
             continue;
-        running = cases[i].name;
+        test_title = cases[i].name;
         cases[i].run();
         MUST(cuCtxSynchronize());
         EXPECT(simcuda_referee_reports() == 0);
-        printf("ok %s\n", running);
+        printf("ok %s\n", test_title);
         ran++;
     }
-    return ran ? 0 : 2;
+    return ran ? TEST_GOOD : TEST_USAGE;
 }

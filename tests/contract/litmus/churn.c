@@ -8,14 +8,12 @@
  * run.  What the simulated device remembers must not grow with the length of the run.  Exit
  * status 1 after a report, a wrong answer, or something left behind; 77 without the simulated
  * device. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "litmus.h"
-#include "simcuda.h"
+#include "harness.h"
 
 enum { PLACES = 4, BUFFERS = 24, STREAMS = 6, EVENTS = 6, GRAPHS = 3, MOST_THREADS = 8 };
 #define GRAIN ((size_t)2 << 20)
@@ -55,13 +53,6 @@ static unsigned long turn;
 static unsigned long long (*live)(const char *);
 static const char *(*live_kind)(size_t);
 static void (*advance)(unsigned long long);
-
-void litmus_must(CUresult result, const char *call, int line) {
-    if (result) {
-        fprintf(stderr, "line %d: %s: %d\n", line, call, (int)result);
-        exit(1);
-    }
-}
 
 static unsigned random_below(unsigned n) {
     state = state * 6364136223846793005ull + 1442695040888963407ull;
@@ -386,10 +377,8 @@ static unsigned long argument(int count, char **list, int i, unsigned long usual
 }
 
 static void find(const char *name, void *slot) {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    if (!found)
-        exit(77);
-    memcpy(slot, &found, sizeof found);
+    if (!test_find(name, slot))
+        exit(TEST_SKIPPED);
 }
 
 int main(int count, char **list) {

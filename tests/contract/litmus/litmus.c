@@ -1,12 +1,10 @@
 /* What all litmus programs share: devices, kernels, ownership, judging. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "litmus.h"
-#include "simcuda.h"
 
 enum { BYTES = 64 << 10, SLOW_SPINS = 2000000, ROUNDS = 3, BLOCKS = 32 };
 
@@ -25,16 +23,6 @@ static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
     " @%p bra AGAIN; st.global.u32 [%a], %v; ret; }\n"
     STORE("litmus_quick") STORE("litmus_slow");
 
-static void store(const simcuda_launch_t *launch) {
-    CUdeviceptr to;
-    memcpy(&to, launch->params[0], sizeof to);
-    void *(*host)(CUdeviceptr);
-    *(void **)&host = dlsym(RTLD_DEFAULT, "simcuda_host");
-    void *at = host(to);
-    if (at)
-        memcpy(at, launch->params[1], sizeof(unsigned));
-}
-
 static int (*register_kernel)(const simcuda_kernel_t *);
 static unsigned long long (*reports)(void);
 static void (*owner_begin)(CUdeviceptr, size_t);
@@ -42,22 +30,10 @@ static size_t (*owner_end)(CUdeviceptr);
 static void (*host_saw)(const void *);
 static void (*advance)(unsigned long long);
 
-static void find(const char *name, void *slot) {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    memcpy(slot, &found, sizeof found);
-}
-
-void litmus_must(CUresult result, const char *call, int line) {
-    if (!result)
-        return;
-    fprintf(stderr, "line %d: %s: %d\n", line, call, (int)result);
-    exit(result == CUDA_ERROR_NOT_SUPPORTED ? 77 : 1);
-}
-
 static void register_stores(void) {
     static const unsigned short sizes[] = {8, 4, 4};
     static const simcuda_access_t access = {0, -1, sizeof(unsigned), 1};
-    simcuda_kernel_t kernel = {"litmus_quick", store, 1000, 3, sizes, 1, &access};
+    simcuda_kernel_t kernel = {"litmus_quick", test_store, 1000, 3, sizes, 1, &access};
     register_kernel(&kernel);
     kernel.name = "litmus_slow";
     kernel.duration_ns = 1000000;
@@ -87,20 +63,20 @@ static void connect_devices(litmus_t *t) {
         return;
     }
     set_up_device(t, 1);
-    MUST(cuStreamCreate(&t->there, CU_STREAM_NON_BLOCKING));
+    t->there = test_stream();
     MUST(cuMemAlloc_v2(&t->peer, BYTES));
     MUST(cuCtxEnablePeerAccess(t->ctx[0], 0));
 }
 
 static void set_up(litmus_t *t) {
-    find("simcuda_register_kernel", &register_kernel);
+    test_find("simcuda_register_kernel", &register_kernel);
     t->simulated = register_kernel;
-    find("simcuda_advance", &advance);
+    test_find("simcuda_advance", &advance);
     if (t->simulated) {
-        find("simcuda_referee_reports", &reports);
-        find("simcuda_owner_begin", &owner_begin);
-        find("simcuda_owner_end", &owner_end);
-        find("simcuda_host_saw", &host_saw);
+        test_find("simcuda_referee_reports", &reports);
+        test_find("simcuda_owner_begin", &owner_begin);
+        test_find("simcuda_owner_end", &owner_end);
+        test_find("simcuda_host_saw", &host_saw);
         register_stores();
     }
     const char *mode = getenv("LITMUS");
@@ -109,7 +85,7 @@ static void set_up(litmus_t *t) {
     connect_devices(t);
     MUST(cuCtxSetCurrent(t->ctx[0]));
     for (int i = 0; i < 3; i++)
-        MUST(cuStreamCreate(&t->free_stream[i], CU_STREAM_NON_BLOCKING));
+        t->free_stream[i] = test_stream();
     for (int i = 0; i < 2; i++) {
         MUST(cuStreamCreate(&t->blocking[i], CU_STREAM_DEFAULT));
         MUST(cuEventCreate(&t->event[i], CU_EVENT_DISABLE_TIMING));
@@ -170,7 +146,7 @@ static void give_and_take(litmus_t *t) {
         count++;
     } while (count < BLOCKS && kept[count - 1] != before);
     if (!count)
-        litmus_must(CUDA_ERROR_OUT_OF_MEMORY, "cuMemAlloc_v2", __LINE__);
+        test_stop(TEST_BROKEN, "no memory");
     t->memory = kept[--count];
     t->reused += t->memory == before;
     while (count)
@@ -257,6 +233,7 @@ static bool run(litmus_t *t, const litmus_case_t *one) {
 int main(void) {
     litmus_t t = {.bytes = BYTES};
     size_t ran = 0, failed = 0;
+    test_may_lack = true;
     if (cuInit(0) || cuDeviceGetCount(&t.devices) || !t.devices)
         return 77;
     set_up(&t);

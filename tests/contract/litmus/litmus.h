@@ -12,18 +12,14 @@
  *   GPU                    ordered cases: the new value is in memory.  Racy ones are left out,
  *                          as is all that needs a second device where there is one only.
  *
- * Exit status 0 passed, 1 failed, 77 no device, or no case that can run. */
+ * Exit status 0 passed, 1 or 2 failed, 77 no device, or no case that can run. */
 #ifndef LITMUS_H
 #define LITMUS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "device/cuda_abi.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 typedef struct {
     CUdevice device[2];
@@ -56,10 +52,6 @@ typedef struct {
 /* Each program defines these. */
 extern const litmus_case_t litmus_cases[];
 extern const size_t litmus_case_count;
-
-/* Ends the program with status 1, or 77 where the call is not there, unless `result` is 0. */
-void litmus_must(CUresult result, const char *call, int line);
-#define MUST(call) litmus_must(call, #call, __LINE__)
 
 void litmus_old(litmus_t *t, CUstream stream); /* a long kernel that writes 1 */
 void litmus_new(litmus_t *t, CUstream stream); /* a short kernel that writes 2 */

@@ -45,8 +45,7 @@ static void *synchronised_use(void *argument) {
 
 static void other_thread(litmus_t *t, void *(*body)(void *)) {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, body, t))
-        litmus_must(CUDA_ERROR_OUT_OF_MEMORY, "pthread_create", __LINE__);
+    NEED(!pthread_create(&thread, NULL, body, t));
     pthread_join(thread, NULL);
     litmus_hand_over(t);
     litmus_new(t, CU_STREAM_PER_THREAD);

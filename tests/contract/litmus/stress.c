@@ -7,14 +7,12 @@
  * cuMemFree; stream-ordered memory is used in its own stream only.  Each buffer's use stays
  * within its lifetime, so two lifetimes meet only by reuse.  Prints its seed; exit status 1 after
  * a report or a wrong answer, 77 without the simulated device. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "litmus.h"
-#include "simcuda.h"
+#include "harness.h"
 
 enum { BUFFERS = 48, STREAMS = 6, EVENTS = 4 };
 
@@ -33,13 +31,6 @@ typedef struct {
     buffer_t buffer[BUFFERS];
     unsigned long operations;
 } worker_t;
-
-void litmus_must(CUresult result, const char *call, int line) {
-    if (result) {
-        fprintf(stderr, "line %d: %s: %d\n", line, call, (int)result);
-        exit(1);
-    }
-}
 
 static unsigned random_below(worker_t *w, unsigned n) {
     w->state = w->state * 6364136223846793005ull + 1442695040888963407ull;
@@ -155,21 +146,11 @@ int main(int count, char **list) {
     static const unsigned short sizes[] = {8, 4};
     static const simcuda_access_t access = {0, -1, 64, 1};
     simcuda_kernel_t kernel = {"store", NULL, 20000, 2, sizes, 1, &access};
-    int (*register_kernel)(const simcuda_kernel_t *);
     unsigned long long (*reports)(void);
-    *(void **)&register_kernel = dlsym(RTLD_DEFAULT, "simcuda_register_kernel");
-    *(void **)&reports = dlsym(RTLD_DEFAULT, "simcuda_referee_reports");
-    if (!register_kernel || !reports)
-        return 77;
-    CUmodule module;
-    MUST(cuInit(0));
-    register_kernel(&kernel);
-    MUST(cuDevicePrimaryCtxRetain(&workers[0].ctx, 0));
-    MUST(cuCtxSetCurrent(workers[0].ctx));
-    MUST(cuModuleLoadData(&module,
-                          ".version 6.0\n.target sm_50\n.address_size 64\n"
-                          ".visible .entry store(.param .u64 a, .param .u32 b) { ret; }"));
-    MUST(cuModuleGetFunction(&workers[0].store, module, "store"));
+    if (!test_find("simcuda_referee_reports", &reports))
+        return TEST_SKIPPED;
+    workers[0].ctx = test_device(0);
+    workers[0].store = test_kernel(&kernel);
     printf("seed %lu, %lu operations, %lu threads\n", seed, operations, threads);
     for (unsigned long i = 0; i < threads && i < MOST; i++) {
         workers[i].ctx = workers[0].ctx;

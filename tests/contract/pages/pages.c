@@ -7,27 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 #define MIB  ((size_t)1 << 20)
 #define PAGE (8 * MIB)
 
 static CUcontext ctx[2];
-
-static void expect_at(int holds, const char *what, int line) {
-    if (holds)
-        return;
-    fprintf(stderr, "line %d: %s\n", line, what);
-    exit(1);
-}
-#define EXPECT(holds)       expect_at(holds, #holds, __LINE__)
-#define MUST(call)          expect_at((call) == CUDA_SUCCESS, #call, __LINE__)
-#define ANSWERS(call, code) expect_at((call) == (code), #call " => " #code, __LINE__)
 
 static CUdeviceptr take(size_t bytes) {
     CUdeviceptr p = 0;
@@ -59,8 +44,8 @@ static void identity(void) {
     unsigned long long types = 1;
     CUcontext owner = NULL;
     EXPECT(simcuda_live("mappings") == 3);
-    ANSWERS(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)inside),
-            CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)inside),
+          CUDA_ERROR_INVALID_VALUE);
     EXPECT(handle == 77);
     MUST(cuMemGetAddressRange_v2(&base, &size, inside));
     EXPECT(base == p && size == 20 * MIB);
@@ -71,10 +56,10 @@ static void identity(void) {
     MUST(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
     MUST(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
     EXPECT(base == p && size == 20 * MIB);
-    ANSWERS(cuIpcGetMemHandle(&ipc, p), CUDA_ERROR_INVALID_VALUE);
-    ANSWERS(cuMemFree_v2(inside), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuIpcGetMemHandle(&ipc, p), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(inside), CUDA_ERROR_INVALID_VALUE);
     MUST(cuMemFree_v2(p));
-    ANSWERS(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void counts_what_is_free(void) {
@@ -234,5 +219,5 @@ int main(int argc, char **argv) {
             return 0;
         }
     fprintf(stderr, "usage: pages CASE\n");
-    return 64;
+    return TEST_USAGE;
 }

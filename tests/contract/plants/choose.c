@@ -1,5 +1,5 @@
 /* In the library of the tests only: ACCEL_PLANT=<name of a row of plants.def> chooses a fault,
- * ACCEL_PLANT_ROW=<symbol>:<way> spoils a row of hooks.def (plant.h). */
+ * ACCEL_PLANT_ROW=<symbol>:<way> spoils a row of cuda_functions.def (plant.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -96,6 +96,6 @@ void plants_current_context_kept(plants_t *t) {
     plants_take(t, MIB);
     MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, t->memory));
     if (device != 1)
-        plants_failed("memory of another context than the current one");
+        test_stop(TEST_WRONG, "memory of another context than the current one");
     plants_new(t, t->stream[1]);
 }

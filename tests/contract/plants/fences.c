@@ -41,7 +41,7 @@ void plants_record_during_capture(plants_t *t) {
     MUST(cuStreamBeginCapture_v2(t->stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
     bool good = !plants_elsewhere(t, t->stream[1]);
     if (cuStreamEndCapture(t->stream[1], &graph) || !good)
-        plants_failed("capture invalidated");
+        test_stop(TEST_WRONG, "capture invalidated");
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cuGraphLaunch(exec, t->stream[1]));
     plants_seek(t, PLANTS_SOME);
@@ -125,7 +125,7 @@ void plants_free_during_synchronisation(plants_t *t) {
     t->memory = memory;
     MUST(cuLaunchHostFunc(t->stream[2], hold_up, &meeting));
     if (pthread_create(&thread, NULL, synchronise, &meeting))
-        plants_failed("no thread");
+        test_stop(TEST_WRONG, "no thread");
     while (!atomic_load(&meeting.inside))
         sched_yield();
     plants_old(t, t->stream[0]);

@@ -20,7 +20,7 @@ void plants_ordered_event(plants_t *t) {
     MUST(cuEventDestroy_v2(recorded));
     MUST(cuEventCreate(&never, CU_EVENT_DISABLE_TIMING));
     if (never != recorded)
-        plants_failed("the event's handle did not come back");
+        test_stop(TEST_WRONG, "the event's handle did not come back");
     MUST(cuStreamWaitEvent(t->stream[1], never, 0));
     take_on(t, t->stream[1]);
     plants_new(t, t->stream[1]);
@@ -38,7 +38,7 @@ void plants_ordered_handle(plants_t *t) {
     MUST(cuStreamDestroy_v2(gone));
     MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     if (again != gone)
-        plants_failed("the handle did not come back");
+        test_stop(TEST_WRONG, "the handle did not come back");
     take_on(t, again);
     plants_new(t, again);
     MUST(cuCtxSynchronize());

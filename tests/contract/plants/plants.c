@@ -21,30 +21,10 @@ static const char ptx[] =
     ".visible .entry new_owner(.param .u64 to, .param .u32 value) { ret; }\n"
     ".visible .entry endless() { ret; }\n";
 
-void plants_must(CUresult result, const char *call, int line) {
-    if (!result)
-        return;
-    fprintf(stderr, "line %d: %s: %d\n", line, call, (int)result);
-    exit(2);
-}
-
-void plants_failed(const char *what) {
-    fprintf(stderr, "%s\n", what);
-    exit(1);
-}
-
-static void store(const simcuda_launch_t *launch) {
-    CUdeviceptr to;
-    memcpy(&to, launch->params[0], sizeof to);
-    void *at = simcuda_host(to);
-    if (at)
-        memcpy(at, launch->params[1], sizeof(unsigned));
-}
-
 static void register_kernels(void) {
     static const unsigned short sizes[] = {8, 4};
     static const simcuda_access_t access = {0, -1, sizeof(unsigned), 1};
-    simcuda_kernel_t kernel = {"old_owner", store, LONG_NS, 2, sizes, 1, &access};
+    simcuda_kernel_t kernel = {"old_owner", test_store, LONG_NS, 2, sizes, 1, &access};
     simcuda_register_kernel(&kernel);
     kernel.name = "new_owner";
     kernel.duration_ns = SHORT_NS;
@@ -54,14 +34,13 @@ static void register_kernels(void) {
 
 static void set_up(plants_t *t, int device) {
     CUmodule module;
-    MUST(cuDevicePrimaryCtxRetain(&t->ctx[device], device));
-    MUST(cuCtxSetCurrent(t->ctx[device]));
+    t->ctx[device] = test_device(device);
     MUST(cuModuleLoadData(&module, ptx));
     MUST(cuModuleGetFunction(&t->old_owner, module, "old_owner"));
     MUST(cuModuleGetFunction(&t->new_owner, module, "new_owner"));
     MUST(cuModuleGetFunction(&t->endless, module, "endless"));
     for (int i = 0; i < 3; i++)
-        MUST(cuStreamCreate(&t->stream[i], CU_STREAM_NON_BLOCKING));
+        t->stream[i] = test_stream();
 }
 
 void plants_second_device(plants_t *t) {
@@ -126,7 +105,7 @@ void plants_seek(plants_t *t, int most) {
         count++;
     } while (count < most && kept[count - 1] != before);
     if (!count)
-        plants_failed("no memory");
+        test_stop(TEST_WRONG, "no memory");
     t->memory = kept[--count];
     while (count)
         MUST(cuMemFree_v2(kept[--count]));
@@ -160,7 +139,7 @@ void plants_settle(plants_t *t) {
         }
     MUST(cuMemcpyDtoH_v2(&value, t->memory, sizeof value));
     if (value != NEW_VALUE)
-        plants_failed("the new owner's value is not in its memory");
+        test_stop(TEST_WRONG, "the new owner's value is not in its memory");
 }
 
 static const struct {
@@ -179,6 +158,7 @@ static const struct {
     {"stream_of_strange_context", plants_stream_of_strange_context},
     {"freed_on_untold_stream", plants_freed_on_untold_stream},
     {"no_stream", plants_no_stream},
+    {"found_and_not_called", plants_found_and_not_called},
     {"many_attributes", plants_many_attributes},
     {"found_before_contexts", plants_found_before_contexts},
     {"too_many_contexts", plants_too_many_contexts},
@@ -189,7 +169,6 @@ int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name)) {
             register_kernels();
-            MUST(cuInit(0));
             set_up(&t, 0);
             programs[i].run(&t);
             plants_settle(&t);
@@ -197,5 +176,5 @@ int main(int argc, char **argv) {
         }
     fprintf(stderr,
             "usage: plants NAME, a row of shim/plants.def or a name at the table's end\n");
-    return 64;
+    return TEST_USAGE;
 }

@@ -9,27 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 typedef struct {
-    CUcontext ctx[2];                /* primary ones; [1] after plants_second_device */
+    CUcontext ctx[2];                         /* primary ones; [1] after plants_second_device */
     CUfunction old_owner, new_owner, endless; /* of the context that was set up last */
-    CUstream stream[3];              /* non-blocking, of that context */
-    CUdeviceptr memory, beside;      /* `beside` is never freed */
-    size_t bytes;                    /* of `memory` */
+    CUstream stream[3];                       /* non-blocking, of that context */
+    CUdeviceptr memory, beside;               /* `beside` is never freed */
+    size_t bytes;                             /* of `memory` */
 } plants_t;
-
-/* Ends the program with status 2. */
-void plants_must(CUresult result, const char *call, int line);
-#define MUST(call) plants_must(call, #call, __LINE__)
-
-/* Ends the program with status 1: the symptom that no referee has to tell of. */
-void plants_failed(const char *what);
 
 /* Context, functions and streams of the second device, made current. */
 void plants_second_device(plants_t *t);
@@ -89,6 +77,7 @@ void plants_page_taken_waited(plants_t *t);
 void plants_stream_of_strange_context(plants_t *t);
 void plants_freed_on_untold_stream(plants_t *t);
 void plants_no_stream(plants_t *t);
+void plants_found_and_not_called(plants_t *t);
 void plants_many_attributes(plants_t *t);
 void plants_found_before_contexts(plants_t *t);
 void plants_too_many_contexts(plants_t *t);

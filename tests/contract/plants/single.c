@@ -19,7 +19,7 @@ void plants_per_thread_for_one(plants_t *t) {
     pthread_t thread;
     plants_take(t, MIB);
     if (pthread_create(&thread, NULL, old_use, t))
-        plants_failed("no thread");
+        test_stop(TEST_WRONG, "no thread");
     pthread_join(thread, NULL);
     plants_hand_over(t);
     plants_new(t, CU_STREAM_PER_THREAD);
@@ -38,7 +38,7 @@ static void overtake(plants_t *t) {
     plants_new(t, t->stream[1]);
     MUST(cuStreamSynchronize(t->stream[1]));
     if (cuStreamQuery(t->stream[0]) == CUDA_SUCCESS)
-        plants_failed("a second stream waits for work behind the free");
+        test_stop(TEST_WRONG, "a second stream waits for work behind the free");
 }
 
 void plants_turn_after_work(plants_t *t) {
@@ -86,7 +86,7 @@ void plants_lane_clock_late(plants_t *t) {
     sem_init(&wanted, 0, 0);
     sem_init(&given, 0, 0);
     if (pthread_create(&thread, NULL, give_when_wanted, t))
-        plants_failed("no thread");
+        test_stop(TEST_WRONG, "no thread");
     sem_wait(&ready);
     CUdeviceptr other;
     MUST(cuMemAlloc_v2(&other, t->bytes)); /* ends the epoch: the launch looks */

@@ -39,7 +39,7 @@ static void keep_busy(plants_t *t, const side_t *side) {
 
 static void refuse(const char *what) {
     if (simcuda_fail(what))
-        plants_failed("the fault plan");
+        test_stop(TEST_WRONG, "the fault plan");
 }
 
 /* The old owner's stream is of a context that is not current. */
@@ -108,13 +108,13 @@ void plants_no_stream(plants_t *t) {
     plants_take(t, MIB);
     plants_old(t, t->stream[0]);
     if (cuMemsetD8Async(t->memory, 1, 16, (CUstream)(uintptr_t)0x7770) == CUDA_SUCCESS)
-        plants_failed("a stream that is none took work");
+        test_stop(TEST_WRONG, "a stream that is none took work");
     MUST(cuCtxSynchronize());
     before = t->memory;
     plants_give(t);
     plants_seek(t, 1);
     if (t->memory != before)
-        plants_failed("freed memory was not served at once");
+        test_stop(TEST_WRONG, "freed memory was not served at once");
     plants_new(t, t->stream[1]);
 }
 
@@ -156,7 +156,7 @@ static CUresult (*look_up(const char *name))(void) {
 static void by_future_copy(plants_t *t, bool early) {
     CUresult (*copy)(void) = NULL;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
-        plants_failed("the driver takes no function");
+        test_stop(TEST_WRONG, "the driver takes no function");
     if (early)
         copy = look_up("cuFutureCopy");
     plants_take(t, MIB);
@@ -184,6 +184,23 @@ void plants_found_before_contexts(plants_t *t) {
     by_future_copy(t, true);
 }
 
+/* A runtime looks up what nobody calls: freed memory is served at once as before. */
+void plants_found_and_not_called(plants_t *t) {
+    CUdeviceptr before;
+    if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
+        plants_failed("the driver takes no function");
+    look_up("cuFutureCopy");
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    MUST(cuCtxSynchronize());
+    before = t->memory;
+    plants_give(t);
+    plants_seek(t, 1);
+    if (t->memory != before)
+        plants_failed("freed memory was not served at once");
+    plants_new(t, t->stream[0]);
+}
+
 /* By a table. */
 static CUresult table_old(void) {
     plants_t *t = of_table;
@@ -203,10 +220,10 @@ void plants_unknown_table_harmless(plants_t *t) {
     plants_take(t, MIB);
     of_table = t;
     if (simcuda_offer_table(&table_id, &table))
-        plants_failed("the driver takes no table");
+        test_stop(TEST_WRONG, "the driver takes no table");
     MUST(cuGetExportTable(&found, &table_id));
     if (found != &table)
-        plants_failed("the driver's table came back changed");
+        test_stop(TEST_WRONG, "the driver's table came back changed");
     MUST(table.old());
     plants_hand_over(t);
     plants_new(t, t->stream[1]);

@@ -35,7 +35,7 @@ static CUdeviceptr held;
 /* A graph of one node; with `holding` its memory was freed meanwhile: `held`. */
 static CUgraph capture(bool holding) {
     CUgraph graph;
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr memory = take_first();
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     work(stream, memory);
@@ -115,7 +115,7 @@ static CUstream captured_on;
 
 static void begin(const char *symbol, CUgraph into) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    captured_on = per_thread(symbol) ? NULL : new_stream();
+    captured_on = per_thread(symbol) ? NULL : test_stream();
     if (is(symbol, "cuStreamBeginCapture"))
         MUST(cuStreamBeginCapture(captured_on));
     else if (is(symbol, "cuStreamBeginCapture_ptsz"))
@@ -199,7 +199,7 @@ static void check_edge(const char *symbol) {
     CUdeviceptr memory, again;
     CUevent event;
     set_up();
-    CUstream from = new_stream(), to = new_stream();
+    CUstream from = test_stream(), to = test_stream();
     bool records = strstr(symbol, "Record"), own = per_thread(symbol);
     if (own && records)
         from = CU_STREAM_PER_THREAD;
@@ -267,7 +267,7 @@ static void check_distrusted(const char *symbol) {
     CUdeviceptr memory, again;
     CUevent event, second;
     set_up();
-    CUstream from = new_stream(), to = new_stream();
+    CUstream from = test_stream(), to = test_stream();
     MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     MUST(cuMemAllocAsync(&memory, MIB, from));
     work(from, memory);
@@ -277,7 +277,7 @@ static void check_distrusted(const char *symbol) {
     if (strstr(symbol, "Destroy")) {
         MUST(cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
         if (second != event)
-            leave_with(BROKEN, "the event's handle did not come back");
+            test_stop(TEST_BROKEN, "the event's handle did not come back");
     }
     MUST(cuStreamWaitEvent(to, event, 0));
     unsigned long long proven = figure("async_proven");
@@ -317,7 +317,7 @@ static void check_current(const char *symbol) {
 static void check_synchronised(const char *symbol) {
     set_up();
     CUdeviceptr memory = take_first();
-    work(new_stream(), memory);
+    work(test_stream(), memory);
     MUST(cuMemFree_v2(memory));
     unsigned long long queries = figure("fence_queries"), syncs = figure("full_syncs");
     if (is(symbol, "cuCtxSynchronize"))
@@ -394,8 +394,8 @@ int main(int argc, char **argv) {
     for (const case_t *it = cases; it < cases + CASES; it++) {
         int status =
             checks_run(it->symbol, "its own body", planted ? "unseen" : NULL, do_case, it);
-        wrong += status != (planted ? WRONG : GOOD);
-        if (planted && status == GOOD)
+        wrong += status != (planted ? TEST_WRONG : TEST_GOOD);
+        if (planted && status == TEST_GOOD)
             fprintf(stderr, "%s: passed though spoilt: unseen\n", it->symbol);
     }
     printf("%u cases, %u wrong\n", (unsigned)CASES, wrong);

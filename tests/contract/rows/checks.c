@@ -14,37 +14,20 @@
 enum { SECONDS = 60, TEXT = 160 };
 
 CUcontext here;
-static const char *running = ""; /* what a message begins with */
 static bool quiet;
 
-void leave_with(int status, const char *what) {
-    if (!quiet || status == BROKEN)
-        fprintf(stderr, "%s: %s\n", running, what);
-    _exit(status);
+static void say(int status, const char *message) {
+    if (!quiet || status == TEST_BROKEN)
+        fprintf(stderr, "%s: %s\n", test_title, message);
 }
 
 void expect(bool good, const char *what) {
     if (!good)
-        leave_with(WRONG, what);
-}
-
-void must(CUresult result, const char *call) {
-    char text[TEXT];
-    snprintf(text, sizeof text, "%s: %d", call, (int)result);
-    if (result)
-        leave_with(BROKEN, text);
+        test_stop(TEST_WRONG, "%s", what);
 }
 
 void set_up(void) {
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&here, 0));
-    MUST(cuCtxSetCurrent(here));
-}
-
-CUstream new_stream(void) {
-    CUstream stream;
-    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    return stream;
+    here = test_device(0);
 }
 
 CUdeviceptr take(void) {
@@ -69,7 +52,7 @@ unsigned long long figure(const char *name) {
     char key[TEXT], *json = NULL;
     snprintf(key, sizeof key, "\"%s\":", name);
     if (accel_stats_json(&json) || !json)
-        leave_with(BROKEN, "no statistics");
+        test_stop(TEST_BROKEN, "no statistics");
     const char *at = strstr(json, key);
     unsigned long long value = at ? strtoull(at + strlen(key), NULL, 10) : 0;
     free(json);
@@ -86,19 +69,20 @@ int checks_run(const char *symbol, const char *name, const char *plant,
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        running = title;
+        test_title = title;
+        test_say = say;
         quiet = plant;
         if (plant)
             setenv("ACCEL_PLANT_ROW", spoil, 1);
         alarm(SECONDS);
         job(argument);
-        _exit(GOOD);
+        _exit(TEST_GOOD);
     }
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
-            return BROKEN;
+            return TEST_BROKEN;
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     fprintf(stderr, "%s: ended by signal %d\n", title, WTERMSIG(status));
-    return BROKEN;
+    return TEST_BROKEN;
 }

@@ -6,27 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "harness.h"
 #include "rows_device.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
 
 enum { MIB = 1 << 20, SOME = 64 };
 
-/* WRONG: the library did wrong.  BROKEN: the check does not show what it should. */
-enum { GOOD = 0, WRONG = 1, BROKEN = 2 };
-
-__attribute__((noreturn)) void leave_with(int status, const char *what);
+/* TEST_WRONG: the library did wrong.  TEST_BROKEN: the check does not show what it should. */
 void expect(bool good, const char *what);
-void must(CUresult result, const char *call);
-#define MUST(call) must(call, #call)
 
 /* Device 0's primary context, current after set_up. */
 extern CUcontext here;
 void set_up(void);
 
-CUstream new_stream(void);
 CUdeviceptr take(void);
 CUdeviceptr take_first(void); /* beside memory that stays, and so does their segment */
 
@@ -36,8 +27,8 @@ bool comes_back(CUdeviceptr memory);
 /* A number of the library's statistics. */
 unsigned long long figure(const char *name);
 
-/* Runs `job` in a child, with the row `symbol` spoilt by `plant` unless that is NULL: GOOD, WRONG
- * or BROKEN.  Says what was wrong, on stderr, where nothing is spoilt. */
+/* Runs `job` in a child, with the row `symbol` spoilt by `plant` unless that is NULL:
+ * TEST_GOOD, TEST_WRONG or TEST_BROKEN.  Says what was wrong, on stderr, where nothing is spoilt. */
 int checks_run(const char *symbol, const char *name, const char *plant,
                void (*job)(const void *argument), const void *argument);
 

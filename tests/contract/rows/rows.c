@@ -6,8 +6,8 @@
  *   rows --planted    for every row and every way to spoil it (plant.h): the checks that are
  * about that must fail (under the planted library)
  *
- * What the library should do comes from the driver's signatures (rows.py), not from hooks.def.  A
- * new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
+ * What the library should do comes from the driver's signatures (rows.py), not from the hooks'
+ * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
  * is used, on a device of stand-ins (rows_device.h): work stays pending until a thread waits for
  * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
  * streams, sync and pages (single_stream is off there), single and single_streams. */
@@ -73,10 +73,10 @@ static void aim(const row_t *row, CUstream stream, CUdeviceptr memory) {
 /* Calls the row; the number of its first work item. */
 static unsigned run_row(const row_t *row) {
     unsigned first = rows_works();
-    must(row->call(&target), row->symbol);
+    test_must(row->call(&target), row->symbol, __FILE__, __LINE__);
     unsigned made = rows_works() - first;
     if (made != (strstr(row->symbol, "MultiDevice") ? 2 : 1))
-        leave_with(BROKEN, "the driver was given no work");
+        test_stop(TEST_BROKEN, "the driver was given no work");
     return first;
 }
 
@@ -100,7 +100,7 @@ static CUstream plain_default(const row_t *row) {
 /* Each call counts as one call of its hook, and as one submission. */
 static void check_counted(const row_t *row, unsigned pass) {
     set_up();
-    aim(row, new_stream(), take_first());
+    aim(row, test_stream(), take_first());
     for (unsigned i = 0; i <= pass; i++) {
         unsigned long long calls = figure(row->symbol), submissions = figure("submissions");
         unsigned first = run_row(row);
@@ -117,7 +117,7 @@ static void check_counted(const row_t *row, unsigned pass) {
 static void check_covered(const row_t *row, unsigned variant) {
     set_up();
     unsigned pass = variant % PASSES;
-    CUstream stream = variant < PASSES ? new_stream() : NULL;
+    CUstream stream = variant < PASSES ? test_stream() : NULL;
     take();
     for (unsigned i = 0; i <= pass; i++) {
         CUdeviceptr memory = take();
@@ -130,7 +130,7 @@ static void check_covered(const row_t *row, unsigned variant) {
         unsigned pending = rows_pending(first);
         expect(!back || !pending, "memory was handed out while the call's work was pending");
         if (!back && !pending)
-            leave_with(BROKEN, "the work did not stay pending");
+            test_stop(TEST_BROKEN, "the work did not stay pending");
         MUST(cuCtxSynchronize());
     }
 }
@@ -138,7 +138,7 @@ static void check_covered(const row_t *row, unsigned variant) {
 /* The stream is the only one in use, and known as such: its order is enough for what is freed. */
 static void check_home(const row_t *row, unsigned on_default) {
     set_up();
-    CUstream stream = on_default ? NULL : new_stream();
+    CUstream stream = on_default ? NULL : test_stream();
     CUdeviceptr memory = take_first();
     aim(row, stream, memory);
     unsigned first = run_row(row);
@@ -146,7 +146,7 @@ static void check_home(const row_t *row, unsigned on_default) {
     MUST(cuMemFree_v2(memory));
     bool back = comes_back(memory);
     if (!rows_pending(first))
-        leave_with(BROKEN, "the work did not stay pending");
+        test_stop(TEST_BROKEN, "the work did not stay pending");
     expect(back == !row->holds, row->holds ? "memory was handed out though others may be made "
                                              "to wait for work that the program holds"
                                            : "the stream was not taken for the only one in use");
@@ -178,7 +178,7 @@ static void make_graph(const row_t *row, unsigned variant) {
         cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params);
         break;
     default:
-        target.stream = new_stream();
+        target.stream = test_stream();
         MUST(cuStreamBeginCapture_v2(target.stream, CU_STREAM_CAPTURE_MODE_RELAXED));
         if (variant < GRAPH_WAYS)
             MUST(cuLaunchHostFunc(target.stream, NULL, NULL));
@@ -188,7 +188,7 @@ static void make_graph(const row_t *row, unsigned variant) {
         MUST(cuCtxSynchronize());
         break;
     }
-    aim(row, new_stream(), take_first());
+    aim(row, test_stream(), take_first());
 }
 
 static void check_graph(const row_t *row, unsigned variant) {
@@ -207,7 +207,7 @@ static void check_graph(const row_t *row, unsigned variant) {
 static void check_second(const row_t *row, unsigned variant) {
     set_up();
     bool again = variant >= 2;
-    CUstream home = new_stream(), stream = variant % 2 ? NULL : new_stream();
+    CUstream home = test_stream(), stream = variant % 2 ? NULL : test_stream();
     CUdeviceptr memory = take_first();
     aim(row, stream, memory);
     if (again) {
@@ -219,7 +219,7 @@ static void check_second(const row_t *row, unsigned variant) {
         before = run_other(row, home, memory);
         MUST(cuMemFree_v2(memory));
         if (take() != memory)
-            leave_with(BROKEN, "memory did not come back in the order of the only stream");
+            test_stop(TEST_BROKEN, "memory did not come back in the order of the only stream");
     }
     expect(rows_follow(run_row(row), before), "the work did not wait for the stream before it");
 }
@@ -228,7 +228,7 @@ static void check_second(const row_t *row, unsigned variant) {
  * another device's context. */
 static void check_reach(const row_t *row, unsigned variant) {
     set_up();
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     CUdeviceptr near = take_first();
     MUST(cuDevicePrimaryCtxRetain(&there, 1));
     MUST(cuCtxSetCurrent(there));
@@ -246,7 +246,7 @@ static void check_reach(const row_t *row, unsigned variant) {
     expect(!comes_back(far),
            "memory of another context was handed out while the work was pending");
     if (!rows_pending(first))
-        leave_with(BROKEN, "the work did not stay pending");
+        test_stop(TEST_BROKEN, "the work did not stay pending");
 }
 
 /* The stream is one of another context than the current one. */
@@ -254,7 +254,7 @@ static void check_foreign(const row_t *row, unsigned variant) {
     (void)variant;
     set_up();
     CUdeviceptr memory = take_first();
-    aim(row, new_stream(), memory);
+    aim(row, test_stream(), memory);
     MUST(cuDevicePrimaryCtxRetain(&there, 1));
     MUST(cuCtxSetCurrent(there));
     take();
@@ -263,7 +263,7 @@ static void check_foreign(const row_t *row, unsigned variant) {
     MUST(cuMemFree_v2(memory));
     expect(!comes_back(memory), "memory was handed out while the call's work was pending");
     if (!rows_pending(first))
-        leave_with(BROKEN, "the work did not stay pending");
+        test_stop(TEST_BROKEN, "the work did not stay pending");
 }
 
 /* The stream captures: what is freed after the call stays as long as the graph.  `variant`: how
@@ -272,7 +272,7 @@ static void check_captured(const row_t *row, unsigned variant) {
     CUgraph graph;
     set_up();
     CUdeviceptr memory = take_first();
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     aim(row, stream, memory);
     for (unsigned i = 0; i < variant; i++)
         run_row(row);
@@ -288,21 +288,21 @@ static void check_captured(const row_t *row, unsigned variant) {
     MUST(cuGraphDestroy(graph));
     MUST(cuCtxSynchronize());
     if (!comes_back(memory))
-        leave_with(WRONG, "memory stayed away when the graph was gone");
+        test_stop(TEST_WRONG, "memory stayed away when the graph was gone");
 }
 
 /* The context is broken, as the call's result says: memory is the driver's business then. */
 static void check_broken(const row_t *row, unsigned again) {
     set_up();
     CUdeviceptr memory = take_first();
-    aim(row, row->kind == RETRY ? NULL : new_stream(), memory);
+    aim(row, row->kind == RETRY ? NULL : test_stream(), memory);
     if (again)
         run_row(row);
     MUST(cuMemFree_v2(memory));
     MUST(cuCtxSynchronize());
     unsigned long long before = simcuda_calls("cuMemAlloc_v2");
     if (take() != memory || simcuda_calls("cuMemAlloc_v2") != before)
-        leave_with(BROKEN, "memory did not come back");
+        test_stop(TEST_BROKEN, "memory did not come back");
     MUST(cuMemFree_v2(memory));
     rows_stand_in(row->symbol, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
     expect(row->call(&target) == CUDA_ERROR_ILLEGAL_ADDRESS, "the result is another one");
@@ -318,14 +318,14 @@ enum { IN_VAIN, TRIMMED, WAITED, AGAIN };
 static void check_retried(const row_t *row, unsigned variant) {
     set_up();
     CUdeviceptr memory;
-    CUstream stream = new_stream();
+    CUstream stream = test_stream();
     MUST(cuMemAlloc_v2(&memory, 64 * MIB));
     aim(row, stream, memory);
     if (variant == AGAIN)
         run_row(row);
     if (variant == WAITED) {
         rows_last(1000000); /* less than what memory that comes back is waited for */
-        run_other(row, new_stream(), memory);
+        run_other(row, test_stream(), memory);
     }
     if (variant != IN_VAIN)
         MUST(cuMemFree_v2(memory));
@@ -472,14 +472,14 @@ int main(int argc, char **argv) {
         for (unsigned i = 0; i < count; i++) {
             if (!planted) {
                 runs++;
-                wrong += run_check(row, &check[i], NULL) != GOOD;
+                wrong += run_check(row, &check[i], NULL) != TEST_GOOD;
                 continue;
             }
             for (unsigned way = 0; way < SPOILT; way++) {
                 if (!(check[i].seen & 1u << way))
                     continue;
                 runs++;
-                if (run_check(row, &check[i], spoilt[way]) == WRONG)
+                if (run_check(row, &check[i], spoilt[way]) == TEST_WRONG)
                     continue;
                 fprintf(stderr, "%s, %s: passed though spoilt: %s\n", row->symbol, check[i].name,
                         spoilt[way]);

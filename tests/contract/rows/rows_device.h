@@ -23,7 +23,7 @@ unsigned rows_pending(unsigned first);
 int rows_follow(unsigned first, unsigned before);
 
 /* The function `symbol` (NULL: none) answers `result` the next `failures` times, and does
- * nothing; after that a HOOK_RETRY one succeeds, and does nothing either.  rows_asked: how often
+ * nothing; after that a CU_RETRY one succeeds, and does nothing either.  rows_asked: how often
  * it was called since. */
 void rows_stand_in(const char *symbol, CUresult result, unsigned failures);
 unsigned rows_asked(void);

@@ -13,24 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 #define MIB ((size_t)1 << 20)
 enum { BUSY_NS = 50000 };
 #define HELD_NS 1000000000000ll
-
-static void must(CUresult result, const char *what, int line) {
-    if (result == CUDA_SUCCESS)
-        return;
-    fprintf(stderr, "line %d: %s => %u\n", line, what, (unsigned)result);
-    _exit(3);
-}
-#define MUST(call) must(call, #call, __LINE__)
 
 static CUcontext first;
 static CUstream home, second;
@@ -42,28 +29,16 @@ static bool real_time(void) {
     return sim && strstr(sim, "clock:real");
 }
 
-static CUfunction function(const char *name) {
-    CUmodule module;
-    CUfunction found;
-    MUST(cuModuleLoadData(&module, "stand-in"));
-    MUST(cuModuleGetFunction(&found, module, name));
-    return found;
-}
-
 static void launch(CUfunction kernel, CUstream stream) {
     MUST(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
 
 static void start(void) {
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = BUSY_NS});
-    simcuda_register_kernel(&(simcuda_kernel_t){.name = "polls", .duration_ns = HELD_NS});
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&first, 0));
-    MUST(cuCtxSetCurrent(first));
-    MUST(cuStreamCreate(&home, CU_STREAM_NON_BLOCKING));
-    MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
-    busy = function("busy");
-    polls = function("polls");
+    first = test_device(0);
+    home = test_stream();
+    second = test_stream();
+    busy = test_kernel(&(simcuda_kernel_t){.name = "busy", .duration_ns = BUSY_NS});
+    polls = test_kernel(&(simcuda_kernel_t){.name = "polls", .duration_ns = HELD_NS});
     MUST(cuMemAlloc_v2(&kept, MIB));
 }
 

@@ -17,25 +17,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 #define MIB ((size_t)1 << 20)
 enum { LATE = 0xee, OURS = 0x33, TAKEN = 24, LATE_NS = 20000000 };
 
 static _Atomic unsigned mismatches;
-
-static void must(CUresult result, const char *what, int line) {
-    if (result == CUDA_SUCCESS)
-        return;
-    fprintf(stderr, "line %d: %s => %u\n", line, what, (unsigned)result);
-    _exit(3);
-}
-#define MUST(call) must(call, #call, __LINE__)
 
 /* --- kernels: (address, bytes, value) --- */
 
@@ -102,10 +89,8 @@ static void start(void) {
                                                     .duration_ns = kernel[i].ns,
                                                     .param_count = 3,
                                                     .param_bytes = sizes});
-    MUST(cuInit(0));
-    MUST(cuDevicePrimaryCtxRetain(&first, 0));
-    MUST(cuCtxSetCurrent(first));
-    MUST(cuStreamCreate(&writer, CU_STREAM_NON_BLOCKING));
+    first = test_device(0);
+    writer = test_stream();
 }
 
 static CUdeviceptr block(void) {

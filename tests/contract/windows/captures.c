@@ -53,6 +53,11 @@ static CUresult get_current(CUcontext *out) {
     return CUDA_SUCCESS;
 }
 
+static CUresult get_device(CUdevice *out) {
+    *out = 0;
+    return CUDA_SUCCESS;
+}
+
 static void context_goes(void) {
     ac_cuda_context_dying(&context); /* returns when no call of ours is inside */
     ac_cuda_context_kill(&context);
@@ -70,6 +75,7 @@ static void context_goes_elsewhere(void) {
 void window_entered_after_look(void) {
     ac_cuda_scope_t scope;
     ac_driver.cuCtxGetCurrent = get_current;
+    ac_driver.cuCtxGetDevice = get_device; /* asked for where the other thread is early */
     ac_cuda_context_init(&context, handle, 0, 0, AC_RECORD_STREAMS);
     at_window("context_seen", context_goes_elsewhere);
     ck_assert(ac_cuda_enter(&context, &scope));

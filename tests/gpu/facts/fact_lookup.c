@@ -25,9 +25,10 @@ static const struct {
     cuuint64_t flags;
     const char *answer;
 } lookups[] = {
-#define LOOKUP(name, version, flags, answer) {name, version, flags, answer},
-#include "lookups.def"
-#undef LOOKUP
+    {"", 0, 0, ""}, /* the runtime's probe */
+#define RT_LOOKUP(symbol, name, version, flags) {#name, version, flags, #symbol},
+#include "cudart/lookups.def"
+#undef RT_LOOKUP
 };
 enum { LOOKUPS = sizeof lookups / sizeof *lookups };
 

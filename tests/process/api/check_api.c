@@ -11,6 +11,7 @@
 #include "accelcache.h"
 #include "device/cuda_abi.h"
 
+cuCtxCreate_v2_fn cuCtxCreate_v2;
 cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemFree_v2_fn cuMemFree_v2;
 cuMemGetInfo_v2_fn cuMemGetInfo_v2;
@@ -187,6 +188,70 @@ START_TEST(record_stream) {
 }
 END_TEST
 
+/* One context more than are kept account of: the cache is off, and every function still answers. */
+START_TEST(more_contexts_than_are_kept) {
+    enum { KEPT = 256 };
+    void *ours, *drivers, *ordered, *ordered_too;
+    size_t available, total, less;
+    char *json, message[160] = "";
+    CUcontext last = NULL;
+    CUstream before, stream;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&ours, MIB), ACCEL_OK);
+    ck_assert_uint_eq(cuStreamCreate(&before, 1), CUDA_SUCCESS);
+    int64_t allocated = stats_of(0).allocated_bytes.all.current;
+    for (int i = 0; i < KEPT; i++)
+        ck_assert_uint_eq(cuCtxCreate_v2(&last, 0, 0), CUDA_SUCCESS);
+    ck_assert_uint_eq(cuStreamCreate(&stream, 1), CUDA_SUCCESS);
+
+    /* In the context that has no record. */
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&ordered, MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&ordered_too, MIB, NULL), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated);
+    ck_assert_int_eq(accel_record_stream(drivers, stream), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_record_stream(ours, stream), ACCEL_ERROR_NO_DRIVER);
+    ck_assert_int_eq(accel_record_stream(ours, NULL), ACCEL_ERROR_NO_DRIVER);
+    ck_assert_int_eq(accel_record_stream(ours, before), ACCEL_OK); /* of one that has */
+    ck_assert_int_eq(accel_free_async(ordered, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_free_async(ordered_too, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_free(drivers), ACCEL_OK);
+    ck_assert_int_eq(accel_free_async(ours, stream), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
+
+    /* In one that has; what was freed is not handed out any more. */
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&drivers, MIB), ACCEL_OK);
+    ck_assert_ptr_ne(drivers, ours);
+    ck_assert_int_eq(stats_of(0).allocated_bytes.all.current, allocated - MIB);
+    ck_assert_int_eq(accel_free(drivers), ACCEL_OK);
+    ck_assert_int_eq(accel_free(ours), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_memory_info(0, &less, &total), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_get_memory_info(0, &available, &total), ACCEL_OK);
+    ck_assert_uint_gt(available, less);
+
+    /* No setting turns it on again. */
+    ck_assert_int_eq(
+        accel_set_allocator_settings("enabled:true,dump:none", message, sizeof message),
+        ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&drivers, 100), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_free(drivers), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc_async(&ordered, MIB, NULL), ACCEL_OK);
+    ck_assert_int_eq(stats_of(0).reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_free_async(ordered, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_reset_peak_stats(0), ACCEL_OK);
+    ck_assert_int_eq(accel_reset_accumulated_stats(0), ACCEL_OK);
+    ck_assert_int_eq(accel_check(message, sizeof message), ACCEL_OK);
+    ck_assert_int_eq(accel_stats_json(&json), ACCEL_OK);
+    free(json);
+}
+END_TEST
+
 START_TEST(settings) {
     char message[256] = "";
     CUdeviceptr pointer, other;
@@ -249,6 +314,7 @@ int main(void) {
     tcase_add_test(all, memory_by_the_api);
     tcase_add_test(all, memory_in_the_order_of_a_stream);
     tcase_add_test(all, record_stream);
+    tcase_add_test(all, more_contexts_than_are_kept);
     tcase_add_test(all, settings);
     tcase_add_test(all, documents);
     suite_add_tcase(suite, all);

@@ -17,14 +17,14 @@
 
 static void limit(int what, unsigned long value) {
     struct rlimit rlimit = {value, value};
-    program_need(!setrlimit(what, &rlimit), "setrlimit");
+    NEED(!setrlimit(what, &rlimit));
 }
 
 static void take_files(void) {
     limit(RLIMIT_NOFILE, 48);
     while (open("/dev/null", O_RDONLY) >= 0) {
     }
-    program_need(errno == EMFILE, "open");
+    NEED(errno == EMFILE);
 }
 
 /* What is mapped stays; nothing can be added, and the heap is full. */
@@ -39,8 +39,8 @@ static void take_memory(void) {
 static void replace_stderr(int flags) {
     close(STDERR_FILENO);
     int fd = open("data", flags | O_CREAT, 0600);
-    program_need(fd == STDERR_FILENO, "open data");
-    program_need(write(fd, "data\n", 5) == 5, "write data");
+    NEED(fd == STDERR_FILENO);
+    NEED(write(fd, "data\n", 5) == 5);
 }
 
 static void close_all(void) {
@@ -63,7 +63,7 @@ static void ask_for_dumps(void) {
     pthread_t thread;
     char name[64];
     snprintf(name, sizeof name, "accelcache-%d.json", (int)getpid());
-    program_need(!pthread_create(&thread, NULL, scribble, NULL), "thread");
+    NEED(!pthread_create(&thread, NULL, scribble, NULL));
     for (int i = 0; i < 300; i++) {
         raise(SIGUSR2);
         while (access(name, F_OK))
@@ -90,7 +90,7 @@ static void befall(const char *word) {
     else if (!strcmp(word, "scribble"))
         ask_for_dumps();
     else
-        program_need(0, "wrong word");
+        test_stop(TEST_USAGE, "wrong word");
 }
 
 int main(int argc, char **argv) {
@@ -107,7 +107,7 @@ int main(int argc, char **argv) {
     }
     program_device();
     for (int i = 0; i < 16; i++) {
-        program_need(cuMemAlloc_v2(&block[i], 1000u << i) == CUDA_SUCCESS, "alloc");
+        MUST(cuMemAlloc_v2(&block[i], 1000u << i));
         sum += 1000u << i;
     }
     for (int i = 1; i < argc; i++)

@@ -12,12 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

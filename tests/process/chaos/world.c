@@ -1,5 +1,4 @@
 /* The world that the programs run on (chaos.h). */
-#include <dlfcn.h>
 #include <string.h>
 
 #include "accelcache.h"
@@ -19,19 +18,6 @@ static unsigned last_value;
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           ".visible .entry store(.param .u64 to, .param .u32 value) { ret; }";
 
-static void store(const simcuda_launch_t *launch) {
-    CUdeviceptr to;
-    memcpy(&to, launch->params[0], sizeof to);
-    void *at = simcuda_host(to);
-    if (at)
-        memcpy(at, launch->params[1], sizeof(unsigned));
-}
-
-static void find(const char *name, void *slot) {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    memcpy(slot, &found, sizeof found);
-}
-
 static bool start_device(int d) {
     CUmodule module;
     return TWICE(cuDevicePrimaryCtxRetain, &world.ctx[d], d) && world_go(d) &&
@@ -42,12 +28,12 @@ static bool start_device(int d) {
 bool world_start(int devices) {
     static const unsigned short sizes[] = {8, 4};
     static const simcuda_access_t access = {0, -1, sizeof(unsigned), 1};
-    static const simcuda_kernel_t kernel = {"store", store, 20000, 2, sizes, 1, &access};
+    static const simcuda_kernel_t kernel = {"store", test_store, 20000, 2, sizes, 1, &access};
     memset(&world, 0, sizeof world);
     world.here = -1;
-    find("accel_get_device_stats", &accel.stats);
-    find("accel_record_stream", &accel.record_stream);
-    find("accel_empty_cache", &accel.empty_cache);
+    test_find("accel_get_device_stats", &accel.stats);
+    test_find("accel_record_stream", &accel.record_stream);
+    test_find("accel_empty_cache", &accel.empty_cache);
     world.library = accel.stats && accel.record_stream && accel.empty_cache;
     simcuda_register_kernel(&kernel);
     if (!TWICE(cuInit, 0))

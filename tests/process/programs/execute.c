@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,31 +16,19 @@ run_t run;
 
 static sem_t turn[THREADS]; /* one thread goes at a time: whose operation is next */
 
-void run_fail(const char *format, ...) {
-    va_list list;
-    printf("failed: ");
-    va_start(list, format);
-    vprintf(format, list);
-    va_end(list);
-    putchar('\n');
+static void say(int status, const char *message) {
+    (void)status;
+    printf("failed: %s\n", message);
     if (run.next < run.program->count) {
         printf("at operation %zu: ", run.next);
         op_print(&run.program->ops[run.next], stdout);
     }
-    fflush(stdout);
-    _exit(1); /* work may be running: nothing is cleaned up */
 }
 
 void run_note(uint64_t what) {
     for (unsigned i = 0; i < 8; i++)
         run.hash = (run.hash ^ (what >> 8 * i & 0xff)) * 0x100000001b3u;
 }
-
-static void must(CUresult result, const char *what) {
-    if (result)
-        run_fail("%s answered %u", what, result);
-}
-#define MUST(call) must(call, #call)
 
 /* ---- beginning ---- */
 
@@ -64,13 +51,14 @@ void run_context_ready(int context) {
 }
 
 static void set_up(const program_t *program) {
+    test_say = say;
     run.program = program;
     run.model = model_new(program);
     run.hash = 0xcbf29ce484222325u;
     run.limited = strstr(program->sim, "memory:") || strstr(program->conf, "memory_limit") ||
                   strstr(program->conf, "per_process_memory_fraction");
-    *(void **)&run.check = dlsym(RTLD_DEFAULT, "accel_check");
-    *(void **)&run.empty = dlsym(RTLD_DEFAULT, "accel_empty_cache");
+    test_find("accel_check", &run.check);
+    test_find("accel_empty_cache", &run.empty);
     if (run.empty && !run.check)
         run_fail("the library has no accel_check");
     MUST(cuInit(0));
@@ -207,12 +195,12 @@ static void give_back(void) {
 
 static void compare_with_beginning(void) {
     accel_status_t (*stats)(int, accel_device_stats_t *);
-    *(void **)&stats = dlsym(RTLD_DEFAULT, "accel_get_device_stats");
+    test_find("accel_get_device_stats", &stats);
     if (run.empty)
-        must((CUresult)run.empty(), "accel_empty_cache");
+        MUST(run.empty());
     for (int i = 0; stats && i < (int)run.program->devices; i++) {
         accel_device_stats_t now = {.size = sizeof now};
-        must(stats(i, &now), "accel_get_device_stats");
+        MUST(stats(i, &now));
         if (now.allocated_bytes.all.current || now.active_bytes.all.current ||
             now.reserved_bytes.all.current)
             run_fail("at the end device %d has %lld bytes allocated, %lld active, %lld reserved",

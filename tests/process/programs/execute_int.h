@@ -6,9 +6,7 @@
 #include "model.h"
 #include "simcuda.h"
 
-#define CU_FN(symbol, name, since, mode, params, args) extern CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 enum { HEAD = 64, COPY_MOST = 65536, SLOTS = 512, KERNELS = 3 };
 enum { KERNEL_FILL, KERNEL_CHECK, KERNEL_MIX };
@@ -75,7 +73,7 @@ typedef struct {
 extern run_t run;
 
 /* Says so and ends the process with status 1. */
-void run_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+#define run_fail(...) test_stop(TEST_WRONG, __VA_ARGS__)
 
 /* Goes into the hash. */
 void run_note(uint64_t what);

@@ -8,8 +8,14 @@
 #include <string.h>
 
 #include "allocator/order/fence.h"
+#include "intercept/process.h"
 #include "intercept/resolve.h"
+#include "intercept/watch.h"
 #include "observe/live.h"
+#include "strange_driver.h"
+
+extern unsigned stub_forgotten;
+extern bool stub_guest;
 
 static void *open_driver(void) {
     void *driver = dlopen(STRANGE_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -204,35 +210,171 @@ START_TEST(rows_decide_where_addresses_cannot) {
 }
 END_TEST
 
-START_TEST(a_newer_variant_is_left_alone_and_noticed) {
+typedef CUresult future_fn(void);
+
+static CUresult call(void *function) {
+    return (__extension__(future_fn *) function)();
+}
+
+START_TEST(a_newer_variant_is_noticed_when_called) {
+    CUcontext context;
     open_driver();
     ck_assert(!ac_is_ours(ask("cuProfilerStart", 4000, 0)));
-    ck_assert(!atomic_load(&ac_fence_uncounted));
-    void *create = ask("cuCtxCreate", 20000, 0);
-    ck_assert(create && !ac_is_ours(create));
-    ck_assert(atomic_load(&ac_fence_uncounted));
+    cuCtxCreate_fn *create = __extension__(cuCtxCreate_fn *) ask("cuCtxCreate", 20000, 0);
+    ck_assert(create && __extension__(void *) create != hook("cuCtxCreate_v2"));
+    ck_assert(!atomic_load(&ac_fence_uncounted) && !atomic_load(&ac_current_unseen));
+    ck_assert_uint_eq(create(&context, 0, 0), CUDA_SUCCESS);
+    ck_assert(atomic_load(&ac_fence_uncounted) && atomic_load(&ac_current_unseen));
 }
 END_TEST
 
-START_TEST(an_unknown_function_is_noticed) {
+/* A runtime that starts looks up what hardly any program calls. */
+START_TEST(an_unknown_function_is_noticed_when_called) {
     void *driver = open_driver();
-    if (_i == 0) {
-        void *launch = ask("cuFutureLaunch", 13000, 0);
-        ck_assert(launch && !ac_is_ours(launch));
-    } else {
-        ck_assert_ptr_nonnull(dlsym(driver, "cuProfilerStart"));
-        ck_assert_ptr_null(dlsym(driver, "cuFutureNothing"));
-        ck_assert(!atomic_load(&ac_fence_uncounted));
-        ck_assert_ptr_nonnull(dlsym(driver, "cuFutureLaunch"));
-    }
+    ck_assert_ptr_nonnull(dlsym(driver, "cuProfilerStart"));
+    ck_assert_ptr_null(dlsym(driver, "cuFutureNothing"));
+    void *launch = _i == 0 ? ask("cuFutureLaunch", 13000, 0) : dlsym(driver, "cuFutureLaunch");
+    ck_assert_ptr_nonnull(launch);
+    ck_assert_ptr_eq(launch, ask("cuFutureLaunch", 13000, 0)); /* they are compared */
+    ck_assert_ptr_eq(launch, dlsym(driver, "cuFutureLaunch"));
+    ck_assert_ptr_ne(launch, dlsym(driver, "cuFutureDoubles"));
+    ck_assert(!atomic_load(&ac_fence_uncounted) && !atomic_load(&ac_fence_crossed));
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 0);
+    ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
     ck_assert(ac_fence_is_unseen()); /* the whole of it, though no context was served yet */
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 1);
+    ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 1);
+}
+END_TEST
+
+/* Frames go through streams, and lead others to memory of ours; connections do not. */
+START_TEST(frames_are_noticed) {
+    static const char *const names[] = {
+        "cuEGLStreamProducerPresentFrame", "cuEGLStreamProducerReturnFrame",
+        "cuEGLStreamConsumerAcquireFrame", "cuEGLStreamConsumerReleaseFrame",
+        "cuEGLStreamConsumerConnect",      "cuEGLStreamConsumerConnectWithFlags",
+        "cuEGLStreamProducerConnect",      "cuEGLStreamProducerDisconnect"};
+    open_driver();
+    void *found = ask(names[_i], 7000, 0);
+    ck_assert_ptr_nonnull(found);
+    ck_assert(!ac_fence_is_unseen());
+    ck_assert_uint_eq(call(found), CUDA_SUCCESS);
+    ck_assert(ac_fence_is_unseen() == (_i < 4));
+}
+END_TEST
+
+/* It is noticed before the driver is entered, and the driver gets what the program gave. */
+START_TEST(an_unknown_function_gets_its_arguments) {
+    void *driver = open_driver();
+    const strange_value_t value = {{51, 57, 63}};
+    const double third = 3.5;
+    bool noticed = false;
+    strange_arguments_fn *direct =
+        __extension__(strange_arguments_fn *) ac_resolve_driver("cuFutureArguments");
+    strange_arguments_fn *found =
+        __extension__(strange_arguments_fn *) dlsym(driver, "cuFutureArguments");
+    ck_assert(found && found != direct);
+#define ARGUMENTS                                                                                \
+    (&noticed, ac_fence_is_unseen, 3, (uint64_t)1 << 40, &third, 4, 5, (uint64_t)1 << 41, 7.25,  \
+     8.5, 9.75f, 10, 11, 12, 13, 14, 15, value)
+    double right = direct ARGUMENTS;
+    ck_assert(!noticed);
+    for (int i = 0; i < 2; i++) {
+        noticed = false;
+        ck_assert_double_eq(found ARGUMENTS, right);
+        ck_assert(noticed);
+    }
+}
+END_TEST
+
+START_TEST(an_unknown_function_may_be_variadic) {
+    strange_doubles_fn *found =
+        __extension__(strange_doubles_fn *) dlsym(open_driver(), "cuFutureDoubles");
+    ck_assert_double_eq(found(10, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0), 385);
+    ck_assert(ac_fence_is_unseen());
+}
+END_TEST
+
+static void *call_in_thread(void *function) {
+    bool noticed = false;
+    const strange_value_t value = {{0}};
+    const double third = 0;
+    (__extension__(strange_arguments_fn *) function)(&noticed, ac_fence_is_unseen, 0, 0, &third,
+                                                     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, value);
+    return noticed ? function : NULL;
+}
+
+START_TEST(threads_may_call_first_together) {
+    enum { THREADS = 8 };
+    void *found = dlsym(open_driver(), "cuFutureArguments");
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_in_thread, found), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *noticed = NULL;
+        pthread_join(threads[i], &noticed);
+        ck_assert_ptr_nonnull(noticed);
+    }
+}
+END_TEST
+
+/* One function, two names: the second tells more. */
+START_TEST(another_name_of_an_unknown_function) {
+    void *found = dlsym(open_driver(), "cuFutureArguments");
+    if (_i == 0)
+        ck_assert_ptr_nonnull(call_in_thread(found));
+    ck_assert_ptr_eq(ask("cuFutureCtxArguments", 13000, 0), found);
+    if (_i == 1) {
+        ck_assert(!atomic_load(&ac_current_unseen));
+        ck_assert_ptr_nonnull(call_in_thread(found));
+    }
+    ck_assert(atomic_load(&ac_current_unseen));
+}
+END_TEST
+
+/* In a child made by fork no lock of ours may be taken, in a host function the driver not be called:
+ * it refuses the program everything there. */
+START_TEST(an_unknown_function_where_the_driver_refuses) {
+    void *launch = dlsym(open_driver(), "cuFutureLaunch");
+    atomic_store(&ac_state, _i == 0 ? AC_STATE_INERT : AC_STATE_ACTIVE);
+    stub_guest = _i == 1;
+    ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
+    ck_assert(!atomic_load(&ac_fence_uncounted));
+    atomic_store(&ac_state, AC_STATE_ACTIVE);
+    stub_guest = false;
+    ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
+    ck_assert(ac_fence_is_unseen());
+}
+END_TEST
+
+/* Answers that stay as they are count as called. */
+START_TEST(what_cannot_be_watched_is_noticed_at_once) {
+    static char many[AC_WATCHES];
+    void *driver = open_driver(), *found;
+    if (_i == 0) {
+        found = dlsym(driver, "cuFutureData");
+        ck_assert_int_eq(*(int *)found, 5);
+    } else if (_i == 1) {
+        ck_assert_ptr_null(dlsym(RTLD_NEXT, "cuFutureLaunch")); /* some scope has it */
+    } else {
+        for (unsigned i = 0; i < AC_WATCHES; i++) {
+            found = ac_watch(&many[i], 0);
+            ck_assert_ptr_nonnull(found);
+            ck_assert_ptr_eq(ac_watch(&many[i], 0), found);
+        }
+        ck_assert(!atomic_load(&ac_fence_uncounted));
+        found = dlsym(driver, "cuFutureLaunch");
+        ck_assert_ptr_eq(found, ac_resolve_driver("cuFutureLaunch"));
+    }
+    ck_assert(ac_fence_is_unseen());
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 1);
 }
 END_TEST
 
 typedef CUresult gl_make_fn(CUcontext *context, unsigned flags, CUdevice device);
 typedef CUresult vdpau_make_fn(CUcontext *context, unsigned flags, CUdevice device,
                                unsigned vdp_device, void *vdp_lookup);
-extern unsigned stub_forgotten;
 
 START_TEST(a_context_of_graphics_becomes_current) {
     void *driver = open_driver();
@@ -259,15 +401,17 @@ END_TEST
 
 /* Ways to make a context current that are not ours to follow. */
 START_TEST(the_current_context_may_change_unseen) {
+    CUcontext context;
     void *driver = open_driver();
-    ck_assert_ptr_nonnull(dlsym(driver, "cuFutureLaunch"));
+    call(dlsym(driver, "cuFutureLaunch"));
     ck_assert(!atomic_load(&ac_current_unseen));
     if (_i == 0)
-        ck_assert_ptr_nonnull(dlsym(driver, "cuFutureCtxMake"));
+        call(dlsym(driver, "cuFutureCtxMake"));
     else if (_i == 1)
-        ck_assert_ptr_nonnull(ask("cuCtxCreate", 20000, 0));
+        (__extension__(cuCtxCreate_fn *) ask("cuCtxCreate", 20000, 0))(&context, 0, 0);
     else if (_i == 2)
-        ck_assert_ptr_nonnull(ask("cuVDPAUCtxCreate", 20000, 0));
+        (__extension__(vdpau_make_fn *) ask("cuVDPAUCtxCreate", 20000, 0))(&context, 0, 0, 0,
+                                                                           NULL);
     else
         ck_assert_ptr_null(dlsym(RTLD_NEXT, "cuGLCtxCreate_v2")); /* some scope has it */
     ck_assert(atomic_load(&ac_current_unseen));
@@ -326,8 +470,15 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, threads_may_come_first_together, 0, 20);
     tcase_add_test(tests, the_driver_finds_itself);
     tcase_add_test(tests, rows_decide_where_addresses_cannot);
-    tcase_add_test(tests, a_newer_variant_is_left_alone_and_noticed);
-    tcase_add_loop_test(tests, an_unknown_function_is_noticed, 0, 2);
+    tcase_add_test(tests, a_newer_variant_is_noticed_when_called);
+    tcase_add_loop_test(tests, an_unknown_function_is_noticed_when_called, 0, 2);
+    tcase_add_loop_test(tests, frames_are_noticed, 0, 8);
+    tcase_add_test(tests, an_unknown_function_gets_its_arguments);
+    tcase_add_test(tests, an_unknown_function_may_be_variadic);
+    tcase_add_test(tests, threads_may_call_first_together);
+    tcase_add_loop_test(tests, another_name_of_an_unknown_function, 0, 2);
+    tcase_add_loop_test(tests, an_unknown_function_where_the_driver_refuses, 0, 2);
+    tcase_add_loop_test(tests, what_cannot_be_watched_is_noticed_at_once, 0, 3);
     tcase_add_loop_test(tests, a_context_of_graphics_becomes_current, 0, 2);
     tcase_add_loop_test(tests, the_current_context_may_change_unseen, 0, 4);
     tcase_add_loop_test(tests, a_table_that_no_list_knows_is_noticed, 0, 16);

@@ -2,9 +2,11 @@
  * cuGetProcAddress knows, two symbols of one address, functions newer than our tables, lookups
  * of its own.  Linked with the old hash table only. */
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "device/cuda_abi.h"
+#include "strange_driver.h"
 
 #define NEWER 20000 /* a CUDA version that no table of ours knows */
 
@@ -20,6 +22,9 @@ CUresult cuFutureLaunch(void);
 CUresult cuProfilerStart(void);
 CUresult cuGLCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUresult cuFutureCtxMake(void);
+strange_arguments_fn cuFutureArguments;
+strange_doubles_fn cuFutureDoubles;
+extern int cuFutureData;
 void *strange_lookup(const char *name);
 
 CUresult cuInit(unsigned flags) {
@@ -55,6 +60,48 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr pointer, CUstream stream)
 
 CUresult cuFutureLaunch(void) {
     return CUDA_SUCCESS;
+}
+
+int cuFutureData = 5;
+
+/* Each argument has a place of its own in the result. */
+double cuFutureArguments(bool *noticed, bool (*is_noticed)(void), int a, uint64_t b,
+                         const double *c, int d, int e, uint64_t f, double r, double s, float t,
+                         double u, double v, double w, double x, double y, double z,
+                         strange_value_t by_value) {
+    *noticed = is_noticed();
+    double sum = 0;
+    const double all[] = {a,
+                          (double)b,
+                          *c,
+                          d,
+                          e,
+                          (double)f,
+                          r,
+                          s,
+                          (double)t,
+                          u,
+                          v,
+                          w,
+                          x,
+                          y,
+                          z,
+                          by_value.at[0],
+                          by_value.at[1],
+                          by_value.at[2]};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        sum += all[i] * (i + 1);
+    return sum;
+}
+
+double cuFutureDoubles(int count, ...) {
+    double sum = 0;
+    va_list list;
+    va_start(list, count);
+    for (int i = 0; i < count; i++)
+        sum += (i + 1) * va_arg(list, double);
+    va_end(list);
+    return sum;
 }
 
 CUresult cuProfilerStart(void) {
@@ -102,8 +149,10 @@ CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuu
         found = __extension__(void *) cuMemFreeAsync;
     else if (!strcmp(name, "cuMemAlloc"))
         found = __extension__(void *) cuMemAlloc_v2;
-    else if (!strcmp(name, "cuFutureLaunch"))
+    else if (!strcmp(name, "cuFutureLaunch") || !strncmp(name, "cuEGLStream", 11))
         found = __extension__(void *) cuFutureLaunch;
+    else if (!strcmp(name, "cuFutureArguments") || !strcmp(name, "cuFutureCtxArguments"))
+        found = __extension__(void *) cuFutureArguments;
     else if (!strcmp(name, "cuGLCtxCreate"))
         found = __extension__(void *) cuGLCtxCreate_v2;
     else if (!strcmp(name, "cuVDPAUCtxCreate"))

@@ -1,5 +1,5 @@
 /* Stands for the bodies of the hooks where the resolver is tested alone: a function for every
- * driver symbol but those that lookup.c defines. */
+ * symbol of the driver and of the runtime but those that lookup.c defines. */
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
@@ -16,35 +16,57 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
-extern unsigned stub_forgotten;
-int cudaMalloc(void **pointer, size_t bytes);
-int cudaFree(void *pointer);
-int cudaSetDevice(int device);
-int cudaMallocAsync(void **pointer, size_t bytes, void *stream);
-int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream);
-int cudaFreeAsync(void *pointer, void *stream);
-int cudaFreeAsync_ptsz(void *pointer, void *stream);
+#define cudaGetDriverEntryPoint               unused_cudaGetDriverEntryPoint
+#define cudaGetDriverEntryPoint_ptsz          unused_cudaGetDriverEntryPoint_ptsz
+#define cudaGetDriverEntryPointByVersion      unused_cudaGetDriverEntryPointByVersion
+#define cudaGetDriverEntryPointByVersion_ptsz unused_cudaGetDriverEntryPointByVersion_ptsz
+#define HOOK_RUNTIME(symbol, params)                                                             \
+    ac_runtime_error_t symbol params;                                                            \
+    ac_runtime_error_t symbol params {                                                           \
+        return 0;                                                                                \
+    }
+#include "intercept/hooks.def"
 
-int cudaMalloc(void **pointer, size_t bytes) {
-    return !pointer + !bytes;
+extern unsigned stub_forgotten;
+
+_Atomic int ac_state;
+
+extern bool stub_guest;
+bool stub_guest; /* whether the calling thread runs a host function */
+
+bool ac_thread_is_guest(void) {
+    return stub_guest;
 }
-int cudaFree(void *pointer) {
-    return !pointer;
-}
-int cudaMallocAsync(void **pointer, size_t bytes, void *stream) {
-    return !pointer + !bytes + !stream;
-}
-int cudaMallocAsync_ptsz(void **pointer, size_t bytes, void *stream) {
-    return !pointer + !bytes + !stream;
-}
-int cudaFreeAsync(void *pointer, void *stream) {
-    return !pointer + !stream;
-}
-int cudaFreeAsync_ptsz(void *pointer, void *stream) {
-    return !pointer + !stream;
-}
-int cudaSetDevice(int device) {
-    return device;
+
+/* What it stands for may use every register that a call may change. */
+void __real_ac_fence_unseen(void);
+void __wrap_ac_fence_unseen(void);
+void __wrap_ac_fence_unseen(void) {
+    __real_ac_fence_unseen();
+#if defined(__x86_64__)
+    __asm__ volatile("movq $0, %%rax\n movq $-1, %%rdi\n movq $-1, %%rsi\n"
+                     "movq $-1, %%rdx\n movq $-1, %%rcx\n movq $-1, %%r8\n"
+                     "movq $-1, %%r9\n movq $-1, %%r10\n movq $-1, %%r11\n"
+                     "pcmpeqb %%xmm0, %%xmm0\n pcmpeqb %%xmm1, %%xmm1\n"
+                     "pcmpeqb %%xmm2, %%xmm2\n pcmpeqb %%xmm3, %%xmm3\n"
+                     "pcmpeqb %%xmm4, %%xmm4\n pcmpeqb %%xmm5, %%xmm5\n"
+                     "pcmpeqb %%xmm6, %%xmm6\n pcmpeqb %%xmm7, %%xmm7"
+                     :
+                     :
+                     : "rax", "rdi", "rsi", "rdx", "rcx", "r8", "r9", "r10", "r11", "xmm0",
+                       "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7");
+#elif defined(__aarch64__)
+    __asm__ volatile("mov x0, #-1\n mov x1, #-1\n mov x2, #-1\n mov x3, #-1\n"
+                     "mov x4, #-1\n mov x5, #-1\n mov x6, #-1\n mov x7, #-1\n"
+                     "mov x8, #-1\n mov x16, #-1\n mov x17, #-1\n"
+                     "movi v0.16b, #255\n movi v1.16b, #255\n movi v2.16b, #255\n"
+                     "movi v3.16b, #255\n movi v4.16b, #255\n movi v5.16b, #255\n"
+                     "movi v6.16b, #255\n movi v7.16b, #255"
+                     :
+                     :
+                     : "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x16", "x17", "v0",
+                       "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+#endif
 }
 
 bool ac_deepbind_strip(void) {

@@ -20,12 +20,7 @@
 #include <unistd.h>
 
 #include "accelcache.h"
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
+#include "harness.h"
 
 enum { DEVICES = 2, MOST_THREADS = 64, BLOCKS = 24, STREAMS = 4, BOARD = 64, WORDS = 16 };
 enum { LIFE_SECONDS = 5, SLACK_KIB = 64 << 10 };
@@ -64,14 +59,6 @@ static struct {
     accel_status_t (*empty_cache)(void);
 } accel;
 
-static void must(CUresult result, const char *call, int line) {
-    if (result == CUDA_SUCCESS)
-        return;
-    fprintf(stderr, "soak: line %d: %s: %d\n", line, call, (int)result);
-    _exit(1);
-}
-#define MUST(call) must(call, #call, __LINE__)
-
 static unsigned draw(worker_t *w, unsigned below) {
     w->random = w->random * 6364136223846793005ull + 1442695040888963407ull;
     return (unsigned)(w->random >> 33) % below;
@@ -87,7 +74,7 @@ static bool got(CUresult result, int line) {
         atomic_fetch_add(&refused, 1);
         return false;
     }
-    must(result, "an allocation", line);
+    test_must(result, "an allocation", __FILE__, line);
     return true;
 }
 

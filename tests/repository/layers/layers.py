@@ -27,6 +27,10 @@ ALLOCATOR_CALLS = re.compile(r"\b(getenv|secure_getenv|clock_gettime|gettimeofda
                              r"|fopen|open|write|\w*printf)\s*\(")
 HOST_HARM = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort|assert|printf|vprintf|puts"
                        r"|putchar)\s*\(|\bstdout\b|\bSTDOUT_FILENO\b")
+# Who holds a block says so by ac_block_set_state, which looks the step up (state.def).
+STATE_WRITE = re.compile(r"AC_BLOCK_SET\([^,]+, state,|[>.]state = AC_BLOCK_"
+                         r"|atomic_store\w*\(&[\w>.-]+[>.]state,")
+STATE_WRITER = os.path.join("shim", "allocator", "space", "block.h")
 EXPORT = re.compile(r'visibility\s*\(\s*"default"\s*\)|\bAC_EXPORT\b')
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.M)
 NOISE = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -64,6 +68,8 @@ def check_file(root, path):
         target = included_layer(root, path, name) if quote == '"' else None
         if layer and target and target != layer and target not in MAY_INCLUDE[layer]:
             yield f"{path}: {layer} includes {name}"
+        if layer and name.endswith("_int.h") and target != layer:
+            yield f"{path}: {layer} includes {name}, which is internal elsewhere"
         if layer == "allocator" and ALLOCATOR_HEADERS.search(name):
             yield f"{path}: the allocator includes {name}"
         if parts[0] == "tools" and target == "intercept" and not name.endswith(".def"):
@@ -77,6 +83,8 @@ def check_file(root, path):
     if layer == "allocator":
         for match in ALLOCATOR_CALLS.finditer(code):
             yield f"{path}: the allocator calls {match.group(1)}"
+        for match in STATE_WRITE.finditer(code) if path != STATE_WRITER else ():
+            yield f"{path}: {match.group()} changes a block's state past ac_block_set_state"
     if layer != "intercept" and path != os.path.join("shim", "api.c") and EXPORT.search(text):
         yield f"{path}: only shim/intercept and shim/api.c export"
 
@@ -89,8 +97,13 @@ def check(root):
 BREAKS = [  # file, text put there, what the report must say
     ("shim/allocator/x.c", '#include "intercept/resolve.h"\n', "allocator includes"),
     ("shim/allocator/x.c", '#include "device/cuda_abi.h"\n', "the allocator includes"),
+    ("shim/intercept/x.c", '#include "allocator/allocator_int.h"\n', "is internal elsewhere"),
     ("shim/allocator/x.c", "#include <stdio.h>\n", "the allocator includes stdio.h"),
     ("shim/allocator/x.c", "char *f(void) { return getenv(\"A\"); }\n", "calls getenv"),
+    ("shim/allocator/x.c", "void f(b *b) { AC_BLOCK_SET(b, state, AC_BLOCK_FREE); }\n",
+     "past ac_block_set_state"),
+    ("shim/allocator/x.c", "void f(b *b) { atomic_store(&b->state, 1); }\n",
+     "past ac_block_set_state"),
     ("shim/device/x.c", '#include "../allocator/x.h"\n', "device includes"),
     ("shim/observe/x.c", '#include "device/cuda_abi.h"\n', "observe includes"),
     ("shim/config/x.c", '#include "allocator/x.h"\n', "config includes"),

@@ -16,10 +16,7 @@ struct lookup {
 };
 
 static const struct lookup lookups[RT_SLOT_COUNT] = {
-    [RT_cuInit] = {"cuInit", "cuInit", 2000, 0},
-    [RT_cuGetProcAddress] = {"cuGetProcAddress", "cuGetProcAddress", 11030, 0},
-    [RT_cuGetProcAddress_v2] = {"cuGetProcAddress_v2", "cuGetProcAddress", 12000, 0},
-#define RT_LOOKUP(symbol, name, version, flags) [RT_##symbol] = {#symbol, #name, version, flags},
+#define RT_LOOKUP(symbol, name, version, flags) {#symbol, #name, version, flags},
 #include "lookups.def"
 #undef RT_LOOKUP
 };

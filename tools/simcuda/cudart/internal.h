@@ -26,9 +26,6 @@ enum { RT_VERSION = RT_MAJOR == 11 ? 11080 : RT_MAJOR == 12 ? 12080 : 13000 };
 
 /* ---------------------------------------------------------------- the driver's functions */
 enum simrt_slot {
-    RT_cuInit,
-    RT_cuGetProcAddress,
-    RT_cuGetProcAddress_v2,
 #define RT_LOOKUP(symbol, name, version, flags) RT_##symbol,
 #include "lookups.def"
 #undef RT_LOOKUP

@@ -1,6 +1,6 @@
 /* The driver's functions as a program that links libcuda.so.1 declares them. */
-#ifndef PROCESS_DRIVER_H
-#define PROCESS_DRIVER_H
+#ifndef SUPPORT_DRIVER_H
+#define SUPPORT_DRIVER_H
 
 #include "device/cuda_abi.h"
 

@@ -1,0 +1,61 @@
+/* Doubly linked lists through their items.  AC_LIST(name, type, link) makes the functions of lists
+ * that know their first item alone, AC_QUEUE those of lists with both ends.  `link` is what the
+ * names of the item's two pointers begin with: with list_ these are list_prev and list_next.
+ *
+ * An item is in one list of a link at a time; in none its two pointers mean nothing.  Whoever
+ * calls holds what guards the list.
+ *
+ *   name_push(list, item)           first
+ *   name_append(list, item)         last: queues only
+ *   name_put_after(list, at, item)  behind `at`, which is in the list; NULL: first
+ *   name_remove(list, item)
+ *
+ * The list is a pointer to its first item (`type **`), or a `type_queue_t` of AC_QUEUE_TYPE: zero,
+ * it is empty. */
+#ifndef AC_LIST_H
+#define AC_LIST_H
+
+/* Not all lists need all of them. */
+#define AC_LIST_FN __attribute__((unused)) static inline void
+
+#define AC_LIST(name, type, link)                                                                \
+    AC_LIST_FN name##_put_after(type **first, type *at, type *item) {                            \
+        item->link##prev = at;                                                                   \
+        item->link##next = at ? at->link##next : *first;                                         \
+        *(at ? &at->link##next : first) = item;                                                  \
+        if (item->link##next)                                                                    \
+            item->link##next->link##prev = item;                                                 \
+    }                                                                                            \
+    AC_LIST_FN name##_push(type **first, type *item) {                                           \
+        name##_put_after(first, NULL, item);                                                     \
+    }                                                                                            \
+    AC_LIST_FN name##_remove(type **first, type *item) {                                         \
+        *(item->link##prev ? &item->link##prev->link##next : first) = item->link##next;          \
+        if (item->link##next)                                                                    \
+            item->link##next->link##prev = item->link##prev;                                     \
+    }
+
+#define AC_QUEUE_TYPE(type)                                                                      \
+    struct {                                                                                     \
+        type *first, *last;                                                                      \
+    }
+
+#define AC_QUEUE(name, queue, type, link)                                                        \
+    AC_LIST_FN name##_put_after(queue *list, type *at, type *item) {                             \
+        item->link##prev = at;                                                                   \
+        item->link##next = at ? at->link##next : list->first;                                    \
+        *(at ? &at->link##next : &list->first) = item;                                           \
+        *(item->link##next ? &item->link##next->link##prev : &list->last) = item;                \
+    }                                                                                            \
+    AC_LIST_FN name##_push(queue *list, type *item) {                                            \
+        name##_put_after(list, NULL, item);                                                      \
+    }                                                                                            \
+    AC_LIST_FN name##_append(queue *list, type *item) {                                          \
+        name##_put_after(list, list->last, item);                                                \
+    }                                                                                            \
+    AC_LIST_FN name##_remove(queue *list, type *item) {                                          \
+        *(item->link##prev ? &item->link##prev->link##next : &list->first) = item->link##next;   \
+        *(item->link##next ? &item->link##next->link##prev : &list->last) = item->link##prev;    \
+    }
+
+#endif

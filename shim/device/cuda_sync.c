@@ -1,0 +1,136 @@
+/* Waiting for all work of a context: synchronize of device.h.
+ *
+ * The driver's synchronisation has no limit, and no event tells for certain that it will be short:
+ * where it is needed, events could not be recorded, or do not cover all work, and other threads
+ * submit more meanwhile.  A request that has a limit therefore leaves the call to a thread that is
+ * made for it, and waits for that thread as long as it may.  The thread ends with the call.  A
+ * context has one at a time: behind a kernel that never ends it stays in the driver, and requests
+ * that come later wait for it, each with its limit, instead of making more. */
+#include <signal.h>
+#include <time.h>
+
+#include "device/cuda_int.h"
+#include "device/driver.h"
+#include "device/wait.h"
+#include "observe/filter.h"
+#include "observe/raw.h"
+
+/* As much as an event can tell of. */
+static CUresult record_most(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
+    (void)stream;
+    if (ac_driver.cuCtxRecordEvent &&
+        ac_driver.cuCtxRecordEvent(context->handle, event) == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    return ac_cuda_stream_marks(context) ? ac_cuda_streams_record(context, event, false)
+                                         : ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
+}
+
+/* Whether it is worth a synchronisation: mostly the events know that the work lasts, and no thread
+ * is made. */
+static bool is_near_idle(ac_cuda_context_t *context, uint64_t limit_ns) {
+    void *fence;
+    ac_status_t status = ac_cuda_record(context, record_most, 0, &fence);
+    if (status != AC_OK)
+        return status != AC_BUSY;
+    status = ac_cuda_fence_poll(fence, limit_ns);
+    ac_cuda_fence_give(fence);
+    return status == AC_OK || status == AC_FAILED;
+}
+
+static ac_status_t wait_for_all(ac_cuda_context_t *context) {
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (!ac_cuda_sync_begin())
+        return AC_BUSY;
+    if (!ac_cuda_enter(context, &scope)) {
+        ac_cuda_sync_end();
+        return AC_FAILED;
+    }
+    ac_cuda_count_one(AC_CUDA_FENCE_SYNC);
+    uint64_t lost = ac_cuda_lost(context);
+    CUresult result = ac_driver.cuCtxSynchronize();
+    if (result == CUDA_SUCCESS && atomic_load(&context->green))
+        result = ac_cuda_streams_wait(context);
+    if (result == CUDA_SUCCESS)
+        ac_cuda_synced(context, lost);
+    ac_cuda_leave(&scope);
+    ac_cuda_sync_end();
+    return ac_cuda_status_of(result);
+}
+
+/* Under the lock. */
+static void end_sync(ac_cuda_context_t *context, ac_status_t status) {
+    context->syncing = false;
+    context->syncs++;
+    context->sync_status = status;
+    pthread_cond_broadcast(&context->sync_over);
+}
+
+static void *synchronizer(void *arg) {
+    ac_cuda_context_t *context = arg;
+    ac_status_t status = wait_for_all(context);
+    pthread_mutex_lock(&context->lock);
+    end_sync(context, status);
+    pthread_mutex_unlock(&context->lock);
+    return NULL;
+}
+
+/* False: no thread can be had, or must not be made: a filter of the program's own might kill the
+ * process for it. */
+static bool start_synchronizer(ac_cuda_context_t *context) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    if (ac_filter_now())
+        return false;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's signals are not ours to take */
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, 1 << 20); /* the driver runs on it */
+    int error = pthread_create(&thread, &attributes, synchronizer, context);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error == 0;
+}
+
+static struct timespec time_of(uint64_t ns) {
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000),
+                             .tv_nsec = (long)(ns % 1000000000)};
+}
+
+/* Until `end` on the monotonic clock. */
+static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
+    struct timespec until = time_of(end);
+    int late = 0;
+    ac_status_t status = AC_BUSY;
+    pthread_mutex_lock(&context->lock);
+    while (context->syncing && !late) /* it may have begun before work that is to be covered */
+        late = ac_wait_until(&context->sync_over, &context->lock, &until);
+    if (!context->syncing) {
+        uint64_t syncs = context->syncs;
+        context->syncing = true;
+        pthread_mutex_unlock(&context->lock);
+        bool started = start_synchronizer(context);
+        pthread_mutex_lock(&context->lock);
+        if (!started)
+            end_sync(context, AC_BUSY);
+        while (context->syncs == syncs && !late)
+            late = ac_wait_until(&context->sync_over, &context->lock, &until);
+        if (context->syncs != syncs) /* this one, or one that began after it */
+            status = context->sync_status;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+ac_status_t ac_cuda_synchronize(void *arg, uint64_t limit_ns) {
+    ac_cuda_context_t *context = arg;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (!limit_ns)
+        return wait_for_all(context);
+    uint64_t end = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC) + limit_ns;
+    return is_near_idle(context, limit_ns) ? wait_until(context, end) : AC_BUSY;
+}

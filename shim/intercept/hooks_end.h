@@ -1,5 +1,0 @@
-#undef HOOK_SUBMIT
-#undef HOOK_RETRY
-#undef HOOK_BODY
-#undef HOOK_RUNTIME
-#undef HOOK_LOADER

@@ -1,0 +1,69 @@
+/* What test programs that call the driver are written with: judging, and a device.
+ *
+ * A program, or each case of it in a child process, ends with one of the statuses below.  A
+ * message names the running case, file and line, the call or condition, and what came of it.
+ * Any thread may judge.  Programs that check every answer of the driver in a way of their own
+ * (chaos, litmus, answers) build on the same two words. */
+#ifndef SUPPORT_HARNESS_H
+#define SUPPORT_HARNESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "driver.h"
+#include "simcuda.h"
+
+enum {
+    TEST_GOOD = 0,
+    TEST_WRONG = 1,    /* what is tested is wrong */
+    TEST_BROKEN = 2,   /* a step before it failed: nothing was shown */
+    TEST_USAGE = 64,   /* no such case */
+    TEST_SKIPPED = 77, /* what the program needs is not here */
+};
+
+/* A call of the driver, the runtime or the C API that has to work: else the process ends with
+ * TEST_BROKEN. */
+#define MUST(call) test_must((long long)(call), #call, __FILE__, __LINE__)
+/* A step of the program itself, of which the same is true. */
+#define NEED(condition) test_need(condition, #condition, __FILE__, __LINE__)
+/* What is tested: else the process ends with TEST_WRONG. */
+#define EXPECT(condition) test_expect(condition, #condition, __FILE__, __LINE__)
+/* What is tested: the call gives `wanted`. */
+#define GIVES(call, wanted)                                                                      \
+    test_gives((long long)(call), (long long)(wanted), #call, __FILE__, __LINE__)
+
+void test_must(long long result, const char *call, const char *file, int line);
+void test_need(bool holds, const char *condition, const char *file, int line);
+void test_expect(bool holds, const char *condition, const char *file, int line);
+void test_gives(long long result, long long wanted, const char *call, const char *file, int line);
+
+/* Says it and ends the process, without its exit handlers: work may still be running, and a dump
+ * of a failed run would only confuse. */
+__attribute__((noreturn, format(printf, 2, 3))) void test_stop(int status, const char *format,
+                                                               ...);
+
+/* The running case, with which messages begin; NULL: none. */
+extern const char *test_title;
+/* Set by programs that run on a GPU as well: a MUST that the device answers with NOT_SUPPORTED ends
+ * with TEST_SKIPPED. */
+extern bool test_may_lack;
+/* What is done with a message; by default it is a line on stderr. */
+typedef void test_say_fn(int status, const char *message);
+extern test_say_fn *test_say;
+
+/* ---- a device (device.c) ---- */
+
+/* The primary context of device `i`, current in the calling thread. */
+CUcontext test_device(int i);
+/* Registers a kernel with the simulated device and finds it in the current context.  For tests
+ * on the simulated device only: the text of the module is not looked at there. */
+CUfunction test_kernel(const simcuda_kernel_t *kernel);
+/* The body of a kernel (address, 32-bit value): writes the value there. */
+void test_store(const simcuda_launch_t *launch);
+/* A stream of the current context that is not ordered with the legacy default stream. */
+CUstream test_stream(void);
+/* A function of the preloaded library or of the simulated device; NULL: it is not here.
+ * `slot` is a function pointer. */
+bool test_find(const char *name, void *slot);
+
+#endif
