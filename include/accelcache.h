@@ -80,23 +80,42 @@ typedef struct {
  * header: set it before the call; later versions only append. */
 typedef struct {
     size_t size;
-    int64_t num_alloc_retries;    /* driver allocations tried again after giving memory back */
-    int64_t num_ooms;             /* requests that failed for lack of memory */
-    int64_t max_split_size;       /* bytes; -1: no limit */
-    int64_t num_sync_all_streams; /* times that all pending work was waited for */
-    int64_t num_device_alloc;     /* segments obtained from the driver */
-    int64_t num_device_free;      /* segments given back */
-    accel_pool_stat_t allocated_bytes;      /* in blocks that the program holds, rounded */
-    accel_pool_stat_t reserved_bytes;       /* in segments */
-    accel_pool_stat_t active_bytes;         /* allocated, or freed with work pending */
-    accel_pool_stat_t requested_bytes;      /* active, before rounding */
-    accel_pool_stat_t allocation;           /* blocks that the program holds */
-    accel_pool_stat_t segment;              /* segments */
-    accel_pool_stat_t active;               /* blocks allocated, or freed with work pending */
-    accel_pool_stat_t inactive_split;       /* free blocks beside others in their segment */
-    accel_pool_stat_t inactive_split_bytes; /* bytes in them */
-    accel_stat_t oversize_allocations;      /* of at least max_split_size */
+    /* begin:stats: generated from shim/observe/stats.def */
+    /* driver allocations tried again after memory was given back */
+    int64_t num_alloc_retries;
+    /* requests that failed for lack of memory */
+    int64_t num_ooms;
+    /* bytes from which blocks are never split; -1: no limit */
+    int64_t max_split_size;
+    /* times that all pending work was waited for */
+    int64_t num_sync_all_streams;
+    /* segments obtained from the driver */
+    int64_t num_device_alloc;
+    /* segments given back to the driver */
+    int64_t num_device_free;
+    /* bytes: in blocks that the program holds, after rounding */
+    accel_pool_stat_t allocated_bytes;
+    /* bytes: in segments obtained from the driver */
+    accel_pool_stat_t reserved_bytes;
+    /* bytes: allocated, or freed with work still pending */
+    accel_pool_stat_t active_bytes;
+    /* bytes: active, as the program asked for it, before rounding */
+    accel_pool_stat_t requested_bytes;
+    /* blocks: that the program holds */
+    accel_pool_stat_t allocation;
+    /* segments: obtained from the driver */
+    accel_pool_stat_t segment;
+    /* blocks: allocated, or freed with work still pending */
+    accel_pool_stat_t active;
+    /* blocks: free ones beside others in their segment, but for a few kept for exact reuse */
+    accel_pool_stat_t inactive_split;
+    /* bytes: bytes of inactive_split */
+    accel_pool_stat_t inactive_split_bytes;
+    /* blocks: of at least max_split_size */
+    accel_stat_t oversize_allocations;
+    /* segments: of at least max_split_size */
     accel_stat_t oversize_segments;
+    /* end:stats */
 } accel_device_stats_t;
 
 /* Statistics of a device; all zero for one that was not used yet. */
@@ -138,9 +157,9 @@ accel_status_t accel_record_stream(void *pointer, void *stream);
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes);
 
 /* Replace the settings by those of `conf` (the syntax of ACCEL_ALLOC_CONF; keys that are absent
- * return to their defaults).  Once the cache is active, fence, deepbind, dump_signal and
- * dump_interval keep their values: naming another value is an error.  On an error nothing
- * changes, and `message` (may be NULL, `message_size` bytes) gets the reason. */
+ * return to their defaults).  Some keys cannot change once the cache is active (`accelcache
+ * config` says which): they keep their values then, and naming another is an error.  On an error
+ * nothing changes, and `message` (may be NULL, `message_size` bytes) gets the reason. */
 accel_status_t accel_set_allocator_settings(const char *conf, char *message, size_t message_size);
 
 /* The statistics document (see the JSON schema) as text: the caller frees *json with free().

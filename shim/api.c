@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "device/driver.h"
+#include "lock.h"
 #include "intercept/body.h"
+#include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
 
@@ -159,10 +161,6 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
 #define STAT_POOLS(name, unit, doc)  out.name = pools_of(now.name);
 #define STAT_SINGLE(name, unit, doc) out.name = stat_of(now.name);
 #include "observe/stats.def"
-#include "lock.h"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     memcpy(stats, &out, stats->size < sizeof out ? stats->size : sizeof out);
     return ACCEL_OK;
 }

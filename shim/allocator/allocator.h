@@ -28,23 +28,23 @@
 #define AC_SEGMENT_MAX_GROWTH ((uint64_t)1 << 30)
 #define AC_UNLIMITED          UINT64_MAX
 
-enum { AC_DIVISION_SLOTS = 16 };
+enum { AC_DIVISION_SLOTS = AC_CONFIG_DIVISIONS };
+
+#define AC_SETTING_HOST(field)
+#define AC_SETTING_CACHE(field)
+#define AC_SETTING_ALLOCATOR(field) field;
 
 /* Settings; may change while running (ac_allocator_configure). */
 typedef struct {
-    uint64_t max_split_size;     /* bytes; AC_UNLIMITED */
-    uint64_t large_segment_size; /* bytes */
-    uint64_t small_limit;        /* bytes: the largest of the small pool; 0: AC_SMALL_LIMIT */
-    uint64_t limit;              /* most bytes reserved; AC_UNLIMITED */
-    uint64_t memory;             /* bytes of the device; 0: not known */
-    double gc_threshold;         /* fraction of `limit`; 0: off */
-    uint32_t divisions[AC_DIVISION_SLOTS];
-    uint64_t cache;  /* most bytes that a thread keeps for itself; 0: none (thread_cache.h) */
-    bool expandable; /* arenas grow by pages where the device has them (expand.h) */
-    uint64_t page, small_page; /* bytes of a page, by pool */
-    double page_budget;        /* times the high-water mark; 0: as moving costs */
-    double wait_budget;        /* bytes reserved beyond it, as a share, before a request waits */
-    uint64_t oom_wait;         /* ns that a request waits for work before it fails */
+    /* Rows of config.def, as they are there, with SCOPE ALLOCATOR; max_split_size is AC_UNLIMITED
+     * with expandable_segments. */
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
+    AC_SETTING_##scope(AC_FIELD_##type(field))
+#include "config/config.def"
+    /* What follows from several of them, and from the device. */
+    uint64_t limit;            /* most bytes reserved; AC_UNLIMITED */
+    uint64_t memory;           /* bytes of the device; 0: not known */
+    uint64_t page, small_page; /* bytes of a page of expandable segments, by pool */
     bool exact;                /* native segments as small, and blocks as whole, as can be */
 } ac_settings_t;
 

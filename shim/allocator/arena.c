@@ -6,29 +6,28 @@
 
 _Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
 
+#define COPY_HOST(field)
+#define COPY_CACHE(field)
+#define COPY_ALLOCATOR(field)                                                                    \
+    _Static_assert(sizeof settings.field == sizeof config->field, "not the same value");         \
+    memcpy(&settings.field, &config->field, sizeof settings.field);
+
 ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory) {
-    ac_settings_t settings = {.max_split_size = config->max_split_size,
-                              .large_segment_size = config->large_segment_size,
-                              .small_limit = config->small_limit,
-                              .limit = AC_UNLIMITED,
+    ac_settings_t settings = {.limit = AC_UNLIMITED,
                               .memory = total_memory,
-                              .gc_threshold = config->garbage_collection_threshold,
-                              .cache = config->thread_cache,
-                              .wait_budget = config->wait_budget,
-                              .oom_wait = (uint64_t)(config->oom_wait * 1e9),
                               .exact = config->low_memory && !config->expandable_segments};
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
+    COPY_##scope(field)
+#include "config/config.def"
     if (config->expandable_segments) {
-        settings.expandable = true;
         settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
         settings.small_page = AC_SEGMENT_ALIGN;
-        settings.page_budget = config->page_budget > 0 ? 1 + config->page_budget : 0;
         settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
     }
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
     if (config->memory_limit && config->memory_limit < settings.limit)
         settings.limit = config->memory_limit;
-    memcpy(settings.divisions, config->divisions, sizeof settings.divisions);
     return settings;
 }
 
@@ -49,8 +48,6 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings) {
     ac_lock(&allocator->lock);
     allocator->settings = *settings;
-    if (!settings->small_limit)
-        allocator->settings.small_limit = AC_SMALL_LIMIT;
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)

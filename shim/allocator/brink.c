@@ -14,7 +14,7 @@ void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
     uint64_t now = arena->ops->now_ns();
     ac_caches_recall(allocator, NULL); /* first: what waits there waits for less */
     ac_lock(&allocator->lock);
-    uint64_t wait = allocator->settings.oom_wait;
+    uint64_t wait = (uint64_t)(allocator->settings.oom_wait * 1e9);
     ac_unlock(&allocator->lock);
     *brink = (ac_brink_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
     brink->soon = soon ? soon : now + AC_PATIENCE_NS;

@@ -38,9 +38,9 @@ static inline uint64_t ac_budget_floor(const ac_settings_t *settings, ac_budget_
 static inline double ac_budget_share(const ac_settings_t *settings, ac_budget_t budget) {
     if (budget == AC_BUDGET_WAIT || budget == AC_BUDGET_HOLES)
         return settings->wait_budget;
-    if (budget == AC_BUDGET_IDLE && !settings->expandable)
+    if (budget == AC_BUDGET_IDLE && !settings->expandable_segments)
         return AC_SHARE_SEGMENTS;
-    double share = settings->page_budget > 0 ? settings->page_budget - 1 : AC_SHARE_PAGES;
+    double share = settings->page_budget > 0 ? settings->page_budget : AC_SHARE_PAGES;
     return budget == AC_BUDGET_IDLE && share < AC_SHARE_SEGMENTS ? AC_SHARE_SEGMENTS : share;
 }
 

@@ -276,16 +276,12 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
 }
 
 static void compare(ac_check_t *check, const ac_device_stats_t *stats) {
-#define STAT_COUNT(name, doc)
 #define STAT_POOLS(name, unit, doc)                                                              \
     for (int i = 0; i < AC_POOL_KINDS; i++)                                                      \
         expect(check, check->sum.name[i].current == stats->name[i].current, #name);
 #define STAT_SINGLE(name, unit, doc)                                                             \
     expect(check, check->sum.name.current == stats->name.current, #name);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
 }
 
 int ac_allocator_check(ac_allocator_t *allocator, const char **why) {

@@ -84,7 +84,7 @@ static bool helps(const ac_request_t *request, const ac_brink_t *brink) {
 static bool is_expandable(const ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     ac_lock(&allocator->lock);
-    bool expandable = allocator->settings.expandable;
+    bool expandable = allocator->settings.expandable_segments;
     ac_unlock(&allocator->lock);
     return expandable;
 }

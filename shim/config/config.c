@@ -18,11 +18,11 @@
 #include "config/value.h"
 #include "observe/start.h"
 
-enum { HOST, CACHE }; /* scopes */
+enum { HOST, CACHE, ALLOCATOR }; /* scopes */
 
 /* The texts of the rows, one after the other: see text_t. */
 typedef struct {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
     char key_##key[sizeof #key];                                                                 \
     char default_##key[sizeof default_text];                                                     \
     char range_##key[sizeof range];
@@ -30,18 +30,16 @@ typedef struct {
     char key_##key[sizeof #key];                                                                 \
     char harmless_##key[sizeof harmless];                                                        \
     char doc_##key[sizeof doc];
+#define RENAMED(old, key) char old_##old[sizeof #old];
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 } texts_t;
 
 static const texts_t texts = {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
 #key, default_text, range,
 #define FOREIGN(key, harmless, doc) #key, harmless, doc,
+#define RENAMED(old, key)           #old,
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 };
 
 /* Offset into them: pointers would be relocated in every process that the library is loaded
@@ -58,37 +56,46 @@ typedef struct {
     text_t key;
     text_t default_text, range; /* our own keys */
     text_t harmless, doc;       /* foreign keys: values not warned about; 0 for our own */
-    uint16_t type, scope;
-    uint16_t offset;
+    uint8_t type;
+    uint8_t scope : 4, trait : 4;
+    uint16_t offset, size; /* of the field */
     ac_bounds_t bounds;
 } row_t;
 
 static const row_t rows[] = {
-#define CONFIG(name, value_type, field, low, high, default_value, row_scope, row_range, row_doc) \
+#define CONFIG(name, value_type, field, low, high, default_value, row_scope, row_trait,          \
+               row_range, row_doc)                                                               \
     {.key = TEXT_AT(key_##name),                                                                 \
      .default_text = TEXT_AT(default_##name),                                                    \
      .range = TEXT_AT(range_##name),                                                             \
      .type = AC_VALUE_##value_type,                                                              \
      .scope = row_scope,                                                                         \
+     .trait = AC_TRAIT_##row_trait,                                                              \
      .offset = offsetof(ac_config_t, field),                                                     \
+     .size = sizeof((ac_config_t *)NULL)->field,                                                 \
      .bounds = {low, high}},
 #define FOREIGN(name, harmless_words, row_doc)                                                   \
     {.key = TEXT_AT(key_##name),                                                                 \
      .harmless = TEXT_AT(harmless_##name),                                                       \
      .doc = TEXT_AT(doc_##name)},
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
 enum {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc) ROW_##key,
-#define FOREIGN(key, harmless, doc)                                          ROW_##key,
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc) ROW_##key,
+#define FOREIGN(key, harmless, doc)                                                 ROW_##key,
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 };
+
+/* Old names of keys. */
+static const struct {
+    text_t old;
+    uint16_t row; /* ROWS: the end */
+} renamed[] = {
+#define RENAMED(name, key) {TEXT_AT(old_##name), ROW_##key},
+#include "config/config.def"
+    {0, ROWS}};
 
 typedef struct {
     const char *text; /* the whole string */
@@ -130,7 +137,7 @@ __attribute__((format(printf, 2, 3))) static void warn(parser_t *p, const char *
     if (p->warnings.count == AC_CONFIG_WARNINGS) {
         p->warnings_dropped++;
         snprintf(p->warnings.text[AC_CONFIG_WARNINGS - 1], sizeof p->warnings.text[0],
-                 "and %u more keys of the configuration have no effect", p->warnings_dropped + 1);
+                 "and %u more such keys of the configuration", p->warnings_dropped + 1);
         return;
     }
     va_list args;
@@ -272,6 +279,20 @@ AC_START static int apply(parser_t *p, const row_t *row, ac_token_t value) {
                 printable((ac_token_t){refusal.at, rest}, shown, sizeof shown));
 }
 
+/* The row of a key, by its name or an old one; ROWS where there is none. */
+AC_START static unsigned find_row(ac_token_t key, const char **old) {
+    *old = NULL;
+    for (unsigned i = 0; i < ROWS; i++)
+        if (ac_token_is(key, text_of(rows[i].key)))
+            return i;
+    unsigned i = 0;
+    while (renamed[i].row < ROWS && !ac_token_is(key, text_of(renamed[i].old)))
+        i++;
+    if (renamed[i].row < ROWS)
+        *old = text_of(renamed[i].old);
+    return renamed[i].row;
+}
+
 /* Read one entry; returns where it ends, NULL after fail. */
 AC_START static const char *take_entry(parser_t *p, const char *at) {
     char what[16];
@@ -281,9 +302,8 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
         fail(p, at, "expected a key, found %s", found(at, what));
         return NULL;
     }
-    unsigned i = 0;
-    while (i < ROWS && !ac_token_is(key, text_of(rows[i].key)))
-        i++;
+    const char *old;
+    unsigned i = find_row(key, &old);
     if (i == ROWS) {
         fail_unknown(p, key);
         return NULL;
@@ -304,6 +324,9 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
     if (!end || apply(p, &rows[i], value) != 0)
         return NULL;
     p->value_at[i] = value.at;
+    if (old)
+        warn(p, "%s is called %s now: the old name goes with the next version", old,
+             text_of(rows[i].key));
     end = skip_space(end);
     if (*end != ',' && *end != '\0') {
         fail(p, end, "key \"%s\": expected , after the value, found %s", text_of(rows[i].key),
@@ -338,12 +361,11 @@ AC_START static int check_combination(parser_t *p) {
             (unsigned long long)(c->large_segment_size >> 20));
     if (!c->enabled) {
         for (unsigned i = 0; i < ROWS; i++) {
-            if (p->value_at[i] && rows[i].scope == CACHE)
+            if (p->value_at[i] && rows[i].scope != HOST)
                 warn(p, "%s has no effect with enabled:false", text_of(rows[i].key));
         }
     } else {
-        if (c->garbage_collection_threshold > 0 && c->memory_limit == 0 &&
-            c->per_process_memory_fraction >= 1)
+        if (c->gc_threshold > 0 && c->memory_limit == 0 && c->per_process_memory_fraction >= 1)
             warn(p, "garbage_collection_threshold has no effect without memory_limit or "
                     "per_process_memory_fraction below 1");
         if (c->free_sync && p->value_at[ROW_fence])
@@ -401,6 +423,26 @@ AC_START int ac_config_parse(const char *text, ac_config_t *config, ac_config_er
     if (warnings)
         *warnings = p.warnings;
     return 0;
+}
+
+bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
+    ac_config_t usual;
+    ac_config_default(&usual);
+    for (unsigned i = 0; i < ROWS; i++) {
+        const row_t *row = &rows[i];
+        if (row->trait != AC_TRAIT_FIXED)
+            continue;
+        char *to = (char *)wanted + row->offset;
+        const char *from = (const char *)now + row->offset;
+        if (memcmp(to, (const char *)&usual + row->offset, row->size) != 0 &&
+            memcmp(to, from, row->size) != 0) {
+            snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
+                     text_of(row->key));
+            return false;
+        }
+        memcpy(to, from, row->size);
+    }
+    return true;
 }
 
 int ac_config_value(const ac_config_t *config, const char *key, char *text, size_t size) {

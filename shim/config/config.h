@@ -14,35 +14,29 @@ enum { AC_CONFIG_PATH = 1024, AC_CONFIG_DIVISIONS = 16, AC_CONFIG_WARNINGS = 8 }
 typedef enum { AC_FENCE_AUTO, AC_FENCE_CTX, AC_FENCE_STREAMS, AC_FENCE_SYNC } ac_fence_mode_t;
 typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
 
+/* The traits of config.def. */
+typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_t;
+
+/* What the value types of config.def are in C. */
+#define AC_FIELD_BOOL(field)              bool field
+#define AC_FIELD_MEGABYTES(field)         uint64_t field /* bytes */
+#define AC_FIELD_MEGABYTES_OR_NONE(field) uint64_t field /* bytes; none: UINT64_MAX */
+#define AC_FIELD_BYTES(field)             uint64_t field
+#define AC_FIELD_NUMBER(field)            uint64_t field
+#define AC_FIELD_DIVISIONS(field)         uint32_t field[AC_CONFIG_DIVISIONS] /* by MiB octave */
+#define AC_FIELD_FRACTION(field)          double field
+#define AC_FIELD_SECONDS(field)           double field
+#define AC_FIELD_FENCE(field)             ac_fence_mode_t field
+#define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
+#define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
+#define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */
+#define AC_FIELD_LOG_LEVEL(field)         int field                  /* ac_log_level_t */
+
+/* The values of all keys; 0 stands for "off" or "no limit" where the row's range says so. */
 typedef struct {
-    bool enabled;                /* false: count and pass through */
-    bool expandable_segments;    /* memory in pages */
-    uint64_t page_size;          /* bytes of a page */
-    double page_budget;          /* 0: as moving costs */
-    double wait_budget;          /* as a share of the most allocated */
-    bool low_memory;             /* the smallest pages, exact segments */
-    uint64_t max_split_size;     /* bytes; UINT64_MAX: no limit */
-    uint64_t small_limit;        /* bytes: largest block of the small segments */
-    uint64_t large_segment_size; /* bytes: least size of a new large segment */
-    uint64_t thread_cache;       /* bytes: most that a thread keeps for itself */
-    uint32_t
-        divisions[AC_CONFIG_DIVISIONS];  /* roundup_power2_divisions per MB octave, 0 or 1: off */
-    double garbage_collection_threshold; /* 0: off */
-    double per_process_memory_fraction;  /* 1: no limit */
-    uint64_t memory_limit;               /* bytes per device; 0: none */
-    bool free_sync;                      /* frees synchronise the context */
-    ac_fence_mode_t fence;
-    bool single_stream; /* a stream's order may stand for a fence */
-    ac_deepbind_t deepbind;
-    char dump[AC_CONFIG_PATH];  /* pattern, "none" for off */
-    int dump_signal;            /* signal number, 0: none */
-    double dump_interval;       /* seconds, 0: off */
-    double oom_wait;            /* seconds */
-    uint64_t idle_trim_ms;      /* 0: never */
-    uint64_t keep_free;         /* bytes of the device; 0: off */
-    bool background_trim;       /* the writer's thread gives back what is owed */
-    char trace[AC_CONFIG_PATH]; /* pattern, "none" for off */
-    int log_level;              /* ac_log_level_t */
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
+    AC_FIELD_##type(field);
+#include "config/config.def"
 } ac_config_t;
 
 typedef struct {
@@ -59,20 +53,32 @@ void ac_config_default(ac_config_t *config);
 
 /* Parse `text` (NULL or empty: the defaults) into *config, starting from the defaults.
  * Returns 0; or -1 with *error set and *config untouched.  `warnings` (may be NULL) gets known
- * keys without effect.  Thread-safe. */
+ * keys without effect and old names of keys.  Thread-safe. */
 int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *error,
                     ac_config_warnings_t *warnings);
+
+/* Prepare *wanted to take the place of *now once the cache is active: FIXED keys keep their value
+ * where *wanted has their default, as it does for a key that was not given.  False, and *error
+ * names the key, where *wanted has another value for one; *wanted is then good for nothing. */
+bool ac_config_keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error);
 
 /* The keys in the order of config.def; NULL behind the last. */
 const char *ac_config_key(unsigned row);
 
-/* The table, for `accelcache config`, the README and the man page. */
+/* The table, for `accelcache config` and what is generated from it. */
 typedef struct {
     const char *key, *type, *default_text, *range, *doc;
     bool foreign; /* a key of PyTorch's that means nothing here */
+    ac_config_trait_t trait;
 } ac_config_row_t;
 extern const ac_config_row_t ac_config_rows[];
 extern const unsigned ac_config_row_count;
+
+/* Old names of keys, and what they are called now; ends with NULL. */
+typedef struct {
+    const char *old, *key;
+} ac_config_renamed_t;
+extern const ac_config_renamed_t ac_config_renamed[];
 
 /* The value of `key` in *config as text that the parser accepts. Returns the length, or -1 for
  * an unknown or foreign key. */

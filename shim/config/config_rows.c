@@ -18,11 +18,14 @@
 #define TYPE_NAME_LOG_LEVEL         "word"
 
 const ac_config_row_t ac_config_rows[] = {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
-    {#key, TYPE_NAME_##type, default_text, range, doc, false},
-#define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true},
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
+    {#key, TYPE_NAME_##type, default_text, range, doc, false, AC_TRAIT_##trait},
+#define FOREIGN(key, harmless, doc) {#key, "any", "", "any value", doc, true, AC_TRAIT_PLAIN},
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 };
 const unsigned ac_config_row_count = sizeof ac_config_rows / sizeof *ac_config_rows;
+
+const ac_config_renamed_t ac_config_renamed[] = {
+#define RENAMED(old, key) {#old, #key},
+#include "config/config.def"
+    {NULL, NULL}};

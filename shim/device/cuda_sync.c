@@ -70,9 +70,9 @@ static void end_sync(ac_cuda_context_t *context, ac_status_t status) {
 static void *synchronizer(void *arg) {
     ac_cuda_context_t *context = arg;
     ac_status_t status = wait_for_all(context);
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     end_sync(context, status);
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     return NULL;
 }
 
@@ -105,15 +105,15 @@ static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
     struct timespec until = time_of(end);
     int late = 0;
     ac_status_t status = AC_BUSY;
-    pthread_mutex_lock(&context->lock);
+    ac_lock(&context->lock);
     while (context->syncing && !late) /* it may have begun before work that is to be covered */
         late = ac_wait_until(&context->sync_over, &context->lock, &until);
     if (!context->syncing) {
         uint64_t syncs = context->syncs;
         context->syncing = true;
-        pthread_mutex_unlock(&context->lock);
+        ac_unlock(&context->lock);
         bool started = start_synchronizer(context);
-        pthread_mutex_lock(&context->lock);
+        ac_lock(&context->lock);
         if (!started)
             end_sync(context, AC_BUSY);
         while (context->syncs == syncs && !late)
@@ -121,7 +121,7 @@ static ac_status_t wait_until(ac_cuda_context_t *context, uint64_t end) {
         if (context->syncs != syncs) /* this one, or one that began after it */
             status = context->sync_status;
     }
-    pthread_mutex_unlock(&context->lock);
+    ac_unlock(&context->lock);
     return status;
 }
 

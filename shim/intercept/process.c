@@ -209,38 +209,6 @@ bool ac_process_gave_up(void) {
     return atomic_load(&given_up);
 }
 
-/* The settings that an active cache holds on to.  An absent key keeps what holds since the start:
- * only another value is refused.  False: *error names it. */
-static bool keep_fixed(ac_config_t *wanted, const ac_config_t *now, ac_config_error_t *error) {
-    static const char *const fixed[] = {"fence",         "deepbind",     "dump_signal",
-                                        "dump_interval", "idle_trim_ms", "keep_free"};
-    ac_config_t defaults;
-    ac_config_default(&defaults);
-    for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
-        char before[64], then[64], absent[64];
-        ac_config_value(now, fixed[i], before, sizeof before);
-        ac_config_value(wanted, fixed[i], then, sizeof then);
-        ac_config_value(&defaults, fixed[i], absent, sizeof absent);
-        if (strcmp(then, absent) != 0 && strcmp(then, before) != 0) {
-            snprintf(error->text, sizeof error->text, "%s cannot change once the cache is active",
-                     fixed[i]);
-            return false;
-        }
-    }
-    if (strcmp(wanted->trace, "none") != 0 && strcmp(wanted->trace, now->trace) != 0) {
-        snprintf(error->text, sizeof error->text, "trace cannot change once the cache is active");
-        return false;
-    }
-    strcpy(wanted->trace, now->trace);
-    wanted->fence = now->fence;
-    wanted->deepbind = now->deepbind;
-    wanted->dump_signal = now->dump_signal;
-    wanted->dump_interval = now->dump_interval;
-    wanted->idle_trim_ms = now->idle_trim_ms;
-    wanted->keep_free = now->keep_free;
-    return true;
-}
-
 bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_config_t wanted;
     const ac_config_t *kept = NULL;
@@ -250,7 +218,7 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_lock(&config_lock);
     const ac_config_t *now = ac_process_config();
     bool running = atomic_load(&ac_state) == AC_STATE_ACTIVE;
-    if (!running || keep_fixed(&wanted, now, error)) {
+    if (!running || ac_config_keep_fixed(&wanted, now, error)) {
         kept = keep(&wanted);
         if (!kept)
             snprintf(error->text, sizeof error->text, "host memory is short");

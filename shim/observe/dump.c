@@ -89,6 +89,8 @@ static void put_config(json_t *root, const ac_live_t *page, bool *failed) {
         if (ac_config_value(&values, key, text, sizeof text) >= 0)
             ac_json_put_text(effective, key, text, failed);
     }
+#define RENAMED(old, key) ac_json_put_again(effective, #old, #key, failed);
+#include "config/config.def"
 }
 
 static json_t *stat_json(const ac_stat_t *stat, bool *failed) {
@@ -115,10 +117,8 @@ static json_t *stats_json(const ac_device_stats_t *stats, bool *failed) {
     ac_json_put(json, #name, pools_json(stats->name, failed), failed);
 #define STAT_SINGLE(name, unit, doc)                                                             \
     ac_json_put(json, #name, stat_json(&stats->name, failed), failed);
+#define STAT_RENAMED(old, name) ac_json_put_again(json, #old, #name, failed);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     return json;
 }
 
@@ -199,21 +199,17 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     ac_json_put_integer(counters, #name, (int64_t)figures.counters.name, failed);
-#define PROCESS_COUNTER(name, unit, doc)
+#define DEVICE_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     }
 }
 
 static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
     json_t *counters = ac_json_put_object(root, "counters", failed);
-#define DEVICE_COUNTER(name, unit, doc)
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     ac_json_put_integer(counters, #name, (int64_t)ac_live_sum(page, AC_COUNT_##name), failed);
+#define PROCESS_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     json_t *hooks = ac_json_put_object(root, "hooks", failed);
     const char *name = NULL;
     for (unsigned i = 0; i < AC_LIVE_HOOKS && (name = ac_live_hook_next(page, name)); i++) {

@@ -24,6 +24,7 @@
     X(json_t *, json_false, (void))                                                              \
     X(json_t *, json_null, (void))                                                               \
     X(int, json_object_set_new, (json_t * object, const char *key, json_t *value))               \
+    X(json_t *, json_object_get, (const json_t *object, const char *key))                        \
     X(int, json_array_append_new, (json_t * array, json_t * value))                              \
     X(int, json_dump_callback,                                                                   \
       (const json_t *json, json_dump_callback_t callback, void *data, size_t flags))             \
@@ -44,6 +45,7 @@ extern ac_json_table_t ac_json_table;
 #define json_false()                   ac_json_table.json_false_()
 #define json_null()                    ac_json_table.json_null_()
 #define json_object_set_new(o, k, v)   ac_json_table.json_object_set_new_(o, k, v)
+#define json_object_get(o, k)          ac_json_table.json_object_get_(o, k)
 #define json_array_append_new(a, v)    ac_json_table.json_array_append_new_(a, v)
 #define json_dump_callback(j, c, d, f) ac_json_table.json_dump_callback_(j, c, d, f)
 #endif
@@ -59,6 +61,8 @@ void ac_json_free(json_t *json);
 void ac_json_put(json_t *object, const char *key, json_t *value, bool *failed);
 void ac_json_put_integer(json_t *object, const char *key, int64_t value, bool *failed);
 void ac_json_put_text(json_t *object, const char *key, const char *text, bool *failed);
+/* The value of `key` under another key as well. */
+void ac_json_put_again(json_t *object, const char *other, const char *key, bool *failed);
 void ac_json_append(json_t *array, json_t *value, bool *failed);
 /* A new empty object under `key`; it belongs to `object`. */
 json_t *ac_json_put_object(json_t *object, const char *key, bool *failed);

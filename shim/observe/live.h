@@ -50,9 +50,9 @@
 
 #include "observe/stats.h"
 
-#define AC_LIVE_MAGIC   0x45564c4143434143ull
-#define AC_LIVE_VERSION 5
-#define AC_LIVE_DIR     "/dev/shm"
+#define AC_LIVE_MAGIC  0x45564c4143434143ull
+#define AC_LIVE_LAYOUT 6 /* of ac_live_t but for the rows of stats.def and counters.def */
+#define AC_LIVE_DIR    "/dev/shm"
 
 enum {
     AC_LIVE_DEVICES = 64,  /* devices with a higher ordinal share the last entry */
@@ -67,11 +67,8 @@ enum {
 
 /* Process counters first, then one per hook row. */
 enum {
-#define DEVICE_COUNTER(name, unit, doc)
 #define PROCESS_COUNTER(name, unit, doc) AC_COUNT_##name,
-#include "counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
+#include "observe/counters.def"
     AC_COUNT_HOOKS,
     AC_LIVE_COUNTERS = AC_COUNT_HOOKS + AC_LIVE_HOOKS
 };
@@ -100,8 +97,8 @@ typedef struct {
  * uses nothing of it. */
 typedef struct {
     uint64_t magic;
-    uint32_t version;
-    uint32_t size; /* of this structure: a reader rejects any other */
+    uint32_t version; /* ac_live_version of the writer: a reader rejects any other */
+    uint32_t size;    /* of this structure, likewise */
     uint32_t state;
     int32_t pid, ppid;
     uint32_t conf_turn;      /* odd: `conf` is being written; grows with each change */
@@ -116,7 +113,7 @@ typedef struct {
     uint32_t row_owner[AC_LIVE_ROWS]; /* ac_live_owner_t; row 0, which all may use, stays FRESH */
     char rank[32];                    /* from the launcher's environment, empty when unknown */
     char host[256];
-    char exe[1024]; /* as it was started; see ac_live_exe */
+    char exe[1024];  /* as it was started; see ac_live_exe */
     char argv[2048]; /* NUL-separated, as in /proc/<pid>/cmdline, ends with two NULs */
     char hook_names[AC_LIVE_NAMES]; /* one after the other, each with its NUL */
     char conf[AC_LIVE_CONF];        /* ACCEL_ALLOC_CONF as given, zeros behind it */
@@ -125,6 +122,9 @@ typedef struct {
     ac_live_row_t row[AC_LIVE_ROWS];
     ac_live_device_t device[AC_LIVE_DEVICES]; /* number 0 is `first_device` */
 } ac_live_t;
+
+/* The version of the layout: AC_LIVE_LAYOUT, and the names and order of all rows. */
+uint32_t ac_live_version(void);
 
 /* The page of this process; never NULL, and always the same address.  Before ac_live_open, and
  * after a failure of it, it is private memory, so that counting never needs a check; pointers

@@ -119,7 +119,7 @@ static void fill(ac_live_t *page, uint64_t space, const char *names, size_t byte
                  unsigned count) {
     fill_process(page, space);
     fill_names(page, names, bytes, count);
-    page->version = AC_LIVE_VERSION;
+    page->version = ac_live_version();
     page->size = sizeof *page;
     page->state = AC_LIVE_RUNNING;
     __atomic_store_n(&page->magic, AC_LIVE_MAGIC, __ATOMIC_RELEASE); /* a reader may be waiting */

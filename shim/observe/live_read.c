@@ -18,8 +18,7 @@
 static void cut_deleted(char *exe, size_t length) {
     static const char deleted[] = " (deleted)"; /* the kernel's word for it */
     size_t end = sizeof deleted - 1;
-    if (length > end && strcmp(exe + length - end, deleted) == 0 &&
-        ac_raw_access(exe, F_OK) != 0)
+    if (length > end && strcmp(exe + length - end, deleted) == 0 && ac_raw_access(exe, F_OK) != 0)
         exe[length - end] = '\0';
 }
 
@@ -233,7 +232,7 @@ const ac_live_t *ac_live_read(const ac_live_name_t *name, bool *alive, char *err
         snprintf(error, error_size, "out of memory");
     } else if (st.st_size != AC_LIVE_BYTES ||
                read_at(fd, page, sizeof *page, 0) != sizeof *page ||
-               page->magic != AC_LIVE_MAGIC || page->version != AC_LIVE_VERSION ||
+               page->magic != AC_LIVE_MAGIC || page->version != ac_live_version() ||
                page->size != sizeof *page || page->pid != name->pid ||
                page->space != name->space) {
         snprintf(error, error_size,

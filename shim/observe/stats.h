@@ -28,18 +28,12 @@ typedef struct {
 #define STAT_COUNT(name, doc)        int64_t name;
 #define STAT_POOLS(name, unit, doc)  ac_stat_t name[AC_POOL_KINDS];
 #define STAT_SINGLE(name, unit, doc) ac_stat_t name;
-#include "stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
+#include "observe/stats.def"
 } ac_device_stats_t;
 
 typedef struct {
 #define DEVICE_COUNTER(name, unit, doc) uint64_t name;
-#define PROCESS_COUNTER(name, unit, doc)
-#include "counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
+#include "observe/counters.def"
 } ac_device_counters_t;
 
 static inline void ac_stat_up(ac_stat_t *s, int64_t n) {
@@ -152,7 +146,7 @@ void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
 /* peak := current, for every field.  The caller holds the lock that guards `s`. */
 void ac_stats_reset_peak(ac_device_stats_t *s);
 
-/* allocated := freed := 0 for every field, and the five event counts := 0. */
+/* allocated := freed := 0 for every field, and the event counts := 0. */
 void ac_stats_reset_accumulated(ac_device_stats_t *s);
 
 #endif

@@ -45,6 +45,30 @@ class Config(base.CommandTest):
         whole = json.loads(self.expect(1, "config", "--json", "enabled:2").stdout)
         self.assertEqual(whole["error"]["position"], 8)
 
+    def test_fixed_keys(self):
+        """Keys that cannot change once the cache is active: said in every form."""
+        keys = json.loads(self.expect(0, "config", "--json").stdout)["keys"]
+        fixed = {row["key"] for row in keys if row["fixed"]}
+        self.assertTrue(fixed > {"fence", "trace", "keep_free"} and "enabled" not in fixed, fixed)
+        said = "Cannot change once the cache is active."
+        out = self.expect(0, "config").stdout
+        self.assertEqual(out.count(said), len(fixed))
+        self.assertRegex(out, r"(?m)^fence .*\n    word: .*\n    " + said)
+        rows = self.expect(0, "config", "--markdown").stdout.splitlines()
+        self.assertEqual({row.split("`")[1] for row in rows if said in row}, fixed)
+
+    def test_json_stats(self):
+        rows = json.loads(self.expect(0, "config", "--json", "--stats").stdout)
+        kinds = {row["name"]: row["kind"] for row in rows["stats"]}
+        self.assertEqual(kinds["num_ooms"], "count")
+        self.assertEqual(kinds["max_split_size"], "setting")
+        self.assertEqual(kinds["segment"], "pools")
+        self.assertEqual(kinds["oversize_segments"], "stat")
+        self.assertIn({"name": "trimmed_bytes", "kind": "count", "unit": "bytes",
+                       "doc": "given back by them"}, rows["device_counters"])
+        self.assertIn("submissions", [row["name"] for row in rows["counters"]])
+        self.expect(2, "config", "--json", "--stats", "enabled:true")
+
     def test_markdown(self):
         out = self.expect(0, "config", "--markdown").stdout
         rows = [line for line in out.splitlines() if line.startswith("| ")]

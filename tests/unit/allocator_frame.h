@@ -6,6 +6,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -19,11 +20,7 @@ static ac_settings_t settings;
 
 static inline void begin(uint64_t capacity) {
     fake_device_init(&device, capacity);
-    settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
-                               .wait_budget = 0.25,
-                               .oom_wait = 30000000000,
-                               .large_segment_size = 20 * MIB,
-                               .limit = AC_UNLIMITED};
+    settings = fake_settings("thread_cache_mb:0");
     allocator = ac_allocator_create(&settings, &stats, &counters);
     fake_context_init(&context[0], &device);
     fake_context_init(&context[1], &device);

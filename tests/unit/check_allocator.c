@@ -292,7 +292,7 @@ END_TEST
 
 START_TEST(the_small_limit_parts_the_pools) {
     static ac_cache_books_t books;
-    settings.cache = 64 * MIB;
+    settings.thread_cache = 64 * MIB;
     ac_allocator_configure(allocator, &settings);
     ac_cache_t *cache = ac_cache_open(arena, &books);
     static const struct {
@@ -482,7 +482,7 @@ END_TEST
 /* Work that does not end is waited for as long as the setting says, and once. */
 START_TEST(failing_has_a_limit) {
     uint64_t a = alloc(40 * MIB), b, begin = fake_ops.now_ns();
-    settings.oom_wait = 20000000;
+    settings.oom_wait = 0.02;
     ac_allocator_configure(allocator, &settings);
     submit(0);
     give(a);

@@ -17,7 +17,7 @@ static ac_cache_books_t books[OWNERS];
 
 static void begin_cached(void) {
     begin_tight();
-    settings.cache = 8 * MIB;
+    settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
     memset(books, 0, sizeof books);
     atomic_store(&over, false);

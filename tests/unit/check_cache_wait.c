@@ -11,7 +11,7 @@ static ac_cache_t *cache;
 
 static void begin_cached(void) {
     begin_large();
-    settings.cache = LIMIT;
+    settings.thread_cache = LIMIT;
     ac_allocator_configure(allocator, &settings);
     memset(books, 0, sizeof books);
     cache = ac_cache_open(arena, &books[0]);
@@ -564,7 +564,7 @@ END_TEST
 
 /* Pages of larger ones may go elsewhere. */
 START_TEST(large_blocks_on_pages_are_not_loose) {
-    settings.expandable = true;
+    settings.expandable_segments = true;
     settings.page = settings.small_page = 2 * MIB;
     ac_allocator_configure(allocator, &settings);
     put(alloc(AC_RANGE_KEEP + AC_GRANULE));

@@ -70,7 +70,7 @@ END_TEST
 START_TEST(thread_caches_age) {
     static ac_cache_books_t books;
     uint64_t address;
-    settings.cache = 64 * MIB;
+    settings.thread_cache = 64 * MIB;
     ac_allocator_configure(allocator, &settings);
     ac_cache_t *cache = ac_cache_open(arena, &books);
     ck_assert_int_eq(ac_cache_alloc(cache, 30 * MIB, false, &address), AC_OK);

@@ -4,6 +4,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 enum { S = 16, T = 20, U = 24, EVENT = 77 };
@@ -16,12 +17,8 @@ static ac_allocator_t *allocator;
 static ac_arena_t *arena;
 
 static void begin(uint64_t limit) {
-    const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                                    .wait_budget = 0.25,
-                                    .oom_wait = 30000000000,
-                                    .large_segment_size = 20 * MIB,
-                                    .limit = limit,
-                                    .cache = 128 * MIB};
+    ac_settings_t settings = fake_settings("");
+    settings.limit = limit;
     fake_device_init(&device, 512 * MIB);
     fake_context_init(&context, &device);
     allocator = ac_allocator_create(&settings, &stats, &counters);

@@ -191,7 +191,7 @@ END_TEST
 static ac_cache_books_t books;
 
 static ac_cache_t *open_cache(void) {
-    settings.cache = 2 * MIB;
+    settings.thread_cache = 2 * MIB;
     ac_allocator_configure(allocator, &settings);
     ac_cache_t *cache = ac_cache_open(arena, &books);
     ck_assert_ptr_nonnull(cache);

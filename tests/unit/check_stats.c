@@ -40,15 +40,11 @@ static void fill(ac_device_stats_t *stats) {
 typedef void visit_fn(const ac_stat_t *now, const ac_stat_t *before);
 
 static void each(const ac_device_stats_t *now, const ac_device_stats_t *before, visit_fn *visit) {
-#define STAT_COUNT(name, doc)
 #define STAT_POOLS(name, unit, doc)                                                              \
     for (int i = 0; i < AC_POOL_KINDS; i++)                                                      \
         visit(&now->name[i], &before->name[i]);
 #define STAT_SINGLE(name, unit, doc) visit(&now->name, &before->name);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
 }
 
 static void peak_was_reset(const ac_stat_t *now, const ac_stat_t *before) {

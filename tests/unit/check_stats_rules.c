@@ -5,6 +5,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((int64_t)1 << 20)
 #define KIB ((int64_t)1 << 10)
@@ -19,11 +20,7 @@ static ac_settings_t settings;
 
 static void begin(void) {
     fake_device_init(&device, 400 * (uint64_t)MIB);
-    settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
-                               .wait_budget = 0.25,
-                               .oom_wait = 30000000000,
-                               .large_segment_size = 20 * (uint64_t)MIB,
-                               .limit = AC_UNLIMITED};
+    settings = fake_settings("thread_cache_mb:0");
     allocator = ac_allocator_create(&settings, &stats, &counters);
     fake_context_init(&context, &device);
     arena = ac_arena_create(allocator, &fake_ops, &context);

@@ -5,6 +5,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -18,11 +19,7 @@ static ac_device_stats_t stats;
 static ac_device_counters_t counters;
 
 static void begin(void) {
-    ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                              .wait_budget = 0.25,
-                              .oom_wait = 30000000000,
-                              .large_segment_size = 20 * MIB,
-                              .limit = AC_UNLIMITED};
+    ac_settings_t settings = fake_settings("thread_cache_mb:0");
     fake_device_init(&device, 64 * MIB);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < 2; i++) {

@@ -9,7 +9,7 @@ static ac_cache_books_t books[2];
 static ac_cache_t *cache;
 
 static void configure(uint64_t most, uint32_t divisions) {
-    settings.cache = most;
+    settings.thread_cache = most;
     settings.divisions[0] = divisions;
     ac_allocator_configure(allocator, &settings);
 }

@@ -1,5 +1,6 @@
 /* `accelcache config`: the keys of ACCEL_ALLOC_CONF, and the tables for the README. */
 #include "command.h"
+#include "document.h"
 #include "config/config.h"
 
 #include <getopt.h>
@@ -12,10 +13,14 @@ static const char help[] =
     "Shows every key of ACCEL_ALLOC_CONF with its range, its default and its value in STRING\n"
     "(default: the environment's), and says what is wrong with the string.\n\n"
     "  --json        the same as JSON\n"
+    "  --json --stats\n"
+    "                the rows of statistics and counters, with what they say, as JSON\n"
     "  --markdown    the table of keys as the README has it\n"
     "  --markdown --stats\n"
     "                the tables of statistics and counters as the README has them\n\n"
     "Exit status: 0, 1 when the string is wrong, 2 wrong usage.\n";
+
+static const char fixed[] = "Cannot change once the cache is active.";
 
 /* ------------------------------------------------------------------ human */
 
@@ -36,6 +41,8 @@ static void print_keys(const ac_config_t *config) {
                changed ? ")" : "");
         char *accepts = cmd_format("%s: %s", row->type, row->range);
         cmd_print_paragraph(accepts, 4);
+        if (row->trait == AC_TRAIT_FIXED)
+            cmd_print_paragraph(fixed, 4);
         cmd_print_paragraph(row->doc, 4);
         free(accepts);
     }
@@ -46,9 +53,23 @@ static void print_keys(const ac_config_t *config) {
         if (ac_config_rows[i].foreign)
             cmd_table_row(table, ac_config_rows[i].key, ac_config_rows[i].doc);
     cmd_table_print(table, 2);
+    if (ac_config_renamed->old)
+        printf("\n%sOld names%s (taken, with a warning, until the next version)\n", cmd_bold(),
+               cmd_plain());
+    table = cmd_table_new("ll");
+    for (const ac_config_renamed_t *row = ac_config_renamed; row->old; row++)
+        cmd_table_row(table, row->old, row->key);
+    cmd_table_print(table, 2);
 }
 
 /* ------------------------------------------------------------------ JSON */
+
+static json_t *old_names_json(const ac_config_renamed_t *row) {
+    json_t *names = json_object();
+    for (; row->old; row++)
+        json_object_set_new(names, row->old, json_string(row->key));
+    return names;
+}
 
 static int print_json(const char *string, const ac_config_t *config,
                       const ac_config_error_t *error, const ac_config_warnings_t *warnings) {
@@ -57,11 +78,11 @@ static int print_json(const char *string, const ac_config_t *config,
         const ac_config_row_t *row = &ac_config_rows[i];
         char value[AC_CONFIG_PATH] = "";
         bool known = !row->foreign && ac_config_value(config, row->key, value, sizeof value) >= 0;
-        json_array_append_new(keys, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b}", "key",
-                                              row->key, "type", row->type, "range", row->range,
-                                              "default", row->default_text, "value",
-                                              known ? cmd_json_text(value) : json_null(), "doc",
-                                              row->doc, "foreign", row->foreign));
+        json_array_append_new(
+            keys, json_pack("{s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:b}", "key", row->key, "type",
+                            row->type, "range", row->range, "default", row->default_text, "value",
+                            known ? cmd_json_text(value) : json_null(), "doc", row->doc,
+                            "foreign", row->foreign, "fixed", row->trait == AC_TRAIT_FIXED));
     }
     json_t *said = json_array();
     for (unsigned i = 0; i < warnings->count; i++)
@@ -70,9 +91,32 @@ static int print_json(const char *string, const ac_config_t *config,
                                       "text", cmd_json_text(error->text))
                           : json_null();
     json_t *whole =
-        json_pack("{s:o, s:o, s:o, s:o}", "string", string ? cmd_json_text(string) : json_null(),
-                  "error", wrong, "warnings", said, "keys", keys);
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "string",
+                  string ? cmd_json_text(string) : json_null(), "error", wrong, "warnings", said,
+                  "keys", keys, "renamed", old_names_json(ac_config_renamed));
     return cmd_print_json(whole, 0) || error ? CMD_FAILED : CMD_OK;
+}
+
+static void put_row(json_t *whole, const char *group, const char *name, const char *kind,
+                    const char *unit, const char *doc) {
+    json_array_append_new(
+        json_object_get(whole, group),
+        json_pack("{s:s, s:s, s:s, s:s}", "name", name, "kind", kind, "unit", unit, "doc", doc));
+}
+
+static int print_json_stats(void) {
+    json_t *whole = json_pack("{s:[], s:[], s:[], s:o}", "stats", "device_counters", "counters",
+                              "renamed", old_names_json(cmd_renamed_figures));
+#define STAT_COUNT(name, doc)        put_row(whole, "stats", #name, "count", "", doc);
+#define STAT_SETTING(name, doc)      put_row(whole, "stats", #name, "setting", "", doc);
+#define STAT_POOLS(name, unit, doc)  put_row(whole, "stats", #name, "pools", #unit, doc);
+#define STAT_SINGLE(name, unit, doc) put_row(whole, "stats", #name, "stat", #unit, doc);
+#include "observe/stats.def"
+#define DEVICE_COUNTER(name, unit, doc)                                                          \
+    put_row(whole, "device_counters", #name, "count", #unit, doc);
+#define PROCESS_COUNTER(name, unit, doc) put_row(whole, "counters", #name, "count", #unit, doc);
+#include "observe/counters.def"
+    return cmd_print_json(whole, 0);
 }
 
 /* ------------------------------------------------------------------ markdown */
@@ -94,6 +138,13 @@ static void print_cells(unsigned count, const char *const *cell) {
     puts(" |");
 }
 
+static void print_old_names(const ac_config_renamed_t *row) {
+    if (row->old)
+        printf("\nOld names, which answer until the next version:");
+    for (; row->old; row++)
+        printf("\n`%s` (now `%s`)%s", row->old, row->key, row[1].old ? "," : ".\n");
+}
+
 static void print_markdown_keys(void) {
     puts("| key | default | accepts | what it does |\n|---|---|---|---|");
     for (unsigned i = 0; i < ac_config_row_count; i++) {
@@ -103,7 +154,10 @@ static void print_markdown_keys(void) {
         char key[80], usual[AC_CONFIG_PATH + 2];
         snprintf(key, sizeof key, "`%s`", row->key);
         snprintf(usual, sizeof usual, "`%s`", row->default_text);
-        print_cells(4, (const char *const[]){key, usual, row->range, row->doc});
+        char *doc = cmd_format("%s%s%s", row->doc, row->trait == AC_TRAIT_FIXED ? " " : "",
+                               row->trait == AC_TRAIT_FIXED ? fixed : "");
+        print_cells(4, (const char *const[]){key, usual, row->range, doc});
+        free(doc);
     }
     fputs("\nKeys of PyTorch's that are known, warned about and without effect here:", stdout);
     const char *separator = " ";
@@ -114,6 +168,7 @@ static void print_markdown_keys(void) {
         separator = ",\n";
     }
     puts(".");
+    print_old_names(ac_config_renamed);
 }
 
 static void print_markdown_row(const char *name, const char *unit, const char *doc) {
@@ -132,23 +187,15 @@ static void print_markdown_stats(void) {
 #define STAT_SINGLE(name, unit, doc)                                                             \
     print_markdown_row(#name ".{current,peak,allocated,freed}", #unit, doc);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     puts("\nCounters of a device (`devices[].counters`):\n\n| name | unit | what it says |\n"
          "|---|---|---|");
 #define DEVICE_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
-#define PROCESS_COUNTER(name, unit, doc)
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     puts("\nCounters of the process (`counters`):\n\n| name | unit | what it says |\n"
          "|---|---|---|");
-#define DEVICE_COUNTER(name, unit, doc)
 #define PROCESS_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
+    print_old_names(cmd_renamed_figures);
 }
 
 /* ------------------------------------------------------------------ */
@@ -176,8 +223,8 @@ int cmd_config(int argc, char **argv) {
     }
     if (argc - optind > 1)
         return cmd_usage("one STRING at most; quote it when it has blanks");
-    if ((markdown && (json || optind < argc)) || (stats && !markdown))
-        return cmd_usage("--markdown goes alone or with --stats");
+    if ((markdown && (json || optind < argc)) || (stats && !markdown && (!json || optind < argc)))
+        return cmd_usage("--markdown goes alone or with --stats, --stats with it or --json");
     if (markdown) {
         if (stats)
             print_markdown_stats();
@@ -185,6 +232,8 @@ int cmd_config(int argc, char **argv) {
             print_markdown_keys();
         return CMD_OK;
     }
+    if (stats)
+        return print_json_stats();
     const char *string = optind < argc ? argv[optind] : getenv("ACCEL_ALLOC_CONF");
     ac_config_t config;
     ac_config_error_t error;

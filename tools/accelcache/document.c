@@ -52,9 +52,6 @@ static const char *wrong_stat(const json_t *stats) {
     if (!is_stat(json_object_get(stats, #name)))                                                 \
         return #name;
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     return NULL;
 }
 
@@ -90,6 +87,23 @@ static char *document_fault(const json_t *document) {
     return NULL;
 }
 
+const ac_config_renamed_t cmd_renamed_figures[] = {
+#define STAT_RENAMED(old, name) {#old, #name},
+#include "observe/stats.def"
+#define DEVICE_COUNTER_RENAMED(old, name)  {#old, #name},
+#define PROCESS_COUNTER_RENAMED(old, name) {#old, #name},
+#include "observe/counters.def"
+    {NULL, NULL}};
+
+/* Where a figure has only its old name, give it the new one, which is all that readers know. */
+static void take_old_names(json_t *figures) {
+    for (const ac_config_renamed_t *row = cmd_renamed_figures; row->old; row++) {
+        json_t *value = json_object_get(figures, row->old);
+        if (value && !json_object_get(figures, row->key))
+            json_object_set(figures, row->key, value);
+    }
+}
+
 static json_t *document_parse(const char *text, size_t length, char **error) {
     json_error_t at;
     if (length == 0) {
@@ -107,6 +121,13 @@ static json_t *document_parse(const char *text, size_t length, char **error) {
                                 : "accelcache did not write this; is it the right file?");
         return NULL;
     }
+    size_t index;
+    json_t *device;
+    json_array_foreach(json_object_get(document, "devices"), index, device) {
+        take_old_names(json_object_get(device, "stats"));
+        take_old_names(json_object_get(device, "counters"));
+    }
+    take_old_names(json_object_get(document, "counters"));
     *error = document_fault(document);
     if (*error) {
         json_decref(document);
@@ -200,15 +221,9 @@ void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
         figures->ooms += cmd_document_stat(device, "num_ooms", NULL, NULL);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     figures->device.name += (uint64_t)cmd_document_counter(device, #name);
-#define PROCESS_COUNTER(name, unit, doc)
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     }
-#define DEVICE_COUNTER(name, unit, doc)
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     figures->process[AC_COUNT_##name] += (uint64_t)cmd_document_counter(document, #name);
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
 }

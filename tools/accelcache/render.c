@@ -112,30 +112,18 @@ static void render_device(const json_t *device) {
     puts("");
     cmd_table_t *table = cmd_table_new("llrrrr");
     cmd_table_row(table, "", "", "current", "peak", "allocated", "freed");
-#define STAT_COUNT(name, doc)
 #define STAT_POOLS(name, unit, doc)  render_pools(table, device, #name, #unit);
 #define STAT_SINGLE(name, unit, doc) render_stat(table, device, #name, NULL, "", #unit);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     cmd_table_print(table, 2);
     puts("");
     table = cmd_table_new("lrl");
 #define STAT_COUNT(name, doc)                                                                    \
     render_count(table, #name, "count", cmd_document_stat(device, #name, NULL, NULL), doc);
-#define STAT_POOLS(name, unit, doc)
-#define STAT_SINGLE(name, unit, doc)
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     render_count(table, #name, #unit, cmd_document_counter(device, #name), doc);
-#define PROCESS_COUNTER(name, unit, doc)
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     cmd_table_print(table, 2);
 }
 
@@ -180,12 +168,9 @@ void cmd_render(const json_t *document, const char *source) {
         puts("\nno device was used");
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");
-#define DEVICE_COUNTER(name, unit, doc)
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     render_count(table, #name, #unit, cmd_document_counter(document, #name), doc);
 #include "observe/counters.def"
-#undef DEVICE_COUNTER
-#undef PROCESS_COUNTER
     cmd_table_print(table, 2);
     const json_t *hooks = json_object_get(document, "hooks");
     if (json_object_size(hooks))

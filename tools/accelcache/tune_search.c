@@ -3,8 +3,9 @@
  * defaults.  That begins at the default, and again at each switch thrown: a switch that gains
  * nothing by itself may be what lets another key work.
  *
- * Keys are the rows of config.def that decide how memory is laid out: new ones join by
- * themselves, with candidates by their type.  What the parser refuses is no candidate. */
+ * Keys are the rows of config.def with the trait TUNED: those that decide how memory is laid out.
+ * Not what the program may have, nor when memory is out of the device's reach: a trace cannot
+ * decide that.  Candidates are by type; what the parser refuses is none. */
 #include "tune.h"
 #include "command.h"
 
@@ -17,8 +18,6 @@ enum { MOST_CANDIDATES = 16, ROUNDS = 2 };
 /* A step has to bring this much; leaving a key out may cost that much. */
 #define WORTH_IT 0.995
 #define NO_LOSS  1.002
-
-typedef enum { HOST, CACHE } scope_t;
 
 /* By the types of value.h; the default joins in front. */
 static const char *const candidates_BOOL[] = {"true", "false", NULL};
@@ -42,39 +41,20 @@ static const char *const none[] = {NULL};
 
 static const struct {
     const char *key, *usual, *doc;
-    scope_t scope;
+    ac_config_trait_t trait;
     const char *const *candidate;
 } rows[] = {
-#define CONFIG(key, type, field, low, high, default_text, scope, range, doc)                     \
-    {#key, default_text, doc, scope, candidates_##type},
-#define FOREIGN(key, harmless, doc)
+#define CONFIG(key, type, field, low, high, default_text, scope, trait, range, doc)              \
+    {#key, default_text, doc, AC_TRAIT_##trait, candidates_##type},
 #include "config/config.def"
-#undef CONFIG
-#undef FOREIGN
 };
 enum { ROWS = sizeof rows / sizeof *rows };
-
-/* Keys that say what the program may have, or when memory is out of the device's reach: not for a
- * trace to decide. */
-static const char *const left_alone[] = {"memory_limit",
-                                         "per_process_memory_fraction",
-                                         "garbage_collection_threshold",
-                                         "keep_free",
-                                         "free_sync",
-                                         "single_stream"};
-
-static bool is_searched(unsigned row) {
-    for (unsigned i = 0; i < sizeof left_alone / sizeof *left_alone; i++)
-        if (!strcmp(rows[row].key, left_alone[i]))
-            return false;
-    return rows[row].scope == CACHE && rows[row].candidate[0];
-}
 
 /* The row of config.def of each key that is searched. */
 static unsigned find_keys(unsigned key[TUNE_KEYS]) {
     unsigned count = 0;
     for (unsigned i = 0; i < ROWS && count < TUNE_KEYS; i++)
-        if (is_searched(i))
+        if (rows[i].trait == AC_TRAIT_TUNED)
             key[count++] = i;
     return count;
 }

@@ -315,18 +315,19 @@ static void configure(ac_cache_t *cache) {
     }
     gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
     atomic_store(&cache->gate, gate);
-    uint64_t small = settings->cache / SMALL_SHARE;
+    uint64_t small = settings->thread_cache / SMALL_SHARE;
     if (small < SMALL_LIMIT)
-        small = settings->cache < SMALL_LIMIT ? settings->cache : SMALL_LIMIT;
-    const uint64_t limit[AC_FLOWS] = {small, settings->cache};
+        small = settings->thread_cache < SMALL_LIMIT ? settings->thread_cache : SMALL_LIMIT;
+    const uint64_t limit[AC_FLOWS] = {small, settings->thread_cache};
     for (int i = 0; i < AC_FLOWS; i++) {
         if (cache->limit[i] != limit[i])
             for_used(cache, i, dismiss);
         cache->limit[i] = limit[i];
     }
-    cache->may_wait[0] = settings->cache < SMALL_WAIT ? settings->cache : SMALL_WAIT;
-    cache->may_wait[1] = settings->cache;
-    cache->largest = settings->expandable ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
+    cache->may_wait[0] =
+        settings->thread_cache < SMALL_WAIT ? settings->thread_cache : SMALL_WAIT;
+    cache->may_wait[1] = settings->thread_cache;
+    cache->largest = settings->expandable_segments ? AC_RANGE_KEEP : AC_CACHE_LARGEST;
 }
 
 /* Under the lock. */
@@ -536,7 +537,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
     /* The caches of others may count on being the only one: they learn of this one. */
     ac_lock(&allocator->recall_lock);
     ac_lock(&allocator->lock);
-    bool may = !arena->dead && arena->number && allocator->settings.cache;
+    bool may = !arena->dead && arena->number && allocator->settings.thread_cache;
     if (may && (cache = allocator->spare_caches))
         allocator->spare_caches = cache->next;
     ac_unlock(&allocator->lock);

@@ -82,7 +82,8 @@ static uint64_t garbage(const ac_allocator_t *allocator, uint64_t growth) {
     if (settings->gc_threshold <= 0 || settings->limit == AC_UNLIMITED)
         return 0;
     uint64_t wanted = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth;
-    uint64_t threshold = (uint64_t)(settings->gc_threshold * (double)settings->limit);
+    uint64_t threshold =
+        (uint64_t)(settings->gc_threshold * (double)settings->limit);
     return wanted > threshold ? wanted - threshold : 0;
 }
 
@@ -98,7 +99,7 @@ uint64_t ac_supply_collect(ac_allocator_t *allocator) {
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_lock(&allocator->lock);
-    bool expandable = allocator->settings.expandable;
+    bool expandable = allocator->settings.expandable_segments;
     const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
                               .large = true};
     ac_unlock(&allocator->lock);

@@ -5,6 +5,7 @@
 
 #include "allocator/retired/held.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -22,11 +23,7 @@ static void check(void) {
 }
 
 static void set_up(void) {
-    static const ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                                           .wait_budget = 0.25,
-                                           .oom_wait = 30000000000,
-                                           .large_segment_size = 20 * MIB,
-                                           .limit = AC_UNLIMITED};
+    const ac_settings_t settings = fake_settings("thread_cache_mb:0");
     fake_device_init(&device, 64 * MIB);
     allocator = ac_allocator_create(&settings, &stats, &counters);
     for (int i = 0; i < 2; i++) {

@@ -25,7 +25,7 @@ static uint64_t take(void) {
 /* With a block of BYTES in it. */
 static void begin_cached(void) {
     begin_large();
-    settings.cache = 8 * MIB;
+    settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
     cache = ac_cache_open(arena, &books);
     ck_assert_ptr_nonnull(cache);

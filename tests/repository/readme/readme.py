@@ -71,7 +71,7 @@ def main():
             file.write(text)
         return 0
     for name in stale:
-        print(f"README.md: the table {name!r} is not what the code says; run {sys.argv[0]} --update")
+        print(f"README.md: the table {name!r} is not what the code says; build the target `tables`")
     return 1 if stale else 0
 
 

@@ -106,15 +106,9 @@ void oracle_begin(bool bump, bool pages) {
     oracle.most_caches = ORACLE_CACHES;
     oracle.device.freeing = freeing;
     oracle.device.ordered = oracle_ordered;
-    oracle.settings = (ac_settings_t){.max_split_size = AC_UNLIMITED,
-                                      .wait_budget = 0.25,
-                                      .oom_wait = 30000000000,
-                                      .large_segment_size = 20 * MIB,
-                                      .limit = AC_UNLIMITED,
-                                      .cache = 128 * MIB,
-                                      .expandable = pages,
-                                      .page = (pages && oracle_draw(2) ? 2 : 8) * MIB,
-                                      .small_page = 2 * MIB};
+    oracle.settings = fake_settings(pages ? "expandable_segments:true" : "");
+    if (pages && oracle_draw(2))
+        oracle.settings.page = 2 * MIB;
     oracle.allocator = ac_allocator_create(&oracle.settings, &oracle.stats, &oracle.counters);
     expect(oracle.allocator, "no allocator", oracle.step);
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
@@ -222,7 +216,7 @@ static void judge_out_of_memory(int slot, uint64_t bytes) {
     uint64_t size = rounded(bytes);
     uint64_t need = size <= 64 << 10 ? 2 * MIB : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     uint64_t most = oracle.settings.limit < CAPACITY ? oracle.settings.limit : CAPACITY;
-    if (oracle.settings.expandable) {
+    if (oracle.settings.expandable_segments) {
         uint64_t kept = oracle.device.used - ac_allocator_idle_bytes(oracle.allocator);
         need = (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
         expect(kept + need > most, "false out of memory: %llu needed, %llu of %llu kept",
@@ -473,11 +467,12 @@ void oracle_configure(void) {
     oracle.settings.large_segment_size = larges[oracle_draw(4)];
     oracle.settings.limit = limits[oracle_draw(3)];
     oracle.settings.gc_threshold = oracle_draw(2) ? 0.6 : 0;
-    static const uint64_t smalls[] = {0, 0, 4096, 16384, 256 << 10, MIB};
+    static const uint64_t smalls[] = {AC_SMALL_LIMIT, AC_SMALL_LIMIT, 4096,
+                                      16384,          256 << 10,      MIB};
     oracle.settings.small_limit = smalls[oracle_draw(6)];
     oracle.settings.wait_budget = 0.1 * oracle_draw(4);
     oracle.settings.exact = oracle_draw(4) == 0;
-    oracle.settings.cache = oracle_draw(3) * 32 * MIB;
+    oracle.settings.thread_cache = oracle_draw(3) * 32 * MIB;
     uint32_t d = divisions[oracle_draw(5)];
     for (int i = 0; i < AC_DIVISION_SLOTS; i++)
         oracle.settings.divisions[i] = d;
@@ -510,15 +505,11 @@ void oracle_check(void) {
     expect(!oracle.lock_held, "a device call under a lock", oracle.step);
     expect(!oracle.device.wrong, "%s", oracle.step, oracle.device.wrong);
     ac_allocator_stats(oracle.allocator, &stats);
-#define STAT_COUNT(name, doc)
 #define STAT_POOLS(name, unit, doc)                                                              \
     for (int i = 0; i < AC_POOL_KINDS; i++)                                                      \
         check_stat(&stats.name[i]);
 #define STAT_SINGLE(name, unit, doc) check_stat(&stats.name);
 #include "observe/stats.def"
-#undef STAT_COUNT
-#undef STAT_POOLS
-#undef STAT_SINGLE
     /* A segment that an injected failure kept from the driver is lost to the books. */
     if (!oracle.device.failed)
         expect((uint64_t)stats.reserved_bytes[AC_POOL_ALL].current == oracle.device.used,

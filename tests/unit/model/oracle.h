@@ -11,6 +11,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 enum { ORACLE_CONTEXTS = 3, ORACLE_LIVES = 400, ORACLE_HAZARDS = 1 << 14 };
 enum { ORACLE_CACHES = 3, ORACLE_SIZES = 8 };

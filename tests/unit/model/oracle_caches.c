@@ -31,7 +31,7 @@ void oracle_cache(void) {
     entry->slot = (int)oracle_draw(ORACLE_CONTEXTS);
     entry->gone = false;
     entry->cache = ac_cache_open(oracle.arena[entry->slot], &entry->books);
-    if (!entry->cache && oracle.settings.cache)
+    if (!entry->cache && oracle.settings.thread_cache)
         oracle_wrong("step %u: no cache", oracle.step);
     oracle.crowded |= open_caches() > 1;
 }

@@ -1,6 +1,6 @@
 /* Replays a trace over the fake device and prints what its memory was good for:
  *
- *   replay_pages [--page MIB] [--small MIB] [--budget FACTOR] [--capacity RATIO] [--native]
+ *   replay_pages [--page MIB] [--small MIB] [--budget SHARE] [--capacity RATIO] [--native]
  *                [--cache MIB] [--repeat N] [--most RATIO] [--check]
  *                FILE|rmm[:COUNT[:MIB[:SEED]]]
  *
@@ -15,6 +15,7 @@
 
 #include "allocator/allocator_int.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -187,15 +188,7 @@ static bool replay_checked(ac_allocator_t *allocator, ac_arena_t *arena, uint64_
 }
 
 int main(int argc, char **argv) {
-    ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                              .wait_budget = 0.25,
-                              .oom_wait = 30000000000,
-                              .large_segment_size = 20 * MIB,
-                              .limit = AC_UNLIMITED,
-                              .cache = 128 * MIB,
-                              .expandable = true,
-                              .page = 8 * MIB,
-                              .small_page = 2 * MIB};
+    ac_settings_t settings = fake_settings("expandable_segments:true");
     double capacity = 0, most = 0;
     int repeat = 2;
     bool check = false;
@@ -203,7 +196,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--native"))
-            settings.expandable = false;
+            settings.expandable_segments = false;
         else if (!strcmp(argv[i], "--check"))
             check = true;
         else if (!strcmp(argv[i], "--page"))
@@ -211,7 +204,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--small"))
             settings.small_page = strtoull(value, NULL, 10) * MIB, i++;
         else if (!strcmp(argv[i], "--cache"))
-            settings.cache = strtoull(value, NULL, 10) * MIB, i++;
+            settings.thread_cache = strtoull(value, NULL, 10) * MIB, i++;
         else if (!strcmp(argv[i], "--budget"))
             settings.page_budget = strtod(value, NULL), i++;
         else if (!strcmp(argv[i], "--capacity"))
@@ -231,7 +224,7 @@ int main(int argc, char **argv) {
     ac_arena_t *arena = ac_arena_create(allocator, &fake_ops, &context);
     bool good = address && allocator && arena;
     static ac_cache_books_t books;
-    if (good && settings.cache)
+    if (good && settings.thread_cache)
         cache = ac_cache_open(arena, &books);
     for (int round = 0; good && round < repeat; round++) {
         unsigned from[FAKE_KINDS];

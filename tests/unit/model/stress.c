@@ -19,6 +19,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/supply/expand.h"
 #include "fake_device.h"
+#include "fake_settings.h"
 
 #define MIB      ((uint64_t)1 << 20)
 #define CAPACITY (96 * MIB)
@@ -36,14 +37,7 @@ static ac_arena_t *arena[CONTEXTS];
 static ac_allocator_t *allocator;
 static ac_device_stats_t stats;
 static ac_device_counters_t counters;
-static ac_settings_t settings = {.max_split_size = AC_UNLIMITED,
-                                 .wait_budget = 0.25,
-                                 .oom_wait = 30000000000,
-                                 .large_segment_size = 4 * MIB,
-                                 .limit = AC_UNLIMITED,
-                                 .cache = 2 * MIB,
-                                 .page = AC_SEGMENT_ALIGN,
-                                 .small_page = AC_SEGMENT_ALIGN};
+static ac_settings_t settings;
 static unsigned long rounds = 20000;
 static _Atomic bool over;
 static _Atomic unsigned long errors, served, refused;
@@ -308,7 +302,7 @@ static void *meddler(void *arg) {
             ac_allocator_reset_peak(allocator);
             break;
         case 7:
-            settings.cache = draw(&state, 3) * 2 * MIB;
+            settings.thread_cache = draw(&state, 3) * 2 * MIB;
             settings.divisions[0] = draw(&state, 4) ? 0 : 4;
             ac_allocator_configure(allocator, &settings);
             break;
@@ -348,9 +342,11 @@ int main(int argc, char **argv) {
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
     atomic_store(&ac_single_wanted, ordered);
+    settings = fake_settings("thread_cache_mb:2,large_segment_size_mb:4");
+    settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
         settings.limit = 64 * MIB; /* hardly more than is in use: pages have to move */
-    settings.expandable = argc > 2 && strstr(argv[2], "pages");
+    settings.expandable_segments = argc > 2 && strstr(argv[2], "pages");
     fake_device_init(&device, CAPACITY);
     device.freeing = leaving;
     device.turned = streams ? turned : NULL;

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What is generated of the rows of config.def, stats.def and counters.def beside the README.
+
+usage: tables.py [--update] ROOT COMMAND       COMMAND is the built `accelcache`
+
+* include/accelcache.h: the members of accel_device_stats_t;
+* shim/observe/dump.schema.json: the values, statistics and counters.  The rest of the schema is
+  written by hand; the whole file is laid out here.
+
+Exits 1 where a file is not what the rows say; --update writes it.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+WIDTH = 98
+C_TYPES = {"count": "int64_t", "setting": "int64_t", "pools": "accel_pool_stat_t",
+           "stat": "accel_stat_t"}
+BEGIN = "    /* begin:stats: generated from shim/observe/stats.def */\n"
+END = "    /* end:stats */\n"
+
+
+def rows_of(command, *arguments):
+    return json.loads(subprocess.run([command, "config", "--json", *arguments], check=True,
+                                     capture_output=True, text=True).stdout)
+
+
+def header(text, figures):
+    """The header with the members of today."""
+    before, rest = text.split(BEGIN)
+    old, after = rest.split(END)
+    names, renamed = [row["name"] for row in figures["stats"]], figures["renamed"]
+    was = [renamed.get(name, name) for name in re.findall(r"^ +\w+ (\w+);$", old, re.M)]
+    if names[:len(was)] != was:
+        sys.exit("tables.py: accel_device_stats_t only grows, at its end: a row of stats.def was "
+                 "moved or removed, or has come between others")
+    lines = []
+    for row in figures["stats"]:
+        c_type = C_TYPES[row["kind"]]
+        aliases = [alias for alias, name in renamed.items() if name == row["name"]]
+        lines.append(f"    /* {row['unit'] and row['unit'] + ': '}{row['doc']} */")
+        if aliases:
+            lines += ["    union {", f"        {c_type} {row['name']};"]
+            lines += [f"        {c_type} {alias}; /* the old name */" for alias in aliases]
+            lines.append("    };")
+        else:
+            lines.append(f"    {c_type} {row['name']};")
+    return before + BEGIN + "\n".join(lines) + "\n" + END + after
+
+
+def refer(kind):
+    if kind == "setting":
+        return {"type": "integer", "minimum": -1}
+    return {"$ref": "#/$defs/" + kind}
+
+
+def members(types, renamed):
+    """A closed object; the old names of its members are there as well."""
+    properties = dict(types)
+    for old, name in renamed.items():
+        if name in types:
+            properties[old] = {**types[name], "deprecated": True,
+                               "description": "the old name of " + name}
+    return {"type": "object", "additionalProperties": False, "required": list(types),
+            "properties": properties}
+
+
+def lay_out(value, indent="", used=0):
+    """JSON in lines of at most WIDTH; `used`: what its first line has already."""
+    line, inner = json.dumps(value, ensure_ascii=False), indent + "  "
+    if not isinstance(value, (dict, list)) or used + len(line) < WIDTH:
+        return line
+    if isinstance(value, list):
+        return "[\n" + textwrap.fill(line[1:-1], WIDTH, initial_indent=inner,
+                                     subsequent_indent=inner) + f"\n{indent}]"
+    starts = {key: f"{inner}{json.dumps(key)}: " for key in value}
+    parts = [start + lay_out(value[key], inner, len(start)) for key, start in starts.items()]
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+def schema(text, keys, figures):
+    whole = json.loads(text)
+    effective = whole["properties"]["config"]["properties"]["effective"]
+    value = {"type": "string", "minLength": 1}
+    effective.update(members({row["key"]: value for row in keys["keys"] if not row["foreign"]},
+                             keys["renamed"]))
+    device = whole["properties"]["devices"]["items"]["properties"]
+    for holder, member, group in ((device, "stats", "stats"),
+                                  (device, "counters", "device_counters"),
+                                  (whole["properties"], "counters", "counters")):
+        holder[member] = members({row["name"]: refer(row["kind"]) for row in figures[group]},
+                                 figures["renamed"])
+    return lay_out(whole) + "\n"
+
+
+def main():
+    update = sys.argv[1] == "--update"
+    root, command = sys.argv[-2:]
+    keys, figures = rows_of(command), rows_of(command, "--stats")
+    stale = 0
+    for name, generate in (("include/accelcache.h", lambda text: header(text, figures)),
+                           ("shim/observe/dump.schema.json",
+                            lambda text: schema(text, keys, figures))):
+        path = os.path.join(root, name)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        new = generate(text)
+        if new == text:
+            continue
+        if update:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(new)
+        else:
+            print(f"{name} is not what the rows say; build the target `tables`")
+            stale = 1
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+/* Settings for allocators on the fake device: those that a configuration string asks for, so that
+ * what a test does not name is as in the product (config.def). */
+#ifndef FAKE_SETTINGS_H
+#define FAKE_SETTINGS_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "allocator/allocator.h"
+
+static inline ac_settings_t fake_settings(const char *conf) {
+    ac_config_t config;
+    ac_config_error_t error;
+    if (ac_config_parse(conf, &config, &error, NULL) != 0) {
+        fprintf(stderr, "%s: %s\n", conf, error.text);
+        abort();
+    }
+    return ac_settings_from(&config, 0);
+}
+
+#endif
