@@ -105,7 +105,7 @@ static ac_block_t *find_block(const ac_request_t *request) {
 
 static bool search_free(ac_request_t *request, bool affordable) {
     ac_arena_t *arena = request->arena;
-    if (request->seen[request->scarce] == arena->added)
+    if (request->seen[request->scarce] == arena->added && !AC_PLANTED(searched_again))
         return false;
     AC_WINDOW(searched);
     ac_block_t *block = cut_slot(request);

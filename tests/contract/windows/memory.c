@@ -257,3 +257,23 @@ void window_idle_without_stamp(void) {
     ck_assert_msg(device.calls[FAKE_SEGMENT_FREE] == 0, "memory is given back that is in use");
     end();
 }
+
+/* --- the ladder --- */
+
+static void nothing(void) {
+}
+
+/* A block waits for work, another one is free, and a larger one is asked for: the device is asked
+ * about the work, the caches are recalled, and a segment is asked for. */
+void window_searched_again(void) {
+    begin_large();
+    uint64_t waiting = alloc(10 * MIB);
+    give(alloc(5 * MIB));
+    submit(0);
+    give(waiting);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    at_window("searched", nothing);
+    never_at_window("searched", "nothing was added since the last search");
+    alloc(100 * MIB);
+    end();
+}
