@@ -65,8 +65,10 @@ ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t by
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address, ac_fence_handout) ||
-        ac_cache_take_long(cache, bytes, address))
+    if (ac_cache_take(cache, bytes, address, ac_fence_handout))
+        return AC_OK;
+    bool long_way = ac_cache_waits(cache) || atomic_load(&cache->gate);
+    if (long_way && ac_cache_take_long(cache, bytes, address))
         return AC_OK;
     return alloc(cache->arena, cache, NULL, bytes, cached_only, address);
 }

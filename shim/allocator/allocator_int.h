@@ -184,7 +184,10 @@ uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
-bool ac_cache_usable(ac_cache_t *cache);
+static inline bool ac_cache_usable(const ac_cache_t *cache) {
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
+    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
+}
 
 /* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */

@@ -33,11 +33,6 @@ static uint32_t most_of(const ac_cache_t *cache, uint64_t size) {
 
 /* --- blocks --- */
 
-bool ac_cache_usable(ac_cache_t *cache) {
-    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
-    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
-}
-
 /* Blocks that come and go without being allocated or freed. */
 static void moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
     int flow = ac_cache_flow(size);
