@@ -1,5 +1,18 @@
 /* Requests and frees: the ladder from a cached block to "out of memory".
  *
+ * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part inline
+ * (thread_cache.h).  A miss that free memory serves passes 20, each once:
+ *   ac_cache_alloc, alloc                                    the request
+ *   ac_find_first, lock, ac_size_round                       its size and pool
+ *   ac_cache_flush_large                                     what is kept whole and in the way
+ *   search, ac_cache_affords                                 whether it counts as a hit
+ *   ac_size_fit, ac_free_index_find                          the block
+ *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
+ *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
+ *   ac_cache_serve, ac_cache_expect, unlock                  the program's
+ * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind in
+ * a Release build: functions of one file that the compiler put into others are not seen.)
+ *
  * Steps that call the device leave the lock around the call, and search again after it: whatever
  * was seen before may have changed.  A search is made only if something was added since the last
  * one (find.c). */
@@ -18,7 +31,7 @@ static ac_status_t serve(ac_request_t *request) {
         return AC_BUSY;
     request->soon = arena->ops->now_ns() + AC_PATIENCE_NS;
     /* 2. One of the request's own stream, which has to be given an item first. */
-    if (ac_ready_in_order(request, true) == AC_OK)
+    if (ac_ready_in_order(request, AC_OWN_STREAM) == AC_OK)
         return AC_OK;
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))

@@ -154,8 +154,8 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
-    bool waits = !arena->dead && arena->pending[1].head;
-    uint64_t target = waits ? arena->pending[1].tail->clock : 0;
+    bool waits = !arena->dead && arena->pending[AC_REACH_ALL].head;
+    uint64_t target = waits ? arena->pending[AC_REACH_ALL].tail->clock : 0;
     for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
         if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
@@ -164,8 +164,8 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     ac_unlock(&allocator->lock);
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
-           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, true))) {
-        waits = ac_fence_wait(&arena->line, true, target, step_ns) == AC_BUSY;
+           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, AC_REACH_ALL))) {
+        waits = ac_fence_wait(&arena->line, AC_REACH_ALL, target, step_ns) == AC_BUSY;
         spent = arena->ops->now_ns() - begin;
     }
 }

@@ -108,7 +108,7 @@ static ac_status_t last_resort(ac_request_t *request) {
         }
         if (status != AC_OOM)
             return status;
-        bool holds = ac_fence_holding(&request->arena->line, true);
+        bool holds = ac_fence_holding(&request->arena->line, AC_REACH_ALL);
         if (!others_changed(request, seen, holds ? brink.soon : brink.end))
             break;
     }
@@ -118,7 +118,7 @@ static ac_status_t last_resort(ac_request_t *request) {
 ac_status_t ac_full(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     request->scarce = true;
-    if (ac_ready_in_order(request, false) == AC_OK)
+    if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
         return AC_OK;
     ac_status_t status = last_resort(request);
     if (status == AC_OOM) {

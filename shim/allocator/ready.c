@@ -5,14 +5,14 @@
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
 
-ac_status_t ac_ready_in_order(ac_request_t *request, bool own) {
+ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose) {
     ac_allocator_t *allocator = request->arena->allocator;
     if (!request->stream)
         return AC_OOM;
     ac_lock(&allocator->lock);
     ac_order_request_t ordered = ac_find_ordered(request);
     ac_unlock(&allocator->lock);
-    ac_status_t status = ac_ordered_wait(request->arena, &ordered, own);
+    ac_status_t status = ac_ordered_wait(request->arena, &ordered, whose == AC_OWN_STREAM);
     request->address = ordered.address;
     return status;
 }
@@ -23,7 +23,7 @@ ac_status_t ac_ready_in_order(ac_request_t *request, bool own) {
 typedef struct {
     bool waits[2];   /* by reach */
     uint64_t oldest; /* the first target of those that wait, and its reach */
-    bool all;
+    ac_reach_t reach;
     bool worth;   /* a fence of now is better than growing */
     bool exceeds; /* growing would exceed what a wait is for */
 } ac_look_t;
@@ -35,10 +35,10 @@ static void look(const ac_request_t *request, ac_look_t *look) {
     const ac_allocator_t *allocator = arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
     uint64_t oldest[2], newest, size = ac_supply_least(request->pool, request->size);
-    for (int all = 0; all < 2; all++)
-        look->waits[all] = ac_pending_targets(arena, all, &oldest[all], &newest);
-    look->all = !look->waits[0];
-    look->oldest = oldest[look->all];
+    for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++)
+        look->waits[reach] = ac_pending_targets(arena, reach, &oldest[reach], &newest);
+    look->reach = look->waits[AC_REACH_OWN] ? AC_REACH_OWN : AC_REACH_ALL;
+    look->oldest = oldest[look->reach];
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + size;
     look->exceeds = reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
     look->worth = ac_fence_credit(&arena->line) || size > settings->large_segment_size ||
@@ -59,17 +59,17 @@ bool ac_ready_ask(ac_request_t *request) {
     ac_lock(&arena->allocator->lock);
     look(request, &now);
     ac_unlock(&arena->allocator->lock);
-    now.waits[0] |= request->cache && ac_cache_waits(request->cache);
-    for (int all = 0; all < 2; all++) {
-        if (!now.waits[all])
+    now.waits[AC_REACH_OWN] |= request->cache && ac_cache_waits(request->cache);
+    for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++) {
+        if (!now.waits[reach])
             continue;
-        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
             return true;
         /* One that is under way gets there first. */
-        if (!now.worth || ac_fence_under_way(&arena->line, all))
+        if (!now.worth || ac_fence_under_way(&arena->line, reach))
             continue;
-        ac_fence_close(&arena->line, all);
-        if (ac_fence_poll(&arena->line, all) && try_ready(request))
+        ac_fence_close(&arena->line, reach);
+        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
             return true;
     }
     return false;
@@ -84,8 +84,9 @@ static bool must_wait(const ac_request_t *request, ac_look_t *now) {
     ac_lock(&arena->allocator->lock);
     look(request, now);
     ac_unlock(&arena->allocator->lock);
-    return (now->waits[0] || now->waits[1]) && now->exceeds &&
-           ac_fence_hopeful(&arena->line, now->all) && !ac_fence_holding(&arena->line, now->all);
+    return (now->waits[AC_REACH_OWN] || now->waits[AC_REACH_ALL]) && now->exceeds &&
+           ac_fence_hopeful(&arena->line, now->reach) &&
+           !ac_fence_holding(&arena->line, now->reach);
 }
 
 /* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends, or
@@ -94,10 +95,10 @@ static bool must_wait(const ac_request_t *request, ac_look_t *now) {
 static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
-    if (begin >= request->soon || ac_fence_close(&arena->line, now->all) == AC_UNSUPPORTED)
+    if (begin >= request->soon || ac_fence_close(&arena->line, now->reach) == AC_UNSUPPORTED)
         return AC_BUSY;
     ac_status_t status =
-        ac_fence_wait(&arena->line, now->all, now->oldest, request->soon - begin);
+        ac_fence_wait(&arena->line, now->reach, now->oldest, request->soon - begin);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_BUSY)
         ac_fence_in_vain(&arena->line, now->oldest);
@@ -114,7 +115,7 @@ bool ac_ready_wait(ac_request_t *request) {
     for (int round = 0; round < ROUNDS; round++) {
         bool waited = false;
         while (must_wait(request, &now)) {
-            if (ac_ready_in_order(request, false) == AC_OK)
+            if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
                 return true;
             waited = wait_for(request, &now) == AC_OK;
             if (!waited)

@@ -45,9 +45,10 @@ ac_order_request_t ac_find_ordered(const ac_request_t *request);
 
 /* --- ready.c: freed memory that waits for work; each takes the lock --- */
 
-/* Memory of the request's own stream that takes a device call first (own), or of another stream,
- * which the request's one then waits for on the device.  AC_OK: served. */
-ac_status_t ac_ready_in_order(ac_request_t *request, bool own);
+/* Memory of the request's own stream that takes a device call first, or of another stream, which
+ * the request's one then waits for on the device.  AC_OK: served. */
+typedef enum { AC_OTHER_STREAMS, AC_OWN_STREAM } ac_whose_t;
+ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose);
 
 /* Ask the device whether work is over, if need be with a fence of now.  True: served. */
 bool ac_ready_ask(ac_request_t *request);

@@ -67,6 +67,9 @@
 #include "lock.h"
 #include "plant.h"
 
+/* Whose work counts: that of the context alone, or of all contexts.  A value for each `all`. */
+typedef enum { AC_REACH_OWN, AC_REACH_ALL } ac_reach_t;
+
 /* Of the fences in the ring, turns are so many at the most, or each launch after a free would
  * push out one that frees wait for. */
 enum { AC_FENCE_RING = 32, AC_FENCE_TURNS = 4, AC_FENCE_LINES = 256 };
@@ -100,13 +103,13 @@ struct ac_fence_line {
     ac_single_t single;  /* the single-stream rule */
     _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
-    _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
+    _Atomic uint64_t held;    /* work that the program may hold has a clock up to this one */
     _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
     const ac_device_ops_t *ops;
     void *context;
     ac_mutex_t lock; /* rank: after the allocator's lock */
-    unsigned count;       /* fences in the ring, oldest first */
-    unsigned turns;       /* of them, those of the single-stream rule */
+    unsigned count;  /* fences in the ring, oldest first */
+    unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 
