@@ -37,7 +37,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     ac_arena_t *arena;
     ac_status_t status = lock_block(address, found, &arena);
     if (status == AC_OOM) { /* others may have records that they can do without */
-        ac_slabs_settle(arena->allocator);
+        ac_allocator_drop_records(arena->allocator);
         ac_caches_recall(arena->allocator, NULL);
         status = lock_block(address, found, &arena);
     }
@@ -76,11 +76,12 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
     *target = ac_fence_target(&arena->line, all);
     reached |= *target <= ac_fence_reached(&arena->line, *all);
     /* A graph that is being captured may name it, else. */
-    if (!ac_fence_untouched(&arena->line, shown->clock) && (!reached || ac_held_open()))
+    if (!ac_fence_untouched(&arena->line, shown->ticket.epoch) &&
+        (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
-    AC_BLOCK_SET(shown, clock, *target);
+    AC_BLOCK_SET(shown, ticket.epoch, *target);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;
@@ -138,7 +139,7 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
         ac_range_pin(block);
     } else if (!block->segment->tainted) {
         *fresh = true;
-        ac_segment_taint(block->segment);
+        ac_arena_taint(block->segment);
     }
     ac_unlock(&allocator->lock);
     if (*fresh)

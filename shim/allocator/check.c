@@ -171,7 +171,8 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
         expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
         expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
         expect(check, b->segment->arena == arena, "waiting block of another arena");
-        expect(check, !last || last->clock <= b->clock, "what waits is out of order");
+        expect(check, !last || last->ticket.epoch <= b->ticket.epoch,
+               "what waits is out of order");
         sum->blocks++;
         sum->bytes += b->size;
         sum->requested += b->requested;
@@ -232,7 +233,8 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
         const ac_block_t *prev = NULL;
         for (const ac_block_t *b = arena->held[i]; b; prev = b, b = b->list_next) {
             expect(check, b->state == AC_BLOCK_HELD, "listed block is not held");
-            expect(check, b->clock && b->clock % AC_HELD_LISTS == i, "held in a wrong list");
+            expect(check, b->ticket.place && b->ticket.place % AC_HELD_LISTS == i,
+                   "held in a wrong list");
             expect(check, b->list_prev == prev, "list of held blocks");
             check->held_bytes += b->size;
             blocks++;
@@ -257,8 +259,8 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
         uint64_t clock = 0, bytes = 0;
         for (const ac_block_t *b = arena->pending[all].head; b; b = b->list_next) {
             expect(check, b->state == AC_BLOCK_PENDING, "queued block is not pending");
-            expect(check, b->clock >= clock, "queue out of order");
-            clock = b->clock;
+            expect(check, b->ticket.epoch >= clock, "queue out of order");
+            clock = b->ticket.epoch;
             bytes += b->size;
             check->pending--;
         }
@@ -297,8 +299,10 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
         check_arena(&check, arena);
     compare(&check, allocator->stats);
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
-    expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
-    expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
+    expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
+           "capture_deferred_blocks");
+    expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,
+           "capture_deferred_bytes");
     expect(&check, check.records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
     if (why)

@@ -10,7 +10,7 @@
 /* --- the block is the request's --- */
 
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
+    AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -86,7 +86,7 @@ static bool search_ordered(ac_request_t *request) {
 static ac_block_t *cut_slot(const ac_request_t *request) {
     return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
                ? NULL
-               : ac_slab_carve(request->arena, request->size);
+               : ac_slab_carve(&request->arena->space, request->size);
 }
 
 /* With `scarce`: in the other pool, too, and in what slabs keep. */
@@ -98,7 +98,7 @@ static ac_block_t *find_block(const ac_request_t *request) {
     if (block || !request->scarce)
         return block;
     block = ac_free_index_find(&arena->index[other], &fit, true);
-    if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(arena))
+    if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
 }
@@ -154,7 +154,7 @@ bool ac_find_first(ac_request_t *request) {
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);
     if (crowded)
-        ac_slabs_settle(allocator);
+        ac_allocator_drop_records(allocator);
     return found;
 }
 

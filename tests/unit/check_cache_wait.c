@@ -420,12 +420,12 @@ END_TEST
 START_TEST(not_during_a_capture) {
     habit(MIB);
     uint64_t a = take(MIB);
-    ac_held_begin(7);
+    ac_order_capture_begin(7);
     submit(0);
     put(a);
     ck_assert_uint_eq(waiting(), 0);
-    ck_assert_uint_eq(counters.held_frees, 1);
-    ac_held_end();
+    ck_assert_uint_eq(counters.capture_deferred_frees, 1);
+    ac_order_capture_end();
     ac_allocator_release(allocator, 7);
 }
 END_TEST

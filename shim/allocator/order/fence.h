@@ -137,6 +137,15 @@ void ac_fence_uncount(void);
  * the first time, as those above do; takes no lock while no context was served. */
 void ac_fence_unseen(void);
 
+/* Submissions under way that may go to any context: each is inside every line. */
+extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
+
+/* Whether what is freed now has to wait for every context. */
+static inline bool ac_fence_spans(void) {
+    return atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) ||
+           atomic_load(&ac_fence_strays);
+}
+
 static inline bool ac_fence_is_unseen(void) {
     return atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
            atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
@@ -314,6 +323,14 @@ bool ac_fence_idle(const ac_fence_line_t *line);
 
 /* The clock that a free has to wait for; *all is set when every context counts. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
+
+/* The same as a stamp for memory whose order a stream protects: the device is done with it when the
+ * result was reached, and not before, whatever a free may wait for. */
+static inline uint64_t ac_fence_quiet(ac_fence_line_t *line) {
+    bool all;
+    uint64_t target = ac_fence_target(line, &all);
+    return AC_PLANTED(idle_without_stamp) ? 0 : target;
+}
 
 /* Frees with a target <= the result are ready. */
 uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);

@@ -19,12 +19,15 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes) {
 
 /* --- the queues --- */
 
-void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
-    ac_pending_t *queue = &block->segment->arena->pending[all];
-    if (queue->tail && queue->tail->clock > target)
-        target = queue->tail->clock;
+void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket) {
+    ac_pending_t *queue = &block->segment->arena->pending[ticket->all];
+    uint64_t target = ticket->epoch;
+    if (queue->tail && queue->tail->ticket.epoch > target)
+        target = queue->tail->ticket.epoch;
     ac_block_set_state(block, AC_BLOCK_PENDING);
-    AC_BLOCK_SET(block, clock, target);
+    AC_BLOCK_SET(block, ticket.epoch, target);
+    block->ticket.key = ticket->key;
+    block->ticket.all = ticket->all;
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;
@@ -34,17 +37,38 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
     queue->bytes += block->size;
 }
 
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
+void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
-    ac_pending_queue(block, target, all);
-    ac_fence_want(&arena->line, all,
+    ac_pending_queue(block, ticket);
+    ac_fence_want(&arena->line, ticket->all,
                   ac_pending_weight(ac_pending_share(arena->allocator), block->size));
+}
+
+void ac_pending_forget(ac_segment_t *segment) {
+    for (int all = 0; all < 2; all++) {
+        ac_pending_t *queue = &segment->arena->pending[all];
+        ac_block_t *kept = NULL;
+        for (ac_block_t *block = queue->head, *next; block; block = next) {
+            next = block->list_next;
+            if (block->segment != segment) {
+                kept = block;
+                continue;
+            }
+            queue->bytes -= block->size;
+            ac_block_set_state(block, AC_BLOCK_TRANSIT);
+            if (kept)
+                kept->list_next = next;
+            else
+                queue->head = next;
+        }
+        queue->tail = kept;
+    }
 }
 
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     const ac_pending_t *queue = &arena->pending[all];
-    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
-    *newest = queue->head ? queue->tail->clock : 0;
+    *oldest = queue->head ? queue->head->ticket.epoch : UINT64_MAX;
+    *newest = queue->head ? queue->tail->ticket.epoch : 0;
     ac_ordered_targets(arena, all, oldest, newest);
     return *oldest != UINT64_MAX;
 }
@@ -56,7 +80,7 @@ static bool drain_queues(ac_arena_t *arena) {
         if (!queue->head)
             continue;
         uint64_t reached = ac_fence_reached(&arena->line, all);
-        while (queue->head && queue->head->clock <= reached) {
+        while (queue->head && queue->head->ticket.epoch <= reached) {
             ac_block_t *block = queue->head;
             queue->head = block->list_next;
             if (!queue->head)

@@ -8,12 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/order/ticket.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+typedef struct ac_space ac_space_t; /* space.h */
+typedef struct ac_store ac_store_t;
 struct ac_range;
 struct ac_slab;
 
@@ -53,23 +56,20 @@ struct ac_block {
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
     _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
-    bool early;            /* allocated: work of the owner before may still be under way */
     bool async;            /* allocated: by a request that named a stream */
     _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
                                    Free ones of a range: their age (ac_range_hole_age) */
-    _Atomic uint64_t clock; /* fence clock when handed out; when pending, waiting or held: what
-                               for; free: the device is done with it when that was reached */
+    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits for.
+     * Free: no key, and the device is done with it when `epoch` was reached. */
+    ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
     ac_block_t *age_prev, *age_next; /* ordered: the list of its stream, oldest first;
                                         free ones of a range: those with whole pages;
                                         in a slab: all such records */
-    uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
-                          allocated ones that took over such memory: `early` */
-    uint8_t stream;    /* slot of that stream; AC_ORDER_NONE: not known any more */
-    bool all;          /* ordered: waits for all contexts */
-    bool oversize;     /* counted in oversize_allocations: the limit may change meanwhile */
+    bool oversize; /* counted in oversize_allocations: the limit may change meanwhile */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
+_Static_assert(sizeof(ac_block_t) == 128, "two lines");
 
 typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
 typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
@@ -122,8 +122,9 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->segment = segment;
     block->prev = block->next = NULL;
     AC_BLOCK_SET(block, slab, NULL);
-    block->position = 0;
-    block->all = block->early = block->async = block->oversize = false;
+    block->ticket.place = 0;
+    block->ticket.key = AC_KEY_NONE;
+    block->ticket.all = block->async = block->oversize = false;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, home, 0);
 }
@@ -139,7 +140,8 @@ static inline void ac_block_touch_neighbours(const ac_block_t *block) {
  * the slabs. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
-    ac_arena_t *arena;
+    ac_arena_t *arena;      /* whose space it is in: the page map names it */
+    ac_space_t *space;
     ac_block_t *first;
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */
@@ -165,7 +167,7 @@ AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
 static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
     ac_block_init(rest, block->address + size, block->size - size, block->segment);
     AC_BLOCK_SET(rest, requested, block->requested);
-    AC_BLOCK_SET(rest, clock, block->clock);
+    AC_BLOCK_SET(rest, ticket.epoch, block->ticket.epoch);
     ac_tiles_put_after(&block->segment->first, block, rest);
     block->size = size;
 }

@@ -29,7 +29,7 @@ static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes)
     pick->reached = ac_supply_reached(arena);
     batch->runs = 0;
     while (!arena->dead && found < bytes && batch->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(arena->allocator, &batch->spares, 4)) {
+           ac_spares_fill(&arena->allocator->store, &batch->spares, 4)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, pick, &batch->starved);
         if (!hole)
             break;
@@ -93,7 +93,8 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle_whole(run->block, !run->taken, &batch.spares);
+            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->line),
+                                  &batch.spares);
         }
         done = batch.released;
         total += done;
@@ -102,7 +103,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         allocator->counters->driver_free_ns += spent;
         ac_supply_end_call(allocator, true);
     }
-    ac_spares_return(allocator, &batch.spares);
+    ac_spares_return(&allocator->store, &batch.spares);
     if (total) {
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;

@@ -90,14 +90,14 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        ac_segment_forget_stale(address, size);
+        ac_arena_forget_stale(address, size);
     AC_WINDOW(grown);
     ac_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
     if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
-        segment = ac_segment_add(arena, ask->pool, address, size);
+        segment = ac_arena_add(arena, ask->pool, address, size);
     if (segment)
         ask->serve(ask->arg, segment->first);
     /* A failure changes what others find only where the announced bytes stood in their way. */
@@ -210,16 +210,16 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
             .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
         *taken += s->size;
         ac_segment_remove(s, false);
-        leaving[n - 1].segment = ac_record_segment(arena->allocator); /* what was just returned */
-        leaving[n - 1].block = ac_record_block(arena->allocator);
+        leaving[n - 1].segment = ac_record_segment(&arena->allocator->store); /* what was just returned */
+        leaving[n - 1].block = ac_record_block(&arena->allocator->store);
     }
     arena->allocator->calls += n > 0;
     return n;
 }
 
 static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leaving) {
-    ac_record_segment_return(allocator, leaving->segment);
-    ac_record_block_return(allocator, leaving->block);
+    ac_record_segment_return(&allocator->store, leaving->segment);
+    ac_record_block_return(&allocator->store, leaving->block);
 }
 
 /* The device would not have the segment now: it is ours as before. */
@@ -228,7 +228,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_PLANTED(put_back_into_dead)
             ? NULL
-            : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
+            : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

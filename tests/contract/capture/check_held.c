@@ -3,7 +3,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "allocator/retired/held.h"
+#include "allocator/allocator_int.h"
 #include "fake_device.h"
 #include "fake_settings.h"
 
@@ -65,8 +65,8 @@ static bool served_again(int i, uint64_t address, uint64_t bytes) {
 
 static void expect_held(uint64_t blocks, uint64_t bytes) {
     check();
-    ck_assert_uint_eq(counters.held_blocks, blocks);
-    ck_assert_uint_eq(counters.held_bytes, bytes);
+    ck_assert_uint_eq(counters.capture_deferred_blocks, blocks);
+    ck_assert_uint_eq(counters.capture_deferred_bytes, bytes);
 }
 
 /* Before the capture, in it, and after it. */
@@ -74,13 +74,13 @@ START_TEST(held_while_open) {
     uint64_t a = alloc(0, MIB), b = alloc(0, 2 * MIB), c = alloc(0, 3 * MIB);
     submit(0);
     give(a);
-    ac_held_begin(5);
+    ac_order_capture_begin(5);
     submit(0);
     give(b);
     expect_held(1, 2 * MIB);
     ck_assert(ac_allocator_holds(allocator, 5));
     ck_assert(!ac_allocator_holds(allocator, 6));
-    ac_held_end();
+    ac_order_capture_end();
     give(c);
     expect_held(1, 2 * MIB);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
@@ -101,10 +101,10 @@ END_TEST
 /* A released block waits for what was submitted until then: the graph's last launch. */
 START_TEST(released_behind_a_fence) {
     uint64_t a = alloc(0, MIB);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     submit(0); /* the launch */
     ac_allocator_release(allocator, 1);
@@ -124,7 +124,7 @@ START_TEST(untouched_is_not_held) {
     uint64_t a = alloc(0, MIB), b = alloc(1, MIB);
     submit(0);
     submit(1);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     give(a);
     submit(0);
     uint64_t c = alloc(0, MIB);
@@ -136,7 +136,7 @@ START_TEST(untouched_is_not_held) {
     submit(1); /* it may have joined the capture */
     give(b);
     expect_held(1, MIB);
-    ac_held_end();
+    ac_order_capture_end();
     ac_allocator_release(allocator, 1);
     expect_held(0, 0);
 }
@@ -146,21 +146,21 @@ END_TEST
 START_TEST(crossed) {
     atomic_store(&ac_fence_crossed, true);
     uint64_t a = alloc(0, MIB);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(1);
     give(a);
     expect_held(1, MIB);
-    ac_held_end();
+    ac_order_capture_end();
 }
 END_TEST
 
 /* Running out of memory does not touch it, and it is not offered as free. */
 START_TEST(not_given_up_for_memory) {
     uint64_t a = alloc(0, 60 * MIB), address;
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
     ck_assert_int_eq(ac_arena_alloc(arena[0], 30 * MIB, false, &address), AC_OOM);
@@ -173,12 +173,12 @@ END_TEST
 
 START_TEST(gone_with_the_context) {
     uint64_t a[2] = {alloc(0, MIB), alloc(1, MIB)};
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     for (int i = 0; i < 2; i++) {
         submit(i);
         give(a[i]);
     }
-    ac_held_end();
+    ac_order_capture_end();
     expect_held(2, 2 * MIB);
     fake_context_kill(&context[0]);
     ac_arena_drop(arena[0]);
@@ -193,10 +193,10 @@ START_TEST(tainted) {
     bool fresh;
     uint64_t a = alloc(0, 30 * MIB);
     ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     ck_assert_uint_eq(device.used, 30 * MIB);
     ac_allocator_release(allocator, 1);
@@ -212,10 +212,10 @@ START_TEST(many_episodes) {
     for (int i = 0; i < MANY; i++)
         block[i] = alloc(0, 4096);
     for (int i = 0; i < MANY; i++) {
-        ac_held_begin((uint64_t)i / 4 + 1);
+        ac_order_capture_begin((uint64_t)i / 4 + 1);
         submit(0);
         give(block[i * 7 % MANY]);
-        ac_held_end();
+        ac_order_capture_end();
     }
     expect_held(MANY, (uint64_t)MANY * 4096);
     for (uint64_t e = 1; e <= MANY / 4; e++) {
@@ -224,7 +224,7 @@ START_TEST(many_episodes) {
         ac_allocator_release(allocator, one);
         expect_held(MANY - 4 * e, (MANY - 4 * e) * 4096);
     }
-    ck_assert_uint_eq(counters.held_frees, MANY);
+    ck_assert_uint_eq(counters.capture_deferred_frees, MANY);
     synchronise(0);
     ac_allocator_trim(allocator, false);
     ck_assert_uint_eq(device.used, 0);

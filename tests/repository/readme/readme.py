@@ -44,35 +44,75 @@ def model_costs(root):
     return "\n".join(lines) + "\n"
 
 
+def documents(root):
+    """Path below root and text of every Markdown file but those in build folders."""
+    found = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in ("build", ".git")]
+        for name in names:
+            if name.endswith(".md"):
+                path = os.path.relpath(os.path.join(folder, name), root)
+                with open(os.path.join(root, path), encoding="utf-8") as file:
+                    found[path] = file.read()
+    return found
+
+
+def anchors(text):
+    """The names by which headings can be linked to."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"^#+ (.*)$", prose, re.M)}
+
+
+def broken_links(root, found):
+    for path, text in found.items():
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+            if re.match(r"\w+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            to = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
+            if not os.path.exists(os.path.join(root, to)):
+                yield f"{path}: there is no {target}"
+            elif anchor and anchor not in anchors(found.get(to, "")):
+                yield f"{path}: {to} has no heading for #{anchor}"
+
+
+def stale_tables(found, wanted):
+    """Brings the tables in `found` up to date; yields a line for each that was not."""
+    for name, table in wanted.items():
+        begin, end = f"<!-- begin:{name} -->\n", f"<!-- end:{name} -->"
+        places = [path for path, text in found.items() if begin in text]
+        if len(places) != 1 or found[places[0]].count(end) != 1:
+            sys.exit(f"the table {name!r} needs one place, it has {places}")
+        path = places[0]
+        before, rest = found[path].split(begin)
+        old, after = rest.split(end)
+        found[path] = f"{before}{begin}{table.strip()}\n{end}{after}"
+        if old.strip() != table.strip():
+            yield f"{path}: the table {name!r} is not what the code says; build the target `tables`"
+
+
 def main():
     update = sys.argv[1] == "--update"
     root, command = sys.argv[-2:]
-    wanted = {
+    found = documents(root)
+    before = dict(found)
+    faults = list(stale_tables(found, {
         "config": from_command(command, "config", "--markdown"),
         "stats": from_command(command, "config", "--markdown", "--stats"),
         "sim": sim_keys(root),
         "costs": model_costs(root),
-    }
-    path = os.path.join(root, "README.md")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    stale = []
-    for name, table in wanted.items():
-        begin, end = f"<!-- begin:{name} -->\n", f"<!-- end:{name} -->"
-        if text.count(begin) != 1 or text.count(end) != 1:
-            sys.exit(f"README.md has no place for the table {name!r}")
-        before, rest = text.split(begin)
-        old, after = rest.split(end)
-        if old.strip() != table.strip():
-            stale.append(name)
-        text = f"{before}{begin}{table.strip()}\n{end}{after}"
+    }))
     if update:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return 0
-    for name in stale:
-        print(f"README.md: the table {name!r} is not what the code says; build the target `tables`")
-    return 1 if stale else 0
+        for path in found:
+            if found[path] != before[path]:
+                with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                    file.write(found[path])
+        faults = []
+    faults += broken_links(root, found)
+    print("\n".join(faults), end="\n" if faults else "")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":
