@@ -1,7 +1,7 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
 
-#include "allocator/supply/trim.h"
+#include "allocator/give_back.h"
 #include "plant.h"
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
@@ -89,7 +89,6 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
 }
 
 ac_status_t ac_block_free_bare(uint64_t address) {
-    const uint64_t limit_ns = 1000000000;
     for (bool waited = false;; waited = true) {
         ac_block_t shown;
         const ac_block_t *block;
@@ -107,11 +106,11 @@ ac_status_t ac_block_free_bare(uint64_t address) {
         if (!bare)
             return ac_block_free(address); /* it has a record by now */
         if (status == AC_OK && leaving)
-            ac_trim_leaving(arena);
+            ac_give_back_leaving(arena);
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
         /* What is submitted from now on is not on this block: once is enough. */
-        if (ac_fence_wait(&arena->line, all, target, limit_ns) != AC_OK)
+        if (ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS) != AC_OK)
             return AC_FAILED;
     }
 }

@@ -120,8 +120,6 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);
 
-uint64_t ac_allocator_reserved(ac_allocator_t *allocator);
-
 /* Bytes that the device says are free.  A device call; false: it does not tell. */
 bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
 
@@ -149,10 +147,6 @@ void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
  * was not to be had before `deadline` (CLOCK_REALTIME). */
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
                           ac_device_stats_t *stats, ac_device_counters_t *counters);
-
-/* Call `visit` for every block, in address order within a segment, under the lock. */
-typedef void ac_visit_fn(const ac_segment_t *segment, const ac_block_t *block, void *arg);
-void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg);
 
 /* Nonzero if an invariant of block.h does not hold, or a `current` statistic differs from what
  * the blocks say; `why` gets a word. */

@@ -45,7 +45,6 @@ struct ac_arena {
     _Atomic uint64_t submitted[2];   /* [1]: to the legacy stream (ac_arena_submitted) */
     ac_ordered_t *ordered;           /* blocks freed in stream order; NULL: never any */
     ac_pending_t pending[2];         /* [1]: waits for all contexts */
-    uint64_t overdue;                /* a target that was waited for in vain */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
     ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
@@ -97,7 +96,10 @@ void ac_allocator_drop_records(ac_allocator_t *allocator);
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
 /* The cache may be used by its owner, which this thread is. NULL may not. */
-bool ac_cache_usable(ac_cache_t *cache);
+static inline bool ac_cache_usable(const ac_cache_t *cache) {
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
+    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
+}
 
 /* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */
@@ -135,9 +137,12 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, or all: those that are ready.  True
- * if there were any. */
-bool ac_cache_flush(ac_cache_t *cache, bool all);
+/* Give the large blocks of the cache back to the free memory, those that are ready: once for each
+ * large request that misses, which counts against magazines that it finds empty. */
+void ac_cache_flush_large(ac_cache_t *cache);
+
+/* Give all back that is ready.  True if there was any. */
+bool ac_cache_flush(ac_cache_t *cache);
 
 /* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
 void ac_cache_tidy(ac_cache_t *cache);
@@ -168,6 +173,10 @@ void ac_caches_drop(ac_arena_t *arena);
 
 /* held.c, under the lock: a block that was released (ac_segment_release) waits for an episode. */
 void ac_held_add(ac_block_t *block, const ac_ticket_t *ticket);
+
+/* The arena's blocks of the episode wait for a fence like any that are freed now.  True if one is
+ * of a tainted segment. */
+bool ac_held_let_go(ac_arena_t *arena, uint64_t episode);
 
 /* Take a held block out of its list: its context has gone. */
 void ac_held_forget(ac_block_t *block);
@@ -221,12 +230,6 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
 /* --- pending.c: freed blocks that wait for a fence; under the lock --- */
 
-/* Where memory may grow to before a request waits for pending frees instead: a share more than
- * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
- * segments, is not worth a fence for each miss, nor a wait. */
-uint64_t ac_pending_budget(const ac_allocator_t *allocator);
-uint64_t ac_pending_least_budget(const ac_allocator_t *allocator);
-
 /* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
  * budget, so that there is an older one to wait for when that is used up. */
 uint64_t ac_pending_share(const ac_allocator_t *allocator);
@@ -236,6 +239,9 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
 bool ac_pending_drain(ac_arena_t *arena);
+
+/* The same for all arenas. */
+void ac_allocator_drain(ac_allocator_t *allocator);
 
 /* The released block waits for a fence.  The ticket's epoch may not be lower than those of the
  * queue: it was made under the same lock. */
@@ -259,12 +265,6 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 /* How long a request waits, in all, for work that could save memory. */
 #define AC_PATIENCE_NS ((uint64_t)500000000)
 
-/* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
- * since fences complete in order, and the work before it may not end before the program goes on.
- * Else each request would be kept for as long. */
-bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
-void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
-
 /* quarantine.c: of the fence line of an arena (fence.h). */
 bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until);
 
@@ -274,10 +274,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
 /* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
- * for a second at the most.  AC_FAILED: that did not do. */
+ * for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do. */
 ac_status_t ac_block_free_bare(uint64_t address);
-
-/* arena.c, under the lock: one of `calls` ended; `changed` if others may find more now. */
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed);
 
 #endif

@@ -50,14 +50,10 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     allocator->settings = *settings;
     /* Signed: "no limit" reads as -1, as it does in PyTorch. */
     allocator->stats->max_split_size = (int64_t)settings->max_split_size;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        arena->added++; /* other blocks may fit now */
     ac_unlock(&allocator->lock);
     ac_caches_settle(allocator);
-}
-
-void ac_allocator_settle(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
 }
 
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
@@ -119,13 +115,6 @@ bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes) {
     return false;
 }
 
-uint64_t ac_allocator_reserved(ac_allocator_t *allocator) {
-    ac_lock(&allocator->lock);
-    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    ac_unlock(&allocator->lock);
-    return reserved;
-}
-
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
@@ -134,20 +123,6 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     if (limit == AC_UNLIMITED)
         return limit;
     return reserved < limit ? limit - reserved : 0;
-}
-
-uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
-    uint64_t idle = 0;
-    ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
-    ac_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            if (s->range)
-                idle += ac_range_idle_bytes(s->range);
-            else if (s->allocated == 0 && s->held == 0)
-                idle += s->size;
-    ac_unlock(&allocator->lock);
-    return idle;
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
@@ -187,23 +162,4 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     counters->thread_cache_bytes = sum.held_bytes;
     ac_unlock(&allocator->lock);
     return true;
-}
-
-typedef struct {
-    ac_visit_fn *visit;
-    void *arg;
-} ac_walk_t;
-
-static void visit_block(ac_block_t *block, void *arg) {
-    const ac_walk_t *walk = arg;
-    walk->visit(block->segment, block, walk->arg);
-}
-
-void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
-    ac_walk_t walk = {visit, arg};
-    ac_lock(&allocator->lock);
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
-        for (ac_segment_t *s = arena->segments; s; s = s->next)
-            ac_segment_each(s, visit_block, &walk);
-    ac_unlock(&allocator->lock);
 }

@@ -1,5 +1,5 @@
 /* The allocator on a fake device: single behaviours and the corners of the ladder. */
-#include "allocator/supply/trim.h"
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 
 /* --- reuse --- */
@@ -447,7 +447,8 @@ START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
     give(a);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 40 * MIB);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
-    ck_assert_uint_eq(ac_trim_arena(arena, AC_UNLIMITED), 0); /* on any way */
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED}; /* on any way */
+    ck_assert_uint_eq(ac_supply_shrink(allocator, &all), 0);
     ck_assert(atomic_load(&ac_trim_owed) && !ac_allocator_settle_debt(allocator));
     fake_complete(&context[0], atomic_load(&context[0].submitted));
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 40 * MIB);

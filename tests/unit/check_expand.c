@@ -439,6 +439,7 @@ static void peer_comes(void *unused, fake_kind_t kind) {
 /* Pages are created, moved into several gaps, refused when they are to go, and given back. */
 static void move_pages(void) {
     enum { BLOCKS = 8 };
+    const ac_shrink_t some = {.bytes = 4 * MIB};
     uint64_t block[BLOCKS];
     settings.page = 2 * MIB;
     limit_to((BLOCKS + 1) * 2 * MIB);
@@ -455,9 +456,9 @@ static void move_pages(void) {
     give(all);
     device.fail_with[FAKE_PAGES_UNMAP] = AC_BUSY;
     device.fail_at = device.total_calls + 1;
-    ck_assert_uint_eq(ac_expand_trim(arena, AC_POOL_ALL, 4 * MIB), 0); /* what does not go */
+    ck_assert_uint_eq(ac_supply_pages.shrink(arena, &some), 0); /* what does not go */
     ck_assert(fake_reachable(&device));
-    ck_assert_uint_gt(ac_expand_trim(arena, AC_POOL_ALL, 4 * MIB), 0);
+    ck_assert_uint_gt(ac_supply_pages.shrink(arena, &some), 0);
 }
 
 /* Whatever a thread is doing to pages then: no call waits for it, and no page is left out. */

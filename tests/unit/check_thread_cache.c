@@ -438,10 +438,30 @@ START_TEST(counters_tell_how_blocks_were_freed) {
 }
 END_TEST
 
+static bool has_magazine(uint64_t bytes) {
+    return ac_cache_magazine(cache, bytes)->size == bytes;
+}
+
+/* However often a miss searches on its way to the device. */
+START_TEST(a_miss_counts_once_against_an_empty_magazine) {
+    put(take(MIB));
+    uint64_t busy = take(MIB), large[2];
+    ck_assert(has_magazine(MIB));
+    large[0] = take(100 * MIB);
+    ck_assert(has_magazine(MIB));
+    large[1] = take(200 * MIB);
+    ck_assert(!has_magazine(MIB));
+    put(busy);
+    put(large[0]);
+    put(large[1]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("thread_cache");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, begin_cached, end_cached);
+    tcase_add_test(all, a_miss_counts_once_against_an_empty_magazine);
     tcase_add_test(all, a_freed_block_serves_its_very_size);
     tcase_add_test(all, the_last_freed_is_the_first_to_serve);
     tcase_add_test(all, small_blocks_come_several_at_a_time);

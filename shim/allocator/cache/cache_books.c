@@ -189,7 +189,7 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
     bool news = cache && !ac_cache_books_absorbed(cache->books);
     if (alone && !news)
         return;
-    if (news)
+    if (news && !alone)
         ac_cache_books_add(cache->books, false, &sum);
     if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
         ac_caches_absorb(allocator, &sum);

@@ -15,7 +15,7 @@ enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE
 #define SMALL_WAIT  ((uint64_t)8 << 20) /* of all small blocks that wait */
 
 /* A magazine of large blocks that so many misses found empty is given up. */
-enum { LARGE_IDLE = 8 };
+enum { LARGE_IDLE = 2 };
 
 enum { RECALL_TRIES = 10000 };
 
@@ -32,11 +32,6 @@ static uint32_t most_of(const ac_cache_t *cache, uint64_t size) {
 }
 
 /* --- blocks --- */
-
-bool ac_cache_usable(ac_cache_t *cache) {
-    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
-    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
-}
 
 /* Blocks that come and go without being allocated or freed. */
 static void moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
@@ -160,10 +155,14 @@ static bool empty_large(ac_cache_t *cache, ac_magazine_t *magazine) {
     return ++magazine->fetched == LARGE_IDLE && dismiss(cache, magazine);
 }
 
-bool ac_cache_flush(ac_cache_t *cache, bool all) {
+void ac_cache_flush_large(ac_cache_t *cache) {
+    for_used(cache, 1, empty_large);
+}
+
+bool ac_cache_flush(ac_cache_t *cache) {
     bool any = tidy(cache);
-    any |= for_used(cache, 1, empty_large);
-    if (all && ac_cache_books_held(cache->books, 0))
+    any |= for_used(cache, 1, empty);
+    if (ac_cache_books_held(cache->books, 0))
         any |= for_used(cache, 0, empty);
     return any;
 }

@@ -67,6 +67,9 @@
 #include "lock.h"
 #include "plant.h"
 
+/* Whose work counts: that of the context alone, or of all contexts.  A value for each `all`. */
+typedef enum { AC_REACH_OWN, AC_REACH_ALL } ac_reach_t;
+
 /* Of the fences in the ring, turns are so many at the most, or each launch after a free would
  * push out one that frees wait for. */
 enum { AC_FENCE_RING = 32, AC_FENCE_TURNS = 4, AC_FENCE_LINES = 256 };
@@ -100,7 +103,8 @@ struct ac_fence_line {
     ac_single_t single;  /* the single-stream rule */
     _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
-    _Atomic uint64_t held; /* work that the program may hold has a clock up to this one */
+    _Atomic uint64_t held;    /* work that the program may hold has a clock up to this one */
+    _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
     const ac_device_ops_t *ops;
     void *context;
     ac_mutex_t lock; /* rank: after the allocator's lock */
@@ -394,6 +398,18 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all);
 /* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever).
  * AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
+
+/* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
+ * since fences complete in order, and the work before it may not end before the program goes on.
+ * Else each request would be kept for as long. */
+static inline bool ac_fence_hopeful(const ac_fence_line_t *line, bool all) {
+    return ac_fence_reached(line, all) >= atomic_load(&line->overdue) || ac_fence_idle(line);
+}
+
+/* The target was waited for, and not reached in time. */
+static inline void ac_fence_in_vain(ac_fence_line_t *line, uint64_t target) {
+    ac_fence_raise(&line->overdue, target);
+}
 
 /* Nonzero if an invariant does not hold. */
 int ac_fence_check(ac_fence_line_t *line);

@@ -62,9 +62,6 @@ void ac_arena_submitted(ac_arena_t *arena, bool legacy);
  * of it any more.  Waits until no call of ours uses its handle. */
 void ac_arena_stream_gone(ac_arena_t *arena, ac_stream_t stream);
 
-/* The same for all streams of the arena. */
-void ac_arena_streams_gone(ac_arena_t *arena);
-
 /* What a call under way would prove. */
 typedef struct {
     ac_arena_t *arena; /* NULL: nothing */

@@ -2,7 +2,6 @@
 #include "allocator/retired/held.h"
 
 #include "allocator/allocator_int.h"
-#include "allocator/supply/trim.h"
 
 static ac_block_t **list_of(ac_arena_t *arena, uint64_t episode) {
     return &arena->held[episode % AC_HELD_LISTS];
@@ -69,23 +68,14 @@ static void let_go(ac_block_t *block) {
         ac_pending_add(block, &ticket);
 }
 
-void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        ac_lock(&allocator->lock);
-        ac_block_t *block = *list_of(arena, episode), *next;
-        bool owes = false;
-        for (; block; block = next) {
-            next = block->list_next;
-            if (block->ticket.place != episode)
-                continue;
-            owes |= block->segment->tainted; /* it may be pending from now on */
-            let_go(block);
-        }
-        bool leaving = arena->tainted_idle && !arena->dead;
-        ac_unlock(&allocator->lock);
-        if (leaving)
-            ac_trim_tainted(arena);
-        if (owes)
-            ac_trim_owe(allocator);
+bool ac_held_let_go(ac_arena_t *arena, uint64_t episode) {
+    bool tainted = false;
+    for (ac_block_t *block = *list_of(arena, episode), *next; block; block = next) {
+        next = block->list_next;
+        if (block->ticket.place != episode)
+            continue;
+        tainted |= block->segment->tainted; /* it may be pending from now on */
+        let_go(block);
     }
+    return tainted;
 }

@@ -534,33 +534,19 @@ static void all_gone(ac_arena_t *arena) {
             stream_gone(arena->ordered, slot);
 }
 
-void ac_arena_streams_gone(ac_arena_t *arena) {
-    ac_lock(&arena->allocator->lock);
-    all_gone(arena);
-    while (arena->ordered && arena->ordered->pinned)
-        ac_wait(&arena->allocator->settled, &arena->allocator->lock);
-    ac_unlock(&arena->allocator->lock);
-}
-
 /* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
  * or an earlier wait did not see it reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
-    ac_allocator_t *allocator = arena->allocator;
     ac_fence_line_t *line = &arena->line;
     bool all = atomic_load(&ac_fence_crossed);
-    ac_lock(&allocator->lock);
-    wait = wait && ac_pending_hopeful(arena, all);
-    ac_unlock(&allocator->lock);
-    if (!wait || ac_fence_holding(line, all)) {
+    if (!wait || !ac_fence_hopeful(line, all) || ac_fence_holding(line, all)) {
         ac_fence_close(line, all);
         ac_fence_poll(line, all);
         return ac_fence_reached(line, all) >= clock;
     }
     if (ac_fence_wait(line, all, clock, AC_PATIENCE_NS) != AC_BUSY)
         return true;
-    ac_lock(&allocator->lock);
-    ac_pending_in_vain(arena, clock);
-    ac_unlock(&allocator->lock);
+    ac_fence_in_vain(line, clock);
     return false;
 }
 

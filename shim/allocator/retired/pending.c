@@ -1,22 +1,13 @@
 /* Freed memory that waits for a fence: the queues of an arena, and how much of it is worth
  * waiting for. */
 #include "allocator/allocator_int.h"
+#include "allocator/budget.h"
 
 /* --- how much --- */
 
-uint64_t ac_pending_least_budget(const ac_allocator_t *allocator) {
-    return 6 * allocator->settings.large_segment_size;
-}
-
-uint64_t ac_pending_budget(const ac_allocator_t *allocator) {
-    uint64_t live = allocator->high_water;
-    uint64_t least = ac_pending_least_budget(allocator);
-    live += (uint64_t)((double)live * allocator->settings.wait_budget);
-    return live > least ? live : least;
-}
-
 uint64_t ac_pending_share(const ac_allocator_t *allocator) {
-    return (ac_pending_budget(allocator) - allocator->high_water) / 2 + 1;
+    uint64_t live = allocator->high_water;
+    return (ac_budget(&allocator->settings, AC_BUDGET_WAIT, live) - live) / 2 + 1;
 }
 
 uint32_t ac_pending_weight(uint64_t share, uint64_t bytes) {
@@ -96,15 +87,6 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     }
     ac_ordered_targets(arena, all, oldest, newest);
     return *oldest != UINT64_MAX;
-}
-
-bool ac_pending_hopeful(const ac_arena_t *arena, bool all) {
-    return ac_fence_reached(&arena->line, all) >= arena->overdue || ac_fence_idle(&arena->line);
-}
-
-void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
-    if (arena->overdue < target)
-        arena->overdue = target;
 }
 
 static bool drain_queues(ac_arena_t *arena) {

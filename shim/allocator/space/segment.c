@@ -104,6 +104,7 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     ac_block_t *block = segment->first;
     segment->oversize = size >= store->settings.max_split_size;
     ac_segments_push(&space->segments, segment);
+    space->added++;
     AC_BLOCK_SET(block, ticket.epoch, 0);
     index_insert(block, true);
     idle_enter(segment);
@@ -298,6 +299,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
 void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
+    segment->space->added++;
     if (ac_slab_is_slot(block)) {
         ac_slab_coalesce(block);
         return;

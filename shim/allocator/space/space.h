@@ -30,6 +30,7 @@
     ac_segment_queue_t idle;              /* segments with busy == 0, longest idle first */      \
     unsigned tainted_idle;                /* of them: tainted, to be given back */               \
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */                 \
+    uint64_t added; /* how often memory joined the free blocks of `index` */                     \
     ac_slabs_t slabs;                                                                            \
     ac_block_queue_t holes;  /* free blocks of ranges with whole pages, newest first */          \
     uint32_t hole_age;       /* of the newest, without its epoch */                              \

@@ -1,10 +1,9 @@
 /* Growing by pages (expand.h). */
-#include "allocator/supply/expand_int.h"
-
-#include "allocator/supply/trim.h"
+#include "allocator/budget.h"
+#include "allocator/supply/expand.h"
 #include "plant.h"
 
-enum { ROUNDS = 4, FLOOR_PAGES = 4 };
+enum { ROUNDS = 4 };
 
 /* What moving is taken to cost, in nanoseconds, against creating: published figures of one device
  * (see the simulated device's table). */
@@ -23,35 +22,24 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-static uint64_t reserved_bytes(const ac_allocator_t *allocator) {
-    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
-}
-
-/* The high-water mark, the request included. */
-static uint64_t high_water(const ac_growth_ask_t *ask) {
-    const ac_allocator_t *allocator = ask->arena->allocator;
-    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + ask->size;
-    return live > allocator->high_water ? live : allocator->high_water;
-}
-
+/* Where pages are moved rather than created beyond it: as moving costs less than what it saves, at
+ * most the share; and no more than the device was seen to have, nor than the limit. */
 static uint64_t budget(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
-    uint64_t live = high_water(growth->ask);
-    uint64_t most = live + live / 10;
-    if (allocator->settings.page_budget > 0) {
-        most = (uint64_t)((double)live * (1 + allocator->settings.page_budget));
-    } else {
+    const ac_settings_t *settings = &allocator->settings;
+    uint64_t live = ac_supply_live(allocator, growth->ask->size);
+    uint64_t most = ac_budget(settings, AC_BUDGET_PAGES, live);
+    if (settings->page_budget == 0) {
         uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
         create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
         uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
+        uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
+        earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
     }
-    /* A program that has hardly begun moves nothing. */
-    uint64_t floor = FLOOR_PAGES * allocator->settings.page;
-    most = most > floor ? most : floor;
     if (allocator->expand.ceiling && allocator->expand.ceiling < most)
         most = allocator->expand.ceiling;
-    return allocator->settings.limit < most ? allocator->settings.limit : most;
+    return settings->limit < most ? settings->limit : most;
 }
 
 /* --- ranges --- */
@@ -187,12 +175,6 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     return oldest;
 }
 
-uint64_t ac_expand_reached(ac_arena_t *arena) {
-    if (AC_PLANTED(page_moved_pending))
-        return UINT64_MAX;
-    return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
-}
-
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
     *run = (ac_run_t){.range = hole->segment->range};
@@ -210,7 +192,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     const unsigned spares = growth->spares.count + AC_CLAIM_SPARES;
     const ac_hole_pick_t pick = {.pool = AC_POOL_ALL,
                                  .span = (unsigned)(growth->page >> AC_PAGE_BITS),
-                                 .reached = ac_expand_reached(arena)};
+                                 .reached = ac_supply_reached(arena)};
     uint64_t found = 0;
     bool starved = false;
     if (arena->ops->capturing(arena->context))
@@ -337,15 +319,16 @@ static ac_status_t plan(ac_growth_t *growth) {
         if (!ac_range_cover(growth->range, first, end))
             return give_up(growth, AC_FAILED);
 
-    uint64_t moved = 0, reserved = reserved_bytes(allocator);
+    uint64_t moved = 0, reserved = ac_supply_taken(allocator);
     if (growth->force || reserved + place.missing > budget(growth))
         moved = collect(growth, place.missing / growth->page) * growth->page;
     growth->partial = growth->runs == AC_EXPAND_RUNS && moved < place.missing;
     growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
-    uint64_t live = high_water(ask), limit = allocator->settings.limit;
-    uint64_t patience = live + (uint64_t)((double)live * allocator->settings.wait_budget);
+    uint64_t limit = allocator->settings.limit;
+    uint64_t patience =
+        ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
     bool full = growth->create > limit || reserved > limit - growth->create;
     if (may_wait(growth) && (full || growth->force || reserved + growth->create > patience))
         return give_up(growth, AC_BUSY);
@@ -533,11 +516,12 @@ static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) 
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
     if (status == AC_OOM)
-        allocator->expand.ceiling = reserved_bytes(allocator) - announced;
+        allocator->expand.ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)
         allocator->expand.ceiling = 0;
     allocator->growing -= announced;
-    ac_allocator_settle(allocator, true);
+    growth->ask->changes++;
+    ac_supply_end_call(allocator, true);
 }
 
 /* The free block around `address` is the request's, unless host memory was too short to have it
@@ -595,26 +579,21 @@ static bool is_calm(const ac_growth_ask_t *ask, bool look) {
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
-    bool all = atomic_load(&ac_fence_crossed), ends = wait && growth->ask->until;
-    if (ends) {
-        ac_lock(&arena->allocator->lock);
-        ends = ac_pending_hopeful(arena, all);
-        ac_unlock(&arena->allocator->lock);
-        ends = ends && !ac_fence_holding(&arena->line, all) &&
-               ac_fence_close(&arena->line, all) != AC_UNSUPPORTED;
-    }
+    bool all = atomic_load(&ac_fence_crossed);
+    bool ends = wait && growth->ask->until && ac_fence_hopeful(&arena->line, all) &&
+                !ac_fence_holding(&arena->line, all) &&
+                ac_fence_close(&arena->line, all) != AC_UNSUPPORTED;
     ac_expand_complete(arena, ends ? growth->ask->until : 0);
     growth->calm = is_calm(growth->ask, true);
     growth->patient = wait;
 }
 
-ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
+static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     ac_growth_t growth;
     ac_status_t status;
     bool polled = false, oom = false;
-    *changed = false;
     ac_growth_init(&growth, ask);
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
@@ -624,13 +603,16 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
     growth.calm = is_calm(ask, false);
     for (int round = 0; round < 2 * ROUNDS; round++) {
         ac_lock(&allocator->lock);
+        if (round == 0 && ask->look(ask->arg)) {
+            ac_unlock(&allocator->lock);
+            return AC_OK;
+        }
         status = plan(&growth);
         bool claimed = status == AC_OK;
         if (claimed && growth.starved && !polled)
             status = give_up(&growth, AC_BUSY);
         else if (claimed)
             status = step(&growth);
-        *changed |= claimed;
         bool dead = arena->dead;
         ac_unlock(&allocator->lock);
         if (dead)
@@ -648,9 +630,11 @@ ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed) {
             growth.force = oom = true; /* the rest out of holes, as far as they go */
         } else {
             if (growth.starved)
-                ac_trim_owe(allocator);
+                ac_supply_owe(allocator);
             return status;
         }
     }
     return status;
 }
+
+const ac_supply_kind_t ac_supply_pages = {.grow = grow, .shrink = ac_expand_shrink};

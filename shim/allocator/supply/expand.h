@@ -18,39 +18,94 @@
 #ifndef AC_EXPAND_H
 #define AC_EXPAND_H
 
-#include "allocator/allocator_int.h"
+#include <string.h>
+
+#include "allocator/supply/supply.h"
+
+enum { AC_EXPAND_RUNS = 64, AC_EXPAND_GAPS = 32 };
+
+/* Pages side by side that are taken from a hole. */
+typedef struct {
+    ac_block_t *block; /* MOVING; the lock is needed to look at it */
+    ac_range_t *range;
+    uint64_t first, count; /* units */
+    bool taken;            /* unmapped */
+} ac_run_t;
 
 typedef struct {
-    ac_arena_t *arena;
-    int pool;
-    uint64_t size; /* bytes, a multiple of AC_GRANULE */
-    bool aside;    /* captures are let pass: a request of a stream */
-    bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
-    /* ns: how long it may wait; 0: not at all. */
-    uint64_t until;
-    /* Pages may move when this was reached: at the brink (brink.h); 0: when the device is idle.
-     */
-    uint64_t target;
-    /* Called under the lock with a free block that fits. */
-    void (*serve)(void *arg, ac_block_t *block);
-    void *arg;
-} ac_growth_ask_t;
+    ac_growth_ask_t *ask;
+    ac_range_t *range;
+    ac_block_t *block;                       /* MOVING: where the request goes */
+    uint64_t first, end;                     /* units that the block touches */
+    uint64_t page;                           /* bytes */
+    uint64_t create;                         /* bytes that the device may be asked for */
+    uint64_t laid, created, released, moved; /* bytes, as the device did */
+    uint64_t pages_created, pages_moved, pages_released;
+    uint64_t barred, barred_end; /* addresses: pages that nobody may use and that do not go */
+    bool force;                  /* the device has no more: moving comes first */
+    bool starved;                /* holes were passed over that are not complete */
+    bool partial;                /* more runs are needed than one step takes */
+    bool patient;                /* all that could be waited for was */
+    bool calm;                   /* pages may move: unmapping waits for nothing */
+    uint64_t peerings;           /* of the allocator, when it was claimed */
+    unsigned runs, at_run;
+    uint64_t at_unit; /* of that run: the next page to be used */
+    ac_spares_t spares;
+    unsigned gaps;
+    struct {
+        uint64_t first, end;      /* units of the place that lack pages, in order */
+    } gap[AC_EXPAND_GAPS];        /* [gaps] */
+    ac_run_t run[AC_EXPAND_RUNS]; /* [runs]: the others hold no values */
+} ac_growth_t;
 
-/* The device would not give this, and native segments serve instead (ac_expand_refused). */
-void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
+/* Everything but the runs becomes 0. */
+static inline void ac_growth_init(ac_growth_t *growth, ac_growth_ask_t *ask) {
+    memset(growth, 0, offsetof(ac_growth_t, gap));
+    growth->ask = ask;
+}
 
-/* AC_OK: it was served.  AC_OOM; AC_BUSY: something captures; AC_FAILED; AC_UNSUPPORTED: this
- * device knows no pages, or gives no addresses.  *changed: others may find more now. */
-ac_status_t ac_expand(const ac_growth_ask_t *ask, bool *changed);
+static inline ac_unit_t *ac_expand_unit(const ac_range_t *range, uint64_t unit) {
+    return &range->unit[unit];
+}
 
-/* Give whole pages of complete holes back, oldest first, until `bytes` are reached; those of one
- * pool or (AC_POOL_ALL) both.  Returns bytes. */
-uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes);
+/* --- under the lock --- */
 
-/* The same for all holes that were free for `epochs` whole ones (ac_allocator_decay). */
-uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs);
+/* Which holes, and which of their pages. */
+typedef struct {
+    int pool;         /* AC_POOL_ALL: both */
+    unsigned span;    /* units of a page; 0: any */
+    bool pinned;      /* pinned ones as well */
+    uint32_t epochs;  /* holes that were free for so many whole ones; 0: all */
+    uint64_t reached; /* up to which target work is over: ac_supply_reached */
+} ac_hole_pick_t;
 
-/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look. */
+/* The hole freed first that has such pages.  *starved: one was passed over for its work. */
+ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved);
+
+/* Take up to `most` such pages of the hole: a run.  False: host memory is short. */
+bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
+                         uint64_t most, ac_spares_t *spares);
+
+/* Before it is settled: peers that came meanwhile may reach the pages that were claimed, too.  The
+ * lock may be dropped meanwhile. */
+void ac_expand_catch_up(ac_growth_t *growth);
+
+/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look.  Takes the lock.
+ */
 void ac_expand_complete(ac_arena_t *arena, uint64_t until);
+
+/* As ac_supply_kind_t says: whole pages of complete holes. */
+uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink);
+
+/* The range has `bytes` more pages, or less. */
+void ac_expand_account(ac_range_t *range, int64_t bytes);
+
+/* --- without the lock, on what was claimed --- */
+
+/* Unmap the runs; those that the device would not let go are not `taken`. */
+void ac_expand_take_away(ac_growth_t *growth);
+
+/* Give one page back. */
+void ac_expand_release(ac_growth_t *growth, uint64_t page, uint64_t bytes);
 
 #endif

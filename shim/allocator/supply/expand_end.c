@@ -1,6 +1,6 @@
 /* Pages that go: given back while their context lives, and after it; and who may reach those that
  * stay (expand.h). */
-#include "allocator/supply/expand_int.h"
+#include "allocator/supply/expand.h"
 
 /* --- giving back --- */
 
@@ -14,11 +14,8 @@ void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     uint64_t now = until ? arena->ops->now_ns() : 0;
     if (now < until) {
         uint64_t target = ac_fence_now();
-        bool in_vain = ac_fence_wait(&arena->line, all, target, until - now) == AC_BUSY;
-        ac_lock(&arena->allocator->lock);
-        if (in_vain)
-            ac_pending_in_vain(arena, target);
-        ac_unlock(&arena->allocator->lock);
+        if (ac_fence_wait(&arena->line, all, target, until - now) == AC_BUSY)
+            ac_fence_in_vain(&arena->line, target);
         return;
     }
     ac_fence_close(&arena->line, all);
@@ -29,7 +26,7 @@ void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
 static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_arena_t *arena = batch->ask->arena;
     uint64_t found = 0;
-    pick->reached = ac_expand_reached(arena);
+    pick->reached = ac_supply_reached(arena);
     batch->runs = 0;
     while (!arena->dead && found < bytes && batch->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &batch->spares, 4)) {
@@ -62,10 +59,11 @@ static void give_back(ac_growth_t *batch) {
     }
 }
 
-/* Of the holes that `pick` names, until `bytes` are reached. */
-static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
+uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     ac_allocator_t *allocator = arena->allocator;
-    const ac_growth_ask_t ask = {.arena = arena, .pool = pick->pool};
+    ac_hole_pick_t pick = {.pool = AC_POOL_ALL, .pinned = true, .epochs = shrink->epochs};
+    ac_growth_ask_t ask = {.arena = arena, .pool = pick.pool};
+    uint64_t bytes = shrink->bytes;
     ac_growth_t batch;
     uint64_t total = 0, done = 1;
     if (arena->ops->capturing(arena->context))
@@ -74,7 +72,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
     while (done && total < bytes && arena->holes.first) {
-        claim_idle(&batch, pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
+        claim_idle(&batch, &pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)
             break;
         batch.released = batch.pages_released = 0;
@@ -103,7 +101,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
         allocator->expand.ceiling = 0;
         allocator->counters->driver_frees += batch.pages_released;
         allocator->counters->driver_free_ns += spent;
-        ac_allocator_settle(allocator, true);
+        ac_supply_end_call(allocator, true);
     }
     ac_spares_return(&allocator->store, &batch.spares);
     if (total) {
@@ -115,16 +113,6 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
     if (dead)
         ac_expand_bury(arena);
     return total;
-}
-
-uint64_t ac_expand_trim(ac_arena_t *arena, int pool, uint64_t bytes) {
-    return trim(arena, &(ac_hole_pick_t){.pool = pool, .pinned = true}, bytes);
-}
-
-uint64_t ac_expand_trim_aged(ac_arena_t *arena, uint32_t epochs) {
-    ac_expand_complete(arena, 0);
-    return trim(arena, &(ac_hole_pick_t){.pool = AC_POOL_ALL, .pinned = true, .epochs = epochs},
-                AC_UNLIMITED);
 }
 
 /* --- the end of a context --- */

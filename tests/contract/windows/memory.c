@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "allocator/space/page_map.h"
-#include "allocator/supply/trim.h"
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 #include "device_window.h"
 #include "windows.h"
@@ -217,7 +217,7 @@ void window_put_back_into_dead(void) {
     begin_large();
     give(alloc(30 * MIB));
     at_call(&device, FAKE_SEGMENT_FREE, device_keeps_it_and_context_ends);
-    ac_trim_arena(arena, AC_UNLIMITED);
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
     ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, 0);
     end();
 }
@@ -232,7 +232,7 @@ void window_grown_into_dead(void) {
 }
 
 static void trim_all(void) {
-    ac_trim_arena(arena, AC_UNLIMITED);
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
 }
 
 void window_leaving_not_awaited(void) {
@@ -262,7 +262,27 @@ void window_idle_without_stamp(void) {
     home_works();
     give(address);
     ck_assert_uint_eq(counters.ordered_frees, 1);
-    ac_trim_arena(arena, AC_UNLIMITED);
+    ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});
     ck_assert_msg(device.calls[FAKE_SEGMENT_FREE] == 0, "memory is given back that is in use");
+    end();
+}
+
+/* --- the ladder --- */
+
+static void nothing(void) {
+}
+
+/* A block waits for work, another one is free, and a larger one is asked for: the device is asked
+ * about the work, the caches are recalled, and a segment is asked for. */
+void window_searched_again(void) {
+    begin_large();
+    uint64_t waiting = alloc(10 * MIB);
+    give(alloc(5 * MIB));
+    submit(0);
+    give(waiting);
+    ck_assert_uint_eq(counters.fenced_frees, 1);
+    at_window("searched", nothing);
+    never_at_window("searched", "nothing was added since the last search");
+    alloc(100 * MIB);
     end();
 }

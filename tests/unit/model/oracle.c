@@ -183,6 +183,23 @@ static void look(const ac_segment_t *segment, const ac_block_t *block, void *arg
     }
 }
 
+static void look_at_slot(ac_block_t *slot, void *arg) {
+    look(slot->segment, slot, arg);
+}
+
+/* All blocks, in address order within a segment. */
+static void look_at_all(room_t *room) {
+    ac_lock(&oracle.allocator->lock);
+    for (ac_arena_t *arena = oracle.allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            for (ac_block_t *block = s->first; block; block = block->next)
+                if (block->state == AC_BLOCK_SLAB)
+                    ac_slab_each(block, look_at_slot, room);
+                else if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
+                    look(s, block, room);
+    ac_unlock(&oracle.allocator->lock);
+}
+
 static bool anything_captures(void) {
     for (int c = 0; c < ORACLE_CONTEXTS; c++)
         if (atomic_load(&oracle.context[c]->capturing))
@@ -195,7 +212,7 @@ static void judge_out_of_memory(int slot, uint64_t bytes) {
     if (oracle.broken || anything_captures() || oracle.settings.max_split_size != AC_UNLIMITED)
         return;
     room_t room = {.arena = oracle.arena[slot]};
-    ac_allocator_walk(oracle.allocator, look, &room);
+    look_at_all(&room);
     uint64_t size = rounded(bytes);
     uint64_t need = size <= 64 << 10 ? 2 * MIB : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
     uint64_t most = oracle.settings.limit < CAPACITY ? oracle.settings.limit : CAPACITY;

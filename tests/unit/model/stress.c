@@ -410,7 +410,7 @@ int main(int argc, char **argv) {
     ac_allocator_trim(allocator, true);
     if (ac_allocator_check(allocator, &why) || device.wrong)
         wrong(why ? why : device.wrong);
-    if (ac_allocator_reserved(allocator) || device.used)
+    if (stats.reserved_bytes[AC_POOL_ALL].current || device.used)
         wrong("memory is left over");
     if (streams && ((!context[0].turns && !atomic_load(&withdrawn)) || !atomic_load(&leaned) ||
                     !counters.fenced_frees))

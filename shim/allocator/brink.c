@@ -1,8 +1,8 @@
 /* The brink of out of memory (brink.h). */
-#include "allocator/supply/brink.h"
+#include "allocator/brink.h"
 
-#include "allocator/supply/expand.h"
-#include "allocator/supply/trim.h"
+#include "allocator/give_back.h"
+#include "allocator/supply/supply.h"
 #include "plant.h"
 
 /* A target, over all allocators, that a wait at the brink did not see reached: until it is, no
@@ -24,21 +24,8 @@ void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
 
 uint64_t ac_brink_give_back(const ac_brink_t *brink) {
     ac_allocator_t *allocator = brink->arena->allocator;
-    uint64_t freed = 0;
-    bool may = ac_brink_is_over(brink) || ac_fence_calm();
-    ac_lock(&allocator->lock);
-    ac_allocator_drain(allocator);
-    ac_unlock(&allocator->lock);
-    if (!may) {
-        ac_trim_owe(allocator);
-        return 0;
-    }
-    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
-        freed += ac_trim_tainted(arena);
-        freed += ac_trim_arena(arena, AC_UNLIMITED);
-        freed += ac_expand_trim(arena, AC_POOL_ALL, AC_UNLIMITED);
-    }
-    return freed;
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED, .leaving = true};
+    return ac_give_back_begin(allocator, brink->target) ? ac_supply_shrink(allocator, &all) : 0;
 }
 
 static bool is_stuck(void) {
@@ -53,17 +40,17 @@ bool ac_brink_wait(const ac_brink_t *brink) {
     if (AC_PLANTED(fence_dropped_at_oom))
         for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
             ac_fence_synced(&each->line, brink->target);
-    ac_fence_poll(line, true);
+    ac_fence_poll(line, AC_REACH_ALL);
     if (ac_brink_is_over(brink) || is_stuck())
         return false;
     uint64_t now = arena->ops->now_ns();
-    uint64_t end = ac_fence_holding(line, true) ? brink->soon : brink->end;
+    uint64_t end = ac_fence_holding(line, AC_REACH_ALL) ? brink->soon : brink->end;
     if (now >= end) {
         ac_fence_raise(&stuck, brink->target);
         return false;
     }
     uint64_t limit = end - now < step_ns ? end - now : step_ns;
-    ac_status_t status = ac_fence_wait(line, true, brink->target, limit);
+    ac_status_t status = ac_fence_wait(line, AC_REACH_ALL, brink->target, limit);
     /* Busy before the limit: something captures. */
     return status == AC_OK || (status == AC_BUSY && arena->ops->now_ns() - now >= limit);
 }
@@ -85,8 +72,8 @@ static bool fits_in(const ac_segment_t *segment, uint64_t size) {
 
 static bool fits(const ac_arena_t *arena, uint64_t size) {
     uint64_t oldest, newest;
-    if (size <= AC_SMALL_LIMIT && (ac_pending_targets(arena, false, &oldest, &newest) ||
-                                   ac_pending_targets(arena, true, &oldest, &newest)))
+    if (size <= AC_SMALL_LIMIT && (ac_pending_targets(arena, AC_REACH_OWN, &oldest, &newest) ||
+                                   ac_pending_targets(arena, AC_REACH_ALL, &oldest, &newest)))
         return true;
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         if (!s->tainted && fits_in(s, size))

@@ -1,0 +1,55 @@
+/* How much may stay reserved for so many live bytes, before something else comes first than asking
+ * the device for more.  One formula, `live` times 1 + share and never less than a floor, with a
+ * row for each question.  Arithmetic alone: no lock but for the settings. */
+#ifndef AC_BUDGET_H
+#define AC_BUDGET_H
+
+#include "allocator/allocator.h"
+
+/* In shares of the live bytes. */
+#define AC_SHARE_SEGMENTS 0.08 /* native segments: what does not fit leaves so much over */
+#define AC_SHARE_PAGES    0.10 /* pages: they can go where they are needed */
+
+/* In segments of large_segment_size, and in pages: a program that has hardly begun neither gives
+ * back, nor moves pages, nor waits. */
+enum { AC_FLOOR_IDLE = 2, AC_FLOOR_WAIT = 6, AC_FLOOR_PAGES = 4 };
+
+typedef enum {
+    AC_BUDGET_IDLE,  /* idle memory goes back rather than be kept beyond it */
+    AC_BUDGET_PAGES, /* pages are moved out of holes rather than created beyond it */
+    AC_BUDGET_WAIT, /* freed memory that waits for work is waited for rather than grow beyond it */
+    AC_BUDGET_HOLES /* the same for holes that the device still works on */
+} ac_budget_t;
+
+static inline uint64_t ac_budget_floor(const ac_settings_t *settings, ac_budget_t budget) {
+    switch (budget) {
+    case AC_BUDGET_IDLE:
+        return AC_FLOOR_IDLE * settings->large_segment_size;
+    case AC_BUDGET_WAIT:
+        return AC_FLOOR_WAIT * settings->large_segment_size;
+    case AC_BUDGET_PAGES:
+        return AC_FLOOR_PAGES * settings->page;
+    case AC_BUDGET_HOLES:
+        break;
+    }
+    return 0;
+}
+
+static inline double ac_budget_share(const ac_settings_t *settings, ac_budget_t budget) {
+    if (budget == AC_BUDGET_WAIT || budget == AC_BUDGET_HOLES)
+        return settings->wait_budget;
+    if (budget == AC_BUDGET_IDLE && !settings->expandable_segments)
+        return AC_SHARE_SEGMENTS;
+    double share = settings->page_budget > 0 ? settings->page_budget : AC_SHARE_PAGES;
+    return budget == AC_BUDGET_IDLE && share < AC_SHARE_SEGMENTS ? AC_SHARE_SEGMENTS : share;
+}
+
+/* Bytes; `live`: those that the program holds, most at a time. */
+static inline uint64_t ac_budget(const ac_settings_t *settings, ac_budget_t budget,
+                                 uint64_t live) {
+    uint64_t bytes = live + (uint64_t)((double)live * ac_budget_share(settings, budget));
+    uint64_t floor = ac_budget_floor(settings, budget);
+    return bytes > floor ? bytes : floor;
+}
+
+#endif

@@ -1,0 +1,171 @@
+/* Idle memory goes back to the device: when the program asks for it, when a call of the driver was
+ * out of memory, after a while without use, and when the device has nothing to do any more.
+ *
+ * Each begins the same way: the caches of threads are recalled, the device is asked whether it is
+ * idle, and what is ready joins the free memory.  Where the device works, giving back would wait
+ * for it, and is owed instead (supply.h).
+ *
+ * Decay: a segment notes the epoch in which it became idle, and every use takes it off the idle
+ * list; one that is still there and was for so many whole epochs was not used in them.  What stays
+ * is the high-water mark of recent use, by segments.  Holes of a range note theirs likewise with
+ * every free in them.  No time is read where memory is handed out.  Decay is called by one thread
+ * at a time, whenever an epoch has passed; how long one is, is the caller's business. */
+#include "allocator/give_back.h"
+
+#include "allocator/brink.h"
+#include "allocator/retired/held.h"
+#include "allocator/supply/supply.h"
+
+bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
+    ac_caches_recall(allocator, NULL); /* what waits there is pending from now on */
+    /* Freed memory that work may still reach is neither in use nor idle, and no request may come
+     * that would ask for a fence: so this does. */
+    bool may = (target && ac_fence_reached_all(target)) || ac_fence_calm();
+    ac_lock(&allocator->lock);
+    ac_allocator_drain(allocator);
+    ac_unlock(&allocator->lock);
+    if (!may)
+        ac_supply_owe(allocator);
+    return may;
+}
+
+/* --- on demand --- */
+
+/* The first arena that lives, NULL: none does. */
+static ac_arena_t *any_arena(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    ac_arena_t *arena = allocator->arenas;
+    while (arena && arena->dead)
+        arena = arena->next;
+    ac_unlock(&allocator->lock);
+    return arena;
+}
+
+uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
+    ac_arena_t *arena = any_arena(allocator);
+    ac_brink_t brink;
+    if (!arena)
+        return 0;
+    ac_brink_begin(&brink, arena, 0);
+    uint64_t freed = ac_brink_give_back(&brink);
+    while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
+        freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
+    if (wait) {
+        ac_lock(&allocator->lock);
+        allocator->stats->num_sync_all_streams++;
+        ac_unlock(&allocator->lock);
+    }
+    return freed;
+}
+
+/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
+ * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
+ * and keep some to themselves. */
+static bool may_help(const ac_arena_t *arena, uint64_t need) {
+    uint64_t available;
+    if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
+        return true;
+    return need > available - available / 16 &&
+           need <= available + ac_allocator_idle_bytes(arena->allocator);
+}
+
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
+    const ac_arena_t *arena = any_arena(allocator);
+    return arena && may_help(arena, need) ? ac_allocator_trim(allocator, true) : 0;
+}
+
+uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
+    uint64_t idle = 0;
+    ac_caches_recall(allocator, NULL); /* a block in a cache counts as allocated */
+    ac_lock(&allocator->lock);
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (ac_segment_t *s = arena->segments; s; s = s->next)
+            if (s->range)
+                idle += ac_range_idle_bytes(s->range);
+            else if (s->allocated == 0 && s->held == 0)
+                idle += s->size;
+    ac_unlock(&allocator->lock);
+    return idle;
+}
+
+/* --- after a while --- */
+
+uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
+    ac_lock(&allocator->lock);
+    allocator->epoch++;
+    ac_unlock(&allocator->lock);
+    bool may = ac_give_back_begin(allocator, 0);
+    ac_lock(&allocator->lock);
+    allocator->owed_epochs = may ? 0 : epochs;
+    ac_unlock(&allocator->lock);
+    const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs, .leaving = true};
+    return may ? ac_supply_shrink(allocator, &aged) : 0;
+}
+
+bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
+    if (!atomic_load(&allocator->owes))
+        return true;
+    if (!ac_give_back_begin(allocator, 0))
+        return false;
+    atomic_store(&allocator->owes, false);
+    ac_lock(&allocator->lock);
+    uint32_t epochs = allocator->owed_epochs;
+    allocator->owed_epochs = 0;
+    ac_unlock(&allocator->lock);
+    const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
+    const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs};
+    ac_supply_shrink(allocator, &excess);
+    if (epochs)
+        ac_supply_shrink(allocator, &aged);
+    ac_supply_collect(allocator);
+    return true;
+}
+
+/* --- after a free --- */
+
+void ac_give_back_leaving(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_supply_shrink_leaving(arena);
+    ac_lock(&allocator->lock);
+    bool left = arena->tainted_idle;
+    ac_unlock(&allocator->lock);
+    if (left)
+        ac_supply_owe(allocator);
+}
+
+void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        ac_lock(&allocator->lock);
+        bool owes = ac_held_let_go(arena, episode);
+        bool leaving = arena->tainted_idle && !arena->dead;
+        ac_unlock(&allocator->lock);
+        if (leaving)
+            ac_supply_shrink_leaving(arena);
+        if (owes)
+            ac_supply_owe(allocator);
+    }
+}
+
+/* --- before a context goes --- */
+
+/* Work that the program itself may hold back gets a moment only: another thread may let it go,
+ * but it may as well be the caller who would, after this call. */
+void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
+    const uint64_t step_ns = 50000000;
+    ac_allocator_t *allocator = arena->allocator;
+    ac_lock(&allocator->lock);
+    bool waits = !arena->dead && arena->pending[AC_REACH_ALL].head;
+    uint64_t target = waits ? arena->pending[AC_REACH_ALL].tail->ticket.epoch : 0;
+    for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
+        if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
+            waits = true; /* no fence was asked for yet: one of now covers them */
+            target = ac_fence_now();
+        }
+    ac_unlock(&allocator->lock);
+    uint64_t begin = arena->ops->now_ns(), spent = 0;
+    while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
+           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, AC_REACH_ALL))) {
+        waits = ac_fence_wait(&arena->line, AC_REACH_ALL, target, step_ns) == AC_BUSY;
+        spent = arena->ops->now_ns() - begin;
+    }
+}

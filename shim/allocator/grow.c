@@ -1,0 +1,130 @@
+/* The last steps of a request: new memory, and what is left where there is none. */
+#include "allocator/brink.h"
+#include "allocator/request.h"
+#include "allocator/supply/supply.h"
+#include "device/wait.h"
+#include "plant.h"
+
+/* --- new memory --- */
+
+static bool look(void *arg) {
+    return ac_find_added(arg);
+}
+
+static void serve(void *arg, ac_block_t *block) {
+    ac_find_new(arg, block);
+}
+
+ac_status_t ac_grow(ac_request_t *request) {
+    ac_growth_ask_t ask = {.arena = request->arena,
+                           .pool = request->pool,
+                           .size = request->size,
+                           .aside = request->stream != NULL,
+                           .shrink = request->shrink,
+                           .until = request->target ? 0 : request->soon,
+                           .target = request->target,
+                           .look = look,
+                           .serve = serve,
+                           .arg = request};
+    ac_status_t status = ac_supply_grow(&ask);
+    request->changes += ask.changes;
+    return status;
+}
+
+/* --- the device, or the limit, has no more --- */
+
+/* Whether others have changed since `seen` what this request may find.  Memory that another
+ * thread has taken out of its lists and not yet given to the driver is in neither place: wait for
+ * it, until `end` (ns). */
+static bool others_changed(const ac_request_t *request, uint64_t seen, uint64_t end) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    int late = 0;
+    ac_lock(&allocator->lock);
+    while (!late && allocator->calls && !AC_PLANTED(leaving_not_awaited) &&
+           allocator->changes - request->changes == seen) {
+        AC_WINDOW(leaving_awaited);
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+    }
+    bool changed = allocator->changes - request->changes != seen;
+    ac_unlock(&allocator->lock);
+    return changed;
+}
+
+static uint64_t changes_of_others(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    ac_lock(&allocator->lock);
+    uint64_t changes = allocator->changes - request->changes;
+    ac_unlock(&allocator->lock);
+    return changes;
+}
+
+/* Give back what is idle, as far as that may be, and try again; `last`: whatever came of it. */
+static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool last,
+                         uint64_t *seen) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t freed = ac_brink_give_back(brink);
+    *seen = changes_of_others(request);
+    if (ac_find_again(request))
+        return AC_OK;
+    if (!freed && !last)
+        return AC_OOM;
+    ac_lock(&allocator->lock);
+    allocator->stats->num_alloc_retries++;
+    allocator->stats->num_sync_all_streams += last;
+    ac_unlock(&allocator->lock);
+    return ac_grow(request);
+}
+
+static bool helps(const ac_request_t *request, const ac_brink_t *brink) {
+    return ac_brink_helps(brink, request->size,
+                          (request->size + AC_SEGMENT_ALIGN - 1) & ~(AC_SEGMENT_ALIGN - 1));
+}
+
+static bool is_expandable(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    ac_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable_segments;
+    ac_unlock(&allocator->lock);
+    return expandable;
+}
+
+/* The rounds are bounded for the case that other threads run out of memory all the time as well. */
+static ac_status_t last_resort(ac_request_t *request) {
+    enum { ROUNDS = 8 };
+    ac_brink_t brink;
+    uint64_t seen;
+    ac_brink_begin(&brink, request->arena, request->soon);
+    request->target = brink.target;
+    for (int round = 0; round < ROUNDS; round++) {
+        ac_status_t status = retry(request, &brink, false, &seen);
+        for (bool last = false; status == AC_OOM && !last;) {
+            last = !helps(request, &brink) || !ac_brink_wait(&brink) || ac_brink_is_over(&brink);
+            status = retry(request, &brink, last, &seen);
+        }
+        if (status == AC_OOM && is_expandable(request)) {
+            request->shrink = true;
+            status = ac_grow(request);
+        }
+        if (status != AC_OOM)
+            return status;
+        bool holds = ac_fence_holding(&request->arena->line, AC_REACH_ALL);
+        if (!others_changed(request, seen, holds ? brink.soon : brink.end))
+            break;
+    }
+    return AC_OOM;
+}
+
+ac_status_t ac_full(ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    request->scarce = true;
+    if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
+        return AC_OK;
+    ac_status_t status = last_resort(request);
+    if (status == AC_OOM) {
+        ac_lock(&allocator->lock);
+        allocator->stats->num_ooms++;
+        ac_unlock(&allocator->lock);
+    }
+    return status;
+}

@@ -1,0 +1,131 @@
+/* Freed memory that waits for work: a request asks whether the work is over, and waits for it where
+ * growing would exceed the budget.  The lock is left around each call of the device, and what was
+ * seen before may have changed after it. */
+#include "allocator/budget.h"
+#include "allocator/request.h"
+#include "allocator/supply/supply.h"
+
+ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    if (!request->stream)
+        return AC_OOM;
+    ac_lock(&allocator->lock);
+    ac_order_request_t ordered = ac_find_ordered(request);
+    ac_unlock(&allocator->lock);
+    ac_status_t status = ac_ordered_wait(request->arena, &ordered, whose == AC_OWN_STREAM);
+    request->address = ordered.address;
+    return status;
+}
+
+/* --- asking --- */
+
+/* What waits for work, and how a request that finds no free memory may go about it. */
+typedef struct {
+    bool waits[2];   /* by reach */
+    uint64_t oldest; /* the first target of those that wait, and its reach */
+    ac_reach_t reach;
+    bool worth;   /* a fence of now is better than growing */
+    bool exceeds; /* growing would exceed what a wait is for */
+} ac_look_t;
+
+/* A fence is not worth it where memory is hardly worth it and there were many, else each miss of a
+ * small program would take one.  Under the lock. */
+static void look(const ac_request_t *request, ac_look_t *look) {
+    ac_arena_t *arena = request->arena;
+    const ac_allocator_t *allocator = arena->allocator;
+    const ac_settings_t *settings = &allocator->settings;
+    uint64_t oldest[2], newest, size = ac_supply_least(request->pool, request->size);
+    for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++)
+        look->waits[reach] = ac_pending_targets(arena, reach, &oldest[reach], &newest);
+    look->reach = look->waits[AC_REACH_OWN] ? AC_REACH_OWN : AC_REACH_ALL;
+    look->oldest = oldest[look->reach];
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + size;
+    look->exceeds = reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
+    look->worth = ac_fence_credit(&arena->line) || size > settings->large_segment_size ||
+                  reserved > ac_budget_floor(settings, AC_BUDGET_WAIT) ||
+                  reserved > settings->limit;
+}
+
+/* Once fences have moved: what waited in the cache, or in the arena. */
+static bool try_ready(ac_request_t *request) {
+    ac_cache_t *cache = request->stream ? NULL : request->cache;
+    return (cache && ac_cache_take_long(cache, request->requested, &request->address)) ||
+           ac_find_again(request);
+}
+
+bool ac_ready_ask(ac_request_t *request) {
+    ac_arena_t *arena = request->arena;
+    ac_look_t now;
+    ac_lock(&arena->allocator->lock);
+    look(request, &now);
+    ac_unlock(&arena->allocator->lock);
+    now.waits[AC_REACH_OWN] |= request->cache && ac_cache_waits(request->cache);
+    for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++) {
+        if (!now.waits[reach])
+            continue;
+        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
+            return true;
+        /* One that is under way gets there first. */
+        if (!now.worth || ac_fence_under_way(&arena->line, reach))
+            continue;
+        ac_fence_close(&arena->line, reach);
+        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
+            return true;
+    }
+    return false;
+}
+
+/* --- waiting --- */
+
+/* Whether growing has to wait for work first.  Not where the wait might never end: the program may
+ * let go of what it holds only after this request. */
+static bool must_wait(const ac_request_t *request, ac_look_t *now) {
+    ac_arena_t *arena = request->arena;
+    ac_lock(&arena->allocator->lock);
+    look(request, now);
+    ac_unlock(&arena->allocator->lock);
+    return (now->waits[AC_REACH_OWN] || now->waits[AC_REACH_ALL]) && now->exceeds &&
+           ac_fence_hopeful(&arena->line, now->reach) &&
+           !ac_fence_holding(&arena->line, now->reach);
+}
+
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends, or
+ * may not complete before the program goes on.  Where no fence can be recorded the request does not
+ * wait: it would wait for later work as well. */
+static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
+    ac_arena_t *arena = request->arena;
+    uint64_t begin = arena->ops->now_ns();
+    if (begin >= request->soon || ac_fence_close(&arena->line, now->reach) == AC_UNSUPPORTED)
+        return AC_BUSY;
+    ac_status_t status =
+        ac_fence_wait(&arena->line, now->reach, now->oldest, request->soon - begin);
+    uint64_t spent = arena->ops->now_ns() - begin;
+    if (status == AC_BUSY)
+        ac_fence_in_vain(&arena->line, now->oldest);
+    ac_lock(&arena->allocator->lock);
+    arena->allocator->counters->fence_waits++;
+    arena->allocator->counters->fence_wait_ns += spent;
+    ac_unlock(&arena->allocator->lock);
+    return status;
+}
+
+bool ac_ready_wait(ac_request_t *request) {
+    enum { ROUNDS = 8 };
+    ac_look_t now;
+    for (int round = 0; round < ROUNDS; round++) {
+        bool waited = false;
+        while (must_wait(request, &now)) {
+            if (ac_ready_in_order(request, AC_OTHER_STREAMS) == AC_OK)
+                return true;
+            waited = wait_for(request, &now) == AC_OK;
+            if (!waited)
+                break; /* capture, or a broken context: growing may still work */
+            if (ac_find_again(request))
+                return true;
+        }
+        /* What others freed meanwhile is with them. */
+        if (!waited || !ac_caches_recall(request->arena->allocator, request->cache))
+            break;
+    }
+    return false;
+}

@@ -1,0 +1,73 @@
+/* A request on its way down the ladder (allocator.c), and what its steps may do to it. */
+#ifndef AC_REQUEST_H
+#define AC_REQUEST_H
+
+#include "allocator/allocator_int.h"
+
+typedef struct {
+    ac_arena_t *arena;
+    uint64_t requested, size; /* bytes: asked for, rounded */
+    int pool;
+    uint64_t address;          /* of the block that was taken */
+    const ac_stream_t *stream; /* NULL: a plain request */
+    ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
+    bool cached_only;          /* free memory or nothing: no call of the device */
+    bool scarce;               /* the device has no more: any block that fits is right */
+    bool shrink;               /* about to fail: pages of the least size */
+    /* What `added` of the arena was when its free memory was last searched in vain, and the same
+     * for a search with `scarce`; 0: never. */
+    uint64_t seen[2];
+    uint64_t changes; /* how many of the allocator's `changes` were its own */
+    uint64_t soon;    /* ns: until then it waits for work rather than grow */
+    uint64_t target;  /* of the work that comes first at the brink; 0: not there */
+} ac_request_t;
+
+/* --- find.c: free memory; no call of the device --- */
+
+/* The first step: what became ready meanwhile joins the free memory, which is searched.  Sets size
+ * and pool.  Takes the lock. */
+bool ac_find_first(ac_request_t *request);
+
+/* The same later: the free memory is searched only if something was added to it since.  With
+ * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in
+ * between.  Takes the lock. */
+bool ac_find_again(ac_request_t *request);
+
+/* The same for a request without a cache of its own in use.  Under the lock. */
+bool ac_find_added(ac_request_t *request);
+
+/* The request is served with memory that was just added, of which `block` is free.  Under the
+ * lock. */
+void ac_find_new(ac_request_t *request, ac_block_t *block);
+
+/* As retired blocks of streams are asked for. */
+ac_order_request_t ac_find_ordered(const ac_request_t *request);
+
+/* --- ready.c: freed memory that waits for work; each takes the lock --- */
+
+/* Memory of the request's own stream that takes a device call first, or of another stream, which
+ * the request's one then waits for on the device.  AC_OK: served. */
+typedef enum { AC_OTHER_STREAMS, AC_OWN_STREAM } ac_whose_t;
+ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose);
+
+/* Ask the device whether work is over, if need be with a fence of now.  True: served. */
+bool ac_ready_ask(ac_request_t *request);
+
+/* Wait for work as long as growing would exceed the budget, `soon` at the latest.  True: served.
+ */
+bool ac_ready_wait(ac_request_t *request);
+
+/* --- grow.c: new memory --- */
+
+/* Bytes of the least native segment for the request.  Under the lock. */
+uint64_t ac_grow_least(const ac_request_t *request);
+
+/* Grow within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED. */
+ac_status_t ac_grow(ac_request_t *request);
+
+/* --- full.c: the device, or the limit, has no more --- */
+
+/* AC_OK: served.  AC_OOM: not even after giving back and waiting. */
+ac_status_t ac_full(ac_request_t *request);
+
+#endif

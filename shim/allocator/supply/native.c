@@ -1,0 +1,290 @@
+/* Native segments: memory that the driver allocates, and frees as a whole (supply.h).  They leave
+ * the arena under the lock and go to the driver without it. */
+#include "allocator/budget.h"
+#include "allocator/supply/supply.h"
+#include "device/wait.h"
+#include "plant.h"
+
+/* --- growing: all under the lock, which is given up around calls and waits --- */
+
+static uint64_t segment_size(const ac_growth_ask_t *ask, ac_snug_t snug) {
+    const ac_allocator_t *allocator = ask->arena->allocator;
+    return ask->pool == AC_POOL_SMALL
+               ? AC_SMALL_SEGMENT
+               : ac_size_segment(&allocator->settings, ask->size,
+                                 (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current,
+                                 snug);
+}
+
+/* What others may have of a segment that is asked for. */
+static uint64_t left_over(const ac_growth_ask_t *ask, uint64_t size) {
+    const ac_settings_t *settings = &ask->arena->allocator->settings;
+    return size < settings->max_split_size ? size - ask->size : 0;
+}
+
+/* Announce a growth by `size` bytes.  False: the limit does not allow it. */
+static bool reserve(const ac_growth_ask_t *ask, uint64_t size) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t limit = allocator->settings.limit;
+    if (size > limit || ac_supply_taken(allocator) > limit - size)
+        return false;
+    allocator->growing += size;
+    allocator->calls++;
+    arena->growths[ask->pool]++;
+    arena->coming[ask->pool] += left_over(ask, size);
+    return true;
+}
+
+/* The call has ended. */
+static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    /* Less where others have laid claim to it; the settings may have changed as well. */
+    uint64_t *coming = &arena->coming[ask->pool], left = left_over(ask, size);
+    allocator->growing -= size;
+    *coming -= *coming < left ? *coming : left;
+    if (--arena->growths[ask->pool] == 0)
+        *coming = 0;
+    ask->changes += changed;
+    ac_supply_end_call(allocator, changed);
+}
+
+/* Wait as long as others grow by more than they need themselves, for what is left of that.  True:
+ * the request was served.  Not for ever: such a call of the device may wait for what the program
+ * does only after this request.  Once that took too long nothing that was announced up to then is
+ * waited for by any thread. */
+static bool share_growth(const ac_growth_ask_t *ask) {
+    enum { PATIENCE_NS = 100000000 };
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t *coming = &arena->coming[ask->pool];
+    bool found = false;
+    int late = 0;
+    if (*coming < ask->size)
+        return false;
+    *coming -= ask->size;
+    uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
+    const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+    while (!found && !late && !arena->dead && arena->growths[ask->pool]) {
+        late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
+        found = !arena->dead && ask->look(ask->arg);
+    }
+    if (late && !found)
+        *coming = 0;
+    return found;
+}
+
+/* One segment of `size` bytes, where the limit and the device allow it, and the request's block
+ * out of it. */
+static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    uint64_t address;
+    if (!reserve(ask, size))
+        return AC_OOM;
+    ac_unlock(&allocator->lock);
+    uint64_t begin = arena->ops->now_ns();
+    ac_status_t status = ask->aside
+                             ? arena->ops->segment_alloc_aside(arena->context, size, &address)
+                             : arena->ops->segment_alloc(arena->context, size, &address);
+    uint64_t spent = arena->ops->now_ns() - begin;
+    if (status == AC_OK)
+        ac_arena_forget_stale(address, size);
+    AC_WINDOW(grown);
+    ac_lock(&allocator->lock);
+    allocator->counters->driver_allocs++;
+    allocator->counters->driver_alloc_ns += spent;
+    ac_segment_t *segment = NULL;
+    if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
+        segment = ac_arena_add(arena, ask->pool, address, size);
+    if (segment)
+        ask->serve(ask->arg, segment->first);
+    /* A failure changes what others find only where the announced bytes stood in their way. */
+    unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
+    if (status != AC_OK || segment)
+        return status;
+    ac_unlock(&allocator->lock);
+    arena->ops->segment_free(arena->context, address);
+    ac_lock(&allocator->lock);
+    return AC_FAILED;
+}
+
+/* Beyond the budget, idle segments that are too small go first where that waits for nothing.  The
+ * lock is given up meanwhile. */
+static void make_room(const ac_growth_ask_t *ask, uint64_t excess) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    ac_unlock(&allocator->lock);
+    if (ac_supply_may_shrink(allocator, ask->target))
+        ac_supply_native.shrink(ask->arena, &(ac_shrink_t){.bytes = excess});
+    ac_lock(&allocator->lock);
+}
+
+/* Unless another thread grows for this request too: not while anything captures, when the driver
+ * answers each thread differently, and not for a request of a stream, which must not wait.  Beyond
+ * the budget no more than needed is taken, and before the request fails less and less. */
+static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    if (ask->look(ask->arg) || (shares && share_growth(ask)))
+        return AC_OK;
+    uint64_t cap =
+        ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
+    uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
+    uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
+    uint64_t wanted = ac_supply_taken(allocator) + size;
+    if (wanted > cap) {
+        make_room(ask, wanted - cap);
+        if (shares && share_growth(ask)) /* others have begun to grow meanwhile */
+            return AC_OK;
+    }
+    if (ac_supply_taken(allocator) + size > cap)
+        size = few;
+    ac_status_t status = grow_by(ask, size);
+    if (status == AC_OOM && size > few)
+        status = grow_by(ask, size = few);
+    return status == AC_OOM && size > exact ? grow_by(ask, exact) : status;
+}
+
+static ac_status_t grow(ac_growth_ask_t *ask) {
+    ac_arena_t *arena = ask->arena;
+    bool shares = !ask->aside && !arena->ops->capturing(arena->context);
+    ac_lock(&arena->allocator->lock);
+    ac_status_t status = grow_snug(ask, shares);
+    ac_unlock(&arena->allocator->lock);
+    return status;
+}
+
+ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    ac_lock(&allocator->lock);
+    uint64_t size = segment_size(ask, AC_SNUG_EXACT);
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    bool full = reserved + size > allocator->settings.memory / 2;
+    ac_status_t status = full ? AC_OOM : grow_by(ask, size);
+    ac_unlock(&allocator->lock);
+    if (status == AC_OK)
+        ac_expand_refuse(allocator, AC_REFUSED_PAGES);
+    return status;
+}
+
+/* --- giving back --- */
+
+enum { BATCH = 32 };
+
+/* A segment on its way to the driver: in no list any more.  The records are out of use, and kept
+ * for its return: others may have used up all that there is meanwhile. */
+typedef struct {
+    uint64_t address, size;
+    int pool;
+    bool tainted, refused;
+    ac_segment_t *segment;
+    ac_block_t *block;
+} ac_leaving_t;
+
+/* Which of the idle segments go: tainted ones alone, or others. */
+typedef struct {
+    const ac_shrink_t *shrink;
+    bool tainted;
+    uint64_t quiet; /* up to which target the device is done */
+} ac_pick_t;
+
+static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
+    const ac_shrink_t *shrink = pick->shrink;
+    return segment->tainted == pick->tainted && segment->quiet <= pick->quiet &&
+           (!shrink->large || segment->pool == AC_POOL_LARGE) &&
+           (!shrink->epochs ||
+            segment->arena->allocator->epoch - segment->idle_epoch > shrink->epochs);
+}
+
+/* Take up to BATCH picked segments of the arena out of its lists, longest idle first, until so many
+ * bytes are reached. */
+static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leaving[BATCH],
+                     uint64_t *taken) {
+    unsigned n = 0;
+    for (ac_segment_t *s = arena->idle.first, *next;
+         s && n < BATCH && *taken < pick->shrink->bytes; s = next) {
+        next = s->idle_next;
+        if (!picked(s, pick))
+            continue;
+        leaving[n++] = (ac_leaving_t){
+            .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
+        *taken += s->size;
+        ac_segment_remove(s, false);
+        leaving[n - 1].segment = ac_record_segment(&arena->allocator->store); /* what was just returned */
+        leaving[n - 1].block = ac_record_block(&arena->allocator->store);
+    }
+    arena->allocator->calls += n > 0;
+    return n;
+}
+
+static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leaving) {
+    ac_record_segment_return(&allocator->store, leaving->segment);
+    ac_record_block_return(&allocator->store, leaving->block);
+}
+
+/* The device would not have the segment now: it is ours as before. */
+static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
+    ac_device_stats_t *stats = arena->allocator->stats;
+    ac_segment_t *segment =
+        arena->dead && !AC_PLANTED(put_back_into_dead)
+            ? NULL
+            : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
+    if (!segment)
+        return;
+    stats->num_device_alloc--;
+    stats->num_device_free--;
+    if (leaving->tainted) {
+        ac_segment_taint(segment);
+        arena->tainted_idle++;
+    }
+}
+
+static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_leaving_t leaving[BATCH];
+    uint64_t total = 0;
+    unsigned n, refused = 0;
+    ac_lock(&allocator->lock);
+    do {
+        /* The work of a broken context is dead, and no fence tells of it any more. */
+        pick.quiet = atomic_load(&arena->line.broken) ? UINT64_MAX : ac_supply_reached(arena);
+        n = arena->dead ? 0 : take(arena, &pick, leaving, &total);
+        if (!n)
+            break;
+        ac_unlock(&allocator->lock);
+        uint64_t begin = arena->ops->now_ns();
+        for (unsigned i = 0; i < n; i++)
+            leaving[i].refused =
+                arena->ops->segment_free(arena->context, leaving[i].address) == AC_BUSY;
+        uint64_t spent = arena->ops->now_ns() - begin;
+        ac_lock(&allocator->lock);
+        for (unsigned i = 0; i < n; i++) {
+            return_records(allocator, &leaving[i]);
+            if (!leaving[i].refused)
+                continue;
+            put_back(arena, &leaving[i]);
+            total -= leaving[i].size;
+            refused++;
+        }
+        allocator->counters->driver_frees += n;
+        allocator->counters->driver_free_ns += spent;
+        ac_supply_end_call(allocator, true);
+    } while (n == BATCH && !refused);
+    if (total) {
+        allocator->counters->trims++;
+        allocator->counters->trimmed_bytes += total;
+    }
+    ac_unlock(&allocator->lock);
+    return total;
+}
+
+static uint64_t shrink_idle(ac_arena_t *arena, const ac_shrink_t *pick) {
+    return shrink(arena, (ac_pick_t){.shrink = pick});
+}
+
+uint64_t ac_supply_shrink_leaving(ac_arena_t *arena) {
+    const ac_shrink_t all = {.bytes = AC_UNLIMITED};
+    return shrink(arena, (ac_pick_t){.shrink = &all, .tainted = true});
+}
+
+const ac_supply_kind_t ac_supply_native = {.grow = grow, .shrink = shrink_idle};

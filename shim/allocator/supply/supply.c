@@ -1,0 +1,114 @@
+/* What the kinds of memory have in common (supply.h). */
+#include "allocator/supply/supply.h"
+
+#include "allocator/budget.h"
+#include "plant.h"
+
+void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
+    allocator->calls--;
+    allocator->changes += changed;
+    pthread_cond_broadcast(&allocator->settled);
+}
+
+uint64_t ac_supply_reached(ac_arena_t *arena) {
+    if (AC_PLANTED(page_moved_pending))
+        return UINT64_MAX;
+    return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
+}
+
+/* --- what is owed --- */
+
+_Atomic bool ac_trim_owed;
+void (*ac_trim_notify)(void);
+
+void ac_supply_owe(ac_allocator_t *allocator) {
+    if (atomic_exchange(&allocator->owes, true))
+        return;
+    atomic_store(&ac_trim_owed, true);
+    if (ac_trim_notify)
+        ac_trim_notify();
+}
+
+static bool has_idle(ac_allocator_t *allocator) {
+    bool any = false;
+    ac_lock(&allocator->lock);
+    for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
+        any = arena->idle.first || arena->holes.first;
+    ac_unlock(&allocator->lock);
+    return any;
+}
+
+bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {
+    if ((target && ac_fence_reached_all(target)) || ac_fence_reached_all(ac_fence_target_all()))
+        return true;
+    if (!has_idle(allocator))
+        return false;
+    bool may = ac_fence_calm();
+    if (!may)
+        ac_supply_owe(allocator);
+    return may;
+}
+
+uint64_t ac_supply_excess(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    uint64_t budget = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
+    ac_unlock(&allocator->lock);
+    return reserved > budget ? reserved - budget : 0;
+}
+
+/* --- giving back --- */
+
+uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick) {
+    static const ac_supply_kind_t *const kinds[] = {&ac_supply_native, &ac_supply_pages};
+    uint64_t freed = 0;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
+        if (pick->leaving)
+            freed += ac_supply_shrink_leaving(arena);
+        for (size_t kind = 0; kind < sizeof kinds / sizeof *kinds && freed < pick->bytes;
+             kind++) {
+            ac_shrink_t rest = *pick;
+            if (pick->bytes != AC_UNLIMITED)
+                rest.bytes -= freed;
+            freed += kinds[kind]->shrink(arena, &rest);
+        }
+    }
+    return freed;
+}
+
+/* Bytes by which gc_threshold x limit is exceeded, with `growth` more.  Under the lock. */
+static uint64_t garbage(const ac_allocator_t *allocator, uint64_t growth) {
+    const ac_settings_t *settings = &allocator->settings;
+    if (settings->gc_threshold <= 0 || settings->limit == AC_UNLIMITED)
+        return 0;
+    uint64_t wanted = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth;
+    uint64_t threshold =
+        (uint64_t)(settings->gc_threshold * (double)settings->limit);
+    return wanted > threshold ? wanted - threshold : 0;
+}
+
+uint64_t ac_supply_collect(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    const ac_shrink_t pick = {.bytes = garbage(allocator, 0), .large = true};
+    ac_unlock(&allocator->lock);
+    return pick.bytes ? ac_supply_shrink(allocator, &pick) : 0;
+}
+
+/* --- growing --- */
+
+ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
+    ac_allocator_t *allocator = ask->arena->allocator;
+    ac_lock(&allocator->lock);
+    bool expandable = allocator->settings.expandable_segments;
+    const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
+                              .large = true};
+    ac_unlock(&allocator->lock);
+    if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
+        ac_supply_shrink(allocator, &pick);
+    if (!expandable)
+        return ac_supply_native.grow(ask);
+    ac_status_t status = ac_supply_pages.grow(ask);
+    if (status == AC_UNSUPPORTED)
+        return ac_supply_native.grow(ask);
+    return status == AC_OOM ? ac_native_grow_instead(ask) : status;
+}

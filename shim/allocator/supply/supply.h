@@ -1,0 +1,110 @@
+/* Memory from the device and back to it.  Two kinds behind one interface: native segments, which
+ * the driver allocates (native.c), and pages that are mapped into reserved ranges (expand.h).
+ *
+ * Giving back: the driver's own free may wait for all work of the device.  So memory goes back
+ * where the device has nothing to do, or where a request would fail; else what is over the budget
+ * is *owed*, and goes back later.  And only what is quiet: the device is done with it
+ * (ac_segment_t, ac_range_hole_enter).
+ *
+ * Whoever calls has recalled the caches of threads before, where what they keep may matter: nothing
+ * here looks into them, nor at what is freed and waits.  Functions take the lock themselves unless
+ * they say otherwise. */
+#ifndef AC_SUPPLY_H
+#define AC_SUPPLY_H
+
+#include "allocator/allocator_int.h"
+
+/* --- growing --- */
+
+/* For whom memory is asked.  `serve` and `look` are called under the lock. */
+typedef struct {
+    ac_arena_t *arena;
+    int pool;
+    uint64_t size; /* bytes, a multiple of AC_GRANULE */
+    bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
+    bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
+    /* ns: how long it may wait for holes that the device works on; 0: not at all. */
+    uint64_t until;
+    /* Memory may leave the device when this was reached: at the brink (brink.h); 0: when the
+     * device is idle. */
+    uint64_t target;
+    /* What was added since the last look may serve the request.  True: it did. */
+    bool (*look)(void *arg);
+    /* The request is served with the free block, of memory that was added for it. */
+    void (*serve)(void *arg, ac_block_t *block);
+    void *arg;
+    uint64_t changes; /* how many of the allocator's `changes` this growth made */
+} ac_growth_ask_t;
+
+/* Add memory within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED. */
+ac_status_t ac_supply_grow(ac_growth_ask_t *ask);
+
+/* Bytes of the least segment for a request. */
+static inline uint64_t ac_supply_least(int pool, uint64_t size) {
+    return pool == AC_POOL_SMALL ? AC_SMALL_SEGMENT
+                                 : (size + AC_SEGMENT_ALIGN - 1) & ~(AC_SEGMENT_ALIGN - 1);
+}
+
+/* --- giving back --- */
+
+/* What goes, of what is idle and quiet: first what was idle longest. */
+typedef struct {
+    uint64_t bytes;  /* so many; AC_UNLIMITED */
+    uint32_t epochs; /* only what was idle for so many whole ones (ac_allocator_decay); 0: all */
+    bool large;      /* of native segments only those of the large pool */
+    bool leaving;    /* tainted segments first, however many */
+} ac_shrink_t;
+
+/* Give back memory of all arenas.  Returns bytes. */
+uint64_t ac_supply_shrink(ac_allocator_t *allocator, const ac_shrink_t *pick);
+
+/* Give back tainted segments of the arena.  Returns bytes. */
+uint64_t ac_supply_shrink_leaving(ac_arena_t *arena);
+
+/* What is reserved beyond gc_threshold x limit goes back.  Returns bytes. */
+uint64_t ac_supply_collect(ac_allocator_t *allocator);
+
+/* Bytes that are reserved beyond the budget. */
+uint64_t ac_supply_excess(ac_allocator_t *allocator);
+
+/* Memory is to go back as soon as that waits for nothing.  Takes no lock. */
+void ac_supply_owe(ac_allocator_t *allocator);
+
+/* Under the lock: one of `calls` ended; `changed`: others may find more now. */
+void ac_supply_end_call(ac_allocator_t *allocator, bool changed);
+
+/* --- the kinds --- */
+
+/* AC_UNSUPPORTED: the device has no memory of that kind. */
+typedef struct {
+    ac_status_t (*grow)(ac_growth_ask_t *ask);
+    uint64_t (*shrink)(ac_arena_t *arena, const ac_shrink_t *pick);
+} ac_supply_kind_t;
+extern const ac_supply_kind_t ac_supply_native, ac_supply_pages;
+
+/* The device would not give this, and native segments serve instead (ac_expand_refused). */
+void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what);
+
+/* The device gave no page: where it cannot be full, for another reason than memory, and a native
+ * segment may be had. */
+ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask);
+
+/* Bytes that are reserved, or that the device is being asked for.  Under the lock. */
+static inline uint64_t ac_supply_taken(const ac_allocator_t *allocator) {
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
+}
+
+/* The high-water mark of allocated bytes, with a request of `size`.  Under the lock. */
+static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t size) {
+    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + size;
+    return live > allocator->high_water ? live : allocator->high_water;
+}
+
+/* Up to which target work on the arena's memory is over. */
+uint64_t ac_supply_reached(ac_arena_t *arena);
+
+/* Whether giving back waits for nothing now, or for work that was waited for: up to `target`, if
+ * not 0.  Where that could give anything, and does wait, it is owed. */
+bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target);
+
+#endif
