@@ -95,12 +95,6 @@ void ac_allocator_drop_records(ac_allocator_t *allocator);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
-/* The cache may be used by its owner, which this thread is. NULL may not. */
-static inline bool ac_cache_usable(const ac_cache_t *cache) {
-    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
-    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
-}
-
 /* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
  * books are absorbed as far as a peak depends on them. */
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,

@@ -4,7 +4,7 @@
 #ifndef AC_BUDGET_H
 #define AC_BUDGET_H
 
-#include "allocator/allocator.h"
+#include "allocator/settings.h"
 
 /* In shares of the live bytes. */
 #define AC_SHARE_SEGMENTS 0.08 /* native segments: what does not fit leaves so much over */

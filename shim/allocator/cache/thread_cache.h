@@ -169,6 +169,12 @@ static inline int ac_cache_flow(uint64_t size) {
     return size > AC_SMALL_LIMIT;
 }
 
+/* The cache may be used by its owner, which this thread is. NULL may not. */
+static inline bool ac_cache_usable(const ac_cache_t *cache) {
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
+    return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
+}
+
 /* Between the two nobody else touches the magazines.  False: somebody does, or it takes more to
  * keep them out (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {

@@ -144,7 +144,8 @@ class Replay(frame.TraceTest):
             with self.subTest(work):
                 usual = self.replay(path, "--conf", conf, *work)
                 self.assertGreater(usual["waits"], 0)
-                self.assertLessEqual(usual["ratio"], 1.2)
+                # The share is one of what requests are rounded to.
+                self.assertLessEqual(usual["ratio"], 1.2 * 1.001)
                 growing = self.replay(path, "--conf", conf + ",wait_budget:16", *work)
                 self.assertEqual(growing["waits"], 0)
                 self.assertGreater(growing["ratio"], usual["ratio"])

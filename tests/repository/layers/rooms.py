@@ -3,7 +3,7 @@
     the top (allocator.c and the files beside it)
       -> cache, retired, supply
            -> space, order
-                -> base (carve: host memory for records; settings)
+                -> base (carve: host memory for records; settings, budgets)
 
 A call is the name of a function `ac_*` that another room defines.  Calls and includes against the
 arrows are listed by name below, each with its reason; one that nobody needs any more is reported,
@@ -22,7 +22,7 @@ MAY_USE = {
     "order": {BASE},
     BASE: set(),
 }
-BASE_FILES = {"carve.c", "carve.h", "settings.h"}
+BASE_FILES = {"budget.h", "carve.c", "carve.h", "settings.h"}
 
 QUEUES = "blocks that leave a cache wait in the arena's queues"
 RECORDS = "the records of arenas and allocators stand in one header"
@@ -34,17 +34,8 @@ CALLS_UP = {
     ("order", "ac_ordered_slot"): "the same",
     ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
     ("retired", "ac_caches_before"): "peaks are exact",
-    ("retired", "ac_trim_owe"): "a segment that leaves goes with its last held block",
-    ("retired", "ac_trim_tainted"): "the same",
-    ("supply", "ac_caches_recall"): "what threads keep is given back as well",
-    ("supply", "ac_allocator_drain"): "what is ready is given back as well",
-    ("supply", "ac_pending_hopeful"): "growing by pages waits for holes",
-    ("supply", "ac_pending_in_vain"): "the same",
-    ("supply", "ac_pending_targets"): "so does the brink",
-    ("supply", "ac_allocator_idle_bytes"): "the brink asks what waiting would give",
-    ("supply", "ac_allocator_room"): "the same",
-    ("supply", "ac_allocator_settle"): "a call of the device ended: requests look again",
     ("supply", "ac_arena_add"): "contexts that ended unseen have blocks in other rooms",
+    ("supply", "ac_arena_forget_stale"): "the same",
 }
 INCLUDES_UP = {
     ("cache", "allocator/allocator.h"): RECORDS,
@@ -53,7 +44,6 @@ INCLUDES_UP = {
     ("order", "allocator/retired/ordered_int.h"): "edges are drawn in the streams of retired/",
     ("retired", "allocator/allocator.h"): RECORDS,
     ("retired", "allocator/allocator_int.h"): RECORDS,
-    ("retired", "allocator/supply/trim.h"): "a segment that leaves goes with its last held block",
     ("supply", "allocator/allocator_int.h"): RECORDS,
     ("space", "allocator/order/ticket.h"): "a ticket is a value, which lies in the block's record",
 }

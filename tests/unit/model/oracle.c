@@ -183,20 +183,15 @@ static void look(const ac_segment_t *segment, const ac_block_t *block, void *arg
     }
 }
 
-static void look_at_slot(ac_block_t *slot, void *arg) {
-    look(slot->segment, slot, arg);
+static void look_at(ac_block_t *block, void *room) {
+    look(block->segment, block, room);
 }
 
-/* All blocks, in address order within a segment. */
 static void look_at_all(room_t *room) {
     ac_lock(&oracle.allocator->lock);
     for (ac_arena_t *arena = oracle.allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            for (ac_block_t *block = s->first; block; block = block->next)
-                if (block->state == AC_BLOCK_SLAB)
-                    ac_slab_each(block, look_at_slot, room);
-                else if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
-                    look(s, block, room);
+            ac_segment_each(s, look_at, room);
     ac_unlock(&oracle.allocator->lock);
 }
 
