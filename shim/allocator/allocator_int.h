@@ -160,6 +160,9 @@ void ac_caches_settle(ac_allocator_t *allocator);
 bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
+/* Between them: the caches of the arena hold nothing any more.  Peaks may rise after it. */
+void ac_caches_empty(ac_arena_t *arena);
+
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
@@ -242,6 +245,10 @@ void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket);
  * longer. */
 void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket);
 
+/* Blocks that are linked by list_next and have the same target as their clock, `bytes` in all, of
+ * what was free memory: behind those that wait for no more, in the queue of their own context. */
+void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, uint64_t bytes);
+
 /* The segment is lost: its blocks leave the queues. */
 void ac_pending_forget(ac_segment_t *segment);
 
@@ -257,6 +264,9 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
  * Else each request would be kept for as long. */
 bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
 void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
+
+/* quarantine.c: of the fence line of an arena (fence.h). */
+bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */

@@ -76,6 +76,7 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->space.arena = arena;
     arena->ops = ops;
     arena->context = context;
+    arena->line.quarantine = ac_arena_quarantine;
     if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
     ac_lock(&allocator->lock);

@@ -53,6 +53,18 @@ void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket) {
                   ac_pending_weight(ac_pending_share(arena->allocator), block->size));
 }
 
+void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, uint64_t bytes) {
+    ac_pending_t *queue = &arena->pending[false];
+    ac_block_t **at = &queue->head;
+    while (*at && (*at)->ticket.epoch <= first->ticket.epoch)
+        at = &(*at)->list_next;
+    last->list_next = *at;
+    if (!*at)
+        queue->tail = last;
+    *at = first;
+    queue->bytes += bytes;
+}
+
 void ac_pending_forget(ac_segment_t *segment) {
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &segment->arena->pending[all];
@@ -78,6 +90,10 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     const ac_pending_t *queue = &arena->pending[all];
     *oldest = queue->head ? queue->head->ticket.epoch : UINT64_MAX;
     *newest = queue->head ? queue->tail->ticket.epoch : 0;
+    if (!all && arena->slabs.aside) {
+        *oldest = arena->slabs.until < *oldest ? arena->slabs.until : *oldest;
+        *newest = arena->slabs.until > *newest ? arena->slabs.until : *newest;
+    }
     ac_ordered_targets(arena, all, oldest, newest);
     return *oldest != UINT64_MAX;
 }
@@ -93,6 +109,10 @@ void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
+    if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->line, false)) {
+        ac_slabs_take_back(&arena->space);
+        any = true;
+    }
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
@@ -113,7 +133,8 @@ static bool drain_queues(ac_arena_t *arena) {
 }
 
 bool ac_pending_drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    bool waiting =
+        arena->ordered || arena->pending[0].head || arena->pending[1].head || arena->slabs.aside;
     return waiting && drain_queues(arena);
 }
 

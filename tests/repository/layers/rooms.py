@@ -60,7 +60,8 @@ INCLUDES_UP = {
 
 # States that only space/ gives a meaning to, and who else names them.
 PRIVATE_STATES = re.compile(r"\bAC_BLOCK_(?:SLAB|UNMAPPED|MOVING)\b")
-STATES_ELSEWHERE = {"check.c": "the checker of all rooms"}
+STATES_ELSEWHERE = {"check.c": "the checker of all rooms",
+                    "quarantine.c": "the early memory in slabs and moving pages"}
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
