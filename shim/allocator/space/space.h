@@ -82,14 +82,14 @@ void ac_segment_remove(ac_segment_t *segment, bool lost);
  * (always split but at the max_split_size limit; whole where a record cannot be had). */
 void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested);
 
-/* The program gave the block up: it is pending from now on (statistics: allocated falls). */
+/* The program gave the block up: it is in transit from now on (statistics: allocated falls). */
 void ac_segment_release(ac_block_t *block);
 
-/* The pending block, whose clock says what it waited for, is out of reach of the device: coalesce
- * it into the free memory. */
+/* The block, in transit, whose ticket says what it waited for, is out of reach of the device:
+ * coalesce it into the free memory. */
 void ac_segment_finish(ac_block_t *block);
 
-/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
+/* The free block, of a segment in service, is in transit and active again: it is to be waited for
  * together with its neighbours. */
 void ac_segment_withdraw(ac_block_t *block);
 
@@ -121,14 +121,14 @@ static inline bool ac_block_is_plain(const ac_block_t *block) {
            segment->pool == ac_pool_kept(block->size);
 }
 
-/* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
+/* Cut `size` bytes out of the free block, which is in transit then: statistics do not count it. */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
 
 /* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
  * larger where host memory is short; NULL: there is none. */
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size);
 
-/* Hand out a block that is not free memory as it is. */
+/* Hand out a block in transit as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 
 /* size.c: the size that a request is served with; what may serve it. */
