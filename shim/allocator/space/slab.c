@@ -402,6 +402,7 @@ void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, uint64_t until) {
 
 void ac_slabs_take_back(ac_space_t *space) {
     ac_slab_t *slab;
+    space->added++; /* their free slots serve again */
     while ((slab = space->slabs.aside)) {
         list_leave(slab);
         if (slab->free == slab->slots)
