@@ -7,16 +7,10 @@
 #include "allocator/space/slab.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
-#include "allocator/retired/held.h"
+#include "allocator/retired/retired.h"
 #include "lock.h"
 
-typedef struct {
-    ac_block_t *head, *tail;
-    uint64_t bytes;
-} ac_pending_t; /* first in, first out; targets never fall along the queue */
-
 typedef struct ac_ordered ac_ordered_t; /* ordered.c */
-enum { AC_HELD_LISTS = 32 };
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
 typedef struct {
@@ -44,11 +38,10 @@ struct ac_arena {
     unsigned tainted_idle;                /* of them: tainted, to be given back */
     ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
     ac_slabs_t slabs;
-    ac_pending_t pending[2];         /* [1]: waits for all contexts */
+    ac_retired_t retired;            /* freed, and not free yet */
     uint64_t overdue;                /* a target that was waited for in vain */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
-    ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
     ac_block_queue_t holes;  /* of its ranges: free blocks with whole pages, by age_next, as they
                                 came: nearly the one freed first is last */
     uint32_t hole_age;       /* of the newest, without its epoch */
@@ -251,12 +244,6 @@ void ac_caches_thaw(ac_allocator_t *allocator);
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
-/* held.c, under the lock: a block that was released (ac_segment_release) waits for an episode. */
-void ac_held_add(ac_block_t *block, const ac_ticket_t *ticket);
-
-/* Take a held block out of its list: its context has gone. */
-void ac_held_forget(ac_block_t *block);
-
 /* Take a segment out of service. */
 void ac_segment_taint(ac_segment_t *segment);
 
@@ -297,8 +284,10 @@ bool ac_ordered_drain(ac_arena_t *arena);
  * *oldest falls and *newest grows to them. */
 void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* The segment is lost, or serves no more: its blocks leave their streams' lists. */
-void ac_ordered_forget(ac_segment_t *segment);
+/* The block is lost: it leaves its stream's list. */
+void ac_ordered_lost(ac_block_t *block);
+
+/* The segment serves no more: its blocks wait for fences. */
 void ac_ordered_unbind(ac_segment_t *segment);
 
 /* The arena is dead: no block is left. */
@@ -307,7 +296,7 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
+/* --- retired.c: what waits for a fence; under the lock --- */
 
 /* Where memory may grow to before a request waits for pending frees instead: a share more than
  * the high-water mark of allocated bytes, and never less than _least_budget: so much, six
@@ -324,14 +313,6 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
 bool ac_pending_drain(ac_arena_t *arena);
-
-/* The released block waits for a fence.  The ticket's epoch may not be lower than those of the
- * queue: it was made under the same lock. */
-void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket);
-
-/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
- * longer. */
-void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket);
 
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */

@@ -68,6 +68,14 @@ static inline void submit(int i) {
     ac_fence_submitted(ac_arena_line(i ? other : arena));
 }
 
+/* What waits for a fence of its own context. */
+static inline uint64_t retired_bytes(const ac_arena_t *of) {
+    uint64_t bytes = 0;
+    for (const ac_block_t *block = of->retired.fence[0].first; block; block = block->list_next)
+        bytes += block->size;
+    return bytes;
+}
+
 static inline uint64_t reserved(void) {
     ck_assert_uint_eq(ac_allocator_reserved(allocator), device.used);
     return device.used;

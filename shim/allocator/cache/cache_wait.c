@@ -174,8 +174,8 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
         if (block->ticket.epoch <= reached)
             ac_segment_finish(block);
         else
-            ac_pending_queue(block,
-                             &(ac_ticket_t){.epoch = block->ticket.epoch, .key = AC_KEY_OWN});
+            ac_retired_append(block,
+                              &(ac_ticket_t){.epoch = block->ticket.epoch, .key = AC_KEY_OWN});
     }
     bool any = block != queue->first;
     queue->first = block;

@@ -24,11 +24,9 @@ typedef enum {
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
-    AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
-    AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
+    AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
     AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
     AC_BLOCK_WAITING,   /* pending, in a thread's cache: cache_wait.c */
-    AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */
@@ -49,19 +47,19 @@ struct ac_block {
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
-    ac_block_t *list_prev, *list_next;     /* free: its bin; pending: queue; held: list;
-                                              unused: spares; ordered: a bin of its stream */
+    ac_block_t *list_prev, *list_next;     /* free: its bin; retired: its list, or a bin
+                                              of its stream; unused: spares */
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
     _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
     bool async;            /* allocated: by a request that named a stream */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
+    _Atomic uint64_t requested; /* bytes asked for; allocated, retired, waiting blocks.
                                    Free ones of a range: their age (ac_range_hole_age) */
     /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits for.
      * Free: no key, and the device is done with it when `epoch` was reached. */
     ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
-    ac_block_t *age_prev, *age_next; /* ordered: the list of its stream, oldest first;
+    ac_block_t *age_prev, *age_next; /* retired: the list of its stream, oldest first;
                                         free ones of a range: those with whole pages;
                                         in a slab: all such records */
     bool oversize; /* counted in oversize_allocations: the limit may change meanwhile */
@@ -101,6 +99,11 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
 #endif
     AC_BLOCK_SET(block, state, to);
+}
+
+/* Whether a graph may use the block, which the program freed. */
+static inline bool ac_block_is_held(const ac_block_t *block) {
+    return block->state == AC_BLOCK_RETIRED && block->ticket.key == AC_KEY_CAPTURE;
 }
 
 /* A record that comes from no list of spares. */

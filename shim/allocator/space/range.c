@@ -341,7 +341,7 @@ uint64_t ac_range_idle_bytes(const ac_range_t *range) {
     uint64_t bytes = 0;
     for (const ac_block_t *block = range->segment->first; block;) {
         const ac_block_t *first = block;
-        while (block && block->state != AC_BLOCK_ALLOCATED && block->state != AC_BLOCK_HELD &&
+        while (block && block->state != AC_BLOCK_ALLOCATED && !ac_block_is_held(block) &&
                !(block->state == AC_BLOCK_SLAB && ac_slab_in_use(block)) && has_slot(block))
             block = block->next;
         if (block == first) {

@@ -138,28 +138,6 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
     return segment;
 }
 
-/* Take the blocks of a lost segment out of the queue they wait in. */
-static void forget_pending(ac_segment_t *segment) {
-    for (int all = 0; all < 2; all++) {
-        ac_pending_t *queue = &segment->arena->pending[all];
-        ac_block_t *kept = NULL;
-        for (ac_block_t *block = queue->head, *next; block; block = next) {
-            next = block->list_next;
-            if (block->segment != segment) {
-                kept = block;
-                continue;
-            }
-            queue->bytes -= block->size;
-            ac_block_set_state(block, AC_BLOCK_TRANSIT);
-            if (kept)
-                kept->list_next = next;
-            else
-                queue->head = next;
-        }
-        queue->tail = kept;
-    }
-}
-
 /* A context went with blocks in use: they leave the statistics with their segment. */
 static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->arena->allocator->stats;
@@ -173,8 +151,8 @@ static void count_lost(ac_block_t *block, void *unused) {
             count_inactive(block->segment, -1, -(int64_t)block->size);
         return;
     }
-    if (block->state == AC_BLOCK_HELD)
-        ac_held_forget(block);
+    if (block->state == AC_BLOCK_RETIRED)
+        ac_retired_lost(block);
     if (block->state == AC_BLOCK_ALLOCATED) {
         if (block->async)
             block->segment->arena->allocator->async_bytes -= block->size;
@@ -192,10 +170,6 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     ac_arena_t *arena = segment->arena;
     ac_allocator_t *allocator = arena->allocator;
     ac_device_stats_t *s = allocator->stats;
-    if (lost) {
-        forget_pending(segment);
-        ac_ordered_forget(segment);
-    }
     if (segment->busy == 0)
         idle_leave(segment);
     if (segment->range)

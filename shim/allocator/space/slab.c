@@ -349,7 +349,7 @@ bool ac_slab_in_use(const ac_block_t *block) {
         uint64_t word = word_of(slab, i);
         const ac_block_t *record = record_in(word);
         if (word & 1 ||
-            (record && (record->state == AC_BLOCK_ALLOCATED || record->state == AC_BLOCK_HELD)))
+            (record && (record->state == AC_BLOCK_ALLOCATED || ac_block_is_held(record))))
             return true;
     }
     return false;
@@ -518,7 +518,8 @@ const char *ac_slab_check(const ac_block_t *block) {
         if (record &&
             (record->address != address_of(slab, i) || record->slab != slab ||
              record->size != slab->size || record->segment != block->segment || record->prev ||
-             record->next || record->state == AC_BLOCK_FREE || record->state == AC_BLOCK_ORDERED))
+             record->next || record->state == AC_BLOCK_FREE ||
+             (record->state == AC_BLOCK_RETIRED && ac_key_is_stream(record->ticket.key))))
             return "record of a slot";
     }
     bool serves = slab->free && !block->segment->tainted;

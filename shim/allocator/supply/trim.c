@@ -294,10 +294,11 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
-    bool waits = !arena->dead && arena->pending[1].head;
-    uint64_t target = waits ? arena->pending[1].tail->ticket.epoch : 0;
-    for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
-        if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
+    const ac_retired_t *retired = &arena->retired;
+    bool waits = !arena->dead && retired->fence[1].first;
+    uint64_t target = waits ? retired->fence[1].last->ticket.epoch : 0;
+    for (unsigned i = 0; !arena->dead && i < AC_RETIRED_EPISODES; i++)
+        if (retired->capture[i].first && atomic_load(&ac_fence_crossed)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }
