@@ -37,7 +37,7 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
     ac_arena_t *arena;
     ac_status_t status = lock_block(address, found, &arena);
     if (status == AC_OOM) { /* others may have records that they can do without */
-        ac_slabs_settle(arena->allocator);
+        ac_allocator_drop_records(arena->allocator);
         ac_caches_recall(arena->allocator, NULL);
         status = lock_block(address, found, &arena);
     }
@@ -140,7 +140,7 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
         ac_range_pin(block);
     } else if (!block->segment->tainted) {
         *fresh = true;
-        ac_segment_taint(block->segment);
+        ac_arena_taint(block->segment);
     }
     ac_unlock(&allocator->lock);
     if (*fresh)

@@ -65,7 +65,7 @@ static void serve_cut(ac_request_t *request, ac_block_t *block) {
 static ac_block_t *find_slot(const ac_request_t *request) {
     return request->stream || request->pool != AC_POOL_SMALL || !ac_slab_serves(request->size)
                ? NULL
-               : ac_slab_carve(request->arena, request->size);
+               : ac_slab_carve(&request->arena->space, request->size);
 }
 
 /* Before the request is looked for: the figures that it may raise. Under the lock. */
@@ -118,7 +118,8 @@ static ac_block_t *find_free(const ac_request_t *request, bool exhaustive) {
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, exhaustive);
     if (!block && exhaustive)
         block = ac_free_index_find(&arena->index[other], &fit, true);
-    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(arena))
+    if (!block && exhaustive && request->size < AC_SMALL_SEGMENT &&
+        ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
 }
@@ -236,7 +237,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_OK)
-        ac_segment_forget_stale(address, size);
+        ac_arena_forget_stale(address, size);
     AC_WINDOW(grown);
 
     ac_lock(&allocator->lock);
@@ -244,7 +245,7 @@ static ac_status_t grow(ac_request_t *request, uint64_t size) {
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
     if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
-        segment = ac_segment_add(arena, request->pool, address, size);
+        segment = ac_arena_add(arena, request->pool, address, size);
     announce(request);
     if (segment)
         serve_new(request, segment->first);
@@ -616,7 +617,7 @@ static bool search_affordable(ac_request_t *request) {
     ac_pending_drain(arena);
     if (request->pool == AC_POOL_LARGE)
         ac_cache_flush(cache, false);
-    ac_block_t *block = ac_segment_cut(arena, request->pool, request->size);
+    ac_block_t *block = ac_segment_cut(&arena->space, request->pool, request->size);
     if (!block)
         return false;
     if (!ac_cache_serve(cache, block, request->size, request->requested)) {
@@ -652,7 +653,7 @@ static ac_status_t alloc(ac_request_t *request, bool cached_only, uint64_t *addr
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);
     if (crowded)
-        ac_slabs_settle(allocator);
+        ac_allocator_drop_records(allocator);
     if (!found) {
         ac_status_t status = cached_only ? AC_BUSY : alloc_slow(request);
         if (status != AC_OK)
@@ -689,7 +690,7 @@ bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
 static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_device_counters_t *counters = block->segment->arena->allocator->counters;
     bool held = ticket->key == AC_KEY_CAPTURE;
-    *(held ? &counters->held_frees : &counters->fenced_frees) += 1;
+    *(held ? &counters->capture_deferred_frees : &counters->fenced_frees) += 1;
     ac_retired_add(block, ticket);
     return block->segment->tainted && !held;
 }
@@ -725,7 +726,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             allocator->counters->ready_frees++;
         ac_segment_count_finished(block);
         if (!ac_cache_keep(cache, block))
-            ac_segment_coalesce(block);
+            ac_segment_coalesce(block, ac_fence_quiet(&arena->line));
     }
     bool leaving = how != AC_FREE_WAITS && arena->tainted_idle;
     ac_unlock(&allocator->lock);

@@ -2,9 +2,7 @@
 #ifndef AC_ALLOCATOR_INT_H
 #define AC_ALLOCATOR_INT_H
 
-
-#include "allocator/space/range.h"
-#include "allocator/space/slab.h"
+#include "allocator/space/space.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
 #include "allocator/retired/retired.h"
@@ -27,153 +25,67 @@ struct ac_arena {
     const ac_device_ops_t *ops;
     void *context;
     ac_fence_line_t line;
+    union { /* one and the same: space/ is given it whole */
+        ac_space_t space;
+        struct {
+            ac_store_t *store;
+            ac_arena_t *itself;
+            AC_SPACE_FIELDS
+        };
+    };
     ac_arena_t *next; /* the allocator's list; records stay for ever */
-    uint16_t number;  /* no other arena of the process has it; 0: they ran out */
     bool dead;
-    _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
-    _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
-    ac_ordered_t *ordered;         /* blocks freed in stream order; NULL: never any */
-    ac_segment_t *segments;
-    ac_segment_queue_t idle;              /* segments with busy == 0, longest idle first */
-    unsigned tainted_idle;                /* of them: tainted, to be given back */
-    ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */
-    ac_slabs_t slabs;
+    _Atomic int unordered;           /* its streams' order protects nothing; 2: nor did it ever */
+    _Atomic uint64_t submitted[2];   /* [1]: to the legacy stream (ac_arena_submitted) */
+    ac_ordered_t *ordered;           /* blocks freed in stream order; NULL: never any */
     ac_retired_t retired;            /* freed, and not free yet */
     uint64_t overdue;                /* a target that was waited for in vain */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
-    ac_block_queue_t holes;  /* of its ranges: free blocks with whole pages, by age_next, as they
-                                came: nearly the one freed first is last */
-    uint32_t hole_age;       /* of the newest, without its epoch */
-    ac_range_t *lost_ranges; /* the context has gone; their pages have not yet */
 };
 
 struct ac_allocator {
     ac_mutex_t lock;
-    ac_settings_t settings;
-    ac_device_stats_t *stats;
+    union { /* as in ac_arena */
+        ac_store_t store;
+        struct {
+            AC_STORE_FIELDS
+        };
+    };
     ac_device_counters_t *counters;
     _Atomic(ac_arena_t *) arenas;
-    uint32_t epoch;         /* of ac_allocator_decay */
     uint32_t owed_epochs;   /* what was idle for so many is owed; 0: nothing */
     _Atomic bool owes;      /* memory is to go back (trim.h) */
-    uint64_t high_water;    /* most bytes allocated at a time */
     uint64_t growing;       /* bytes that the device is being asked for */
     unsigned calls;         /* device calls under way that add or give back segments */
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended */
     ac_expand_t expand;
-    uint64_t async_bytes, async_most[AC_MARKS]; /* held by requests that named a stream */
-    ac_cache_t *caches, *spare_caches;          /* of threads, for all arenas */
+    uint64_t async_most[AC_MARKS];     /* peaks of async_bytes */
+    ac_cache_t *caches, *spare_caches; /* of threads, for all arenas */
     _Atomic unsigned cache_count;
     ac_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
-    ac_block_t *spare_blocks;    /* by list_next */
-    ac_block_t *fresh_blocks;    /* [fresh_left]: never used yet */
-    unsigned fresh_left, next_chunk;
-    ac_segment_t *spare_segments;
-    ac_slots_t slots;
 };
 
-/* records.c: host memory for records, under the lock; NULL when short. */
-ac_block_t *ac_record_block(ac_allocator_t *allocator);
-/* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.
- */
-ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
-void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block);
-ac_segment_t *ac_record_segment(ac_allocator_t *allocator);
-void ac_record_segment_return(ac_allocator_t *allocator, ac_segment_t *segment);
-void *ac_record_memory(size_t bytes);                     /* zeroed, whole pages */
-void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody has seen yet */
+/* --- lost.c --- */
 
-/* segment.c: all under the lock. */
+/* Before the device's pages at `address` become a segment: where they are still a segment's, that
+ * one's context has ended unseen, and threads may keep blocks of it.  Without the lock. */
+void ac_arena_forget_stale(uint64_t address, uint64_t size);
 
-/* Take over [address, address + size) as a segment of one free block.  NULL when host memory is
- * short: the caller gives the range back. */
-ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+/* ac_segment_add, once what is left of such contexts has gone.  NULL also where it is of another
+ * device, whose lock may not be taken here. */
+ac_segment_t *ac_arena_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
 
-/* A segment of one block, in transit, that nothing knows of so far.  NULL: host memory is short.
- * _end: it never came to be. */
-ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
-void ac_segment_end(ac_segment_t *segment);
+/* The segment's context has gone: what waits there is forgotten, and the segment with it. */
+void ac_arena_lose(ac_segment_t *segment);
 
-/* Pages that the device hands out and that are still somebody's: the end of that context has gone
- * unseen so far.  Threads may keep blocks of theirs, which ac_segment_add is about to forget.
- * Without the lock. */
-void ac_segment_forget_stale(uint64_t address, uint64_t size);
+/* Take the segment out of service. */
+void ac_arena_taint(ac_segment_t *segment);
 
-/* Forget an idle segment, or with `lost` any; statistics follow.  The device is not asked. */
-void ac_segment_remove(ac_segment_t *segment, bool lost);
-
-/* Hand out the first `size` bytes of the free block `block`; the rest becomes a free block
- * (always split but at the max_split_size limit; whole where a record cannot be had). */
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested);
-
-/* The program gave the block up: it is pending from now on (statistics: allocated falls). */
-void ac_segment_release(ac_block_t *block);
-
-/* The pending block, whose clock says what it waited for, is out of reach of the device: coalesce
- * it into the free memory. */
-void ac_segment_finish(ac_block_t *block);
-
-/* The free block, of a segment in service, is pending again, in no list: it is to be waited for
- * together with its neighbours. */
-void ac_segment_withdraw(ac_block_t *block);
-
-/* `block` swallows its right neighbour, which is in no index and no list any more. */
-void ac_segment_absorb_next(ac_block_t *block);
-
-/* Its two halves: statistics (active falls), and the free memory.  Between them the block is
- * cached.  A stream's order may protect it: the device may be at work on it. */
-void ac_segment_count_finished(const ac_block_t *block);
-void ac_segment_coalesce(ac_block_t *block);
-
-/* The latter for what was free memory before: a slab without blocks, or what none was made of. */
-void ac_segment_put_back(ac_block_t *block);
-
-/* Take a free block out of the index, put it back. */
-void ac_segment_unlist(ac_block_t *block);
-void ac_segment_enlist(ac_block_t *block);
-
-/* The pool that threads' caches keep blocks of a size for: a constant on their way, whatever the
- * small limit is.  What another pool serves they leave alone. */
-static inline int ac_pool_kept(uint64_t size) {
-    return size > AC_SMALL_LIMIT ? AC_POOL_LARGE : AC_POOL_SMALL;
-}
-
-/* Whether caches may have the block: it counts for the pool of its size, whose segment serves. */
-static inline bool ac_block_is_plain(const ac_block_t *block) {
-    const ac_segment_t *segment = block->segment;
-    return !segment->tainted &&
-           block->size < segment->arena->allocator->settings.max_split_size &&
-           segment->pool == ac_pool_kept(block->size);
-}
-
-/* Cut `size` bytes out of the free block, for a cache: nobody's yet in the statistics. */
-void ac_segment_carve(ac_block_t *block, uint64_t size);
-
-/* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
- * larger where host memory is short; NULL: there is none. */
-ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size);
-
-/* Hand out a block that is not free memory as it is. */
-void ac_segment_reuse(ac_block_t *block, uint64_t requested);
-
-/* size.c: the size that a request is served with; what may serve it. */
-uint64_t ac_size_round(const uint32_t divisions[AC_DIVISION_SLOTS], uint64_t bytes);
-ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size);
-/* The same where else it would fail. */
-ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size);
-
-/* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
- * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
- * what the segment is rounded up by. */
-typedef enum {
-    AC_SNUG_LARGE, /* so many that few segments serve the program */
-    AC_SNUG_FEW,   /* beyond the budget: the fewest that leave next to nothing over */
-    AC_SNUG_EXACT  /* one */
-} ac_snug_t;
-uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
-                         ac_snug_t snug);
+/* Records of blocks in slabs that the program holds go, unless a thread cannot be kept out of its
+ * cache.  Without the lock. */
+void ac_allocator_drop_records(ac_allocator_t *allocator);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
@@ -244,8 +156,6 @@ void ac_caches_thaw(ac_allocator_t *allocator);
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
-/* Take a segment out of service. */
-void ac_segment_taint(ac_segment_t *segment);
 
 /* ordered.c: blocks freed in the order of a stream.  All under the lock, but ac_ordered_wait. */
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 
 _Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
 
@@ -72,6 +72,8 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     unsigned number = atomic_fetch_add(&numbers, 1) + 1;
     arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;
     arena->allocator = allocator;
+    arena->space.store = &allocator->store;
+    arena->space.arena = arena;
     arena->ops = ops;
     arena->context = context;
     if (!ac_fence_line_open(&arena->line, ops, context))
@@ -90,7 +92,7 @@ void ac_arena_drop(ac_arena_t *arena) {
     ac_caches_drop(arena);
     ac_lock(&arena->allocator->lock);
     while (arena->segments)
-        ac_segment_remove(arena->segments, true);
+        ac_arena_lose(arena->segments);
     ac_ordered_close(arena);
     ac_unlock(&arena->allocator->lock);
     ac_fence_line_close(&arena->line);

@@ -298,8 +298,10 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
         check_arena(&check, arena);
     compare(&check, allocator->stats);
     expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
-    expect(&check, check.held_blocks == allocator->counters->held_blocks, "held_blocks");
-    expect(&check, check.held_bytes == allocator->counters->held_bytes, "held_bytes");
+    expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
+           "capture_deferred_blocks");
+    expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,
+           "capture_deferred_bytes");
     expect(&check, check.records == allocator->slots.count, "records of slots");
     ac_caches_thaw(allocator);
     if (why)

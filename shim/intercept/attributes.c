@@ -27,7 +27,7 @@ static unsigned seen(CUlaunchAttributeID id, const CUlaunchAttributeValue *value
     unsigned means = means_of(id, value);
     if (means & AC_LAUNCH_EVENT &&
         ac_event_distrust((uint64_t)(uintptr_t)value->programmaticEvent.event))
-        ac_count(ac_thread_tls, AC_COUNT_distrusted_events);
+        ac_count(ac_thread_tls, AC_COUNT_untracked_events);
     if (means & AC_LAUNCH_UNKNOWN) /* any event */
         ac_streams_unordered();
     return means;

@@ -32,7 +32,8 @@
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where
  * that waits for nothing, and once more after pending work was waited for, as a request for
- * memory does that would fail (allocator/supply/brink.h), where that may make room for `need` bytes. */
+ * memory does that would fail (allocator/supply/brink.h), where that may make room for `need`
+ * bytes. */
 #define AC_RETRY(result, need, call)                                                             \
     do {                                                                                         \
         (result) = (call);                                                                       \

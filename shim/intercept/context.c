@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
@@ -469,7 +469,7 @@ static void adopt(void) {
 }
 
 void ac_context_unseen(void) {
-    ac_count(ac_thread_tls, AC_COUNT_unseen_submissions);
+    ac_count(ac_thread_tls, AC_COUNT_untracked_submissions);
     ac_fence_unseen();
     adopt();
 }

@@ -1,6 +1,6 @@
 /* Events and what waits for them or for a stream: they tell of broken contexts, and of the order
- * between streams (allocator/order/order.h).  Before the first stream-ordered request nobody asks for
- * that order, and a call costs one more branch. */
+ * between streams (allocator/order/order.h).  Before the first stream-ordered request no hook asks
+ * for that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
 #include "intercept/attributes.h"
@@ -18,7 +18,7 @@ static uint64_t name_of(CUevent event) {
 /* Others may record the event, at times that are not known here. */
 static void distrust(ac_thread_t *thread, CUevent event) {
     if (thread && ac_event_distrust(name_of(event)))
-        ac_count(thread, AC_COUNT_distrusted_events);
+        ac_count(thread, AC_COUNT_untracked_events);
 }
 
 /* Something stands in the stream, if the call succeeded. */

@@ -42,7 +42,7 @@ static bool unseen(void) {
 }
 
 static void lost(void) {
-    ac_count(ac_thread_tls, AC_COUNT_graphs_lost);
+    ac_count(ac_thread_tls, AC_COUNT_untracked_captures);
 }
 
 void ac_graph_hooks_setup(void) {

@@ -32,7 +32,7 @@ static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
     bool fresh = false;
     expose(info);
     if (ac_block_taint(info->address, &fresh) == AC_OK && fresh)
-        ac_count(thread, AC_COUNT_tainted_segments);
+        ac_count(thread, AC_COUNT_exported_segments);
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "allocator/cache/thread_cache.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/context.h"

@@ -7,7 +7,6 @@
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
 #include "observe/live.h"
-#include "plant.h"
 
 /* Thunks are of equal size, AC_WATCHES of them. */
 extern const char ac_watch_thunks[] AC_HIDDEN;

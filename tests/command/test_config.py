@@ -85,7 +85,7 @@ class Config(base.CommandTest):
         document = json.loads(self.fixture("dump"))
         device = document["devices"][0]
         for name in [*device["stats"], *device["counters"], *document["counters"]]:
-            self.assertRegex(out, f"(?m)^\\| `{name}[`.]")
+            self.assertRegex(out, f"(?m)^(\\| `{name}[`.]|`{name}` \\(now `)")
 
 
 if __name__ == "__main__":

@@ -108,10 +108,10 @@ START_TEST(a_record_that_comes_back) {
     ac_caches_recall(allocator, NULL);
     const ac_block_t *known = *ac_cache_handed(cache, mine);
     ck_assert_int_eq(pthread_create(&thread, NULL, give_mine, cache), 0);
-    ac_slabs_settle(allocator);
+    ac_allocator_drop_records(allocator);
     ck_assert_uint_ne(known->address, mine);
     ac_lock(&allocator->lock);
-    ck_assert(ac_slabs_dissolve(arena));
+    ck_assert(ac_slabs_dissolve(&arena->space));
     ck_assert_uint_eq(known->address, mine);
     ac_unlock(&allocator->lock);
     atomic_store_explicit(&apart, true, memory_order_relaxed);

@@ -424,7 +424,7 @@ START_TEST(not_during_a_capture) {
     submit(0);
     put(a);
     ck_assert_uint_eq(waiting(), 0);
-    ck_assert_uint_eq(counters.held_frees, 1);
+    ck_assert_uint_eq(counters.capture_deferred_frees, 1);
     ac_order_capture_end();
     ac_allocator_release(allocator, 7);
 }

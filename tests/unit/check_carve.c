@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 
 enum { CUTS = 4000, MOST = 64 << 10, PAGE = 4 << 10 };
 static struct {

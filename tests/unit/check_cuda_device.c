@@ -57,11 +57,10 @@ static unsigned index_of(CUstream stream) {
 }
 
 /* The same, when a call of ours enters the context next. */
-static void (*at_entry)(void);
+static void (*_Atomic at_entry)(void);
 
 static CUresult get_current(CUcontext *out) {
-    void (*others)(void) = at_entry;
-    at_entry = NULL;
+    void (*others)(void) = atomic_exchange(&at_entry, NULL);
     if (others)
         others();
     *out = handle;
@@ -253,7 +252,7 @@ START_TEST(no_fence_leaves_out_a_stream_that_went_meanwhile) {
     ac_cuda_stream_used(&context, stream_at(3));
     at_entry = it_is_destroyed_during_a_capture;
     ck_assert_int_eq(ac_cuda_ops.fence_record(&context, false, &fence), AC_UNSUPPORTED);
-    ck_assert(at_entry == NULL);
+    ck_assert(atomic_load(&at_entry) == NULL);
 }
 END_TEST
 
@@ -489,7 +488,7 @@ END_TEST
 
 /* --- waits --- */
 
-static unsigned synchronised;
+static _Atomic unsigned synchronised;
 
 static CUresult no_answer(CUevent event) {
     (void)event;

@@ -190,7 +190,7 @@ START_TEST(only_what_is_proven_changes_streams) {
     ck_assert_uint_ne(take(T, MIB), a);
     order(S, T);
     ck_assert_uint_eq(take(T, MIB), a);
-    ck_assert_uint_eq(counters.async_proven, 1);
+    ck_assert_uint_eq(counters.async_event_ordered, 1);
     ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &address), AC_OK);
     ck_assert_uint_ne(address, a);
     end();

@@ -1,8 +1,10 @@
-/* Old names of keys: the parser of the product over rows of which two have one (other_rows). */
+/* Old names of keys: parser and dump of the product over rows of which two have one (other_rows). */
 #include <check.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/config.h"
+#include "observe/dump.h"
 
 static ac_config_t config;
 static ac_config_error_t error;
@@ -48,12 +50,25 @@ START_TEST(only_new_names_are_shown) {
 }
 END_TEST
 
+START_TEST(dumps_show_both_names) {
+    size_t length;
+    ac_live_set_conf("barrier:sync");
+    char *text = ac_dump_text(ac_live, "request", &length);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_ptr_nonnull(strstr(text, "\"fence\": \"sync\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"barrier\": \"sync\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"per_thread_mb\": \"128\""));
+    free(text);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("renamed");
     TCase *cases = tcase_create("renamed");
     tcase_add_test(cases, an_old_name_is_taken_with_one_warning);
     tcase_add_test(cases, both_names_are_one_key);
     tcase_add_test(cases, only_new_names_are_shown);
+    tcase_add_test(cases, dumps_show_both_names);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

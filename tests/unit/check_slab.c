@@ -18,7 +18,7 @@ static bool in_slab(uint64_t address) {
 }
 
 static void settle(void) {
-    ac_slabs_settle(allocator);
+    ac_allocator_drop_records(allocator);
     end();
 }
 
@@ -239,7 +239,7 @@ START_TEST(records_stay_while_a_thread_is_in_its_cache) {
     uint64_t a = take(cache, 512);
     ac_block_t *block = ac_cache_block(cache, a);
     atomic_store(&cache->busy, 1); /* inside, the short way or the long one */
-    ac_slabs_settle(allocator);
+    ac_allocator_drop_records(allocator);
     ck_assert(ac_cache_owns(cache, block, a));
     ac_cache_leave(cache);
     settle();
@@ -259,7 +259,7 @@ static void use_records_up(void) {
     limit.rlim_cur = 4096; /* not one page more */
     ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
     ac_lock(&allocator->lock);
-    for (ac_block_t *record; (record = ac_record_block(allocator)); used_up = record)
+    for (ac_block_t *record; (record = ac_record_block(&allocator->store)); used_up = record)
         record->list_next = used_up;
     ac_unlock(&allocator->lock);
 }
@@ -269,7 +269,7 @@ static void spare_records(unsigned n) {
     for (; n && used_up; n--) {
         ac_block_t *record = used_up;
         used_up = record->list_next;
-        ac_record_block_return(allocator, record);
+        ac_record_block_return(&allocator->store, record);
     }
     ac_unlock(&allocator->lock);
 }

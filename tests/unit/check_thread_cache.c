@@ -183,7 +183,7 @@ START_TEST(nothing_is_kept_during_a_capture) {
     put(a);
     ac_order_capture_end();
     ck_assert(!hit(MIB, &address));
-    ck_assert_uint_eq(counters.held_frees, 1);
+    ck_assert_uint_eq(counters.capture_deferred_frees, 1);
     ac_allocator_release(allocator, 1);
     fake_complete(&context[0], 2);
 }

@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
     ac_live_open(argc > 2 ? argv[2] : NULL, hooks, sizeof hooks, 3);
     ac_live_row_t *row = ac_live_row_take(&shared);
     row->counter[AC_COUNT_submissions] = 7;
+    row->counter[AC_COUNT_join_events] = 9;
     row->counter[AC_COUNT_HOOKS + 2] = 5;
     for (int i = 0; i < 2; i++) {
         ac_live_device_t *device = ac_live_device_take(3 * (unsigned)i, &shared);
@@ -29,6 +30,7 @@ int main(int argc, char **argv) {
         device->stats.max_split_size = -1;
         ac_stat_pools_up(device->stats.allocated_bytes, AC_POOL_SMALL, 512);
         device->counters.cached_allocs = 11;
+        device->counters.capture_deferred_blocks = 3;
         ac_live_device_publish(3 * (unsigned)i);
     }
     for (int i = 0; i < AC_LIVE_WARNINGS + 2; i++) {

@@ -203,7 +203,7 @@ static void sample_fences(bench_t *b, const json_t *result, int streams) {
     static const char *const fences[] = {"fences_ctx", "fences_streams", "fences_legacy",
                                          "fences_sync", NULL};
     static const char *const frees[] = {"ready_frees", "ordered_frees", "fenced_frees",
-                                        "held_frees", NULL};
+                                        "capture_deferred_frees", NULL};
     const json_t *before = json_object_get(result, "before"),
                  *after = json_object_get(result, "after");
     double freed = counter(after, frees) - counter(before, frees);

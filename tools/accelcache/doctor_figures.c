@@ -54,7 +54,7 @@ static void check_counters(cmd_findings_t *findings, const cmd_figures_t *figure
         {figures->process[AC_COUNT_unknown_tables], "fences",
          "private tables of the driver were handed out that no list knows (a profiler asks for "
          "such): every free waits for a fence of all contexts from then on"},
-        {figures->process[AC_COUNT_unseen_submissions], "fences",
+        {figures->process[AC_COUNT_untracked_submissions], "fences",
          "work went to streams or contexts that could not be told: every free waits for a fence "
          "of all contexts from then on"},
         {figures->process[AC_COUNT_fences_legacy], "fences",

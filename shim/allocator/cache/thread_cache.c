@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "allocator/cache/cache_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "plant.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
@@ -61,6 +61,7 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
         end = &(*end)->list_next;
     ac_block_t *block = *end, *next;
     bool any = block != NULL;
+    uint64_t quiet = any ? ac_fence_quiet(cache->line) : 0;
     *end = NULL;
     for (; block; block = next) {
         next = block->list_next;
@@ -68,7 +69,7 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
         block->segment->allocated--;
         moved(cache, -1, block->size);
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
-        ac_segment_coalesce(block);
+        ac_segment_coalesce(block, quiet);
     }
     return any;
 }
@@ -130,6 +131,7 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
 
 static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
+    uint64_t quiet = n ? ac_fence_quiet(cache->line) : 0;
     cache->loose_count = 0;
     cache->loose_bytes = 0;
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
@@ -139,7 +141,7 @@ static bool tidy(ac_cache_t *cache) {
         block->segment->allocated--;
         moved(cache, -1, block->size);
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
-        ac_segment_coalesce(block);
+        ac_segment_coalesce(block, quiet);
     }
     return n;
 }
@@ -233,11 +235,11 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
     uint32_t wanted = magazine->top ? 0 : clamp(2 * magazine->fetched, 1, magazine->most / 2);
     magazine->fetched = (uint16_t)wanted;
     while (magazine->most < wanted + magazine->left) {
-        ac_block_t *block = ac_segment_cut(arena, pool, size);
+        ac_block_t *block = ac_segment_cut(&arena->space, pool, size);
         if (!block)
             return;
         if (block->size != size) { /* no record for what is left */
-            ac_segment_coalesce(block);
+            ac_segment_put_back(block);
             return;
         }
         AC_BLOCK_SET(block, home, arena->number);
@@ -295,7 +297,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    ac_segment_coalesce(block);
+    ac_segment_coalesce(block, ac_fence_quiet(cache->line));
     return true;
 }
 

@@ -104,8 +104,8 @@ struct ac_fence_line {
     const ac_device_ops_t *ops;
     void *context;
     ac_mutex_t lock; /* rank: after the allocator's lock */
-    unsigned count;       /* fences in the ring, oldest first */
-    unsigned turns;       /* of them, those of the single-stream rule */
+    unsigned count;  /* fences in the ring, oldest first */
+    unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
 };
 
@@ -319,6 +319,14 @@ bool ac_fence_idle(const ac_fence_line_t *line);
 
 /* The clock that a free has to wait for; *all is set when every context counts. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
+
+/* The same as a stamp for memory whose order a stream protects: the device is done with it when the
+ * result was reached, and not before, whatever a free may wait for. */
+static inline uint64_t ac_fence_quiet(ac_fence_line_t *line) {
+    bool all;
+    uint64_t target = ac_fence_target(line, &all);
+    return AC_PLANTED(idle_without_stamp) ? 0 : target;
+}
 
 /* Frees with a target <= the result are ready. */
 uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);

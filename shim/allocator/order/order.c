@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "plant.h"
 
 /* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0

@@ -329,7 +329,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
         uint64_t reach = ac_order_reach(&ordered->order, slot, from);
         if (ordered->list[from].queue.first->ticket.place <= reach &&
             serve_from(arena, from, request, reach, exhaustive)) {
-            counters->async_proven++;
+            counters->async_event_ordered++;
             return true;
         }
     }

@@ -39,8 +39,8 @@ static ac_block_queue_t *queue_of(const ac_block_t *block) {
 /* What captures hold. */
 static void count_held(const ac_block_t *block, int sign) {
     ac_device_counters_t *counters = block->segment->arena->allocator->counters;
-    counters->held_blocks += (uint64_t)sign;
-    counters->held_bytes += (uint64_t)sign * block->size;
+    counters->capture_deferred_blocks += (uint64_t)sign;
+    counters->capture_deferred_bytes += (uint64_t)sign * block->size;
     block->segment->held += (uint32_t)sign;
 }
 

@@ -8,7 +8,7 @@
  *   STREAM     ordered.c; when the stream goes, its blocks wait for fences with their epochs
  *
  * Invariants (ac_allocator_check): every RETIRED block lies in the list of its key; segment.held and
- * the counters held_blocks and held_bytes are sums over CAPTURE.  All under the allocator's lock,
+ * the counters capture_deferred_blocks and _bytes are sums over CAPTURE.  All under the allocator's lock,
  * which ac_allocator_ functions take themselves; no device call. */
 #ifndef AC_RETIRED_H
 #define AC_RETIRED_H

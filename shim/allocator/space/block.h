@@ -15,6 +15,8 @@
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+typedef struct ac_space ac_space_t; /* space.h */
+typedef struct ac_store ac_store_t;
 struct ac_range;
 struct ac_slab;
 
@@ -141,7 +143,8 @@ static inline void ac_block_touch_neighbours(const ac_block_t *block) {
  * the slabs. */
 struct ac_segment {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
-    ac_arena_t *arena;
+    ac_arena_t *arena;      /* whose space it is in: the page map names it */
+    ac_space_t *space;
     ac_block_t *first;
     ac_segment_t *prev, *next;           /* the arena's list */
     ac_segment_t *idle_prev, *idle_next; /* the arena's idle list, while busy is 0 */

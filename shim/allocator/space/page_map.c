@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "plant.h"
 
 enum {

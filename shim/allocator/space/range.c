@@ -1,7 +1,7 @@
 /* Ranges and their blocks (range.h). */
 #include "allocator/space/range.h"
 
-#include "allocator/allocator_int.h"
+#include "allocator/space/space.h"
 
 /* --- birth and death --- */
 
@@ -19,10 +19,10 @@ static size_t units_bytes(uint64_t size) {
     return (size_t)(size >> AC_PAGE_BITS) * sizeof(ac_unit_t);
 }
 
-ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
+ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
     ac_range_t *range = ac_record_memory(sizeof *range);
     ac_unit_t *unit = ac_record_memory(units_bytes(size));
-    ac_segment_t *segment = range && unit ? ac_segment_begin(arena, pool, address, size) : NULL;
+    ac_segment_t *segment = range && unit ? ac_segment_begin(space, pool, address, size) : NULL;
     if (!segment) {
         if (range)
             ac_record_memory_return(range, sizeof *range);
@@ -30,11 +30,14 @@ ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t
             ac_record_memory_return(unit, units_bytes(size));
         return NULL;
     }
-    *range = (ac_range_t){
-        .address = address, .size = size, .arena = arena, .segment = segment, .unit = unit};
+    *range = (ac_range_t){.address = address,
+                          .size = size,
+                          .arena = space->arena,
+                          .segment = segment,
+                          .unit = unit};
     segment->range = range;
     segment->busy = 1; /* never idle: it stays as long as the context */
-    ac_segments_push(&arena->segments, segment);
+    ac_segments_push(&space->segments, segment);
     unmapped_enter(range, segment->first);
     return range;
 }
@@ -50,19 +53,19 @@ static bool has_slot(const ac_block_t *block) {
 
 void ac_range_lose(ac_segment_t *segment) {
     ac_range_t *range = segment->range;
-    ac_arena_t *arena = range->arena;
+    ac_space_t *space = segment->space;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (has_slot(block))
             ac_page_map_clear(block->address);
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state != AC_BLOCK_UNMAPPED)
             ac_range_uncover(block, true);
-    ac_stat_pools_down(arena->allocator->stats->reserved_bytes, segment->pool,
+    ac_stat_pools_down(space->store->stats->reserved_bytes, segment->pool,
                        (int64_t)range->mapped);
     range->segment = NULL;
     range->unmapped = NULL;
-    range->next = arena->lost_ranges;
-    arena->lost_ranges = range;
+    range->next = space->lost_ranges;
+    space->lost_ranges = range;
 }
 
 /* --- holes --- */
@@ -82,12 +85,11 @@ static inline bool is_hole(const ac_block_t *block) {
 }
 
 void ac_range_hole_enter(ac_block_t *block, bool fresh) {
-    ac_arena_t *arena = block->segment->arena;
+    ac_space_t *space = block->segment->space;
     if (fresh)
-        AC_BLOCK_SET(block, requested,
-                     (uint64_t)arena->allocator->epoch << 32 | ++arena->hole_age);
+        AC_BLOCK_SET(block, requested, (uint64_t)space->store->epoch << 32 | ++space->hole_age);
     if (is_hole(block))
-        ac_aged_queue_push(&arena->holes, block);
+        ac_aged_queue_push(&space->holes, block);
 }
 
 uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
@@ -96,12 +98,12 @@ uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
 }
 
 uint32_t ac_range_hole_epochs(const ac_block_t *block) {
-    return block->segment->arena->allocator->epoch - (uint32_t)(block->requested >> 32);
+    return block->segment->space->store->epoch - (uint32_t)(block->requested >> 32);
 }
 
 void ac_range_hole_leave(ac_block_t *block) {
     if (is_hole(block))
-        ac_aged_queue_remove(&block->segment->arena->holes, block);
+        ac_aged_queue_remove(&block->segment->space->holes, block);
 }
 
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
@@ -130,9 +132,9 @@ bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t 
 
 /* --- moving --- */
 
-bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned count) {
+bool ac_spares_fill(ac_store_t *store, ac_spares_t *spares, unsigned count) {
     while (spares->count < count) {
-        ac_block_t *block = ac_record_block(allocator);
+        ac_block_t *block = ac_record_block(store);
         if (!block)
             return false;
         block->list_next = spares->first;
@@ -157,9 +159,9 @@ static void spare_give(ac_spares_t *spares, ac_block_t *block) {
     spares->count++;
 }
 
-void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares) {
+void ac_spares_return(ac_store_t *store, ac_spares_t *spares) {
     while (spares->count)
-        ac_record_block_return(allocator, spare_take(spares));
+        ac_record_block_return(store, spare_take(spares));
 }
 
 /* Cut the block, which is in no index or list, after `size` bytes; both parts stay so. */
@@ -292,7 +294,7 @@ static void settle_unmapped(ac_block_t *block, ac_spares_t *spares) {
     unmapped_enter(range, block);
 }
 
-void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares) {
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares) {
     if (!mapped) {
         uint64_t first, end;
         own_units(moving, &first, &end);
@@ -301,13 +303,14 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares)
         settle_unmapped(moving, spares);
     } else if (ac_page_map_set(moving->address, moving)) {
         ac_block_set_state(moving, AC_BLOCK_TRANSIT);
-        ac_segment_coalesce(moving);
+        ac_segment_coalesce(moving, quiet);
     }
     /* Else host memory is short, and nobody could free what is here: it stays as it is until the
      * context goes. */
 }
 
-void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares) {
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t quiet,
+                     ac_spares_t *spares) {
     ac_segment_t *segment = moving->segment;
     for (;;) {
         bool mapped = false, stays = barred < end && moving->address == barred;
@@ -321,7 +324,7 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spare
             segment->busy++;
         }
         if (!stays)
-            ac_range_settle_whole(moving, mapped, spares);
+            ac_range_settle_whole(moving, mapped, quiet, spares);
         if (!rest)
             return;
         moving = rest;
@@ -385,7 +388,8 @@ static const char *check_lists(const ac_range_t *range) {
     }
     for (const ac_block_t *block = range->unmapped; block; block = block->list_next)
         unmapped -= block->state == AC_BLOCK_UNMAPPED && block->segment == range->segment;
-    for (const ac_block_t *block = range->arena->holes.first; block; block = block->age_next)
+    for (const ac_block_t *block = range->segment->space->holes.first; block;
+         block = block->age_next)
         if (block->segment == range->segment)
             holes -= block->state == AC_BLOCK_FREE && is_hole(block);
     return unmapped ? "list of unmapped blocks" : holes ? "list of holes" : NULL;

@@ -20,7 +20,7 @@
 #ifndef AC_RANGE_H
 #define AC_RANGE_H
 
-#include "allocator/allocator.h"
+#include "allocator/space/block.h"
 
 typedef struct ac_range ac_range_t;
 
@@ -88,7 +88,7 @@ static inline uint64_t ac_range_same(const ac_range_t *range, uint64_t unit, uin
 
 /* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
  */
-ac_range_t *ac_range_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size);
+ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size);
 
 /* The record of a range without segment; its pages have gone. */
 void ac_range_forget(ac_range_t *range);
@@ -130,8 +130,8 @@ typedef struct {
 } ac_spares_t;
 
 /* Get at least `count`; false: host memory is short, and what there is stays.  Return all. */
-bool ac_spares_fill(ac_allocator_t *allocator, ac_spares_t *spares, unsigned count);
-void ac_spares_return(ac_allocator_t *allocator, ac_spares_t *spares);
+bool ac_spares_fill(ac_store_t *store, ac_spares_t *spares, unsigned count);
+void ac_spares_return(ac_store_t *store, ac_spares_t *spares);
 
 /* Make [from, to), which lies in free and unmapped blocks from `block` on, one MOVING block.
  * Takes up to AC_CLAIM_SPARES and adds those of the blocks that it swallows.  NULL: host memory
@@ -147,12 +147,14 @@ bool ac_range_cover(const ac_range_t *range, uint64_t first, uint64_t end);
 void ac_range_uncover(const ac_block_t *moving, bool all);
 
 /* Turn the block into free and unmapped ones, by what its units say; but for [barred, end), whose
- * pages are there and of no use: a part that stays MOVING until the context goes.  Takes as many
- * spares as it has parts but one. */
-void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, ac_spares_t *spares);
+ * pages are there and of no use: a part that stays MOVING until the context goes.  The device is
+ * done with what becomes free when `quiet` was reached.  Takes as many spares as it has parts but
+ * one. */
+void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t quiet,
+                     ac_spares_t *spares);
 
 /* The same where all of it is mapped now, or nothing. */
-void ac_range_settle_whole(ac_block_t *moving, bool mapped, ac_spares_t *spares);
+void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
 /* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
  * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has

@@ -2,8 +2,8 @@
  * program may have replaced it, and hooks run inside of it. */
 #include <sys/mman.h>
 
-#include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/space/space.h"
+#include "allocator/carve.h"
 
 /* Chunks of block records double: a small program touches one page, a large one makes few
  * system calls. */
@@ -19,57 +19,57 @@ void ac_record_memory_return(void *memory, size_t bytes) {
     munmap(memory, bytes);
 }
 
-static bool have_fresh(ac_allocator_t *allocator) {
-    if (allocator->fresh_left)
+static bool have_fresh(ac_store_t *store) {
+    if (store->fresh_left)
         return true;
-    unsigned most = allocator->next_chunk ? allocator->next_chunk : FIRST_CHUNK;
-    allocator->fresh_blocks = ac_carve(most * sizeof *allocator->fresh_blocks);
-    if (!allocator->fresh_blocks)
+    unsigned most = store->next_chunk ? store->next_chunk : FIRST_CHUNK;
+    store->fresh_blocks = ac_carve(most * sizeof *store->fresh_blocks);
+    if (!store->fresh_blocks)
         return false;
-    allocator->fresh_left = most;
-    allocator->next_chunk = most < LAST_CHUNK ? 2 * most : LAST_CHUNK;
+    store->fresh_left = most;
+    store->next_chunk = most < LAST_CHUNK ? 2 * most : LAST_CHUNK;
     return true;
 }
 
-ac_block_t *ac_record_block(ac_allocator_t *allocator) {
-    ac_block_t *block = allocator->spare_blocks;
+ac_block_t *ac_record_block(ac_store_t *store) {
+    ac_block_t *block = store->spare_blocks;
     if (block) {
-        allocator->spare_blocks = block->list_next;
+        store->spare_blocks = block->list_next;
         return block;
     }
-    return have_fresh(allocator) ? &allocator->fresh_blocks[--allocator->fresh_left] : NULL;
+    return have_fresh(store) ? &store->fresh_blocks[--store->fresh_left] : NULL;
 }
 
-void ac_record_block_return(ac_allocator_t *allocator, ac_block_t *block) {
+void ac_record_block_return(ac_store_t *store, ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_UNUSED);
     AC_BLOCK_SET(block, address, ac_block_address(block) | 1);
-    block->list_next = allocator->spare_blocks;
-    allocator->spare_blocks = block;
+    block->list_next = store->spare_blocks;
+    store->spare_blocks = block;
 }
 
 ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size) {
-    ac_allocator_t *allocator = block->segment->arena->allocator;
-    ac_block_t *piece = ac_record_block(allocator);
+    ac_store_t *store = block->segment->space->store;
+    ac_block_t *piece = ac_record_block(store);
     if (piece && !ac_page_map_set(block->address + size, piece)) {
-        ac_record_block_return(allocator, piece);
+        ac_record_block_return(store, piece);
         return NULL;
     }
     return piece;
 }
 
-ac_segment_t *ac_record_segment(ac_allocator_t *allocator) {
-    if (!allocator->spare_segments) {
+ac_segment_t *ac_record_segment(ac_store_t *store) {
+    if (!store->spare_segments) {
         ac_segment_t *chunk = ac_carve(SEGMENTS * sizeof *chunk);
         for (int i = 0; chunk && i < SEGMENTS; i++)
-            ac_record_segment_return(allocator, &chunk[i]);
+            ac_record_segment_return(store, &chunk[i]);
     }
-    ac_segment_t *segment = allocator->spare_segments;
+    ac_segment_t *segment = store->spare_segments;
     if (segment)
-        allocator->spare_segments = segment->next;
+        store->spare_segments = segment->next;
     return segment;
 }
 
-void ac_record_segment_return(ac_allocator_t *allocator, ac_segment_t *segment) {
-    segment->next = allocator->spare_segments;
-    allocator->spare_segments = segment;
+void ac_record_segment_return(ac_store_t *store, ac_segment_t *segment) {
+    segment->next = store->spare_segments;
+    store->spare_segments = segment;
 }

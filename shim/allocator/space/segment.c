@@ -1,7 +1,6 @@
 /* Segments and their blocks: split, coalesce, and the statistics of both.  Everything here
  * runs under the allocator's lock and makes no device call. */
-#include "allocator/allocator_int.h"
-#include "plant.h"
+#include "allocator/space/space.h"
 
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
@@ -12,7 +11,7 @@ static bool beside_others(const ac_block_t *block) {
 static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes) {
     if (segment->range)
         return; /* as PyTorch does: any part of a range can serve others */
-    ac_device_stats_t *s = segment->arena->allocator->stats;
+    ac_device_stats_t *s = segment->space->store->stats;
     if (blocks > 0)
         ac_stat_pools_up(s->inactive_split, segment->pool, blocks);
     else if (blocks < 0)
@@ -28,7 +27,7 @@ static void index_insert(ac_block_t *block, bool fresh) {
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
     if (!segment->tainted)
-        ac_free_index_insert(&segment->arena->index[segment->pool], block);
+        ac_free_index_insert(&segment->space->index[segment->pool], block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
 }
@@ -38,7 +37,7 @@ static void index_leave(ac_block_t *block) {
     if (segment->range)
         ac_range_hole_leave(block);
     if (!segment->tainted)
-        ac_free_index_remove(&segment->arena->index[segment->pool], block);
+        ac_free_index_remove(&segment->space->index[segment->pool], block);
 }
 
 static void index_remove(ac_block_t *block) {
@@ -55,66 +54,46 @@ void ac_segment_enlist(ac_block_t *block) {
 }
 
 static void idle_enter(ac_segment_t *segment) {
-    ac_arena_t *arena = segment->arena;
-    ac_idle_queue_append(&arena->idle, segment);
-    segment->idle_epoch = arena->allocator->epoch;
-    arena->tainted_idle += segment->tainted;
+    ac_space_t *space = segment->space;
+    ac_idle_queue_append(&space->idle, segment);
+    segment->idle_epoch = space->store->epoch;
+    space->tainted_idle += segment->tainted;
 }
 
 static void idle_leave(ac_segment_t *segment) {
-    ac_arena_t *arena = segment->arena;
-    ac_idle_queue_remove(&arena->idle, segment);
-    arena->tainted_idle -= segment->tainted;
+    ac_space_t *space = segment->space;
+    ac_idle_queue_remove(&space->idle, segment);
+    space->tainted_idle -= segment->tainted;
 }
 
-/* A page that the driver hands out and that still belongs to a segment: that one's context has
- * gone, and word of it has not come yet.  False: another device's, whose lock we may not take. */
-static bool evict_stale(ac_arena_t *arena, uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (!owner)
-            continue;
-        if (owner->allocator != arena->allocator)
-            return false;
-        ac_segment_remove(ac_page_map_find(page)->segment, true);
-    }
-    return true;
-}
-
-void ac_segment_forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
-}
-
-ac_segment_t *ac_segment_begin(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
-    ac_segment_t *segment = ac_record_segment(arena->allocator);
-    ac_block_t *block = segment ? ac_record_block(arena->allocator) : NULL;
+ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
+    ac_segment_t *segment = ac_record_segment(space->store);
+    ac_block_t *block = segment ? ac_record_block(space->store) : NULL;
     if (!block) {
         if (segment)
-            ac_record_segment_return(arena->allocator, segment);
+            ac_record_segment_return(space->store, segment);
         return NULL;
     }
-    *segment = (ac_segment_t){
-        .address = address, .size = size, .arena = arena, .first = block, .pool = (uint8_t)pool};
+    *segment = (ac_segment_t){.address = address,
+                              .size = size,
+                              .space = space,
+                              .arena = space->arena,
+                              .first = block,
+                              .pool = (uint8_t)pool};
     ac_block_init(block, address, size, segment);
     return segment;
 }
 
 void ac_segment_end(ac_segment_t *segment) {
-    ac_allocator_t *allocator = segment->arena->allocator;
-    ac_record_block_return(allocator, segment->first);
-    ac_record_segment_return(allocator, segment);
+    ac_store_t *store = segment->space->store;
+    ac_record_block_return(store, segment->first);
+    ac_record_segment_return(store, segment);
 }
 
-ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
-    ac_allocator_t *allocator = arena->allocator;
-    if (!evict_stale(arena, address, size))
-        return NULL;
-    ac_segment_t *segment = ac_segment_begin(arena, pool, address, size);
-    bool covered = segment && ac_page_map_cover(address, size, arena);
+ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
+    ac_store_t *store = space->store;
+    ac_segment_t *segment = ac_segment_begin(space, pool, address, size);
+    bool covered = segment && ac_page_map_cover(address, size, space->arena);
     if (!covered || !ac_page_map_set(address, segment->first)) {
         if (covered)
             ac_page_map_uncover(address, size);
@@ -123,13 +102,13 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
         return NULL;
     }
     ac_block_t *block = segment->first;
-    segment->oversize = size >= allocator->settings.max_split_size;
-    ac_segments_push(&arena->segments, segment);
+    segment->oversize = size >= store->settings.max_split_size;
+    ac_segments_push(&space->segments, segment);
     AC_BLOCK_SET(block, ticket.epoch, 0);
     index_insert(block, true);
     idle_enter(segment);
 
-    ac_device_stats_t *s = allocator->stats;
+    ac_device_stats_t *s = store->stats;
     s->num_device_alloc++;
     ac_stat_pools_up(s->segment, pool, 1);
     ac_stat_pools_up(s->reserved_bytes, pool, (int64_t)size);
@@ -140,7 +119,7 @@ ac_segment_t *ac_segment_add(ac_arena_t *arena, int pool, uint64_t address, uint
 
 /* A context went with blocks in use: they leave the statistics with their segment. */
 static void count_lost(ac_block_t *block, void *unused) {
-    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    ac_device_stats_t *s = block->segment->space->store->stats;
     int pool = block->segment->pool;
     (void)unused;
     if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_SLAB ||
@@ -151,11 +130,9 @@ static void count_lost(ac_block_t *block, void *unused) {
             count_inactive(block->segment, -1, -(int64_t)block->size);
         return;
     }
-    if (block->state == AC_BLOCK_RETIRED)
-        ac_retired_lost(block);
     if (block->state == AC_BLOCK_ALLOCATED) {
         if (block->async)
-            block->segment->arena->allocator->async_bytes -= block->size;
+            block->segment->space->store->async_bytes -= block->size;
         ac_stat_pools_down(s->allocation, pool, 1);
         ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
         if (block->oversize)
@@ -167,9 +144,9 @@ static void count_lost(ac_block_t *block, void *unused) {
 }
 
 void ac_segment_remove(ac_segment_t *segment, bool lost) {
-    ac_arena_t *arena = segment->arena;
-    ac_allocator_t *allocator = arena->allocator;
-    ac_device_stats_t *s = allocator->stats;
+    ac_space_t *space = segment->space;
+    ac_store_t *store = space->store;
+    ac_device_stats_t *s = store->stats;
     if (segment->busy == 0)
         idle_leave(segment);
     if (segment->range)
@@ -184,11 +161,11 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
             index_remove(block);
         if (!segment->range)
             ac_page_map_clear(block->address);
-        ac_record_block_return(allocator, block);
+        ac_record_block_return(store, block);
     }
     if (!segment->range)
         ac_page_map_uncover(segment->address, segment->size);
-    ac_segments_remove(&arena->segments, segment);
+    ac_segments_remove(&space->segments, segment);
     if (!lost)
         s->num_device_free++;
     if (!segment->range) {
@@ -197,7 +174,7 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     }
     if (segment->oversize)
         ac_stat_down(&s->oversize_segments, 1);
-    ac_record_segment_return(allocator, segment);
+    ac_record_segment_return(store, segment);
 }
 
 /* Cut the free block, which is out of the index, after `size` bytes. */
@@ -213,15 +190,15 @@ static bool split(ac_block_t *block, uint64_t size) {
 /* The block is the program's from now on. */
 static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_segment_t *segment = block->segment;
-    ac_allocator_t *allocator = segment->arena->allocator;
-    ac_device_stats_t *s = allocator->stats;
+    ac_store_t *store = segment->space->store;
+    ac_device_stats_t *s = store->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
     block->async = false;
-    AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->arena->number : 0);
-    block->oversize = block->size >= allocator->settings.max_split_size;
+    AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->space->number : 0);
+    block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
     ac_stat_pools_up(s->allocated_bytes, pool, taken);
@@ -231,8 +208,8 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     if (block->oversize)
         ac_stat_up(&s->oversize_allocations, 1);
     uint64_t live = (uint64_t)s->allocated_bytes[AC_POOL_ALL].current;
-    if (live > allocator->high_water)
-        allocator->high_water = live;
+    if (live > store->high_water)
+        store->high_water = live;
 }
 
 void ac_segment_carve(ac_block_t *block, uint64_t size) {
@@ -245,8 +222,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         ac_page_map_touch(block->address + size);
     index_remove(block);
     bool cut = block->size > size &&
-               block->size < segment->arena->allocator->settings.max_split_size &&
-               split(block, size);
+               block->size < segment->space->store->settings.max_split_size && split(block, size);
     int64_t taken = (int64_t)block->size;
     if (was_inactive)
         count_inactive(segment, cut ? 0 : -1, -taken);
@@ -257,13 +233,13 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
     block->async = block->oversize = false; /* of its life before */
 }
 
-ac_block_t *ac_segment_cut(ac_arena_t *arena, int pool, uint64_t size) {
+ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
     bool slot = pool == AC_POOL_SMALL && ac_slab_serves(size);
-    ac_block_t *block = slot ? ac_slab_carve(arena, size) : NULL;
+    ac_block_t *block = slot ? ac_slab_carve(space, size) : NULL;
     if (block)
         return block;
-    ac_fit_t fit = ac_size_fit(&arena->allocator->settings, size);
-    block = ac_free_index_find(&arena->index[pool], &fit, false);
+    ac_fit_t fit = ac_size_fit(&space->store->settings, size);
+    block = ac_free_index_find(&space->index[pool], &fit, false);
     if (block)
         ac_segment_carve(block, size);
     return block;
@@ -279,14 +255,14 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested) {
 }
 
 void ac_segment_release(ac_block_t *block) {
-    ac_allocator_t *allocator = block->segment->arena->allocator;
-    ac_device_stats_t *s = allocator->stats;
+    ac_store_t *store = block->segment->space->store;
+    ac_device_stats_t *s = store->stats;
     int pool = block->segment->pool;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;
     if (block->async)
-        allocator->async_bytes -= block->size;
+        store->async_bytes -= block->size;
     ac_stat_pools_down(s->allocation, pool, 1);
     ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
     if (block->oversize)
@@ -296,11 +272,11 @@ void ac_segment_release(ac_block_t *block) {
 void ac_segment_absorb_next(ac_block_t *block) {
     ac_block_t *gone = ac_block_merge(block);
     ac_page_map_clear(gone->address);
-    ac_record_block_return(block->segment->arena->allocator, gone);
+    ac_record_block_return(block->segment->space->store, gone);
 }
 
 void ac_segment_count_finished(const ac_block_t *block) {
-    ac_device_stats_t *s = block->segment->arena->allocator->stats;
+    ac_device_stats_t *s = block->segment->space->store->stats;
     int pool = block->segment->pool;
     ac_stat_pools_down(s->active, pool, 1);
     ac_stat_pools_down(s->active_bytes, pool, (int64_t)block->size);
@@ -311,8 +287,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The device is done with the block when `quiet` is reached. */
-static void coalesce(ac_block_t *block, uint64_t quiet) {
+void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
     if (ac_slab_is_slot(block)) {
@@ -353,24 +328,18 @@ static void coalesce(ac_block_t *block, uint64_t quiet) {
         idle_enter(segment);
 }
 
-void ac_segment_coalesce(ac_block_t *block) {
-    bool all;
-    uint64_t quiet = ac_fence_target(&block->segment->arena->line, &all);
-    coalesce(block, AC_PLANTED(idle_without_stamp) ? 0 : quiet);
-}
-
 void ac_segment_put_back(ac_block_t *block) {
-    coalesce(block, block->segment->quiet);
+    ac_segment_coalesce(block, block->segment->quiet);
 }
 
 void ac_segment_finish(ac_block_t *block) {
     ac_segment_count_finished(block);
-    coalesce(block, block->ticket.epoch);
+    ac_segment_coalesce(block, block->ticket.epoch);
 }
 
 void ac_segment_withdraw(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
-    ac_device_stats_t *s = segment->arena->allocator->stats;
+    ac_device_stats_t *s = segment->space->store->stats;
     index_remove(block);
     if (beside_others(block))
         count_inactive(segment, -1, -(int64_t)block->size);
@@ -389,6 +358,5 @@ void ac_segment_taint(ac_segment_t *segment) {
         else if (block->state == AC_BLOCK_SLAB)
             ac_slab_taint(block);
     }
-    ac_ordered_unbind(segment);
     segment->tainted = true; /* after: index_leave looks at it */
 }

@@ -1,6 +1,6 @@
 /* The size that a request is served with, the blocks that may serve it, and the segment that is
  * asked for where there are none. */
-#include "allocator/allocator_int.h"
+#include "allocator/space/space.h"
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;

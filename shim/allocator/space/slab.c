@@ -1,8 +1,9 @@
 /* Slabs (slab.h). */
 #include "allocator/space/slab.h"
 
-#include "allocator/allocator_int.h"
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
+#include "allocator/space/space.h"
+#include "plant.h"
 
 enum { LOOKS = 8 };
 _Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");
@@ -71,7 +72,7 @@ static void records_remove(ac_slots_t *slots, ac_block_t *record) {
 }
 
 static ac_slots_t *records_of(const ac_slab_t *slab) {
-    return &slab->block->segment->arena->allocator->slots;
+    return &slab->block->segment->space->store->slots;
 }
 
 /* What a record of the slot says, for whoever it is.  Its address comes last: whoever was handed
@@ -85,7 +86,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     AC_BLOCK_SET(record, slab, slab);
     if (word) {
         ac_block_set_state(record, AC_BLOCK_ALLOCATED);
-        AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->arena->number : 0);
+        AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->space->number : 0);
     }
     AC_WINDOW(record_described);
     AC_BLOCK_SET(record, requested, word >> 1);
@@ -95,7 +96,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
 
 /* The slot's record from now on; NULL when host memory is short. */
 static ac_block_t *give_record(ac_slab_t *slab, unsigned i) {
-    ac_block_t *record = ac_record_block(slab->block->segment->arena->allocator);
+    ac_block_t *record = ac_record_block(slab->block->segment->space->store);
     if (!record)
         return NULL;
     describe(record, slab, i);
@@ -110,7 +111,7 @@ static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
     records_remove(records_of(slab), record);
     set_word(slab, i, word);
     AC_BLOCK_SET(record, slab, NULL);
-    ac_record_block_return(slab->block->segment->arena->allocator, record);
+    ac_record_block_return(slab->block->segment->space->store, record);
 }
 
 /* --- lists --- */
@@ -118,7 +119,7 @@ static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
 AC_LIST(slabs, ac_slab_t, )
 
 static ac_slab_t **list_of(const ac_slab_t *slab) {
-    return &slab->block->segment->arena->slabs.partial[class_of(slab->size)];
+    return &slab->block->segment->space->slabs.partial[class_of(slab->size)];
 }
 
 /* Behind those of the first few that lie lower. */
@@ -139,8 +140,8 @@ static void list_leave(ac_slab_t *slab) {
     slab->listed = false;
 }
 
-static void spare(ac_allocator_t *allocator, ac_slab_t *slab) {
-    ac_slab_t **list = &allocator->slots.spare[class_of(slab->size)];
+static void spare(ac_store_t *store, ac_slab_t *slab) {
+    ac_slab_t **list = &store->slots.spare[class_of(slab->size)];
     slab->next = *list;
     *list = slab;
 }
@@ -149,7 +150,7 @@ static void spare(ac_allocator_t *allocator, ac_slab_t *slab) {
 static void retire(ac_slab_t *slab) {
     AC_BLOCK_SET(slab->block, slab, NULL);
     ac_page_map_set_slab(slab->block->address, NULL);
-    spare(slab->block->segment->arena->allocator, slab);
+    spare(slab->block->segment->space->store, slab);
 }
 
 /* The empty slab is free memory again. */
@@ -163,8 +164,8 @@ static void give_back(ac_slab_t *slab) {
 
 /* --- making slabs --- */
 
-static ac_slab_t *new_slab(ac_allocator_t *allocator, uint64_t size) {
-    ac_slab_t **list = &allocator->slots.spare[class_of(size)], *slab = *list;
+static ac_slab_t *new_slab(ac_store_t *store, uint64_t size) {
+    ac_slab_t **list = &store->slots.spare[class_of(size)], *slab = *list;
     if (slab) {
         *list = slab->next;
         return slab;
@@ -184,9 +185,9 @@ static uint64_t lead_of(const ac_block_t *block) {
 }
 
 /* A free block that a slab fits into. */
-static ac_block_t *find_room(ac_arena_t *arena) {
-    const ac_settings_t *settings = &arena->allocator->settings;
-    ac_free_index_t *index = &arena->index[AC_POOL_SMALL];
+static ac_block_t *find_room(ac_space_t *space) {
+    const ac_settings_t *settings = &space->store->settings;
+    ac_free_index_t *index = &space->index[AC_POOL_SMALL];
     ac_fit_t fit = ac_size_fit(settings, AC_SLAB_SIZE);
     ac_block_t *block = ac_free_index_find(index, &fit, false);
     if (block && block->size < lead_of(block) + AC_SLAB_SIZE) {
@@ -217,16 +218,16 @@ static ac_block_t *cut(ac_block_t *block) {
     return block;
 }
 
-static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
-    ac_block_t *block = find_room(arena);
-    ac_slab_t *slab = block ? new_slab(arena->allocator, size) : NULL;
+static ac_slab_t *make(ac_space_t *space, uint64_t size) {
+    ac_block_t *block = find_room(space);
+    ac_slab_t *slab = block ? new_slab(space->store, size) : NULL;
     if (!slab)
         return NULL;
     slab->block = cut(block);
     if (!slab->block || !ac_page_map_set_slab(slab->block->address, slab)) {
         if (slab->block)
             ac_segment_put_back(slab->block);
-        spare(arena->allocator, slab);
+        spare(space->store, slab);
         return NULL;
     }
     slab->free = slab->slots;
@@ -243,13 +244,13 @@ static ac_slab_t *make(ac_arena_t *arena, uint64_t size) {
 
 /* --- taking and giving back slots --- */
 
-static ac_slab_t *with_room(ac_arena_t *arena, uint64_t size) {
-    ac_slab_t *slab = arena->slabs.partial[class_of(size)];
-    return slab ? slab : make(arena, size);
+static ac_slab_t *with_room(ac_space_t *space, uint64_t size) {
+    ac_slab_t *slab = space->slabs.partial[class_of(size)];
+    return slab ? slab : make(space, size);
 }
 
-ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size) {
-    ac_slab_t *slab = with_room(arena, size);
+ac_block_t *ac_slab_carve(ac_space_t *space, uint64_t size) {
+    ac_slab_t *slab = with_room(space, size);
     if (!slab)
         return NULL;
     unsigned i = first_vacant(slab);
@@ -401,11 +402,11 @@ static bool take_apart(ac_slab_t *slab, ac_pieces_t *pieces) {
             next = end;
         ac_block_t *record = !gap && word_of(slab, i - 1) & 1 ? give_record(slab, i - 1)
                              : !gap                           ? record_in(word_of(slab, i - 1))
-                                    : ac_record_block(segment->arena->allocator);
+                                    : ac_record_block(segment->space->store);
         bool first = at == slab->block->address;
         if (!record || (!first && !ac_page_map_set(at, record))) {
             if (record && gap)
-                ac_record_block_return(segment->arena->allocator, record);
+                ac_record_block_return(segment->space->store, record);
             return false;
         }
         if (gap)
@@ -425,7 +426,7 @@ static void put_together(ac_slab_t *slab, const ac_pieces_t *pieces) {
         if (i)
             ac_page_map_clear(piece->address);
         if (is_gap(piece))
-            ac_record_block_return(slab->block->segment->arena->allocator, piece);
+            ac_record_block_return(slab->block->segment->space->store, piece);
     }
 }
 
@@ -451,7 +452,7 @@ static void put_in_place(ac_slab_t *slab, const ac_pieces_t *pieces) {
 
 static bool dissolve(ac_slab_t *slab) {
     ac_block_t *block = slab->block;
-    ac_allocator_t *allocator = block->segment->arena->allocator;
+    ac_store_t *store = block->segment->space->store;
     ac_pieces_t pieces;
     if (!take_apart(slab, &pieces)) {
         put_together(slab, &pieces);
@@ -462,34 +463,31 @@ static bool dissolve(ac_slab_t *slab) {
     for (unsigned i = 0; i < slab->slots; i++)
         set_word(slab, i, 0);
     retire(slab);
-    ac_record_block_return(allocator, block);
+    ac_record_block_return(store, block);
     for (unsigned i = 0; i < pieces.n; i++) {
         ac_block_t *piece = pieces.piece[i];
         if (is_gap(piece)) {
             ac_segment_put_back(piece);
         } else {
-            records_remove(&allocator->slots, piece);
+            records_remove(&store->slots, piece);
             AC_BLOCK_SET(piece, slab, NULL);
         }
     }
     return true;
 }
 
-bool ac_slabs_dissolve(ac_arena_t *arena) {
+bool ac_slabs_dissolve(ac_space_t *space) {
     bool any = false;
     for (unsigned rank = 0; rank < AC_SLAB_CLASSES; rank++)
-        while (arena->slabs.partial[rank] && dissolve(arena->slabs.partial[rank]))
+        while (space->slabs.partial[rank] && dissolve(space->slabs.partial[rank]))
             any = true;
     return any;
 }
 
 /* --- fewer records --- */
 
-void ac_slabs_settle(ac_allocator_t *allocator) {
-    ac_slots_t *slots = &allocator->slots;
-    /* Threads free what they hold without the lock: not now. */
-    bool alone = ac_caches_freeze(allocator);
-    for (ac_block_t *record = slots->records, *next; alone && record; record = next) {
+void ac_slabs_drop_records(ac_slots_t *slots) {
+    for (ac_block_t *record = slots->records, *next; record; record = next) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
@@ -499,8 +497,6 @@ void ac_slabs_settle(ac_allocator_t *allocator) {
         slab->slot[i].clock = record->ticket.epoch;
         take_record(slab, i, record->requested << 1 | 1);
     }
-    slots->left = slots->count;
-    ac_caches_thaw(allocator);
 }
 
 const char *ac_slab_check(const ac_block_t *block) {

@@ -5,7 +5,7 @@
  * new, in a thread's cache, pending or held.
  * To everybody else such a record is a block as any other, but that it has no neighbours and that
  * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
- * to their slots when there are many (ac_slabs_settle).
+ * to their slots when there are many (ac_slabs_drop_records).
  *
  * Only the sizes that are multiples of the granule anyway: nothing is rounded up for a slab.  Not
  * for requests that name a stream, whose memory is cut and joined in its order.
@@ -17,8 +17,6 @@
 #define AC_SLAB_H
 
 #include "allocator/space/block.h"
-
-typedef struct ac_allocator ac_allocator_t;
 
 enum { AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
@@ -67,7 +65,7 @@ static inline bool ac_slab_is_slot(const ac_block_t *block) {
 
 /* A free slot as ac_segment_carve leaves a block.  NULL: none in the free memory of the small
  * pool, or host memory is short. */
-ac_block_t *ac_slab_carve(ac_arena_t *arena, uint64_t size);
+ac_block_t *ac_slab_carve(ac_space_t *space, uint64_t size);
 
 /* The slot is free again, and its record nobody's; `slot` may be what ac_slab_at shows. */
 void ac_slab_coalesce(ac_block_t *slot);
@@ -93,7 +91,7 @@ bool ac_slab_in_use(const ac_block_t *block);
 
 /* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
  * them may serve any size.  True if there was any. */
-bool ac_slabs_dissolve(ac_arena_t *arena);
+bool ac_slabs_dissolve(ac_space_t *space);
 
 /* The segment serves no more. */
 void ac_slab_taint(ac_block_t *block);
@@ -102,14 +100,13 @@ void ac_slab_taint(ac_block_t *block);
  * remains. */
 void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
 
-/* Whether ac_slabs_settle is worth its while: 512 KiB of records, and twice as many as before. */
+/* Whether ac_slabs_drop_records is worth its while: 512 KiB of records, and twice as many as before. */
 static inline bool ac_slabs_crowded(const ac_slots_t *slots) {
     return slots->count >= 4096 && slots->count >= 2 * slots->left;
 }
 
-/* Records of blocks that the program holds go, unless some thread cannot be kept out of its
- * cache. Without the lock. */
-void ac_slabs_settle(ac_allocator_t *allocator);
+/* Records of blocks that the program holds go.  While all threads keep out of their caches. */
+void ac_slabs_drop_records(ac_slots_t *slots);
 
 /* NULL, or what is wrong with the slab. */
 const char *ac_slab_check(const ac_block_t *block);

@@ -107,7 +107,7 @@ static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t byt
     ac_status_t status = AC_FAILED;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
-        status = ac_range_add(arena, growth->ask->pool, address, bytes) ? AC_OK : AC_OOM;
+        status = ac_range_add(&arena->space, growth->ask->pool, address, bytes) ? AC_OK : AC_OOM;
     ac_unlock(&arena->allocator->lock);
     return status;
 }
@@ -222,7 +222,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
         return 0;
     }
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(arena->allocator, &growth->spares, spares)) {
+           ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
@@ -238,19 +238,22 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
 
 /* Put everything back that was claimed; `filled`: all of the place has pages. */
 static void settle(ac_growth_t *growth, bool filled) {
+    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->line);
     if (filled)
-        ac_range_settle_whole(growth->block, true, &growth->spares);
+        ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
     else
-        ac_range_settle(growth->block, growth->barred, growth->barred_end, &growth->spares);
+        ac_range_settle(growth->block, growth->barred, growth->barred_end, quiet,
+                        &growth->spares);
     for (unsigned i = 0; i < growth->runs; i++)
-        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, &growth->spares);
+        ac_range_settle_whole(growth->run[i].block, !growth->run[i].taken, quiet,
+                              &growth->spares);
 }
 
 static void end_calls(ac_growth_t *growth) {
     growth->range->calls--;
     for (unsigned i = 0; i < growth->runs; i++)
         growth->run[i].range->calls--;
-    ac_spares_return(growth->ask->arena->allocator, &growth->spares);
+    ac_spares_return(&growth->ask->arena->allocator->store, &growth->spares);
 }
 
 static ac_status_t give_up(ac_growth_t *growth, ac_status_t status) {
@@ -313,15 +316,15 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->barred = growth->barred_end = 0;
     if (!find_place(growth, &place))
         return AC_NOT_OURS;
-    if (!ac_spares_fill(allocator, &growth->spares, 8)) {
-        ac_spares_return(allocator, &growth->spares);
+    if (!ac_spares_fill(&allocator->store, &growth->spares, 8)) {
+        ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;
     }
     growth->range = place.block->segment->range;
     find_gaps(growth, &place);
     growth->block = ac_range_claim(place.block, place.from, place.to, &growth->spares);
     if (!growth->block) {
-        ac_spares_return(allocator, &growth->spares);
+        ac_spares_return(&allocator->store, &growth->spares);
         return AC_FAILED;
     }
     growth->range->calls++;

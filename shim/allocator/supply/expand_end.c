@@ -32,7 +32,7 @@ static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes)
     pick->reached = ac_expand_reached(arena);
     batch->runs = 0;
     while (!arena->dead && found < bytes && batch->runs < AC_EXPAND_RUNS &&
-           ac_spares_fill(arena->allocator, &batch->spares, 4)) {
+           ac_spares_fill(&arena->allocator->store, &batch->spares, 4)) {
         ac_block_t *hole = ac_expand_oldest_hole(arena, pick, &batch->starved);
         if (!hole)
             break;
@@ -95,7 +95,8 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle_whole(run->block, !run->taken, &batch.spares);
+            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->line),
+                                  &batch.spares);
         }
         done = batch.released;
         total += done;
@@ -104,7 +105,7 @@ static uint64_t trim(ac_arena_t *arena, ac_hole_pick_t *pick, uint64_t bytes) {
         allocator->counters->driver_free_ns += spent;
         ac_allocator_settle(allocator, true);
     }
-    ac_spares_return(allocator, &batch.spares);
+    ac_spares_return(&allocator->store, &batch.spares);
     if (total) {
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;

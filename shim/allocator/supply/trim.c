@@ -46,16 +46,17 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, uint64_t bytes,
             .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
         *taken += s->size;
         ac_segment_remove(s, false);
-        leaving[n - 1].segment = ac_record_segment(arena->allocator); /* what was just returned */
-        leaving[n - 1].block = ac_record_block(arena->allocator);
+        leaving[n - 1].segment =
+            ac_record_segment(&arena->allocator->store); /* what was just returned */
+        leaving[n - 1].block = ac_record_block(&arena->allocator->store);
     }
     arena->allocator->calls += n > 0;
     return n;
 }
 
 static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leaving) {
-    ac_record_segment_return(allocator, leaving->segment);
-    ac_record_block_return(allocator, leaving->block);
+    ac_record_segment_return(&allocator->store, leaving->segment);
+    ac_record_block_return(&allocator->store, leaving->block);
 }
 
 /* The device would not have the segment now: it is ours as before. */
@@ -64,7 +65,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_PLANTED(put_back_into_dead)
             ? NULL
-            : ac_segment_add(arena, leaving->pool, leaving->address, leaving->size);
+            : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

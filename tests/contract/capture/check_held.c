@@ -65,8 +65,8 @@ static bool served_again(int i, uint64_t address, uint64_t bytes) {
 
 static void expect_held(uint64_t blocks, uint64_t bytes) {
     check();
-    ck_assert_uint_eq(counters.held_blocks, blocks);
-    ck_assert_uint_eq(counters.held_bytes, bytes);
+    ck_assert_uint_eq(counters.capture_deferred_blocks, blocks);
+    ck_assert_uint_eq(counters.capture_deferred_bytes, bytes);
 }
 
 /* Before the capture, in it, and after it. */
@@ -224,7 +224,7 @@ START_TEST(many_episodes) {
         ac_allocator_release(allocator, one);
         expect_held(MANY - 4 * e, (MANY - 4 * e) * 4096);
     }
-    ck_assert_uint_eq(counters.held_frees, MANY);
+    ck_assert_uint_eq(counters.capture_deferred_frees, MANY);
     synchronise(0);
     ac_allocator_trim(allocator, false);
     ck_assert_uint_eq(device.used, 0);

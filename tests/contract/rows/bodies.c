@@ -221,9 +221,9 @@ static void check_edge(const char *symbol) {
         MUST(cuStreamWaitEvent_ptsz(NULL, event, 0));
     else
         MUST(cuStreamWaitEvent(to, event, 0));
-    unsigned long long proven = figure("async_proven");
+    unsigned long long proven = figure("async_event_ordered");
     MUST(cuMemAllocAsync(&again, MIB, to));
-    expect(again == memory && figure("async_proven") == proven + 1,
+    expect(again == memory && figure("async_event_ordered") == proven + 1,
            "the order of the two streams was not seen");
 }
 
@@ -280,9 +280,9 @@ static void check_distrusted(const char *symbol) {
             test_stop(TEST_BROKEN, "the event's handle did not come back");
     }
     MUST(cuStreamWaitEvent(to, event, 0));
-    unsigned long long proven = figure("async_proven");
+    unsigned long long proven = figure("async_event_ordered");
     MUST(cuMemAllocAsync(&again, MIB, to));
-    expect(figure("async_proven") == proven, "an event was trusted that may be another's");
+    expect(figure("async_event_ordered") == proven, "an event was trusted that may be another's");
 }
 
 /* --- contexts --- */

@@ -128,7 +128,7 @@ void window_record_address_first(void) {
     begin_cached();
     block = take();
     record = *ac_cache_handed(cache, block);
-    ac_slabs_settle(allocator);
+    ac_allocator_drop_records(allocator);
     ck_assert_uint_ne(ac_block_address(record), block); /* which has no record now */
     at_window("record_described", record_says_nothing_yet);
     ck_assert_int_eq(ac_allocator_lock_block(block, &found, &locked), AC_OK);

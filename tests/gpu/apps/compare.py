@@ -4,7 +4,7 @@ import statistics
 
 LEAST_STEPS = 5
 COUNTERS = ("cached_allocs", "driver_allocs", "ready_frees", "ordered_frees", "fenced_frees",
-            "fence_waits", "stream_turns", "async_allocs", "passed_allocs", "num_alloc_retries")
+            "fence_waits", "join_events", "async_allocs", "passed_allocs", "num_alloc_retries")
 FENCES = ("fences_ctx", "fences_streams", "fences_legacy", "fences_sync")
 LOST = (("waits for fences", ("fence_wait_ns",)),
         ("driver calls of the cache", ("driver_alloc_ns", "driver_free_ns")),

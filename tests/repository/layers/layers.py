@@ -10,6 +10,8 @@ import shutil
 import sys
 import tempfile
 
+import rooms
+
 # What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
 # everybody may write to them, they know nobody above.
 LEAVES = {"observe", "config"}
@@ -54,6 +56,28 @@ def included_layer(root, path, name):
     return None
 
 
+def foreign_headers(root):
+    """(file, header) where an internal header lies in a folder that is not above the file."""
+    for path in (path for top in ("shim", "tools") for path in sources(root, top)):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            names = [name for quote, name in INCLUDE.findall(file.read()) if quote == '"']
+        for name in (name for name in names if name.endswith("_int.h")):
+            for base in (os.path.dirname(path), "shim"):
+                target = os.path.normpath(os.path.join(base, name))
+                if os.path.exists(os.path.join(root, target)):
+                    if not path.startswith(os.path.dirname(target) + os.sep):
+                        yield path, name
+                    break
+
+
+def check_internal(root):
+    found = set(foreign_headers(root))
+    for path, name in sorted(found - rooms.INTERNAL_ELSEWHERE.keys()):
+        yield f"{path}: {name} is internal to its folder"
+    for path, name in sorted(rooms.INTERNAL_ELSEWHERE.keys() - found):
+        yield f"rooms.py: {path} needs no exception for {name} any more"
+
+
 def check_file(root, path):
     with open(os.path.join(root, path), encoding="utf-8") as file:
         text = file.read()
@@ -90,8 +114,10 @@ def check_file(root, path):
 
 
 def check(root):
-    return [line for top in ("shim", "tools") for path in sources(root, top)
-            for line in check_file(root, path)]
+    lines = [line for top in ("shim", "tools") for path in sources(root, top)
+             for line in check_file(root, path)]
+    lines += check_internal(root)
+    return lines + [line for line in rooms.check_rooms(root) if line]
 
 
 BREAKS = [  # file, text put there, what the report must say
@@ -112,6 +138,9 @@ BREAKS = [  # file, text put there, what the report must say
     ("shim/intercept/x.c", "void f(void) { fputs(\"\", stdout); }\n", "stdout could hurt"),
     ("shim/device/x.c", '__attribute__((visibility("default"))) int v;\n', "export"),
     ("shim/config/x.c", "int x;\n" * 801, "801 lines"),
+    ("shim/intercept/x.c", '#include "allocator/allocator_int.h"\n', "internal to its folder"),
+    ("shim/allocator/cache/x.c", '#include "allocator/supply/expand_int.h"\n',
+     "internal to its folder"),
     ("tools/x/x.c", '#include "intercept/resolve.h"\n', "a tool includes"),
     ("tools/simcuda/x.c", '#include "allocator/x.h"\n', "simulated device includes"),
 ]
@@ -119,7 +148,16 @@ BREAKS = [  # file, text put there, what the report must say
 
 def self_test(root):
     failed = 0
-    for path, text, expected in BREAKS:
+    if rooms.cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) != ["a", "b", "c"]:
+        print("not noticed: a cycle")
+        failed = 1
+    rooms.CALLS_UP["space", "ac_unneeded"] = "none"
+    if "rooms.py: space needs no exception for ac_unneeded any more" not in check(root):
+        print("not noticed: an exception without need")
+        failed = 1
+    del rooms.CALLS_UP["space", "ac_unneeded"]
+    for path, text, expected in BREAKS + [(os.path.join(rooms.FOLDER, path), text, expected)
+                                          for path, text, expected in rooms.BREAKS]:
         with tempfile.TemporaryDirectory() as copy:
             for top in ("shim", "tools"):
                 shutil.copytree(os.path.join(root, top), os.path.join(copy, top))

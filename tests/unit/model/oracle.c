@@ -360,7 +360,7 @@ void oracle_trim(void) {
 }
 
 void oracle_settle(void) {
-    ac_slabs_settle(oracle.allocator);
+    ac_allocator_drop_records(oracle.allocator);
 }
 
 void oracle_taint(void) {

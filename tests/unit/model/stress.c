@@ -308,14 +308,14 @@ static void *meddler(void *arg) {
             break;
         case 8:
             if (draw(&state, 2))
-                ac_slabs_settle(allocator);
+                ac_allocator_drop_records(allocator);
             else
                 ac_allocator_decay(allocator, 1);
             break;
         case 9: /* as a request that is about to fail, with nobody kept out of his cache */
             ac_lock(&allocator->lock);
             if (!arena[c]->dead)
-                ac_slabs_dissolve(arena[c]);
+                ac_slabs_dissolve(&arena[c]->space);
             ac_unlock(&allocator->lock);
             break;
         case 10: /* or memory would wait for fences alone, soon */

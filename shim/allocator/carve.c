@@ -1,6 +1,6 @@
 /* A piece of mapped memory at a time, cut from front to end, and for tables from the end
  * (carve.h). */
-#include "allocator/space/carve.h"
+#include "allocator/carve.h"
 #include "lock.h"
 
 #include <errno.h>
