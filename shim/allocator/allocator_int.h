@@ -3,7 +3,7 @@
 #define AC_ALLOCATOR_INT_H
 
 #include "allocator/space/space.h"
-#include "allocator/order/streams.h"
+#include "allocator/retired/streams.h"
 #include "allocator/cache/thread_cache.h"
 #include "allocator/retired/retired.h"
 #include "lock.h"

@@ -29,11 +29,10 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
 
 static void count(ac_check_t *check, const ac_block_t *block) {
     check->retired += block->state == AC_BLOCK_RETIRED;
-    check->cached += block->state == AC_BLOCK_CACHED;
-    check->waiting += block->state == AC_BLOCK_WAITING;
+    check->cached += block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block);
+    check->waiting += ac_block_waits_cached(block);
     check->kept += ac_block_is_held(block);
-    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
-                        block->state == AC_BLOCK_WAITING;
+    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
     if (block->state == AC_BLOCK_ALLOCATED && block->async)
         check->async_bytes += block->size;
 }
@@ -44,7 +43,7 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     count(check, block);
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
-    if (block->state == AC_BLOCK_CACHED)
+    if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
     /* What is left of a block that was freed in stream order may be all rounding. */
     expect(check, block->requested || block->state == AC_BLOCK_RETIRED, "requested bytes");
@@ -166,7 +165,8 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
     ac_cache_wait_t *sum = &waiting[ac_cache_flow(cache->magazine[i].size)];
     const ac_block_t *last = NULL;
     for (const ac_block_t *b = queue->first; b; last = b, b = b->list_next) {
-        expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
+        expect(check, ac_block_waits_cached(b) && b->ticket.key == AC_KEY_OWN,
+               "block that waits has no ticket");
         expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
         expect(check, b->segment->arena == arena, "waiting block of another arena");
         expect(check, !last || last->ticket.epoch <= b->ticket.epoch,
@@ -193,7 +193,8 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             const ac_magazine_t *magazine = &cache->magazine[i];
             uint32_t count = 0;
             for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
-                expect(check, b->state == AC_BLOCK_CACHED, "kept block is not cached");
+                expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
+                       "kept block is not cached, or not ready");
                 expect(check, b->size == magazine->size, "block in a wrong magazine");
                 expect(check, b->segment->arena == arena, "cached block of another arena");
                 bytes += b->size;

@@ -1,4 +1,4 @@
-/* Freed memory that is not free yet: blocks with a ticket (order/ticket.h), in a list for each key,
+/* Freed memory that is not free yet: blocks with a ticket (ticket.h), in a list for each key,
  * sorted by what they wait for.  Whether they are ready is asked once for a list, and decided by its
  * end.
  *

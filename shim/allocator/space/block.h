@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/order/ticket.h"
+#include "allocator/ticket.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -27,8 +27,7 @@ typedef enum {
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
-    AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
-    AC_BLOCK_WAITING,   /* pending, in a thread's cache: cache_wait.c */
+    AC_BLOCK_CACHED,    /* a thread keeps it for itself: thread_cache.h; it waits if it has a ticket */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */
@@ -101,6 +100,11 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
 #endif
     AC_BLOCK_SET(block, state, to);
+}
+
+/* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds it. */
+static inline bool ac_block_waits_cached(const ac_block_t *block) {
+    return block->state == AC_BLOCK_CACHED && block->ticket.key != AC_KEY_NONE;
 }
 
 /* Whether a graph may use the block, which the program freed. */

@@ -3,7 +3,7 @@
     the top (allocator.c and the files beside it)
       -> cache, retired, supply
            -> space, order
-                -> base (carve: host memory for records; settings)
+                -> base (carve: host memory for records; settings; tickets)
 
 A call is the name of a function `ac_*` that another room defines.  Calls and includes against the
 arrows are listed by name below, each with its reason; one that nobody needs any more is reported,
@@ -22,17 +22,14 @@ MAY_USE = {
     "order": {BASE},
     BASE: set(),
 }
-BASE_FILES = {"carve.c", "carve.h", "settings.h"}
+BASE_FILES = {"carve.c", "carve.h", "settings.h", "ticket.h"}
 
 QUEUES = "blocks that leave a cache wait in the arena's queues"
 RECORDS = "the records of arenas and allocators stand in one header"
 CALLS_UP = {
-    ("cache", "ac_pending_queue"): QUEUES,
+    ("cache", "ac_retired_append"): QUEUES,
     ("cache", "ac_pending_share"): QUEUES,
     ("cache", "ac_pending_weight"): QUEUES,
-    ("cache", "ac_held_open"): "the episode of captures is kept in retired/",
-    ("order", "ac_ordered_next"): "edges are drawn in the streams of retired/",
-    ("order", "ac_ordered_slot"): "the same",
     ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
     ("retired", "ac_caches_before"): "peaks are exact",
     ("retired", "ac_trim_owe"): "a segment that leaves goes with its last held block",
@@ -50,9 +47,6 @@ CALLS_UP = {
 INCLUDES_UP = {
     ("cache", "allocator/allocator.h"): RECORDS,
     ("cache", "allocator/allocator_int.h"): RECORDS,
-    ("cache", "allocator/retired/held.h"): "the episode of captures is kept in retired/",
-    ("order", "allocator/allocator.h"): "streams.h is the contract of retired/ as well",
-    ("order", "allocator/retired/ordered_int.h"): "edges are drawn in the streams of retired/",
     ("retired", "allocator/allocator.h"): RECORDS,
     ("retired", "allocator/allocator_int.h"): RECORDS,
     ("retired", "allocator/supply/trim.h"): "a segment that leaves goes with its last held block",
@@ -61,7 +55,6 @@ INCLUDES_UP = {
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
-    ("shim/allocator/order/edges.c", "allocator/retired/ordered_int.h"): "as above",
     ("tools/accelcache/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
 }
 
