@@ -23,7 +23,7 @@ static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_arena_t *
         return AC_NOT_OURS;
     ac_status_t status = AC_OK;
     *found = ac_page_map_look(address, arena);
-    if (!*found || (*found)->state == AC_BLOCK_SLAB)
+    if (!*found || ac_block_is_slab(*found))
         status = ac_slab_get(address, found);
     else if ((*found)->state != AC_BLOCK_ALLOCATED)
         status = AC_BAD_ADDRESS;

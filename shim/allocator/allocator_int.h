@@ -153,6 +153,9 @@ void ac_caches_settle(ac_allocator_t *allocator);
 bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
+/* Between them: the caches of the arena hold nothing any more.  Peaks may rise after it. */
+void ac_caches_empty(ac_arena_t *arena);
+
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
@@ -236,6 +239,9 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
  * Else each request would be kept for as long. */
 bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
 void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
+
+/* quarantine.c: of the fence line of an arena (fence.h). */
+bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */

@@ -45,7 +45,8 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
     if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
-    /* What is left of a block that was freed in stream order may be all rounding. */
+    /* What is left of a block that was freed in stream order may be all rounding; what waits after
+     * it was free memory (quarantine.c) was requested by no program. */
     expect(check, block->requested || block->state == AC_BLOCK_RETIRED, "requested bytes");
     expect(check, block->requested <= block->size, "requested bytes");
     add(check->sum.active, pool, 1);

@@ -437,6 +437,19 @@ void ac_caches_thaw(ac_allocator_t *allocator) {
     ac_unlock(&allocator->recall_lock);
 }
 
+void ac_caches_empty(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_cache_sum_t sum;
+    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next) {
+        if (cache->arena == arena) {
+            AC_WINDOW(cache_visited);
+            ac_cache_leave_all(cache);
+        }
+        atomic_fetch_or(&cache->gate, AC_GATE_STALE);
+    }
+    ac_caches_absorb(allocator, &sum);
+}
+
 static bool give_back(ac_cache_t *cache) {
     ac_cache_sum_t sum;
     bool any = ac_cache_leave_all(cache);

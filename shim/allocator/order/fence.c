@@ -371,8 +371,9 @@ uint64_t ac_fence_target_all(void) {
 static ac_status_t is_under_way(ac_fence_line_t *line) {
     bool any = false;
     ac_lock(&line->lock);
+    uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count && !any; i++)
-        any = !line->ring[i].turn;
+        any = !line->ring[i].turn && line->ring[i].clock > done; /* not swept yet: over */
     ac_unlock(&line->lock);
     return any ? AC_BUSY : AC_OK;
 }
@@ -519,6 +520,14 @@ void *ac_fence_use(ac_fence_line_t *line, uint64_t clock) {
         return NULL;
     line->ring[i].uses++;
     return line->ring[i].fence;
+}
+
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock) {
+    for (unsigned i = 0; i < line->count; i++)
+        if (line->ring[i].clock == clock && line->ring[i].turn) {
+            line->ring[i].turn = false;
+            line->turns--;
+        }
 }
 
 /* The oldest that is not known complete, in use from now on. */

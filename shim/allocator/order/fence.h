@@ -107,6 +107,9 @@ struct ac_fence_line {
     unsigned count;  /* fences in the ring, oldest first */
     unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
+    /* Of the owner of the context's memory, called without the lock, NULL: unknown.  True: no early
+     * block is held, and free memory that leaned is not handed out before `until` (single.h). */
+    bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
 };
 
 extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
@@ -359,6 +362,10 @@ void ac_fence_let_go(ac_fence_line_t *line, void *spare);
 void *ac_fence_use(ac_fence_line_t *line, uint64_t clock);
 /* Without the lock: it is not needed any more; with `over` it is complete. */
 void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over);
+
+/* The turn that was recorded with that stamp, if it is in the ring: freed memory waits for it from
+ * now on.  Under the lock. */
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock);
 
 /* Whether a fence is recorded for frees and not known complete, of one line or of any. */
 bool ac_fence_under_way(ac_fence_line_t *line, bool all);

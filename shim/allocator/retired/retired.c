@@ -92,6 +92,10 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     const ac_block_queue_t *queue = &arena->retired.fence[all];
     *oldest = queue->first ? queue->first->ticket.epoch : UINT64_MAX;
     *newest = queue->first ? queue->last->ticket.epoch : 0;
+    if (!all && arena->slabs.aside) {
+        *oldest = arena->slabs.until < *oldest ? arena->slabs.until : *oldest;
+        *newest = arena->slabs.until > *newest ? arena->slabs.until : *newest;
+    }
     ac_ordered_targets(arena, all, oldest, newest);
     return *oldest != UINT64_MAX;
 }
@@ -107,6 +111,10 @@ void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
+    if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->line, false)) {
+        ac_slabs_take_back(&arena->space);
+        any = true;
+    }
     for (int all = 0; all < 2; all++) {
         ac_block_queue_t *queue = &arena->retired.fence[all];
         if (!queue->first)
@@ -124,7 +132,7 @@ static bool drain_queues(ac_arena_t *arena) {
 
 bool ac_pending_drain(ac_arena_t *arena) {
     const ac_block_queue_t *fence = arena->retired.fence;
-    bool waiting = arena->ordered || fence[0].first || fence[1].first;
+    bool waiting = arena->ordered || fence[0].first || fence[1].first || arena->slabs.aside;
     return waiting && drain_queues(arena);
 }
 

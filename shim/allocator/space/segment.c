@@ -144,6 +144,14 @@ static void count_lost(ac_block_t *block, void *unused) {
     ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
 }
 
+void ac_segment_each(const ac_segment_t *segment, ac_slab_visit_fn *visit, void *arg) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_SLAB)
+            ac_slab_each(block, visit, arg);
+        else if (ac_block_has_memory(block))
+            visit(block, arg);
+}
+
 void ac_segment_remove(ac_segment_t *segment, bool lost) {
     ac_space_t *space = segment->space;
     ac_store_t *store = space->store;

@@ -274,7 +274,7 @@ static void find_gaps(ac_growth_t *growth, const ac_place_t *place) {
     growth->gaps = 0;
     for (const ac_block_t *block = place->block; block && block->address < place->to;
          block = block->next) {
-        if (block->state != AC_BLOCK_UNMAPPED)
+        if (ac_block_has_memory(block))
             continue;
         uint64_t from = block->address, to = block->address + block->size;
         if (growth->gaps < AC_EXPAND_GAPS) {
