@@ -51,7 +51,6 @@ INCLUDES_UP = {
     ("retired", "allocator/allocator_int.h"): RECORDS,
     ("retired", "allocator/supply/trim.h"): "a segment that leaves goes with its last held block",
     ("supply", "allocator/allocator_int.h"): RECORDS,
-    ("space", "allocator/order/ticket.h"): "a ticket is a value, which lies in the block's record",
 }
 
 # States that only space/ gives a meaning to, and who else names them.
