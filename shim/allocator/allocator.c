@@ -94,13 +94,11 @@ bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
 /* The block was released and has a ticket.  True: its memory is to go back to the device when a
  * fence was reached. */
 static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
-    if (ticket->key == AC_KEY_CAPTURE) {
-        ac_held_add(block, ticket);
-        return false;
-    }
-    block->segment->arena->allocator->counters->fenced_frees++;
-    ac_pending_add(block, ticket);
-    return block->segment->tainted;
+    ac_device_counters_t *counters = block->segment->arena->allocator->counters;
+    bool held = ticket->key == AC_KEY_CAPTURE;
+    *(held ? &counters->capture_deferred_frees : &counters->fenced_frees) += 1;
+    ac_retired_add(block, ticket);
+    return block->segment->tainted && !held;
 }
 
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */

@@ -3,18 +3,12 @@
 #define AC_ALLOCATOR_INT_H
 
 #include "allocator/space/space.h"
-#include "allocator/order/streams.h"
+#include "allocator/retired/streams.h"
 #include "allocator/cache/thread_cache.h"
-#include "allocator/retired/held.h"
+#include "allocator/retired/retired.h"
 #include "lock.h"
 
-typedef struct {
-    ac_block_t *head, *tail;
-    uint64_t bytes;
-} ac_pending_t; /* first in, first out; targets never fall along the queue */
-
 typedef struct ac_ordered ac_ordered_t; /* ordered.c */
-enum { AC_HELD_LISTS = 32 };
 
 /* Of an allocator whose arenas grow by pages (expand.h). */
 typedef struct {
@@ -44,10 +38,9 @@ struct ac_arena {
     _Atomic int unordered;           /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2];   /* [1]: to the legacy stream (ac_arena_submitted) */
     ac_ordered_t *ordered;           /* blocks freed in stream order; NULL: never any */
-    ac_pending_t pending[2];         /* [1]: waits for all contexts */
+    ac_retired_t retired;            /* freed, and not free yet */
     unsigned growths[AC_POOL_KINDS]; /* calls under way that ask the device for a segment */
     uint64_t coming[AC_POOL_KINDS];  /* bytes of those that no request has a claim to; 0: none */
-    ac_block_t *held[AC_HELD_LISTS]; /* by episode (held.h) */
 };
 
 struct ac_allocator {
@@ -165,15 +158,10 @@ void ac_caches_empty(ac_arena_t *arena);
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
-/* held.c, under the lock: a block that was released (ac_segment_release) waits for an episode. */
-void ac_held_add(ac_block_t *block, const ac_ticket_t *ticket);
+/* retired.c, under the lock: the arena's blocks of the episode wait for a fence like any that are
+ * freed now.  True if one is of a tainted segment. */
+bool ac_retired_let_go(ac_arena_t *arena, uint64_t episode);
 
-/* The arena's blocks of the episode wait for a fence like any that are freed now.  True if one is
- * of a tainted segment. */
-bool ac_held_let_go(ac_arena_t *arena, uint64_t episode);
-
-/* Take a held block out of its list: its context has gone. */
-void ac_held_forget(ac_block_t *block);
 
 /* ordered.c: blocks freed in the order of a stream.  All under the lock, but ac_ordered_wait. */
 
@@ -212,8 +200,10 @@ bool ac_ordered_drain(ac_arena_t *arena);
  * *oldest falls and *newest grows to them. */
 void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
 
-/* The segment is lost, or serves no more: its blocks leave their streams' lists. */
-void ac_ordered_forget(ac_segment_t *segment);
+/* The block is lost: it leaves its stream's list. */
+void ac_ordered_lost(ac_block_t *block);
+
+/* The segment serves no more: its blocks wait for fences. */
 void ac_ordered_unbind(ac_segment_t *segment);
 
 /* The arena is dead: no block is left. */
@@ -222,7 +212,7 @@ void ac_ordered_close(ac_arena_t *arena);
 /* check.c: how many blocks the lists hold; *wrong gets a word. */
 uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
-/* --- pending.c: freed blocks that wait for a fence; under the lock --- */
+/* --- retired.c: what waits for a fence; under the lock --- */
 
 /* Blocks of so many bytes that are pending are worth a fence: half of what may be within the
  * budget, so that there is an older one to wait for when that is used up. */
@@ -236,21 +226,6 @@ bool ac_pending_drain(ac_arena_t *arena);
 
 /* The same for all arenas. */
 void ac_allocator_drain(ac_allocator_t *allocator);
-
-/* The released block waits for a fence.  The ticket's epoch may not be lower than those of the
- * queue: it was made under the same lock. */
-void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket);
-
-/* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
- * longer. */
-void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket);
-
-/* Blocks that are linked by list_next and have the same target as their clock, `bytes` in all, of
- * what was free memory: behind those that wait for no more, in the queue of their own context. */
-void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, uint64_t bytes);
-
-/* The segment is lost: its blocks leave the queues. */
-void ac_pending_forget(ac_segment_t *segment);
 
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */

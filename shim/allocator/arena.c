@@ -88,7 +88,6 @@ void ac_arena_drop(ac_arena_t *arena) {
     ac_unlock(&arena->allocator->lock);
     ac_caches_drop(arena);
     ac_lock(&arena->allocator->lock);
-    arena->pending[0] = arena->pending[1] = (ac_pending_t){0};
     while (arena->segments)
         ac_arena_lose(arena->segments);
     ac_ordered_close(arena);

@@ -11,7 +11,7 @@ typedef struct {
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
-    uint64_t listed, pending, cached, waiting, held, ordered;
+    uint64_t listed, retired, cached, waiting;
     /* Of a segment. */
     uint32_t busy, allocated, kept;
     const char *wrong;
@@ -28,14 +28,11 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
 }
 
 static void count(ac_check_t *check, const ac_block_t *block) {
-    check->pending += block->state == AC_BLOCK_PENDING;
-    check->cached += block->state == AC_BLOCK_CACHED;
-    check->waiting += block->state == AC_BLOCK_WAITING;
-    check->ordered += block->state == AC_BLOCK_ORDERED;
-    check->held += block->state == AC_BLOCK_HELD;
-    check->kept += block->state == AC_BLOCK_HELD;
-    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED ||
-                        block->state == AC_BLOCK_WAITING;
+    check->retired += block->state == AC_BLOCK_RETIRED;
+    check->cached += block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block);
+    check->waiting += ac_block_waits_cached(block);
+    check->kept += ac_block_is_held(block);
+    check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
     if (block->state == AC_BLOCK_ALLOCATED && block->async)
         check->async_bytes += block->size;
 }
@@ -46,14 +43,11 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     count(check, block);
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
-    if (block->state == AC_BLOCK_CACHED)
+    if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
     /* What is left of a block that was freed in stream order may be all rounding; what waits after
-     * it was free memory (quarantine.c) is nobody's request. */
-    expect(check,
-           block->requested || block->state == AC_BLOCK_ORDERED ||
-               block->state == AC_BLOCK_PENDING,
-           "requested bytes");
+     * it was free memory (quarantine.c) was requested by no program. */
+    expect(check, block->requested || block->state == AC_BLOCK_RETIRED, "requested bytes");
     expect(check, block->requested <= block->size, "requested bytes");
     add(check->sum.active, pool, 1);
     add(check->sum.active_bytes, pool, (int64_t)block->size);
@@ -172,7 +166,8 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
     ac_cache_wait_t *sum = &waiting[ac_cache_flow(cache->magazine[i].size)];
     const ac_block_t *last = NULL;
     for (const ac_block_t *b = queue->first; b; last = b, b = b->list_next) {
-        expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
+        expect(check, ac_block_waits_cached(b) && b->ticket.key == AC_KEY_OWN,
+               "block that waits has no ticket");
         expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
         expect(check, b->segment->arena == arena, "waiting block of another arena");
         expect(check, !last || last->ticket.epoch <= b->ticket.epoch,
@@ -199,7 +194,8 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             const ac_magazine_t *magazine = &cache->magazine[i];
             uint32_t count = 0;
             for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
-                expect(check, b->state == AC_BLOCK_CACHED, "kept block is not cached");
+                expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
+                       "kept block is not cached, or not ready");
                 expect(check, b->size == magazine->size, "block in a wrong magazine");
                 expect(check, b->segment->arena == arena, "cached block of another arena");
                 bytes += b->size;
@@ -230,51 +226,52 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
     return blocks;
 }
 
-/* The same for the lists of held blocks. */
-static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
+/* How many blocks the queue has, which wait with tickets of the key. */
+static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, unsigned key) {
     uint64_t blocks = 0;
-    for (unsigned i = 0; i < AC_HELD_LISTS; i++) {
-        const ac_block_t *prev = NULL;
-        for (const ac_block_t *b = arena->held[i]; b; prev = b, b = b->list_next) {
-            expect(check, b->state == AC_BLOCK_HELD, "listed block is not held");
-            expect(check, b->ticket.place && b->ticket.place % AC_HELD_LISTS == i,
-                   "held in a wrong list");
-            expect(check, b->list_prev == prev, "list of held blocks");
-            check->held_bytes += b->size;
-            blocks++;
-        }
+    const ac_block_t *prev = NULL;
+    for (const ac_block_t *b = queue->first; b; prev = b, b = b->list_next) {
+        expect(check, b->state == AC_BLOCK_RETIRED, "listed block is not retired");
+        expect(check, b->ticket.key == key, "ticket of another list");
+        expect(check, b->list_prev == prev, "list of retired blocks");
+        expect(check, !prev || prev->ticket.epoch <= b->ticket.epoch, "queue out of order");
+        blocks++;
     }
-    check->held_blocks += blocks;
+    expect(check, queue->last == prev, "end of a queue");
+    return blocks;
+}
+
+static uint64_t check_retired(ac_check_t *check, const ac_retired_t *retired) {
+    uint64_t blocks = check_queue(check, &retired->fence[0], AC_KEY_OWN) +
+                      check_queue(check, &retired->fence[1], AC_KEY_ALL);
+    for (unsigned i = 0; i < AC_RETIRED_EPISODES; i++) {
+        const ac_block_queue_t *queue = &retired->capture[i];
+        uint64_t held = check_queue(check, queue, AC_KEY_CAPTURE);
+        for (const ac_block_t *b = queue->first; b; b = b->list_next) {
+            expect(check, b->ticket.place && b->ticket.place % AC_RETIRED_EPISODES == i,
+                   "held in a wrong list");
+            check->held_bytes += b->size;
+        }
+        check->held_blocks += held;
+        blocks += held;
+    }
     return blocks;
 }
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     uint64_t wait;
     const char *wrong = NULL;
-    check->listed = check->pending = check->cached = check->waiting = 0;
-    check->held = check->ordered = 0;
+    check->listed = check->retired = check->cached = check->waiting = 0;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);
     uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
                        check_index(check, &arena->index[AC_POOL_LARGE]);
     expect(check, indexed == check->listed, "free blocks missing in the index");
-    for (int all = 0; all < 2; all++) {
-        uint64_t clock = 0, bytes = 0;
-        for (const ac_block_t *b = arena->pending[all].head; b; b = b->list_next) {
-            expect(check, b->state == AC_BLOCK_PENDING, "queued block is not pending");
-            expect(check, b->ticket.epoch >= clock, "queue out of order");
-            clock = b->ticket.epoch;
-            bytes += b->size;
-            check->pending--;
-        }
-        expect(check, bytes == arena->pending[all].bytes, "queue bytes");
-    }
-    expect(check, check->pending == 0, "pending blocks missing in the queue");
-    expect(check, check->ordered == ac_ordered_check(arena, &wrong),
-           "blocks missing in the streams' lists");
+    uint64_t ordered = ac_ordered_check(arena, &wrong);
+    expect(check, check->retired == ordered + check_retired(check, &arena->retired),
+           "retired blocks missing in the lists");
     expect(check, !wrong, wrong);
-    expect(check, check->held == check_held(check, arena), "held blocks missing in the lists");
     expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
     expect(check, check->waiting == wait, "waiting blocks missing in the caches");

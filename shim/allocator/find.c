@@ -126,8 +126,7 @@ static bool search(ac_request_t *request) {
         announce(request);
     if (search_ordered(request))
         return true;
-    if (arena->ordered || arena->pending[0].head || arena->pending[1].head || arena->slabs.aside)
-        ac_pending_drain(arena);
+    ac_pending_drain(arena);
     return search_free(request, affordable);
 }
 

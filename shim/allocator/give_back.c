@@ -13,7 +13,6 @@
 #include "allocator/give_back.h"
 
 #include "allocator/brink.h"
-#include "allocator/retired/held.h"
 #include "allocator/supply/supply.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
@@ -136,7 +135,7 @@ void ac_give_back_leaving(ac_arena_t *arena) {
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         ac_lock(&allocator->lock);
-        bool owes = ac_held_let_go(arena, episode);
+        bool owes = ac_retired_let_go(arena, episode);
         bool leaving = arena->tainted_idle && !arena->dead;
         ac_unlock(&allocator->lock);
         if (leaving)
@@ -154,10 +153,11 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
-    bool waits = !arena->dead && arena->pending[AC_REACH_ALL].head;
-    uint64_t target = waits ? arena->pending[AC_REACH_ALL].tail->ticket.epoch : 0;
-    for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
-        if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
+    const ac_retired_t *retired = &arena->retired;
+    bool waits = !arena->dead && retired->fence[AC_REACH_ALL].first;
+    uint64_t target = waits ? retired->fence[AC_REACH_ALL].last->ticket.epoch : 0;
+    for (unsigned i = 0; !arena->dead && i < AC_RETIRED_EPISODES; i++)
+        if (retired->capture[i].first && atomic_load(&ac_fence_crossed)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }

@@ -23,13 +23,11 @@ ac_segment_t *ac_arena_add(ac_arena_t *arena, int pool, uint64_t address, uint64
 
 static void let_go(ac_block_t *block, void *unused) {
     (void)unused;
-    if (block->state == AC_BLOCK_HELD)
-        ac_held_forget(block);
+    if (block->state == AC_BLOCK_RETIRED)
+        ac_retired_lost(block);
 }
 
 void ac_arena_lose(ac_segment_t *segment) {
-    ac_pending_forget(segment);
-    ac_ordered_forget(segment);
     ac_segment_each(segment, let_go, NULL);
     ac_segment_remove(segment, true);
 }

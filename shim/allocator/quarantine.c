@@ -17,10 +17,12 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
                (ac_key_is_stream(block->ticket.key) && !AC_PLANTED(handed_on_overlooked));
     case AC_BLOCK_SLAB:
         return ac_slab_in_use_since(block, early);
-    case AC_BLOCK_ORDERED:
-        return block->ticket.all ||
-               (block->ticket.epoch > reached && !AC_PLANTED(freed_in_order_overlooked));
-    case AC_BLOCK_HELD:   /* its ticket names an episode, no time */
+    case AC_BLOCK_RETIRED:
+        if (block->ticket.key == AC_KEY_CAPTURE)
+            return true; /* its ticket names an episode, no time */
+        return ac_key_is_stream(block->ticket.key) &&
+               (block->ticket.all ||
+                (block->ticket.epoch > reached && !AC_PLANTED(freed_in_order_overlooked)));
     case AC_BLOCK_MOVING: /* maybe with free memory in it, and for a request */
         return true;
     default:
@@ -39,8 +41,7 @@ static bool any_early(const ac_arena_t *arena, uint64_t reached) {
 
 /* Those of tainted segments serve nothing, and these go back by their own stamp. */
 static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
-    ac_block_t *first = NULL, *last = NULL;
-    uint64_t bytes = 0;
+    ac_block_t *hint = NULL;
     for (const ac_segment_t *s = arena->segments; s; s = s->next) {
         if (s->tainted || s->quiet <= reached)
             continue;
@@ -48,16 +49,11 @@ static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
             if (block->state != AC_BLOCK_FREE || block->ticket.epoch <= reached)
                 continue;
             ac_segment_withdraw(block);
-            ac_block_set_state(block, AC_BLOCK_PENDING);
             block->ticket = (ac_ticket_t){.epoch = until, .key = AC_KEY_OWN};
-            block->list_next = first;
-            first = block;
-            last = last ? last : block;
-            bytes += block->size;
+            ac_retired_insert(block, hint);
+            hint = block;
         }
     }
-    if (first)
-        ac_pending_insert(arena, first, last, bytes);
 }
 
 bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until) {

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "allocator/order/streams.h"
+#include "allocator/retired/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
 

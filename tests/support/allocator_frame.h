@@ -43,6 +43,14 @@ static inline void raise_high_water(uint64_t bytes) {
     ac_allocator_trim(allocator, false);
 }
 
+/* What waits for a fence of its own context. */
+static inline uint64_t retired_bytes(const ac_arena_t *of) {
+    uint64_t bytes = 0;
+    for (const ac_block_t *block = of->retired.fence[0].first; block; block = block->list_next)
+        bytes += block->size;
+    return bytes;
+}
+
 static inline uint64_t reserved(void) {
     ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, (int64_t)device.used);
     return device.used;

@@ -37,7 +37,7 @@ START_TEST(addresses_come_back_before_the_news) {
     ck_assert_uint_eq(a, b);
     const char *why = NULL;
     ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
-    ck_assert_uint_eq(arena->pending[0].bytes, 30 * MIB);
+    ck_assert_uint_eq(retired_bytes(arena), 30 * MIB);
     ac_arena_drop(arena);
     ac_block_info_t info;
     ck_assert_int_eq(ac_block_find(b + 7, &info), AC_OK);

@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "allocator/order/streams.h"
+#include "allocator/retired/streams.h"
 #include "allocator_frame.h"
 
 enum { SHARERS = 6 };

@@ -98,7 +98,7 @@ static void random_layout(uint64_t page) {
     uint64_t odd = 0; /* beyond a unit, so far */
     for (unsigned i = 0; i < parts; i++) {
         static const ac_block_state_t states[] = {AC_BLOCK_FREE, AC_BLOCK_UNMAPPED,
-                                                  AC_BLOCK_ALLOCATED, AC_BLOCK_PENDING,
+                                                  AC_BLOCK_ALLOCATED, AC_BLOCK_RETIRED,
                                                   AC_BLOCK_MOVING};
         ac_block_state_t state = states[draw(draw(2) ? 2 : 5)];
         uint64_t size = (1 + draw(24)) * AC_GRANULE * 1024;

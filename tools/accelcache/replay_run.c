@@ -1,7 +1,7 @@
 /* One replay: the loop over a trace's operations, and the device below the allocator (replay.h).
  */
 #include "allocator/allocator_int.h"
-#include "allocator/order/streams.h"
+#include "allocator/retired/streams.h"
 #include "allocator/cache/thread_cache.h"
 #include "command.h"
 #include "real_device.h"

@@ -12,7 +12,9 @@ static bool may_wait(const ac_cache_t *cache, uint64_t size) {
 static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, ticket.epoch, target);
-    ac_block_set_state(block, AC_BLOCK_WAITING);
+    block->ticket.key = AC_KEY_OWN;
+    block->ticket.all = false;
+    ac_block_set_state(block, AC_BLOCK_CACHED);
     block->list_next = NULL;
     if (queue->first)
         queue->last->list_next = block;
@@ -124,7 +126,8 @@ static void widen(ac_cache_t *cache, ac_magazine_t *magazine) {
 
 bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
     ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
-    uint64_t reached = ac_fence_reached(cache->line, false);
+    uint64_t reached =
+        AC_PLANTED(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->line, false);
     ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *block = queue->first, *last = NULL;
     for (; block && block->ticket.epoch <= reached; block = block->list_next) {
@@ -133,7 +136,7 @@ bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
         if (magazine->left == 0)
             break;
         magazine->left--;
-        ac_block_set_state(block, AC_BLOCK_CACHED);
+        block->ticket.key = AC_KEY_NONE;
         ready.blocks++;
         ready.requested += block->requested;
         last = block;
@@ -174,8 +177,7 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
         if (block->ticket.epoch <= reached)
             ac_segment_finish(block);
         else
-            ac_pending_queue(block,
-                             &(ac_ticket_t){.epoch = block->ticket.epoch, .key = AC_KEY_OWN});
+            ac_retired_append(block, &block->ticket);
     }
     bool any = block != queue->first;
     queue->first = block;

@@ -85,8 +85,8 @@ typedef struct ac_cache ac_cache_t;
 
 /* Invariants (ac_allocator_check): a magazine's most - left blocks are in state AC_BLOCK_CACHED,
  * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
- * magazines, and within the limit unless there is only one.  Blocks of a queue are in state
- * AC_BLOCK_WAITING, of its magazine's size, and wait for targets that never fall along it; the
+ * magazines, and within the limit unless there is only one.  Blocks of a queue are so
+ * as well, of its magazine's size, and have tickets whose epochs never fall along it; the
  * books have their sums, which are within the limit as well. */
 struct ac_cache {
     _Atomic uint32_t busy;

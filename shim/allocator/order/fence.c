@@ -2,7 +2,6 @@
 #include "allocator/order/fence.h"
 
 #include "allocator/order/generation.h"
-#include "allocator/order/streams.h"
 #include "observe/start.h"
 #include "plant.h"
 

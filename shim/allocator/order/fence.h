@@ -140,6 +140,9 @@ void ac_fence_uncount(void);
  * the first time, as those above do; takes no lock while no context was served. */
 void ac_fence_unseen(void);
 
+/* Its last step, in retired/ordered.c: no arena hands memory on by the order of streams. */
+void ac_streams_unordered(void);
+
 /* Submissions under way that may go to any context: each is inside every line. */
 extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
 

@@ -86,9 +86,12 @@ void ac_order_retire_on(ac_fence_line_t *line, ac_fence_line_t *from, ac_order_t
 }
 
 ac_free_t ac_order_exchange(ac_fence_line_t *line, ac_ticket_t *ticket) {
+    if (AC_PLANTED(stream_gone_with_tickets) && ticket->key != AC_KEY_CAPTURE)
+        atomic_store(&ticket->epoch, 0);
     if (ticket->key == AC_KEY_CAPTURE) {
         wait_for_fence(line, ticket);
-        return is_reached(line, ticket) ? AC_FREE_READY : AC_FREE_WAITS;
+        return is_reached(line, ticket) || AC_PLANTED(graph_gone_with_launches) ? AC_FREE_READY
+                                                                                : AC_FREE_WAITS;
     }
     ticket->key = ticket->all ? AC_KEY_ALL : AC_KEY_OWN;
     return AC_FREE_WAITS;

@@ -5,7 +5,8 @@
 #define AC_RETIRE_H
 
 #include "allocator/order/fence.h"
-#include "allocator/order/ticket.h"
+#include "allocator/order/order.h"
+#include "allocator/ticket.h"
 
 /* READY: another owner may have the memory now.  LEANS: so, because the order of the only stream
  * protects it (single.h), but the device is done with it later.  WAITS: there is a ticket. */

@@ -5,9 +5,8 @@
  * request leaves of such a block keeps its place in the list.
  *
  * Invariants (ac_ordered_check): a list's positions and fence targets never fall from head to
- * tail (the last list, of streams that are not known any more: only the targets); `filled` has a
- * bit for each list that is not empty; the blocks of a list but the last are in its stream's
- * index. */
+ * tail; `filled` has a bit for each list that is not empty; its blocks are in its index.  When the
+ * stream is not known any more, they wait for fences like others (retired.h). */
 #include "allocator/retired/ordered_int.h"
 
 #include "device/wait.h"
@@ -15,7 +14,7 @@
 
 typedef ac_ordered_list_t list_t;
 
-enum { LISTS = AC_ORDERED_LISTS, JOIN_SHARE = 4 };
+enum { LISTS = AC_ORDER_SLOTS, JOIN_SHARE = 4 };
 enum { UNORDERED = 1, UNORDERED_DONE };
 
 _Atomic bool ac_streams_tracked;
@@ -26,40 +25,27 @@ static _Atomic unsigned tracked_high;
 
 /* --- lists --- */
 
-/* The slot of a block's stream; AC_ORDER_NONE: not known any more. */
 static unsigned slot_of(const ac_block_t *block) {
-    return ac_key_is_stream(block->ticket.key) ? ac_key_slot(block->ticket.key) : AC_ORDER_NONE;
+    return ac_key_slot(block->ticket.key);
 }
 
-static bool later(const ac_block_t *a, const ac_block_t *b, unsigned slot) {
-    if (slot != AC_ORDER_NONE && a->ticket.place != b->ticket.place)
-        return a->ticket.place > b->ticket.place;
-    return a->ticket.epoch > b->ticket.epoch;
+static bool later(const ac_block_t *a, const ac_block_t *b) {
+    return a->ticket.place != b->ticket.place ? a->ticket.place > b->ticket.place
+                                              : a->ticket.epoch > b->ticket.epoch;
 }
 
 static void list_insert_after(ac_ordered_t *ordered, ac_block_t *before, ac_block_t *block) {
     unsigned slot = slot_of(block);
     list_t *list = &ordered->list[slot];
-    ac_block_set_state(block, AC_BLOCK_ORDERED);
-    block->age_prev = before;
-    block->age_next = before ? before->age_next : list->head;
-    if (block->age_next)
-        block->age_next->age_prev = block;
-    else
-        list->tail = block;
-    if (before)
-        before->age_next = block;
-    else
-        list->head = block;
-    if (slot != AC_ORDER_NONE) {
-        ac_free_index_insert(list->index[block->segment->pool], block);
-        ordered->filled |= (uint64_t)1 << slot;
-    }
+    ac_block_set_state(block, AC_BLOCK_RETIRED);
+    ac_aged_queue_put_after(&list->queue, before, block);
+    ac_free_index_insert(list->index[block->segment->pool], block);
+    ordered->filled |= (uint64_t)1 << slot;
 }
 
 static void list_insert(ac_ordered_t *ordered, ac_block_t *block) {
-    ac_block_t *before = ordered->list[slot_of(block)].tail; /* nearly always the right place */
-    while (before && later(before, block, slot_of(block)))
+    ac_block_t *before = ordered->list[slot_of(block)].queue.last; /* nearly always right */
+    while (before && later(before, block))
         before = before->age_prev;
     list_insert_after(ordered, before, block);
 }
@@ -68,29 +54,29 @@ static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
     unsigned slot = slot_of(block);
     list_t *list = &ordered->list[slot];
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    if (slot != AC_ORDER_NONE)
-        ac_free_index_remove(list->index[block->segment->pool], block);
-    if (block->age_prev)
-        block->age_prev->age_next = block->age_next;
-    else
-        list->head = block->age_next;
-    if (block->age_next)
-        block->age_next->age_prev = block->age_prev;
-    else
-        list->tail = block->age_prev;
-    if (!list->head && slot != AC_ORDER_NONE)
+    ac_free_index_remove(list->index[block->segment->pool], block);
+    ac_aged_queue_remove(&list->queue, block);
+    if (!list->queue.first)
         ordered->filled &= ~((uint64_t)1 << slot);
 }
 
-static void unbind(ac_ordered_t *ordered, ac_block_t *block) {
-    list_remove(ordered, block);
-    ac_order_exchange(&block->segment->arena->line, &block->ticket);
-    list_insert(ordered, block);
+/* The block waits for a fence, as its ticket says.  hint[all]: a block that waits there no less
+ * long; *hint is the block then. */
+static void unbind(ac_block_t *block, ac_block_t *hint[2]) {
+    ac_arena_t *arena = block->segment->arena;
+    list_remove(arena->ordered, block);
+    ac_order_exchange(&arena->line, &block->ticket);
+    ac_retired_insert(block, hint[block->ticket.all]);
+    hint[block->ticket.all] = block;
+}
+
+void ac_ordered_lost(ac_block_t *block) {
+    list_remove(block->segment->arena->ordered, block);
 }
 
 static bool alike(const ac_block_t *a, const ac_block_t *b) {
-    return b && b->state == AC_BLOCK_ORDERED && b->ticket.key == a->ticket.key &&
-           b->ticket.all == a->ticket.all && ac_key_is_stream(a->ticket.key);
+    return b && b->state == AC_BLOCK_RETIRED && b->ticket.key == a->ticket.key &&
+           b->ticket.all == a->ticket.all;
 }
 
 /* `block` swallows its right neighbour; both are in no list. */
@@ -119,7 +105,7 @@ static bool joins(const ac_block_t *block, const ac_block_t *beside) {
 
 /* The block beside `block` leaves its lists and waits for what `block` does. */
 static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *block) {
-    if (beside->state == AC_BLOCK_ORDERED) {
+    if (beside->state == AC_BLOCK_RETIRED) {
         list_remove(ordered, beside);
         return;
     }
@@ -129,12 +115,11 @@ static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *bl
 
 /* The block, whose stream, position and target are set, waits in its list. */
 static void bind(ac_ordered_t *ordered, ac_block_t *block) {
-    bool place = ac_key_is_stream(block->ticket.key);
-    while (place && joins(block, block->next)) {
+    while (joins(block, block->next)) {
         join(ordered, block->next, block);
         join_next(block);
     }
-    while (place && joins(block, block->prev)) {
+    while (joins(block, block->prev)) {
         join(ordered, block->prev, block);
         block = block->prev;
         join_next(block);
@@ -342,7 +327,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
     for (uint64_t left = ordered->filled & ~((uint64_t)1 << slot); left; left &= left - 1) {
         unsigned from = (unsigned)__builtin_ctzll(left);
         uint64_t reach = ac_order_reach(&ordered->order, slot, from);
-        if (ordered->list[from].head->ticket.place <= reach &&
+        if (ordered->list[from].queue.first->ticket.place <= reach &&
             serve_from(arena, from, request, reach, exhaustive)) {
             counters->async_event_ordered++;
             return true;
@@ -437,9 +422,12 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         block->ticket = was.ticket;
         bool known =
             was.ticket.place > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
-        if (!known || block->segment->tainted)
+        if (known && !block->segment->tainted) {
+            bind(ordered, block);
+        } else {
             ac_order_exchange(&arena->line, &block->ticket);
-        bind(ordered, block);
+            ac_retired_insert(block, NULL);
+        }
     }
     ac_unlock(&allocator->lock);
     return status;
@@ -455,10 +443,9 @@ bool ac_ordered_drain(ac_arena_t *arena) {
         return false;
     for (unsigned slot = 0; slot < LISTS; slot++) {
         ac_block_t *block;
-        while ((block = ordered->list[slot].head)) {
+        while ((block = ordered->list[slot].queue.first)) {
             bool all = block->ticket.all;
-            bool ready =
-                slot != AC_ORDER_NONE && block->ticket.place <= ordered->order.complete[slot];
+            bool ready = block->ticket.place <= ordered->order.complete[slot];
             if (!ready && !asked[all]) {
                 reached[all] = ac_fence_reached(&arena->line, all);
                 asked[all] = true;
@@ -476,7 +463,7 @@ bool ac_ordered_drain(ac_arena_t *arena) {
 void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     for (unsigned slot = 0; arena->ordered && slot < LISTS; slot++) {
         const list_t *list = &arena->ordered->list[slot];
-        const ac_block_t *ends[] = {list->head, list->tail};
+        const ac_block_t *ends[] = {list->queue.first, list->queue.last};
         /* Where blocks of both kinds wait, those of one context came first: the oldest of the
          * others is in no end, and the newest stands for it. */
         for (int end = 0; end < 2; end++) {
@@ -488,22 +475,17 @@ void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     }
 }
 
-void ac_ordered_forget(ac_segment_t *segment) {
-    for (ac_block_t *block = segment->first; block; block = block->next)
-        if (block->state == AC_BLOCK_ORDERED)
-            list_remove(segment->arena->ordered, block);
-}
-
 void ac_ordered_unbind(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next)
-        if (block->state == AC_BLOCK_ORDERED)
-            unbind(segment->arena->ordered, block);
+        if (block->state == AC_BLOCK_RETIRED && ac_key_is_stream(block->ticket.key))
+            unbind(block, (ac_block_t *[2]){NULL, NULL});
 }
 
 /* Under the lock; the slot may be used for another stream when no call is inside any more. */
 static void stream_gone(ac_ordered_t *ordered, unsigned slot) {
-    while (ordered->list[slot].head)
-        unbind(ordered, ordered->list[slot].head);
+    ac_block_t *hint[2] = {NULL, NULL};
+    while (ordered->list[slot].queue.last) /* latest first: the others come before it */
+        unbind(ordered->list[slot].queue.last, hint);
     ac_order_drop(&ordered->order, slot);
 }
 
@@ -596,25 +578,23 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong) {
     for (unsigned slot = 0; ordered && slot < LISTS; slot++) {
         const list_t *list = &ordered->list[slot];
         const ac_block_t *prev = NULL;
-        for (const ac_block_t *block = list->head; block; prev = block, block = block->age_next) {
+        const ac_block_t *block = list->queue.first;
+        for (; block; prev = block, block = block->age_next) {
             blocks++;
-            if (block->state != AC_BLOCK_ORDERED || slot_of(block) != slot ||
-                !block->ticket.place)
+            if (block->state != AC_BLOCK_RETIRED || block->ticket.key != ac_key_of(slot))
                 *wrong = "block in a list of another stream";
-            if (block->age_prev != prev || (prev && later(prev, block, slot)) ||
-                (prev && slot != AC_ORDER_NONE && prev->ticket.epoch > block->ticket.epoch))
+            if (block->age_prev != prev || (prev && later(prev, block)) ||
+                (prev && prev->ticket.epoch > block->ticket.epoch))
                 *wrong = "a stream's list out of order";
-            if (slot == AC_ORDER_NONE)
-                continue;
             if (block->ticket.place > ordered->order.pos[slot] ||
                 block->ticket.place <= ordered->order.base[slot])
                 *wrong = "position of another stream";
             if (block->segment->tainted || alike(block, block->next))
                 *wrong = "block that should have been joined, or taken out";
         }
-        if (list->tail != prev)
+        if (list->queue.last != prev)
             *wrong = "a stream's list without its end";
-        if (slot != AC_ORDER_NONE && (ordered->filled >> slot & 1) != (list->head != NULL))
+        if ((ordered->filled >> slot & 1) != (list->queue.first != NULL))
             *wrong = "mark of a stream's list";
     }
     if (ordered && ac_order_check(&ordered->order))

@@ -4,10 +4,8 @@
 
 #include "allocator/allocator_int.h"
 
-enum { AC_ORDERED_LISTS = AC_ORDER_SLOTS + 1 };
-
 typedef struct {
-    ac_block_t *head, *tail;               /* oldest first */
+    ac_block_queue_t queue;                /* by age_next, oldest first */
     ac_free_index_t *index[AC_POOL_KINDS]; /* made at first need; [AC_POOL_ALL] is unused */
     unsigned pins;                         /* device calls under way with the stream's handle */
 } ac_ordered_list_t;
@@ -18,7 +16,7 @@ struct ac_ordered {
     uint64_t pinned;
     bool handed_on; /* memory that work was under way on has a new owner */
     uint64_t last;  /* such work has a clock up to this one; 0: it goes on */
-    ac_ordered_list_t list[AC_ORDERED_LISTS];
+    ac_ordered_list_t list[AC_ORDER_SLOTS];
 };
 
 /* The slot of the stream, made if need be; AC_ORDER_NONE: all are busy. */

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "allocator/order/ticket.h"
+#include "allocator/ticket.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -31,11 +31,8 @@ typedef enum {
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
-    AC_BLOCK_PENDING,   /* freed; work submitted before the free may still touch it */
-    AC_BLOCK_HELD,      /* freed; a graph that was captured meanwhile may touch it: held.h */
-    AC_BLOCK_CACHED,    /* free; a thread keeps it for itself: thread_cache.h */
-    AC_BLOCK_WAITING,   /* pending, in a thread's cache: cache_wait.c */
-    AC_BLOCK_ORDERED,   /* pending; freed in the order of a stream: ordered.c */
+    AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
+    AC_BLOCK_CACHED,    /* a thread keeps it for itself: thread_cache.h; it waits if it has a ticket */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */
@@ -55,12 +52,11 @@ typedef enum {
  *              list_prev, list_next             age_prev, age_next
  *   UNUSED     spare records (list_next)        -
  *   FREE       its bin                          holes of ranges, newest first
- *   PENDING    queue of an arena (list_next)    slots of slabs: all records of such
- *   HELD       its episode                      the same
- *   CACHED     its magazine (list_next)         the same
- *   WAITING    its queue (list_next)            the same
+ *   RETIRED    the queue of its key             slots of slabs: all records of such
+ *   the same, with the ticket of a stream: a bin of the stream, and its list, oldest first; never
+ *              a slot
+ *   CACHED     its magazine or queue (list_next) the same
  *   ALLOCATED  -                                the same
- *   ORDERED    bin of its stream                its stream, oldest first; never a slot
  *   UNMAPPED   those of its range               - */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
@@ -120,6 +116,16 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);
 #endif
     AC_BLOCK_SET(block, state, to);
+}
+
+/* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds it. */
+static inline bool ac_block_waits_cached(const ac_block_t *block) {
+    return block->state == AC_BLOCK_CACHED && block->ticket.key != AC_KEY_NONE;
+}
+
+/* Whether a graph may use the block, which the program freed. */
+static inline bool ac_block_is_held(const ac_block_t *block) {
+    return block->state == AC_BLOCK_RETIRED && block->ticket.key == AC_KEY_CAPTURE;
 }
 
 /* A record that comes from no list of spares. */

@@ -123,8 +123,9 @@ static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->space->store->stats;
     int pool = block->segment->pool;
     (void)unused;
-    if (block->state == AC_BLOCK_CACHED || block->state == AC_BLOCK_SLAB ||
-        block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING)
+    bool ready = block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block);
+    if (ready || block->state == AC_BLOCK_SLAB || block->state == AC_BLOCK_UNMAPPED ||
+        block->state == AC_BLOCK_MOVING)
         return;
     if (block->state == AC_BLOCK_FREE) {
         if (beside_others(block))

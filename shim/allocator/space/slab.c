@@ -354,7 +354,7 @@ const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block
 }
 
 static bool is_in_use(const ac_block_t *block) {
-    return block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_HELD;
+    return block->state == AC_BLOCK_ALLOCATED || ac_block_is_held(block);
 }
 
 bool ac_block_in_use(const ac_block_t *block) {
@@ -379,7 +379,7 @@ bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
             continue;
         if ((word & 1 && slab->slot[i].clock >= clock) ||
             (record && record->state == AC_BLOCK_ALLOCATED && record->ticket.epoch >= clock) ||
-            (record && record->state == AC_BLOCK_HELD))
+            (record && ac_block_is_held(record)))
             return true;
     }
     return false;
@@ -571,7 +571,8 @@ const char *ac_slab_check(const ac_block_t *block) {
         if (record &&
             (record->address != address_of(slab, i) || record->slab != slab ||
              record->size != slab->size || record->segment != block->segment || record->prev ||
-             record->next || record->state == AC_BLOCK_FREE || record->state == AC_BLOCK_ORDERED))
+             record->next || record->state == AC_BLOCK_FREE ||
+             (record->state == AC_BLOCK_RETIRED && ac_key_is_stream(record->ticket.key))))
             return "record of a slot";
     }
     bool serves = slab->free && !block->segment->tainted;

@@ -135,3 +135,15 @@ void plants_free_during_synchronisation(plants_t *t) {
     plants_seek(t, PLANTS_SOME);
     plants_new(t, t->stream[1]);
 }
+
+/* A size that comes again, so that the thread keeps what it frees of it. */
+void plants_waiting_served(plants_t *t) {
+    for (int i = 0; i < 3; i++) {
+        plants_take(t, MIB);
+        plants_give(t);
+    }
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}

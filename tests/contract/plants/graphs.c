@@ -101,3 +101,15 @@ void plants_graph_clone_forgotten(plants_t *t) {
     MUST(cuGraphDestroy(graph));
     run_late(t, instantiate(clone));
 }
+
+/* The graph is launched, and goes while it runs. */
+void plants_graph_gone_with_launches(plants_t *t) {
+    CUgraph graph = captured(t);
+    CUgraphExec exec = instantiate(graph);
+    MUST(cuGraphDestroy(graph));
+    MUST(cuGraphLaunch(exec, t->stream[0]));
+    MUST(cuGraphExecDestroy(exec));
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+}

@@ -3,7 +3,7 @@
     the top (allocator.c and the files beside it)
       -> cache, retired, supply
            -> space, order
-                -> base (carve: host memory for records; settings, budgets)
+                -> base (carve: host memory for records; settings, budgets, tickets)
 
 A call is the name of a function `ac_*` that another room defines.  Calls and includes against the
 arrows are listed by name below, each with its reason; one that nobody needs any more is reported,
@@ -22,16 +22,14 @@ MAY_USE = {
     "order": {BASE},
     BASE: set(),
 }
-BASE_FILES = {"budget.h", "carve.c", "carve.h", "settings.h"}
+BASE_FILES = {"budget.h", "carve.c", "carve.h", "settings.h", "ticket.h"}
 
 QUEUES = "blocks that leave a cache wait in the arena's queues"
 RECORDS = "the records of arenas and allocators stand in one header"
 CALLS_UP = {
-    ("cache", "ac_pending_queue"): QUEUES,
+    ("cache", "ac_retired_append"): QUEUES,
     ("cache", "ac_pending_share"): QUEUES,
     ("cache", "ac_pending_weight"): QUEUES,
-    ("order", "ac_ordered_next"): "edges are drawn in the streams of retired/",
-    ("order", "ac_ordered_slot"): "the same",
     ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
     ("retired", "ac_caches_before"): "peaks are exact",
     ("supply", "ac_arena_add"): "contexts that ended unseen have blocks in other rooms",
@@ -40,12 +38,9 @@ CALLS_UP = {
 INCLUDES_UP = {
     ("cache", "allocator/allocator.h"): RECORDS,
     ("cache", "allocator/allocator_int.h"): RECORDS,
-    ("order", "allocator/allocator.h"): "streams.h is the contract of retired/ as well",
-    ("order", "allocator/retired/ordered_int.h"): "edges are drawn in the streams of retired/",
     ("retired", "allocator/allocator.h"): RECORDS,
     ("retired", "allocator/allocator_int.h"): RECORDS,
     ("supply", "allocator/allocator_int.h"): RECORDS,
-    ("space", "allocator/order/ticket.h"): "a ticket is a value, which lies in the block's record",
 }
 
 # States that only space/ gives a meaning to, and who else names them.
@@ -55,7 +50,6 @@ STATES_ELSEWHERE = {"check.c": "the checker of all rooms",
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
-    ("shim/allocator/order/edges.c", "allocator/retired/ordered_int.h"): "as above",
     ("tools/accelcache/replay_run.c", "allocator/allocator_int.h"): "fields of arenas",
 }
 

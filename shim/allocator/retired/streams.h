@@ -1,4 +1,4 @@
-/* The stream-ordered part of the allocator: requests and frees that name a stream, and what the
+/* The stream-ordered part of the allocator (ordered.c, edges.c): requests and frees that name a stream, and what the
  * program's own calls prove about the order of streams (order.h).
  *
  * A block that was freed in the order of a stream is pending as any freed block is, and becomes
@@ -50,9 +50,6 @@ void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent)
  * most.  To be called before that work.  False: it is not over, the next call has to see to it;
  * this work has to keep to the order. */
 bool ac_arena_unordered(ac_arena_t *arena, bool wait);
-
-/* The same for every arena. */
-void ac_streams_unordered(void);
 
 /* Something was put into a stream of the arena's context, after it happened: the legacy default
  * stream, or another. */

@@ -1,10 +1,10 @@
 /* Tickets: what freed memory waits for.
  *
  * A ticket is a *key* and a *place*.  A key is one line of events that come one after the other:
- *   OWN       fences of the memory's own context         place: its epoch (fence.h)
+ *   OWN       fences of the memory's own context         place: its epoch (order/fence.h)
  *   ALL       fences of all contexts                     place: its epoch
- *   CAPTURE   the captures of an episode (capture.h)     place: the episode's number
- *   STREAM+s  frees in the order of one stream           place: the free's position (order.h)
+ *   CAPTURE   the captures of an episode (order/capture.h)     place: the episode's number
+ *   STREAM+s  frees in the order of one stream           place: the free's position (order/order.h)
  * How far a key is ready for who asks is one number, its *reach*: whatever has a place up to it
  * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its end
  * is looked at.  A stream's ticket is also ready, for every asker, once fences reach its `epoch`.
@@ -22,7 +22,7 @@
  * without a key, nothing older than its `epoch`, when it was handed out; with the key of a stream,
  * it was handed on in the order of streams before that place was reached, and `epoch` is 0.
  *
- * What makes tickets and compares them is in retire.h. */
+ * What makes tickets and compares them is in order/retire.h. */
 #ifndef AC_TICKET_H
 #define AC_TICKET_H
 
@@ -30,15 +30,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "allocator/order/order.h"
-
 enum {
     AC_KEY_NONE, /* no ticket */
     AC_KEY_OWN,
     AC_KEY_ALL,
     AC_KEY_CAPTURE,
-    AC_KEY_STREAM, /* + slot */
-    AC_KEYS = AC_KEY_STREAM + AC_ORDER_SLOTS
+    AC_KEY_STREAM /* + slot */
 };
 
 typedef struct {
