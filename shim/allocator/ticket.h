@@ -6,21 +6,23 @@
  *   CAPTURE   the captures of an episode (order/capture.h)     place: the episode's number
  *   STREAM+s  frees in the order of one stream           place: the free's position (order/order.h)
  * How far a key is ready for who asks is one number, its *reach*: whatever has a place up to it
- * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its end
- * is looked at.  A stream's ticket is also ready, for every asker, once fences reach its `epoch`.
+ * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its
+ * end is looked at.  A stream's ticket is also ready, for every asker, once fences reach its
+ * `epoch`.
  *
  * The law (tests/unit/check_ticket.c): memory with a ticket is ready for an asker exactly when it
- * is not one of a capture, and its place <= the reach of its key, or its epoch <= the reach of OWN
- * (of ALL where `all` is set).  A capture's ticket is never reached: it is exchanged for one of
- * that moment when the last graph of its episode has gone.
+ * is not one of a capture, and its place <= the reach of its key, or its epoch <= the reach of
+ * OWN (of ALL where `all` is set).  A capture's ticket is never reached: it is exchanged for one
+ * of that moment when the last graph of its episode has gone.
  *
- * What was ready stays ready for work that is submitted later, so that an answer may be used late,
- * but where a stream is destroyed, stream order is off, contexts come to reach each other, work
- * goes unseen, or a capture begins: those see to what was promised, and change the tickets.
+ * What was ready stays ready for work that is submitted later, so that an answer may be used
+ * late, but where a stream is destroyed, stream order is off, contexts come to reach each other,
+ * work goes unseen, or a capture begins: those see to what was promised, and change the tickets.
  *
  * A block that the program holds has a ticket as well, which says what may be under way on it:
- * without a key, nothing older than its `epoch`, when it was handed out; with the key of a stream,
- * it was handed on in the order of streams before that place was reached, and `epoch` is 0.
+ * without a key, nothing older than its `epoch`, when it was handed out; with the key of a
+ * stream, it was handed on in the order of streams before that place was reached, and `epoch` is
+ * 0.
  *
  * What makes tickets and compares them is in order/retire.h. */
 #ifndef AC_TICKET_H

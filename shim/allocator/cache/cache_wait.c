@@ -43,8 +43,8 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     cache->loose_bytes += size;
 }
 
-/* Whether a stream's order may protect what is freed now: who asks in earnest should be able to go
- * by the answer, or it costs a turn. */
+/* Whether a stream's order may protect what is freed now: who asks in earnest should be able to
+ * go by the answer, or it costs a turn. */
 static bool may_lean(const ac_cache_t *cache) {
     return ac_single_mode(atomic_load(&cache->line->single.word)) < AC_SINGLE_MANY;
 }

@@ -26,10 +26,10 @@ static inline ac_free_t ac_order_retire(ac_fence_line_t *line, const ac_ticket_t
                                              : ac_order_retire_touched(line, handout, ticket);
 }
 
-/* The same in the order of a stream of the context of `from`: there is always a ticket.  It is one
- * of the stream in `slot` of `order`; AC_ORDER_NONE: none of which anything is known, or whose order
- * protects anything.  The stream may wait for work that was not seen: that counts as a submission,
- * to both contexts, but for what a capture names.  Under the lock of `order`. */
+/* The same in the order of a stream of the context of `from`: there is always a ticket.  It is
+ * one of the stream in `slot` of `order`; AC_ORDER_NONE: none of which anything is known, or whose
+ * order protects anything.  The stream may wait for work that was not seen: that counts as a
+ * submission, to both contexts, but for what a capture names.  Under the lock of `order`. */
 void ac_order_retire_on(ac_fence_line_t *line, ac_fence_line_t *from, ac_order_t *order,
                         unsigned slot, const ac_ticket_t *used, ac_ticket_t *ticket);
 
@@ -37,14 +37,14 @@ void ac_order_retire_on(ac_fence_line_t *line, ac_fence_line_t *from, ac_order_t
  * stays.  A capture's: as if the memory was freed now, which may be READY.  Under the lock. */
 ac_free_t ac_order_exchange(ac_fence_line_t *line, ac_ticket_t *ticket);
 
-/* The definition, for single blocks, checks and tests: whether memory with this ticket may be used
- * by work that a stream is given from now on, the one of `slot` in `order`; AC_ORDER_NONE: by any
- * work of the line's context.  `order` NULL: none is known.  Under its lock. */
+/* The definition, for single blocks, checks and tests: whether memory with this ticket may be
+ * used by work that a stream is given from now on, the one of `slot` in `order`; AC_ORDER_NONE: by
+ * any work of the line's context.  `order` NULL: none is known.  Under its lock. */
 bool ac_order_ready(const ac_fence_line_t *line, const ac_order_t *order, unsigned slot,
                     const ac_ticket_t *ticket);
 
-/* How far `key` is ready for such an asker: never above the truth.  The place of a ticket that was
- * made for the slot's present stream is compared with it, and no other.  0 for CAPTURE. */
+/* How far `key` is ready for such an asker: never above the truth.  The place of a ticket that
+ * was made for the slot's present stream is compared with it, and no other.  0 for CAPTURE. */
 uint64_t ac_order_reach_of(const ac_fence_line_t *line, const ac_order_t *order, unsigned slot,
                            unsigned key);
 

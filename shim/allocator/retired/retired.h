@@ -1,15 +1,15 @@
 /* Freed memory that is not free yet: blocks with a ticket (ticket.h), in a list for each key,
- * sorted by what they wait for.  Whether they are ready is asked once for a list, and decided by its
- * end.
+ * sorted by what they wait for.  Whether they are ready is asked once for a list, and decided by
+ * its end.
  *
  *   OWN, ALL   a queue each, by epoch
- *   CAPTURE    a queue for each episode, or those that share its number modulo AC_RETIRED_EPISODES;
- *              when the last graph of one has gone, its tickets are exchanged
+ *   CAPTURE    a queue for the episodes that share a number modulo AC_RETIRED_EPISODES; when the
+ *              last graph of one has gone, its tickets are exchanged
  *   STREAM     ordered.c; when the stream goes, its blocks wait for fences with their epochs
  *
- * Invariants (ac_allocator_check): every RETIRED block lies in the list of its key; segment.held and
- * the counters capture_deferred_blocks and _bytes are sums over CAPTURE.  All under the allocator's lock,
- * which ac_allocator_ functions take themselves; no device call. */
+ * Invariants (ac_allocator_check): every RETIRED block lies in the list of its key; segment.held
+ * and the counters capture_deferred_blocks and _bytes are sums over CAPTURE.  All under the
+ * allocator's lock, which ac_allocator_ functions take themselves; no device call. */
 #ifndef AC_RETIRED_H
 #define AC_RETIRED_H
 
@@ -22,17 +22,17 @@ typedef struct {
     ac_block_queue_t capture[AC_RETIRED_EPISODES];
 } ac_retired_t;
 
-/* The block, which was freed and is in transit, waits with this ticket of OWN, ALL or CAPTURE.  A
- * fence is wanted.  Its epoch may not be lower than those in the list: it was made under the same
- * lock. */
+/* The block, which was freed and is in transit, waits with this ticket of OWN, ALL or CAPTURE, and
+ * a fence is wanted.  The epoch may not be lower than those in the list: the ticket was made under
+ * the same lock. */
 void ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket);
 
-/* The same for a block that waited elsewhere, and wanted its fence there: it may have to wait for a
- * later one, as the last of the list does. */
+/* The same for a block that waited elsewhere, and wanted its fence there: it may have to wait for
+ * a later one, as the last of the list does. */
 void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
 
-/* The same with the block's own ticket, in its place and no other.  `hint`: a block of the list that
- * waits no less long; NULL: the last. */
+/* The same with the block's own ticket, in its place and no other.  `hint`: a block of the list
+ * that waits no less long; NULL: the last. */
 void ac_retired_insert(ac_block_t *block, ac_block_t *hint);
 
 /* The block leaves its list, of whatever key: its memory is lost. */

@@ -1,5 +1,5 @@
-/* The stream-ordered part of the allocator (ordered.c, edges.c): requests and frees that name a stream, and what the
- * program's own calls prove about the order of streams (order.h).
+/* The stream-ordered part of the allocator (ordered.c, edges.c): requests and frees that name a
+ * stream, and what the program's own calls prove about the order of streams (order.h).
  *
  * A block that was freed in the order of a stream is pending as any freed block is, and becomes
  * free memory when its fence was reached.  Before that it may serve

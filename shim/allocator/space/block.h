@@ -32,7 +32,7 @@ typedef enum {
     AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
-    AC_BLOCK_CACHED,    /* a thread keeps it for itself: thread_cache.h; it waits if it has a ticket */
+    AC_BLOCK_CACHED,    /* a thread keeps it; it waits if it has a ticket: thread_cache.h */
     AC_BLOCK_SLAB,      /* divided into slots for small blocks: slab.h */
     AC_BLOCK_UNMAPPED,  /* addresses of a range without memory: range.h */
     AC_BLOCK_MOVING,    /* of a range; a thread maps or unmaps memory there: expand.c */

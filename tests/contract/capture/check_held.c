@@ -1,4 +1,4 @@
-/* Held blocks (allocator/retired/held.h) on the fake device: what is held, what is not, and that the
+/* Held blocks (allocator/retired/retired.h) on the fake device: what is held, what is not, and that the
  * statistics say so. */
 #include <stdlib.h>
 
