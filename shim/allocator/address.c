@@ -23,7 +23,7 @@ static ac_status_t lock_block(uint64_t address, ac_block_t **found, ac_arena_t *
         return AC_NOT_OURS;
     ac_status_t status = AC_OK;
     *found = ac_page_map_look(address, arena);
-    if (!*found || (*found)->state == AC_BLOCK_SLAB)
+    if (!*found || ac_block_is_slab(*found))
         status = ac_slab_get(address, found);
     else if ((*found)->state != AC_BLOCK_ALLOCATED)
         status = AC_BAD_ADDRESS;
@@ -76,11 +76,12 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
     *target = ac_fence_target(&arena->line, all);
     reached |= *target <= ac_fence_reached(&arena->line, *all);
     /* A graph that is being captured may name it, else. */
-    if (!ac_fence_untouched(&arena->line, shown->clock) && (!reached || ac_held_open()))
+    if (!ac_fence_untouched(&arena->line, shown->ticket.epoch) &&
+        (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
-    AC_BLOCK_SET(shown, clock, *target);
+    AC_BLOCK_SET(shown, ticket.epoch, *target);
     ac_segment_finish(shown);
     arena->allocator->counters->cached_frees++;
     arena->allocator->counters->ready_frees++;

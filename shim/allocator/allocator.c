@@ -44,7 +44,7 @@ typedef struct {
 
 /* The block is the request's. */
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    AC_BLOCK_SET(block, clock, ac_fence_handout(&request->arena->line));
+    AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->line));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -685,6 +685,18 @@ bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return alloc(&request, true, address) == AC_OK;
 }
 
+/* The block was released and has a ticket.  True: its memory is to go back to the device when a
+ * fence was reached. */
+static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
+    if (ticket->key == AC_KEY_CAPTURE) {
+        ac_held_add(block, ticket);
+        return false;
+    }
+    block->segment->arena->allocator->counters->fenced_frees++;
+    ac_pending_add(block, ticket);
+    return block->segment->tainted;
+}
+
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
@@ -697,44 +709,31 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (cache && cache->arena->allocator == allocator)
         ac_cache_tidy(cache);         /* another device's lock is not its */
     ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
-    if (ac_cache_take_back(cache, block)) {
-        ac_unlock(&allocator->lock);
-        return AC_OK;
-    }
     ac_arena_t *arena = block->segment->arena;
-    bool untouched = ac_fence_untouched(&arena->line, block->clock);
-    ac_segment_release(block);
-    if (ac_held_keep(block)) {
-        allocator->counters->cached_frees++;
+    ac_ticket_t ticket;
+    ac_free_t how = ac_order_retire(&arena->line, &block->ticket, &ticket);
+    if (how != AC_FREE_WAITS && ac_cache_take_back(cache, block, how == AC_FREE_LEANS)) {
         ac_unlock(&allocator->lock);
         return AC_OK;
     }
-    bool all = false;
-    uint64_t target = 0;
-    if (!untouched) {
-        target = ac_fence_target(&arena->line, &all);
-        untouched = target <= ac_fence_reached(&arena->line, all);
-    }
+    ac_segment_release(block);
     allocator->counters->cached_frees++;
-    bool ordered = !untouched && !all && ac_single_protects(&arena->line);
-    if (untouched || ordered) {
-        if (ordered)
+    bool leaves = false;
+    if (how == AC_FREE_WAITS) {
+        leaves = wait_for_ticket(block, &ticket);
+    } else {
+        if (how == AC_FREE_LEANS)
             allocator->counters->ordered_frees++;
         else
             allocator->counters->ready_frees++;
         ac_segment_count_finished(block);
         if (!ac_cache_keep(cache, block))
             ac_segment_coalesce(block, ac_fence_quiet(&arena->line));
-        bool leaving = arena->tainted_idle;
-        ac_unlock(&allocator->lock);
-        if (leaving)
-            ac_trim_leaving(arena);
-        return AC_OK;
     }
-    allocator->counters->fenced_frees++;
-    ac_pending_add(block, target, all);
-    bool leaves = block->segment->tainted;
+    bool leaving = how != AC_FREE_WAITS && arena->tainted_idle;
     ac_unlock(&allocator->lock);
+    if (leaving)
+        ac_trim_leaving(arena);
     if (leaves)
         ac_trim_owe(allocator);
     return AC_OK;
@@ -769,24 +768,20 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         return status;
     ac_arena_t *owner = block->segment->arena;
     uint64_t size = block->size;
-    bool leaves = block->segment->tainted;
+    ac_ticket_t ticket, used = block->ticket;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
     ac_caches_before_free(allocator);
+    ac_order_t *order = NULL;
+    unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream, &order) : AC_ORDER_NONE;
+    ac_order_retire_on(&owner->line, &arena->line, order, slot, &used, &ticket);
     ac_segment_release(block);
-    if (!ac_held_keep(block)) {
-        /* The stream may wait for work that nobody here has seen: that is a submission. */
-        bool all;
-        ac_fence_submitted(&arena->line);
-        if (owner != arena)
-            ac_fence_submitted(&owner->line);
-        uint64_t target = ac_fence_target(&owner->line, &all);
-        if (owner == arena && ac_ordered_keep(block, stream, target, all)) {
-            ac_fence_earn(&arena->line, ac_pending_weight(ac_pending_share(allocator), size));
-        } else {
-            allocator->counters->fenced_frees++;
-            ac_pending_add(block, target, all);
-        }
+    bool leaves = false;
+    if (ac_key_is_stream(ticket.key)) {
+        ac_ordered_add(block, &ticket);
+        ac_fence_earn(&arena->line, ac_pending_weight(ac_pending_share(allocator), size));
+    } else {
+        leaves = wait_for_ticket(block, &ticket);
     }
     ac_unlock(&allocator->lock);
     if (leaves)

@@ -5,6 +5,7 @@
 #include "allocator/space/space.h"
 #include "allocator/order/streams.h"
 #include "allocator/cache/thread_cache.h"
+#include "allocator/retired/held.h"
 #include "lock.h"
 
 typedef struct {
@@ -126,9 +127,9 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
  * one, which is nobody's so far. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
-/* Free the block, which is allocated, as a hit would where only the lock can.  False: it is not
- * the cache's to take, or not ready. */
-bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block);
+/* Free the block, which is allocated and ready, `leans` by its stream alone, as a hit would where
+ * only the lock can.  False: it is not the cache's to take. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
 
 /* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
  * is not there any more. */
@@ -159,12 +160,14 @@ void ac_caches_settle(ac_allocator_t *allocator);
 bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
+/* Between them: the caches of the arena hold nothing any more.  Peaks may rise after it. */
+void ac_caches_empty(ac_arena_t *arena);
+
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
 void ac_caches_drop(ac_arena_t *arena);
 
-/* held.c, under the lock: a block that was released (ac_segment_release) and that a capture under
- * way may have recorded a use of is kept for it.  False: none may, free it. */
-bool ac_held_keep(ac_block_t *block);
+/* held.c, under the lock: a block that was released (ac_segment_release) waits for an episode. */
+void ac_held_add(ac_block_t *block, const ac_ticket_t *ticket);
 
 /* Take a held block out of its list: its context has gone. */
 void ac_held_forget(ac_block_t *block);
@@ -192,9 +195,12 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
  * AC_OOM: there is none; anything else: the device would not.  Takes the lock. */
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
 
-/* The block, which was released, was freed on `stream` and waits for fence `target`.  False: it
- * has to be an ordinary pending block. */
-bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, bool all);
+/* The slot of `stream` in *order for a block that is freed in its order; AC_ORDER_NONE: the block
+ * has to be an ordinary pending one. */
+unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order);
+
+/* The block, which was released, waits with a ticket of such a slot. */
+void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket);
 
 /* Move what is ready into the free memory. True if there was any. */
 bool ac_ordered_drain(ac_arena_t *arena);
@@ -231,13 +237,17 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
 bool ac_pending_drain(ac_arena_t *arena);
 
-/* The released block waits for fence `target`, which may not be lower than those of the queue:
- * read it under the same lock. */
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all);
+/* The released block waits for a fence.  The ticket's epoch may not be lower than those of the
+ * queue: it was made under the same lock. */
+void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket);
 
 /* The same for a block that waited elsewhere, and was counted there: the queue may have it wait
  * longer. */
-void ac_pending_queue(ac_block_t *block, uint64_t target, bool all);
+void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket);
+
+/* Blocks that are linked by list_next and have the same target as their clock, `bytes` in all, of
+ * what was free memory: behind those that wait for no more, in the queue of their own context. */
+void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, uint64_t bytes);
 
 /* The segment is lost: its blocks leave the queues. */
 void ac_pending_forget(ac_segment_t *segment);
@@ -254,6 +264,9 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
  * Else each request would be kept for as long. */
 bool ac_pending_hopeful(const ac_arena_t *arena, bool all);
 void ac_pending_in_vain(ac_arena_t *arena, uint64_t target);
+
+/* quarantine.c: of the fence line of an arena (fence.h). */
+bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */

@@ -76,6 +76,7 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->space.arena = arena;
     arena->ops = ops;
     arena->context = context;
+    arena->line.quarantine = ac_arena_quarantine;
     if (!ac_fence_line_open(&arena->line, ops, context))
         return NULL;
     ac_lock(&allocator->lock);
@@ -188,22 +189,14 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
     return true;
 }
 
-/* A visit to each slot of a slab. */
 typedef struct {
     ac_visit_fn *visit;
     void *arg;
 } ac_walk_t;
 
-static void visit_slot(ac_block_t *slot, void *arg) {
+static void visit_block(ac_block_t *block, void *arg) {
     const ac_walk_t *walk = arg;
-    walk->visit(slot->segment, slot, walk->arg);
-}
-
-static void visit_block(const ac_block_t *block, ac_walk_t *walk) {
-    if (block->state == AC_BLOCK_SLAB)
-        ac_slab_each(block, visit_slot, walk);
-    else if (block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING)
-        walk->visit(block->segment, block, walk->arg);
+    walk->visit(block->segment, block, walk->arg);
 }
 
 void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg) {
@@ -211,7 +204,6 @@ void ac_allocator_walk(ac_allocator_t *allocator, ac_visit_fn *visit, void *arg)
     ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (ac_segment_t *s = arena->segments; s; s = s->next)
-            for (ac_block_t *block = s->first; block; block = block->next)
-                visit_block(block, &walk);
+            ac_segment_each(s, visit_block, &walk);
     ac_unlock(&allocator->lock);
 }

@@ -48,8 +48,12 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
     if (block->state == AC_BLOCK_CACHED)
         return;
-    /* What is left of a block that was freed in stream order may be all rounding. */
-    expect(check, block->requested || block->state == AC_BLOCK_ORDERED, "requested bytes");
+    /* What is left of a block that was freed in stream order may be all rounding; what waits after
+     * it was free memory (quarantine.c) is nobody's request. */
+    expect(check,
+           block->requested || block->state == AC_BLOCK_ORDERED ||
+               block->state == AC_BLOCK_PENDING,
+           "requested bytes");
     expect(check, block->requested <= block->size, "requested bytes");
     add(check->sum.active, pool, 1);
     add(check->sum.active_bytes, pool, (int64_t)block->size);
@@ -171,7 +175,8 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
         expect(check, b->state == AC_BLOCK_WAITING, "block that waits is not waiting");
         expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
         expect(check, b->segment->arena == arena, "waiting block of another arena");
-        expect(check, !last || last->clock <= b->clock, "what waits is out of order");
+        expect(check, !last || last->ticket.epoch <= b->ticket.epoch,
+               "what waits is out of order");
         sum->blocks++;
         sum->bytes += b->size;
         sum->requested += b->requested;
@@ -232,7 +237,8 @@ static uint64_t check_held(ac_check_t *check, const ac_arena_t *arena) {
         const ac_block_t *prev = NULL;
         for (const ac_block_t *b = arena->held[i]; b; prev = b, b = b->list_next) {
             expect(check, b->state == AC_BLOCK_HELD, "listed block is not held");
-            expect(check, b->clock && b->clock % AC_HELD_LISTS == i, "held in a wrong list");
+            expect(check, b->ticket.place && b->ticket.place % AC_HELD_LISTS == i,
+                   "held in a wrong list");
             expect(check, b->list_prev == prev, "list of held blocks");
             check->held_bytes += b->size;
             blocks++;
@@ -257,8 +263,8 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
         uint64_t clock = 0, bytes = 0;
         for (const ac_block_t *b = arena->pending[all].head; b; b = b->list_next) {
             expect(check, b->state == AC_BLOCK_PENDING, "queued block is not pending");
-            expect(check, b->clock >= clock, "queue out of order");
-            clock = b->clock;
+            expect(check, b->ticket.epoch >= clock, "queue out of order");
+            clock = b->ticket.epoch;
             bytes += b->size;
             check->pending--;
         }

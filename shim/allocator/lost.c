@@ -30,11 +30,7 @@ static void let_go(ac_block_t *block, void *unused) {
 void ac_arena_lose(ac_segment_t *segment) {
     ac_pending_forget(segment);
     ac_ordered_forget(segment);
-    for (ac_block_t *block = segment->first; block; block = block->next)
-        if (block->state == AC_BLOCK_SLAB)
-            ac_slab_each(block, let_go, NULL);
-        else
-            let_go(block, NULL);
+    ac_segment_each(segment, let_go, NULL);
     ac_segment_remove(segment, true);
 }
 

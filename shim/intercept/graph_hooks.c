@@ -3,6 +3,7 @@
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
 
+#include "allocator/order/capture.h"
 #include "allocator/retired/held.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
@@ -45,8 +46,8 @@ static void lost(void) {
 }
 
 void ac_graph_hooks_setup(void) {
-    ac_graphs_setup(&(ac_graphs_memory_t){.begin = ac_held_begin,
-                                          .end = ac_held_end,
+    ac_graphs_setup(&(ac_graphs_memory_t){.begin = ac_order_capture_begin,
+                                          .end = ac_order_capture_end,
                                           .holds = holds,
                                           .release = release,
                                           .unseen = unseen,

@@ -1,7 +1,7 @@
 /* Which graphs may still use what was freed during a capture.
  *
  * Captures that overlap in time form an *episode*; what is freed meanwhile waits for it
- * (allocator/retired/held.h).  A *link* says that a holder keeps an episode: a graph that was captured in
+ * (allocator/order/capture.h).  A *link* says that a holder keeps an episode: a graph that was captured in
  * it, and whatever came of that graph: executable graphs, clones, graphs that took it in as a
  * child.  An episode that is over and that no link names any more has nothing left to be
  * launched: its memory is released.

@@ -45,7 +45,7 @@ static server_t server_for(ac_thread_t *thread, const void *caller) {
     ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
     if (cache && generation == thread->generation && !ac_frees_synchronize() && ac_is_enabled() &&
-        ac_fence_simple() && !ac_held_open() &&
+        ac_fence_simple() && !ac_order_capturing() &&
         (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0)
         thread->fast = (ac_fast_t){thread->trace ? ~ac_fast_key(caller, generation)
                                                  : ac_fast_key(caller, generation),

@@ -1,51 +1,30 @@
 /* Blocks that are freed in stream order, call by call, on the fake device. */
-#include <check.h>
 #include <string.h>
 
-#include "allocator/allocator_int.h"
-#include "fake_device.h"
-#include "fake_settings.h"
+#include "fake_world.h"
 
 #define MIB ((uint64_t)1 << 20)
 enum { S = 16, T = 20, U = 24, EVENT = 77 };
 
-static fake_device_t device;
-static fake_context_t context;
-static ac_device_stats_t stats;
-static ac_device_counters_t counters;
-static ac_allocator_t *allocator;
-static ac_arena_t *arena;
-
 static void begin(uint64_t limit) {
-    ac_settings_t settings = fake_settings("");
-    settings.limit = limit;
-    fake_device_init(&device, 512 * MIB);
-    fake_context_init(&context, &device);
-    allocator = ac_allocator_create(&settings, &stats, &counters);
-    arena = ac_arena_create(allocator, &fake_ops, &context);
-    ck_assert_ptr_nonnull(arena);
-}
-
-static void check(void) {
-    const char *why = NULL;
-    ck_assert_msg(!ac_allocator_check(allocator, &why), "%s", why);
-    ck_assert_msg(!device.wrong, "%s", device.wrong);
+    ac_settings_t with = fake_settings("");
+    with.limit = limit;
+    open_world(1, 512 * MIB, with);
 }
 
 static uint64_t take(ac_stream_t stream, uint64_t bytes) {
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc_on(arena, stream, bytes, false, &address), AC_OK);
-    check();
+    check_world();
     return address;
 }
 
 /* With work submitted before the free. */
 static void give(uint64_t address, ac_stream_t stream) {
-    fake_submit(&context);
-    ac_fence_submitted(ac_arena_line(arena));
+    submit(0);
     ck_assert_int_eq(ac_block_free_on(arena, stream, address), AC_OK);
     ac_arena_stream_is(arena, stream, true);
-    check();
+    check_world();
 }
 
 static void order(ac_stream_t from, ac_stream_t to) {
@@ -57,9 +36,9 @@ static void order(ac_stream_t from, ac_stream_t to) {
 }
 
 static void end(void) {
-    fake_context_kill(&context);
+    fake_context_kill(&context[0]);
     ac_arena_drop(arena);
-    check();
+    check_world();
     ck_assert_uint_eq(device.live_fences, 0);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 0);
     ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].current, 0);
@@ -93,22 +72,22 @@ START_TEST(free_neighbours_join) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB), b = take(S, MIB), c = take(S, MIB), address;
     ck_assert_int_eq(ac_block_free(b), AC_OK); /* nothing was submitted: free at once */
-    check();
+    check_world();
     give(c, S); /* and b, not the 17 MiB behind it */
     ck_assert_int_eq(stats.active_bytes[AC_POOL_ALL].current, 3 * MIB);
     ck_assert_int_eq(stats.inactive_split_bytes[AC_POOL_ALL].current, 17 * MIB);
     give(a, S); /* all three in one */
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1);
     ck_assert_int_eq(ac_arena_alloc(arena, 17 * MIB, true, &address), AC_OK);
-    check();
+    check_world();
     ck_assert_uint_eq(take(S, 3 * MIB), a);
     ck_assert_uint_eq(counters.async_same_stream, 1);
     give(a, S);
-    fake_complete(&context, context.submitted);
+    complete(0);
     ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
     ck_assert_int_eq(ac_arena_alloc(arena, 3 * MIB, true, &address), AC_OK);
     ck_assert_uint_eq(address, a);
-    check();
+    check_world();
     end();
 }
 END_TEST
@@ -131,7 +110,7 @@ END_TEST
  * time, however often the memory before it changes hands; and no longer than until it is over. */
 START_TEST(work_that_does_not_end_is_waited_for_once) {
     begin(AC_UNLIMITED);
-    ac_settings_t settings = allocator->settings;
+    settings = allocator->settings;
     settings.wait_budget = 0;
     ac_allocator_configure(allocator, &settings);
     uint64_t a = take(S, 120 * MIB), small = take(S, MIB);
@@ -143,7 +122,7 @@ START_TEST(work_that_does_not_end_is_waited_for_once) {
     }
     ck_assert_uint_eq(counters.fence_waits, 1);
     device.endless = false;
-    fake_complete(&context, atomic_load(&context.submitted));
+    complete(0);
     give(small, S);
     give(a, S);
     take(T, 150 * MIB);
@@ -169,7 +148,7 @@ END_TEST
  * work that may not end before it. */
 START_TEST(a_large_block_of_the_stream_is_better_than_none) {
     begin(64 * MIB);
-    ac_settings_t settings = allocator->settings;
+    settings = allocator->settings;
     settings.exact = true;
     ac_allocator_configure(allocator, &settings);
     uint64_t a = take(S, 64 * MIB);
@@ -220,7 +199,7 @@ START_TEST(an_early_block_knows_no_quiet_life) {
     give(a, S);
     ck_assert_uint_eq(take(S, MIB), a);
     ck_assert_int_eq(ac_block_free(a), AC_OK); /* nothing was submitted in its second life */
-    check();
+    check_world();
     for (int i = 0; i < 4; i++) {
         ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &address), AC_OK);
         ck_assert_uint_ne(address, a);
@@ -241,7 +220,7 @@ START_TEST(what_the_host_saw_is_free_for_all) {
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* T's */
-    check();
+    check_world();
     end();
 }
 END_TEST
@@ -290,9 +269,9 @@ START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
     uint64_t a = take(S, MIB);
     give(a, S);
     ac_arena_stream_gone(arena, S);
-    check();
+    check_world();
     ck_assert_uint_ne(take(S, MIB), a);
-    fake_complete(&context, context.submitted);
+    complete(0);
     ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);

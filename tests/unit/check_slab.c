@@ -294,10 +294,10 @@ START_TEST(a_free_needs_no_record) {
     ac_status_t waits = ac_block_free(b); /* as the driver's own would */
     ac_status_t in_order = ac_block_free_on(arena, 1, c);
     submit(0);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     ac_status_t captured = ac_block_free(d);
-    ac_held_end();
+    ac_order_capture_end();
     ac_status_t again = ac_block_free(b);
     ac_status_t later = ac_block_free(d);
     host_memory_is_back();

@@ -1,45 +1,20 @@
 /* The device statistics, operation by operation, against PyTorch's rules. */
-#include <check.h>
 #include <string.h>
 #include <time.h>
 
-#include "allocator/allocator_int.h"
-#include "fake_device.h"
-#include "fake_settings.h"
+#include "fake_world.h"
 
 #define MIB ((int64_t)1 << 20)
 #define KIB ((int64_t)1 << 10)
 
-static fake_device_t device;
-static fake_context_t context;
-static ac_arena_t *arena;
-static ac_allocator_t *allocator;
-static ac_device_stats_t stats;
-static ac_device_counters_t counters;
-static ac_settings_t settings;
-
 static void begin(void) {
-    fake_device_init(&device, 400 * (uint64_t)MIB);
-    settings = fake_settings("thread_cache_mb:0");
-    allocator = ac_allocator_create(&settings, &stats, &counters);
-    fake_context_init(&context, &device);
-    arena = ac_arena_create(allocator, &fake_ops, &context);
-}
-
-static void end(void) {
-    const char *why = NULL;
-    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
+    open_world(1, 400 * (uint64_t)MIB, fake_settings("thread_cache_mb:0"));
 }
 
 static uint64_t alloc(int64_t bytes) {
     uint64_t address = 0;
     ck_assert_int_eq(ac_arena_alloc(arena, (uint64_t)bytes, false, &address), AC_OK);
     return address;
-}
-
-static void submit(void) {
-    fake_submit(&context);
-    ac_fence_submitted(ac_arena_line(arena));
 }
 
 /* One step of a script, and the `current` values after it, of the large pool. */
@@ -64,10 +39,10 @@ static void play(const step_t *step, unsigned steps) {
             ck_assert_int_eq(ac_block_free(block[s->at]), AC_OK);
             break;
         case 'w':
-            submit();
+            submit(0);
             break;
         case 'c':
-            fake_complete(&context, atomic_load(&context.submitted));
+            complete(0);
             ac_fence_wait(ac_arena_line(arena), false, ac_fence_now(), 0);
             break;
         default:
@@ -228,7 +203,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("stats_rules");
     TCase *tests = tcase_create("stats_rules");
-    tcase_add_checked_fixture(tests, begin, end);
+    tcase_add_checked_fixture(tests, begin, check_world);
     tcase_add_test(tests, splits_and_merges);
     tcase_add_test(tests, pending_frees);
     tcase_add_test(tests, pools_are_apart);

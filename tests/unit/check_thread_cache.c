@@ -178,10 +178,10 @@ END_TEST
 START_TEST(nothing_is_kept_during_a_capture) {
     uint64_t a = take(MIB), address;
     submit(0); /* captured, maybe */
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     put(a);
-    ac_held_end();
+    ac_order_capture_end();
     ck_assert(!hit(MIB, &address));
     ck_assert_uint_eq(counters.capture_deferred_frees, 1);
     ac_allocator_release(allocator, 1);

@@ -1,21 +1,12 @@
 /* The inside of the simulated driver: objects, scheduler, address space, and who may do
  * what under which lock.
  *
- * How a driver call runs.  exports.c generates every exported symbol from
- * cuda_functions.def.  The wrapper counts the call, answers planned faults, takes the global
- * lock, runs the body `sim_do_<symbol>`, drops the lock and lets the call's cost pass.  A body
- * is written SIM_API(cuMemFree_v2)(CUdeviceptr address) { ... } in any file; a row without
- * one gets the weak default of unsupported.c, which logs and answers NOT_SUPPORTED.  So:
+ * README.md says how a driver call runs and how work is ordered.  For bodies,
+ * SIM_API(cuMemFree_v2)(CUdeviceptr address) { ... } in any file:
  *
- *   - bodies run WITH the global lock held (rows marked LOCKLESS in calls.def: without);
- *   - bodies call other bodies or sim_* functions, never exported cu* functions;
- *   - "initialised, not forked, not in a host function" has been checked already;
- *   - traits of a row that are not the default stand in calls.def.
- *
- * Time and work.  All asynchronous activity is a graph of work items (work.c).  An item
- * starts when it is submitted and all its dependencies are complete, lasts `duration`, and
- * takes effect (`ops->run`) when it completes.  A stream is an item chain: each new item depends
- * on the previous one plus what the default-stream rules add (stream.c). */
+ *   - they run WITH the global lock held (rows marked LOCKLESS in calls.def: without);
+ *   - they call other bodies or sim_* functions, never exported cu* functions;
+ *   - "initialised, not forked, not in a host function" has been checked already. */
 #ifndef SIM_H
 #define SIM_H
 

@@ -3,19 +3,15 @@
 
 /* --- the owner gives and takes --- */
 
-/* Whether the block, which is freed now and not ready, may wait here; *target: for what. */
-static bool may_wait(ac_cache_t *cache, const ac_block_t *block, uint64_t *target) {
-    const ac_cache_side_t *side = &cache->books->side[ac_cache_flow(block->size)];
-    bool all;
-    if (side->waiting.bytes + block->size > cache->may_wait[ac_cache_flow(block->size)])
-        return false;
-    *target = ac_fence_target(cache->line, &all);
-    return !all;
+/* Whether a block that is freed now and not ready may wait here. */
+static bool may_wait(const ac_cache_t *cache, uint64_t size) {
+    const ac_cache_side_t *side = &cache->books->side[ac_cache_flow(size)];
+    return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
 static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
-    AC_BLOCK_SET(block, clock, target);
+    AC_BLOCK_SET(block, ticket.epoch, target);
     ac_block_set_state(block, AC_BLOCK_WAITING);
     block->list_next = NULL;
     if (queue->first)
@@ -45,33 +41,31 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     cache->loose_bytes += size;
 }
 
-/* Whether a stream's order may protect what is freed now: each free leans on it once, so who asks
- * must go by the answer (single.h). */
+/* Whether a stream's order may protect what is freed now: who asks in earnest should be able to go
+ * by the answer, or it costs a turn. */
 static bool may_lean(const ac_cache_t *cache) {
     return ac_single_mode(atomic_load(&cache->line->single.word)) < AC_SINGLE_MANY;
 }
 
 /* Inside. */
 static bool keep(ac_cache_t *cache, ac_block_t *block) {
-    uint64_t size = block->size, target;
+    uint64_t size = block->size;
+    ac_ticket_t ticket;
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    bool own = magazine->size == size, ordered;
+    bool own = magazine->size == size;
     bool room = (own && magazine->left) || may_be_loose(cache, size);
-    if (!room && (!own || may_lean(cache) || ac_fence_untouched(cache->line, block->clock)))
+    if ((!room && (!own || may_lean(cache))) || ac_order_capturing())
         return false;
-    if (room && ac_cache_ready(cache, block, &ordered)) {
-        put_in(cache, block, ordered);
+    ac_free_t how = ac_order_retire(cache->line, &block->ticket, own ? &ticket : NULL);
+    if (how == AC_FREE_WAITS) {
+        if (!own || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
+            return false;
+        park(cache, ac_cache_queue(cache, magazine), block, ticket.epoch);
         return true;
     }
-    if (!own || ac_held_open() || !may_wait(cache, block, &target))
-        return false;
-    if (target > ac_fence_reached(cache->line, false))
-        park(cache, ac_cache_queue(cache, magazine), block, target);
-    else if (room)
-        put_in(cache, block, false);
-    else
-        return false;
-    return true;
+    if (room)
+        put_in(cache, block, how == AC_FREE_LEANS);
+    return room;
 }
 
 /* Where the short way fails. */
@@ -133,7 +127,7 @@ bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
     uint64_t reached = ac_fence_reached(cache->line, false);
     ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *block = queue->first, *last = NULL;
-    for (; block && block->clock <= reached; block = block->list_next) {
+    for (; block && block->ticket.epoch <= reached; block = block->list_next) {
         if (magazine->left == 0)
             widen(cache, magazine);
         if (magazine->left == 0)
@@ -172,15 +166,16 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
     ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
     uint64_t reached = ac_fence_reached(cache->line, false);
     ac_block_t *block = queue->first, *next;
-    for (; block && (all || block->clock <= reached); block = next) {
+    for (; block && (all || block->ticket.epoch <= reached); block = next) {
         next = block->list_next;
         count_unparked(cache, block);
         block->segment->allocated--;
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
-        if (block->clock <= reached)
+        if (block->ticket.epoch <= reached)
             ac_segment_finish(block);
         else
-            ac_pending_queue(block, block->clock, false);
+            ac_pending_queue(block,
+                             &(ac_ticket_t){.epoch = block->ticket.epoch, .key = AC_KEY_OWN});
     }
     bool any = block != queue->first;
     queue->first = block;

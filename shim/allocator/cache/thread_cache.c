@@ -283,18 +283,17 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
     return false;
 }
 
-bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block) {
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    bool ordered;
     if (!ac_cache_usable(cache) || !cache->home || block->home != cache->home ||
-        !ac_cache_ready(cache, block, &ordered))
+        ac_order_capturing())
         return false;
     if (makes_room(cache, size)) {
-        ac_cache_push(cache, block, ordered);
+        ac_cache_push(cache, block, leans);
         return true;
     }
-    ac_cache_take_in(cache, &cache->books->side[flow], block, ordered);
+    ac_cache_take_in(cache, &cache->books->side[flow], block, leans);
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
@@ -436,6 +435,19 @@ void ac_caches_thaw(ac_allocator_t *allocator) {
     reopen(allocator, NULL, 0);
     ac_unlock(&allocator->lock);
     ac_unlock(&allocator->recall_lock);
+}
+
+void ac_caches_empty(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_cache_sum_t sum;
+    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next) {
+        if (cache->arena == arena) {
+            AC_WINDOW(cache_visited);
+            ac_cache_leave_all(cache);
+        }
+        atomic_fetch_or(&cache->gate, AC_GATE_STALE);
+    }
+    ac_caches_absorb(allocator, &sum);
 }
 
 static bool give_back(ac_cache_t *cache) {

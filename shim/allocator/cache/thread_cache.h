@@ -35,7 +35,8 @@
 
 #include "allocator/allocator.h"
 #include "allocator/order/barrier.h"
-#include "allocator/retired/held.h"
+#include "allocator/order/capture.h"
+#include "allocator/order/retire.h"
 #include "allocator/space/slab.h"
 
 enum {
@@ -197,7 +198,7 @@ static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) 
 static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
                                      uint64_t bytes, uint64_t clock(ac_fence_line_t *)) {
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->clock, clock(cache->line), memory_order_relaxed);
+    atomic_store_explicit(&block->ticket.epoch, clock(cache->line), memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_books_add(&side->flow.taken, 1);
@@ -303,16 +304,6 @@ static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
     return block && ac_cache_owns(cache, block, address) ? block : NULL;
 }
 
-/* Whether the block of the cache's context, which is freed now, is ready: nothing was submitted
- * beside it, or a stream's order protects it (*ordered). */
-static inline bool ac_cache_ready(ac_cache_t *cache, const ac_block_t *block, bool *ordered) {
-    uint64_t clock = atomic_load_explicit(&block->clock, memory_order_relaxed);
-    *ordered = !ac_fence_untouched(cache->line, clock);
-    return !ac_held_open() &&
-           (!*ordered || (!atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
-                          ac_single_protects(cache->line)));
-}
-
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: whoever calls this knows (ac_fence_simple). */
@@ -320,10 +311,11 @@ static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
-    bool kept = ac_cache_owns(cache, block, address) &&
-                ac_fence_untouched_alone(
-                    cache->line, atomic_load_explicit(&block->clock, memory_order_relaxed)) &&
-                ac_cache_push(cache, block, false);
+    bool kept =
+        ac_cache_owns(cache, block, address) &&
+        ac_fence_untouched_alone(
+            cache->line, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed)) &&
+        ac_cache_push(cache, block, false);
     ac_cache_leave(cache);
     return kept;
 }

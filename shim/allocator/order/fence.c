@@ -20,8 +20,7 @@ static ac_mutex_t lines_lock = AC_MUTEX(TIMELINES);
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
 
-/* Submissions under way that may go to any context: each is inside every line. */
-static _Atomic unsigned strays;
+_Atomic unsigned ac_fence_strays;
 
 void ac_fence_break(ac_fence_line_t *line) {
     if (!atomic_exchange(&line->broken, true))
@@ -136,7 +135,7 @@ void ac_fence_submitted(ac_fence_line_t *line) {
 }
 
 unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most) {
-    uint64_t counted = atomic_load(&line->inside) + atomic_load(&strays);
+    uint64_t counted = atomic_load(&line->inside) + atomic_load(&ac_fence_strays);
     unsigned found = counted > most ? most + 1 : (unsigned)counted;
     for (const ac_submitter_t *s = atomic_load(&submitters); s && found <= most; s = s->next)
         found += atomic_load_explicit(&s->inside, memory_order_acquire) == line;
@@ -217,11 +216,11 @@ void ac_fence_unseen(void) {
     ac_streams_unordered();
 }
 
-/* First `strays`, then the turns: no stream becomes a home from now on, frees that find the line
+/* First `ac_fence_strays`, then the turns: no stream becomes a home from now on, frees that find the line
  * as it is now wait for all contexts.  The first mark comes last, as in ac_single_enter. */
 void ac_fence_stray_begin(uint64_t stream) {
     ac_single_close();
-    atomic_fetch_add(&strays, 1);
+    atomic_fetch_add(&ac_fence_strays, 1);
     unsigned high = atomic_load(&ac_fence_line_high);
     for (unsigned i = 0; i < high; i++) {
         ac_fence_line_t *line = line_at(i);
@@ -242,7 +241,7 @@ void ac_fence_stray_end(bool submitted) {
         if (line)
             ac_fence_mark(line);
     }
-    atomic_fetch_sub(&strays, 1); /* last: see ac_fence_leave */
+    atomic_fetch_sub(&ac_fence_strays, 1); /* last: see ac_fence_leave */
     ac_single_open();
 }
 
@@ -332,7 +331,7 @@ static ac_status_t count_unseen(ac_fence_line_t *line) {
  * no mark.  Targets never fall: the clock does not, nor does a mark. */
 uint64_t ac_fence_target(ac_fence_line_t *line, bool *all) {
     bool uncounted = atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
-    *all = atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) || atomic_load(&strays);
+    *all = ac_fence_spans();
     if (*all) {
         if (uncounted)
             for_lines(line, true, count_unseen);
@@ -373,8 +372,9 @@ uint64_t ac_fence_target_all(void) {
 static ac_status_t is_under_way(ac_fence_line_t *line) {
     bool any = false;
     ac_lock(&line->lock);
+    uint64_t done = atomic_load(&line->done);
     for (unsigned i = 0; i < line->count && !any; i++)
-        any = !line->ring[i].turn;
+        any = !line->ring[i].turn && line->ring[i].clock > done; /* not swept yet: over */
     ac_unlock(&line->lock);
     return any ? AC_BUSY : AC_OK;
 }
@@ -521,6 +521,14 @@ void *ac_fence_use(ac_fence_line_t *line, uint64_t clock) {
         return NULL;
     line->ring[i].uses++;
     return line->ring[i].fence;
+}
+
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock) {
+    for (unsigned i = 0; i < line->count; i++)
+        if (line->ring[i].clock == clock && line->ring[i].turn) {
+            line->ring[i].turn = false;
+            line->turns--;
+        }
 }
 
 /* The oldest that is not known complete, in use from now on. */

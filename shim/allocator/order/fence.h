@@ -107,6 +107,9 @@ struct ac_fence_line {
     unsigned count;  /* fences in the ring, oldest first */
     unsigned turns;  /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
+    /* Of the owner of the context's memory, called without the lock, NULL: unknown.  True: no early
+     * block is held, and free memory that leaned is not handed out before `until` (single.h). */
+    bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
 };
 
 extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
@@ -132,6 +135,15 @@ void ac_fence_uncount(void);
  * only function for what was not seen: a way into the driver, a submission, a context.  Blocks
  * the first time, as those above do; takes no lock while no context was served. */
 void ac_fence_unseen(void);
+
+/* Submissions under way that may go to any context: each is inside every line. */
+extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
+
+/* Whether what is freed now has to wait for every context. */
+static inline bool ac_fence_spans(void) {
+    return atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) ||
+           atomic_load(&ac_fence_strays);
+}
 
 static inline bool ac_fence_is_unseen(void) {
     return atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
@@ -347,6 +359,10 @@ void ac_fence_let_go(ac_fence_line_t *line, void *spare);
 void *ac_fence_use(ac_fence_line_t *line, uint64_t clock);
 /* Without the lock: it is not needed any more; with `over` it is complete. */
 void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over);
+
+/* The turn that was recorded with that stamp, if it is in the ring: freed memory waits for it from
+ * now on.  Under the lock. */
+void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock);
 
 /* Whether a fence is recorded for frees and not known complete, of one line or of any. */
 bool ac_fence_under_way(ac_fence_line_t *line, bool all);

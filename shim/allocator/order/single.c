@@ -83,11 +83,22 @@ bool ac_single_protects(ac_fence_line_t *line) {
     if (atomic_load(&single->due) <= atomic_load(&single->covered)) {
         if (AC_PLANTED(due_before_epoch))
             atomic_store(&single->due, now);
+        uint64_t none = 0; /* before `due`: see single.h */
+        if (!AC_PLANTED(early_noted_late))
+            atomic_compare_exchange_strong(&single->early, &none, now + 1);
         AC_WINDOW(lean_announced);
         ac_fence_stamp(); /* the next submission looks */
         atomic_store(&single->due, now);
+        AC_WINDOW(lean_due);
+        if (AC_PLANTED(early_noted_late))
+            atomic_compare_exchange_strong(&single->early, &none, ac_fence_now());
     }
     return true;
+}
+
+uint64_t ac_single_early(const ac_fence_line_t *line) {
+    uint64_t early = atomic_load(&line->single.early), done = atomic_load(&line->done);
+    return early > done ? early : done + 1;
 }
 
 static bool is_home(const ac_fence_line_t *line, uint64_t stream) {
@@ -123,6 +134,8 @@ static void settle_down(ac_fence_line_t *line, uint64_t stream) {
         bool may_lean = !line->ops->turns || line->ops->turns(line->context);
         atomic_store(&single->since, may_lean ? ac_fence_now() + single->patience : UINT64_MAX);
         atomic_store(&single->leaned, 0); /* before any free can see the new word */
+        atomic_store(&single->early, 0);
+        single->waited = false;
         atomic_store(&single->covered, ac_fence_stamp());
     }
     set_word(single, stream ? AC_SINGLE_ONE : AC_SINGLE_MANY, stream);
@@ -162,7 +175,6 @@ static ac_status_t name_home(ac_fence_line_t *line, void **fence) {
 /* From LEAVING or ONE: what `covered` is the stamp of is the turn.  Under the lock. */
 static void set_turn(ac_single_t *single) {
     single->turn++;
-    single->waited = false;
     set_word(single, AC_SINGLE_JOINING, home_of(single));
 }
 
@@ -176,9 +188,13 @@ static void record_turn(ac_fence_line_t *line) {
     void *spare = NULL;
     ac_status_t status = name_home(line, &turn.fence);
     bool mine = atomic_load(&single->word) == word || AC_PLANTED(second_turn_taken);
+    bool awaited = mode_of(single) == AC_SINGLE_MANY; /* by memory in quarantine */
     if (status == AC_OK && mine && ac_fence_insert(line, turn, &spare)) {
         atomic_store(&single->covered, turn.clock);
         set_turn(single);
+    } else if (status == AC_OK && awaited) {
+        turn.turn = false;
+        ac_fence_insert(line, turn, &spare);
     } else if (status == AC_OK && !mine) {
         spare = turn.fence;
     } else {
@@ -305,6 +321,28 @@ static void lose_patience(ac_single_t *single) {
     single->waited = true;
 }
 
+/* In LEAVING or JOINING, by who is inside: try to do without the turn.  True: that is done, and
+ * every stream may work.  Called and returns with the lock, which is open meanwhile. */
+static bool quarantine(ac_fence_line_t *line, uint64_t until) {
+    ac_single_t *single = &line->single;
+    if (!line->quarantine || line->ops->capturing(line->context))
+        return false;
+    bool first = AC_PLANTED(rule_ended_before_walk);
+    if (first)
+        set_word(single, AC_SINGLE_MANY, 0);
+    ac_unlock(&line->lock);
+    ac_fence_poll(line, false); /* what is over is not early */
+    bool done = line->quarantine(line, until);
+    ac_lock(&line->lock);
+    ac_single_mode_t mode = mode_of(single);
+    if (done && mode >= AC_SINGLE_LEAVING && mode < AC_SINGLE_MANY) {
+        lose_patience(single);
+        set_word(single, AC_SINGLE_MANY, 0);
+        ac_fence_is_awaited(line, until);
+    }
+    return done;
+}
+
 static unsigned slot_of(uint64_t stream) {
     return (unsigned)(stream * 0x9e3779b97f4a7c15u >> 60) % AC_SINGLE_JOINS;
 }
@@ -312,7 +350,7 @@ static unsigned slot_of(uint64_t stream) {
 /* In JOINING: make `stream` wait for the turn, if that is not over; called with the lock, returns
  * without it. */
 static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
-    uint64_t turn = line->single.turn;
+    uint64_t turn = line->single.turn, until = atomic_load(&line->single.covered);
     unsigned slot = slot_of(stream);
     bool joined = joins && joins->slot[slot].line == line && joins->slot[slot].stream == stream &&
                   joins->slot[slot].turn == turn;
@@ -326,6 +364,13 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
     ac_status_t status = line->ops->fence_query(line->context, fence);
     if (status == AC_OK) {
         unuse_turn(line, fence, turn, AC_OK);
+        return;
+    }
+    ac_lock(&line->lock);
+    bool free = quarantine(line, until);
+    ac_unlock(&line->lock);
+    if (free) {
+        ac_fence_unuse(line, fence, false);
         return;
     }
     status = line->ops->turn_wait(line->context, fence, stream);
@@ -345,12 +390,15 @@ static void join_turn(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins)
 }
 
 /* In LEAVING by another thread, whose device call must not be waited for: it might wait for what
- * this one is about to submit.  False: a capture has begun, before which the turn was recorded:
- * look again.  Called and returns with the lock, which is open meanwhile. */
+ * this one is about to submit.  False: look again, the turn was recorded meanwhile, or a capture
+ * has begun, before which it was.  Called and returns with the lock, which is open meanwhile. */
 static bool join_home(ac_fence_line_t *line, uint64_t stream) {
     void *fence = NULL;
-    if (home_of(&line->single) == stream)
+    uint64_t word = atomic_load(&line->single.word);
+    if (home_of(&line->single) == stream || quarantine(line, line->single.left))
         return true;
+    if (atomic_load(&line->single.word) != word)
+        return false;
     ac_status_t status = name_home(line, &fence);
     bool again = status == AC_BUSY;
     ac_unlock(&line->lock);

@@ -4,16 +4,19 @@
  * A free that finds work pending on the only stream in use (the *home*) is ready at once: the next
  * owner can use the memory only through work, and work on the home comes later than what is
  * pending there.  Such a free *leans* on the home.  The next work for the home is preceded by a
- * fence, recorded on the home: the *turn*.  Before work goes to a second stream, that stream is
- * made to wait, on the device, for the newest turn; from then on frees take fences, and each
- * further stream waits for the turn before its first work, until the turn is known to be over.
+ * fence, recorded on the home: the *turn*.  From the first work on a second stream on frees take
+ * fences.  If the program holds memory by then that was freed under the rule and handed out again,
+ * that stream is made to wait, on the device, for the newest turn, and so is each further one
+ * before its first work, until the turn is known to be over.  Else no stream waits: what is free
+ * of such memory is kept from new owners until the turn is over (*quarantine*).
  *
  *   NONE     nothing is pending: the next stream becomes the home
  *   ONE      the home does all the work: frees lean on it
  *   LEAVING  frees lean no more, and what leaned last has no turn yet: it is being recorded, or
  *            could not be recorded
  *   JOINING  the turn is recorded: streams but the home wait for it before their first work
- *   MANY     nothing leans on anything: fences decide.  A synchronisation leads back to NONE
+ *   MANY     nothing leans on anything: fences decide.  A synchronisation leads back to NONE.
+ *            A quarantine leads from LEAVING and JOINING to here
  *   NEVER    as MANY, for good
  *
  * A turn makes streams wait that the program meant to run side by side.  So a context that had
@@ -36,6 +39,33 @@
  *   complete there is complete in the context: such a turn is a fence as any other, and what
  *   leaned is known to be complete when `done` reaches its stamp.  The ring drops other fences
  *   where it is full, not the newest turn.
+ *
+ * Quarantine.  Memory that leaned, and whose work is not known to be over, lies in free memory or
+ * in blocks that were handed out since: *early* ones.  Where the program holds none of these, a
+ * second stream cannot touch any of it before it is handed out again, and that can be put off.
+ *   Which blocks are early.  The first free that leans on a home sets `early` to one above the
+ * clock that it found, ends the epoch, and only then sets `due`: whichever free returns finds
+ * `early` set, and the clock has reached it.  Memory that leaned is handed out after that return,
+ * with a clock not below `early`; nor below the clock of its free, which is above `done` as long
+ * as the work is not over.  So a block
+ * with a clock below `early`, or not above `done`, is not early.  Others may be taken for early
+ * that are not: those that were handed out after the first such free out of other memory.
+ *   The walk (quarantine.c) looks at all blocks of the context in LEAVING or JOINING, when no free
+ * leans any more, with the allocator's lock and all owners kept out of their caches.  A free that
+ * leaned was decided inside a cache or under that lock, and is over when the walk has both.  So
+ * it finds each piece of such memory once, in a block that is held or in free memory, and what it
+ * takes out of use is all: none comes after it.  That is
+ *     what caches keep, which goes to the free memory first;
+ *     free blocks whose stamp (block.h) is not reached: it comes later than the last free there;
+ *     slabs with free slots, where that of their segment is not.
+ * They wait for a stamp that covers all that leaned, as blocks do for their fence; a block that
+ * waits for a fence anyway, waits for its memory's former work as well.  What the walk cannot tell
+ * counts as held: blocks freed in the order of a stream before their fence is reached, and those
+ * that were handed on in such an order, because that stream may be a second one that has not come
+ * here yet; blocks that graphs may use; pages that a thread maps or moves just then; a cache whose
+ * owner does not come out.  While a stream captures there is no quarantine: what waits could not
+ * be asked for.
+ *   No home is made between the walk and what follows from it: who asked for it is inside.
  *
  * Not protected by a stream's order, so that the rule ends for good where they occur:
  * programmatic launches, other contexts that reach the memory, other processes and devices that
@@ -95,8 +125,9 @@ typedef struct {
     _Atomic uint64_t since;   /* the clock from which on frees may lean */
     uint64_t left;            /* in LEAVING: a stamp that covers all that leaned */
     uint64_t patience;        /* epochs that a new home has to see alone before that */
+    _Atomic uint64_t early;   /* what leaned on this home is handed out from here on; 0: none */
     uint64_t turn;            /* counts those that streams have to wait for */
-    bool waited;              /* a stream was made to wait for this one */
+    bool waited;              /* a stream would have run beside this home */
     _Atomic unsigned naming;  /* threads that record a turn: they name the home */
     unsigned awaiting;        /* threads that wait for them; under the lock */
     pthread_cond_t named;     /* none any more */
@@ -136,14 +167,18 @@ static inline bool ac_single_passes(const ac_single_t *single, uint64_t stream) 
            (mode == AC_SINGLE_ONE && ac_single_home(word) == stream && !ac_single_due(single));
 }
 
-/* Before work goes to `stream`, inside and before the first mark (fence.h).  May make the stream
- * wait on the device; where that is impossible it blocks until the turn is over.  A stream that
- * captures takes no work: nothing is done.  `joins` is the calling thread's, NULL: none. */
+/* Before work goes to `stream`, inside and before the first mark (fence.h).  Takes the locks of
+ * the line's allocator.  May make the stream wait on the device; where that is impossible it
+ * blocks until the turn is over.  A stream that captures takes no work: nothing is done.  `joins`
+ * is the calling thread's, NULL: none. */
 void ac_single_pass(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins);
 
 /* Whether the order of the only stream in use protects memory that is freed now; it then counts
  * as leaned on. */
 bool ac_single_protects(ac_fence_line_t *line);
+
+/* Blocks with a lower clock are not early.  Any thread. */
+uint64_t ac_single_early(const ac_fence_line_t *line);
 
 /* Before the program waits for `stream`: a stamp up to which it was given all of the context's
  * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were

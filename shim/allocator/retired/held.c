@@ -2,21 +2,7 @@
 #include "allocator/retired/held.h"
 
 #include "allocator/allocator_int.h"
-#include "allocator/order/generation.h"
 #include "allocator/supply/trim.h"
-
-_Atomic uint64_t ac_held_episode;
-static _Atomic uint64_t open_since; /* as if handed out when it began */
-
-void ac_held_begin(uint64_t episode) {
-    atomic_store(&open_since, ac_fence_stamp() + 1);
-    atomic_store(&ac_held_episode, episode);
-    ac_generation_grow(); /* frees that take the short way do not look */
-}
-
-void ac_held_end(void) {
-    atomic_store(&ac_held_episode, 0);
-}
 
 static ac_block_t **list_of(ac_arena_t *arena, uint64_t episode) {
     return &arena->held[episode % AC_HELD_LISTS];
@@ -29,17 +15,11 @@ static void count(const ac_block_t *block, int sign) {
     block->segment->held += (uint32_t)sign;
 }
 
-bool ac_held_keep(ac_block_t *block) {
+void ac_held_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
-    uint64_t episode = atomic_load_explicit(&ac_held_episode, memory_order_acquire);
-    if (!episode)
-        return false;
-    uint64_t since = atomic_load(&open_since);
-    if (ac_fence_untouched(&arena->line, block->clock > since ? block->clock : since))
-        return false;
-    ac_block_t **list = list_of(arena, episode);
+    ac_block_t **list = list_of(arena, ticket->place);
     ac_block_set_state(block, AC_BLOCK_HELD);
-    AC_BLOCK_SET(block, clock, episode);
+    block->ticket = *ticket;
     block->list_prev = NULL;
     block->list_next = *list;
     if (*list)
@@ -47,14 +27,13 @@ bool ac_held_keep(ac_block_t *block) {
     *list = block;
     count(block, 1);
     arena->allocator->counters->capture_deferred_frees++;
-    return true;
 }
 
 void ac_held_forget(ac_block_t *block) {
     if (block->list_prev)
         block->list_prev->list_next = block->list_next;
     else
-        *list_of(block->segment->arena, block->clock) = block->list_next;
+        *list_of(block->segment->arena, block->ticket.place) = block->list_next;
     if (block->list_next)
         block->list_next->list_prev = block->list_prev;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
@@ -63,7 +42,7 @@ void ac_held_forget(ac_block_t *block) {
 
 static ac_block_t *first_of(ac_arena_t *arena, uint64_t episode) {
     ac_block_t *block = *list_of(arena, episode);
-    while (block && block->clock != episode)
+    while (block && block->ticket.place != episode)
         block = block->list_next;
     return block;
 }
@@ -80,16 +59,14 @@ bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode) {
 /* Freed as of now.  Targets never fall along a queue: this one is read under the same lock as
  * those of all others. */
 static void let_go(ac_block_t *block) {
-    ac_arena_t *arena = block->segment->arena;
-    bool all;
-    uint64_t target = ac_fence_target(&arena->line, &all);
+    ac_ticket_t ticket = block->ticket;
+    ac_free_t how = ac_order_exchange(&block->segment->arena->line, &ticket);
     ac_held_forget(block);
-    if (target <= ac_fence_reached(&arena->line, all)) {
-        AC_BLOCK_SET(block, clock, target);
+    block->ticket = ticket;
+    if (how == AC_FREE_READY)
         ac_segment_finish(block);
-        return;
-    }
-    ac_pending_add(block, target, all);
+    else
+        ac_pending_add(block, &ticket);
 }
 
 void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
@@ -99,7 +76,7 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
         bool owes = false;
         for (; block; block = next) {
             next = block->list_next;
-            if (block->clock != episode)
+            if (block->ticket.place != episode)
                 continue;
             owes |= block->segment->tainted; /* it may be pending from now on */
             let_go(block);

@@ -26,14 +26,19 @@ static _Atomic unsigned tracked_high;
 
 /* --- lists --- */
 
+/* The slot of a block's stream; AC_ORDER_NONE: not known any more. */
+static unsigned slot_of(const ac_block_t *block) {
+    return ac_key_is_stream(block->ticket.key) ? ac_key_slot(block->ticket.key) : AC_ORDER_NONE;
+}
+
 static bool later(const ac_block_t *a, const ac_block_t *b, unsigned slot) {
-    if (slot != AC_ORDER_NONE && a->position != b->position)
-        return a->position > b->position;
-    return a->clock > b->clock;
+    if (slot != AC_ORDER_NONE && a->ticket.place != b->ticket.place)
+        return a->ticket.place > b->ticket.place;
+    return a->ticket.epoch > b->ticket.epoch;
 }
 
 static void list_insert_after(ac_ordered_t *ordered, ac_block_t *before, ac_block_t *block) {
-    unsigned slot = block->stream;
+    unsigned slot = slot_of(block);
     list_t *list = &ordered->list[slot];
     ac_block_set_state(block, AC_BLOCK_ORDERED);
     block->age_prev = before;
@@ -53,14 +58,14 @@ static void list_insert_after(ac_ordered_t *ordered, ac_block_t *before, ac_bloc
 }
 
 static void list_insert(ac_ordered_t *ordered, ac_block_t *block) {
-    ac_block_t *before = ordered->list[block->stream].tail; /* nearly always the right place */
-    while (before && later(before, block, block->stream))
+    ac_block_t *before = ordered->list[slot_of(block)].tail; /* nearly always the right place */
+    while (before && later(before, block, slot_of(block)))
         before = before->age_prev;
     list_insert_after(ordered, before, block);
 }
 
 static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
-    unsigned slot = block->stream;
+    unsigned slot = slot_of(block);
     list_t *list = &ordered->list[slot];
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     if (slot != AC_ORDER_NONE)
@@ -79,23 +84,23 @@ static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
 
 static void unbind(ac_ordered_t *ordered, ac_block_t *block) {
     list_remove(ordered, block);
-    block->stream = AC_ORDER_NONE;
+    ac_order_exchange(&block->segment->arena->line, &block->ticket);
     list_insert(ordered, block);
 }
 
 static bool alike(const ac_block_t *a, const ac_block_t *b) {
-    return b && b->state == AC_BLOCK_ORDERED && b->stream == a->stream && b->all == a->all &&
-           a->stream != AC_ORDER_NONE;
+    return b && b->state == AC_BLOCK_ORDERED && b->ticket.key == a->ticket.key &&
+           b->ticket.all == a->ticket.all && ac_key_is_stream(a->ticket.key);
 }
 
 /* `block` swallows its right neighbour; both are in no list. */
 static void join_next(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     const ac_block_t *gone = block->next;
-    if (gone->clock > block->clock)
-        AC_BLOCK_SET(block, clock, gone->clock);
-    if (gone->position > block->position)
-        block->position = gone->position;
+    if (gone->ticket.epoch > block->ticket.epoch)
+        AC_BLOCK_SET(block, ticket.epoch, gone->ticket.epoch);
+    if (gone->ticket.place > block->ticket.place)
+        block->ticket.place = gone->ticket.place;
     AC_BLOCK_SET(block, requested, block->requested + gone->requested);
     segment->busy--;
     ac_stat_pools_down(segment->arena->allocator->stats->active, segment->pool, 1);
@@ -107,9 +112,9 @@ static void join_next(ac_block_t *block) {
  * the streams.  Not where the most of it would be withheld from others, nor where the device is
  * done with it later than with the block. */
 static bool joins(const ac_block_t *block, const ac_block_t *beside) {
-    return alike(block, beside) ||
-           (beside && beside->state == AC_BLOCK_FREE && beside->clock <= block->clock &&
-            beside->size / JOIN_SHARE <= block->size);
+    return alike(block, beside) || (beside && beside->state == AC_BLOCK_FREE &&
+                                    beside->ticket.epoch <= block->ticket.epoch &&
+                                    beside->size / JOIN_SHARE <= block->size);
 }
 
 /* The block beside `block` leaves its lists and waits for what `block` does. */
@@ -119,17 +124,12 @@ static void join(ac_ordered_t *ordered, ac_block_t *beside, const ac_block_t *bl
         return;
     }
     ac_segment_withdraw(beside);
-    AC_BLOCK_SET(beside, clock, block->clock);
-    beside->position = block->position;
-    beside->stream = block->stream;
-    beside->all = block->all;
-    beside->early = false;
+    beside->ticket = block->ticket;
 }
 
 /* The block, whose stream, position and target are set, waits in its list. */
 static void bind(ac_ordered_t *ordered, ac_block_t *block) {
-    block->early = false;
-    bool place = block->stream != AC_ORDER_NONE;
+    bool place = ac_key_is_stream(block->ticket.key);
     while (place && joins(block, block->next)) {
         join(ordered, block->next, block);
         join_next(block);
@@ -229,28 +229,21 @@ static bool follows_order(const ac_arena_t *arena) {
            !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
 }
 
-bool ac_ordered_keep(ac_block_t *block, ac_stream_t stream, uint64_t target, bool all) {
+unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order) {
     ac_arena_t *arena = block->segment->arena;
-    bool early = block->early;
-    unsigned from = block->stream;
-    uint64_t position = block->position;
     ac_ordered_t *ordered = ordered_of(arena);
-    block->early = false;
-    block->position = 0;
     if (!ordered || !follows_order(arena) || block->segment->tainted || ac_slab_is_slot(block))
-        return false;
+        return AC_ORDER_NONE;
+    *order = &ordered->order;
     unsigned slot = ac_ordered_slot(ordered, stream);
-    if (slot == AC_ORDER_NONE || !have_index(&ordered->list[slot], block->segment->pool))
-        return false;
-    /* The owner before may still be at work where the new stream does not come after it. */
-    if (early && !ac_order_proven(&ordered->order, slot, from, position))
-        return false;
-    block->stream = (uint8_t)slot;
-    block->position = ac_order_advance(&ordered->order, slot);
-    AC_BLOCK_SET(block, clock, target);
-    block->all = all;
-    bind(ordered, block);
-    return true;
+    return slot != AC_ORDER_NONE && have_index(&ordered->list[slot], block->segment->pool)
+               ? slot
+               : AC_ORDER_NONE;
+}
+
+void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket) {
+    block->ticket = *ticket;
+    bind(block->segment->arena->ordered, block);
 }
 
 /* --- serving --- */
@@ -279,9 +272,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     ac_segment_count_finished(block);
     if (rest) {
         ac_block_split(block, size, rest);
-        rest->position = block->position;
-        rest->stream = block->stream;
-        rest->all = block->all;
+        rest->ticket = block->ticket;
         AC_BLOCK_SET(rest, requested, block->requested > size ? block->requested - size : 0);
         segment->busy++;
         ac_device_stats_t *s = allocator->stats;
@@ -293,8 +284,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     ac_segment_reuse(block, requested);
     /* Work of the owner before may be older than this: no later free may take the block for one
      * that nothing was submitted to. */
-    block->early = true;
-    AC_BLOCK_SET(block, clock, 0);
+    AC_BLOCK_SET(block, ticket.epoch, 0);
     ordered->handed_on = true;
 }
 
@@ -352,7 +342,7 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
     for (uint64_t left = ordered->filled & ~((uint64_t)1 << slot); left; left &= left - 1) {
         unsigned from = (unsigned)__builtin_ctzll(left);
         uint64_t reach = ac_order_reach(&ordered->order, slot, from);
-        if (ordered->list[from].head->position <= reach &&
+        if (ordered->list[from].head->ticket.place <= reach &&
             serve_from(arena, from, request, reach, exhaustive)) {
             counters->async_event_ordered++;
             return true;
@@ -407,7 +397,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         return AC_OOM;
     }
     const ac_block_t was = *block;
-    unsigned from = was.stream;
+    unsigned from = ac_key_slot(was.ticket.key);
     ac_stream_t stream = ordered->order.stream[from];
     ac_order_vector_t proves;
     ac_order_read(&ordered->order, from, &proves); /* before the record: all of it is covered */
@@ -430,7 +420,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         return AC_PLANTED(served_of_dead_context) ? AC_OK : AC_FAILED;
     }
     if (status == AC_OK) {
-        if (own && was.position > ordered->order.base[from])
+        if (own && was.ticket.place > ordered->order.base[from])
             ordered->order.item[from] = seen;
         unsigned to = own ? AC_ORDER_NONE : ac_ordered_slot(ordered, request->stream);
         if (to != AC_ORDER_NONE)
@@ -444,13 +434,11 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     } else {
         /* As it was; a stream that has gone meanwhile took its place in the lists along. */
         ac_segment_release(block);
-        AC_BLOCK_SET(block, clock, was.clock);
-        block->all = was.all;
-        block->position = was.position;
-        bool known = was.position > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
-        block->stream = known ? (uint8_t)from : AC_ORDER_NONE;
-        if (block->segment->tainted)
-            block->stream = AC_ORDER_NONE;
+        block->ticket = was.ticket;
+        bool known =
+            was.ticket.place > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
+        if (!known || block->segment->tainted)
+            ac_order_exchange(&arena->line, &block->ticket);
         bind(ordered, block);
     }
     ac_unlock(&allocator->lock);
@@ -468,14 +456,14 @@ bool ac_ordered_drain(ac_arena_t *arena) {
     for (unsigned slot = 0; slot < LISTS; slot++) {
         ac_block_t *block;
         while ((block = ordered->list[slot].head)) {
-            bool all = block->all;
+            bool all = block->ticket.all;
             bool ready =
-                slot != AC_ORDER_NONE && block->position <= ordered->order.complete[slot];
+                slot != AC_ORDER_NONE && block->ticket.place <= ordered->order.complete[slot];
             if (!ready && !asked[all]) {
                 reached[all] = ac_fence_reached(&arena->line, all);
                 asked[all] = true;
             }
-            if (!ready && block->clock > reached[all])
+            if (!ready && block->ticket.epoch > reached[all])
                 break;
             list_remove(ordered, block);
             ac_segment_finish(block);
@@ -492,10 +480,10 @@ void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
         /* Where blocks of both kinds wait, those of one context came first: the oldest of the
          * others is in no end, and the newest stands for it. */
         for (int end = 0; end < 2; end++) {
-            if (!ends[end] || ends[end]->all != all)
+            if (!ends[end] || ends[end]->ticket.all != all)
                 continue;
-            *oldest = ends[end]->clock < *oldest ? ends[end]->clock : *oldest;
-            *newest = ends[end]->clock > *newest ? ends[end]->clock : *newest;
+            *oldest = ends[end]->ticket.epoch < *oldest ? ends[end]->ticket.epoch : *oldest;
+            *newest = ends[end]->ticket.epoch > *newest ? ends[end]->ticket.epoch : *newest;
         }
     }
 }
@@ -624,15 +612,16 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong) {
         const ac_block_t *prev = NULL;
         for (const ac_block_t *block = list->head; block; prev = block, block = block->age_next) {
             blocks++;
-            if (block->state != AC_BLOCK_ORDERED || block->stream != slot || !block->position)
+            if (block->state != AC_BLOCK_ORDERED || slot_of(block) != slot ||
+                !block->ticket.place)
                 *wrong = "block in a list of another stream";
             if (block->age_prev != prev || (prev && later(prev, block, slot)) ||
-                (prev && slot != AC_ORDER_NONE && prev->clock > block->clock))
+                (prev && slot != AC_ORDER_NONE && prev->ticket.epoch > block->ticket.epoch))
                 *wrong = "a stream's list out of order";
             if (slot == AC_ORDER_NONE)
                 continue;
-            if (block->position > ordered->order.pos[slot] ||
-                block->position <= ordered->order.base[slot])
+            if (block->ticket.place > ordered->order.pos[slot] ||
+                block->ticket.place <= ordered->order.base[slot])
                 *wrong = "position of another stream";
             if (block->segment->tainted || alike(block, block->next))
                 *wrong = "block that should have been joined, or taken out";

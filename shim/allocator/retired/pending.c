@@ -28,12 +28,15 @@ uint32_t ac_pending_weight(uint64_t share, uint64_t bytes) {
 
 /* --- the queues --- */
 
-void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
-    ac_pending_t *queue = &block->segment->arena->pending[all];
-    if (queue->tail && queue->tail->clock > target)
-        target = queue->tail->clock;
+void ac_pending_queue(ac_block_t *block, const ac_ticket_t *ticket) {
+    ac_pending_t *queue = &block->segment->arena->pending[ticket->all];
+    uint64_t target = ticket->epoch;
+    if (queue->tail && queue->tail->ticket.epoch > target)
+        target = queue->tail->ticket.epoch;
     ac_block_set_state(block, AC_BLOCK_PENDING);
-    AC_BLOCK_SET(block, clock, target);
+    AC_BLOCK_SET(block, ticket.epoch, target);
+    block->ticket.key = ticket->key;
+    block->ticket.all = ticket->all;
     block->list_next = NULL;
     if (queue->tail)
         queue->tail->list_next = block;
@@ -43,11 +46,23 @@ void ac_pending_queue(ac_block_t *block, uint64_t target, bool all) {
     queue->bytes += block->size;
 }
 
-void ac_pending_add(ac_block_t *block, uint64_t target, bool all) {
+void ac_pending_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
-    ac_pending_queue(block, target, all);
-    ac_fence_want(&arena->line, all,
+    ac_pending_queue(block, ticket);
+    ac_fence_want(&arena->line, ticket->all,
                   ac_pending_weight(ac_pending_share(arena->allocator), block->size));
+}
+
+void ac_pending_insert(ac_arena_t *arena, ac_block_t *first, ac_block_t *last, uint64_t bytes) {
+    ac_pending_t *queue = &arena->pending[false];
+    ac_block_t **at = &queue->head;
+    while (*at && (*at)->ticket.epoch <= first->ticket.epoch)
+        at = &(*at)->list_next;
+    last->list_next = *at;
+    if (!*at)
+        queue->tail = last;
+    *at = first;
+    queue->bytes += bytes;
 }
 
 void ac_pending_forget(ac_segment_t *segment) {
@@ -73,8 +88,12 @@ void ac_pending_forget(ac_segment_t *segment) {
 
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest) {
     const ac_pending_t *queue = &arena->pending[all];
-    *oldest = queue->head ? queue->head->clock : UINT64_MAX;
-    *newest = queue->head ? queue->tail->clock : 0;
+    *oldest = queue->head ? queue->head->ticket.epoch : UINT64_MAX;
+    *newest = queue->head ? queue->tail->ticket.epoch : 0;
+    if (!all && arena->slabs.aside) {
+        *oldest = arena->slabs.until < *oldest ? arena->slabs.until : *oldest;
+        *newest = arena->slabs.until > *newest ? arena->slabs.until : *newest;
+    }
     ac_ordered_targets(arena, all, oldest, newest);
     return *oldest != UINT64_MAX;
 }
@@ -90,12 +109,16 @@ void ac_pending_in_vain(ac_arena_t *arena, uint64_t target) {
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
+    if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->line, false)) {
+        ac_slabs_take_back(&arena->space);
+        any = true;
+    }
     for (int all = 0; all < 2; all++) {
         ac_pending_t *queue = &arena->pending[all];
         if (!queue->head)
             continue;
         uint64_t reached = ac_fence_reached(&arena->line, all);
-        while (queue->head && queue->head->clock <= reached) {
+        while (queue->head && queue->head->ticket.epoch <= reached) {
             ac_block_t *block = queue->head;
             queue->head = block->list_next;
             if (!queue->head)
@@ -110,7 +133,8 @@ static bool drain_queues(ac_arena_t *arena) {
 }
 
 bool ac_pending_drain(ac_arena_t *arena) {
-    bool waiting = arena->ordered || arena->pending[0].head || arena->pending[1].head;
+    bool waiting =
+        arena->ordered || arena->pending[0].head || arena->pending[1].head || arena->slabs.aside;
     return waiting && drain_queues(arena);
 }
 

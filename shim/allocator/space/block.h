@@ -1,5 +1,10 @@
-/* Blocks, segments and free indices: the records behind the allocator.  Host memory of our
- * own; nothing lies in device memory.  All fields are guarded by the allocator's lock. */
+/* Blocks, segments and free indices: the records behind the allocator, in host memory.  Nothing
+ * of them lies in device memory.
+ *
+ * The allocator's lock guards all fields, but in the cache of a thread: there its owner reads and
+ * writes blocks from inside the cache without the lock (thread_cache.h).  Which of the two holds
+ * says the state (state.def).  Any thread may read the atomic fields of a record at any time, and
+ * is told the past at worst. */
 #ifndef AC_BLOCK_H
 #define AC_BLOCK_H
 
@@ -8,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/order/ticket.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -41,8 +47,21 @@ typedef enum {
  * program holds the block means that it is the block's: returned records say none.
  *
  * Invariants: the blocks of a segment tile it in address order; no two neighbours are both
- * free; the page map's slot at `address` is this record, for every state but UNUSED.  Blocks in
- * slabs have no neighbours, and only their slab knows of them (slab.h). */
+ * free; the page map's slot at `address` is this record, for every state but UNUSED, UNMAPPED and
+ * MOVING.  Blocks in slabs have no neighbours, and only their slab knows of them (slab.h).
+ *
+ * Which list the two pairs of pointers belong to says the state:
+ *
+ *              list_prev, list_next             age_prev, age_next
+ *   UNUSED     spare records (list_next)        -
+ *   FREE       its bin                          holes of ranges, newest first
+ *   PENDING    queue of an arena (list_next)    slots of slabs: all records of such
+ *   HELD       its episode                      the same
+ *   CACHED     its magazine (list_next)         the same
+ *   WAITING    its queue (list_next)            the same
+ *   ALLOCATED  -                                the same
+ *   ORDERED    bin of its stream                its stream, oldest first; never a slot
+ *   UNMAPPED   those of its range               - */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
      * write to them with every hit.  What is looked at in a block because it is beside another
@@ -50,28 +69,24 @@ struct ac_block {
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
-    ac_block_t *list_prev, *list_next;     /* free: its bin; pending: queue; held: list;
-                                              unused: spares; ordered: a bin of its stream */
+    ac_block_t *list_prev, *list_next;     /* see above */
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
     _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
-    bool early;            /* allocated: work of the owner before may still be under way */
     bool async;            /* allocated: by a request that named a stream */
-    _Atomic uint64_t requested; /* bytes asked for; allocated, pending, waiting, held blocks.
-                                   Free ones of a range: their age (ac_range_hole_age) */
-    _Atomic uint64_t clock; /* fence clock when handed out; when pending, waiting or held: what
-                               for; free: the device is done with it when that was reached */
+    union {
+        _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
+        _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
+    };
+    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits for.
+     * Free: no key, and the device is done with it when `epoch` was reached. */
+    ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
-    ac_block_t *age_prev, *age_next; /* ordered: the list of its stream, oldest first;
-                                        free ones of a range: those with whole pages;
-                                        in a slab: all such records */
-    uint64_t position; /* of the free in its stream (order.h); 0: none. Ordered blocks, and
-                          allocated ones that took over such memory: `early` */
-    uint8_t stream;    /* slot of that stream; AC_ORDER_NONE: not known any more */
-    bool all;          /* ordered: waits for all contexts */
-    bool oversize;     /* counted in oversize_allocations: the limit may change meanwhile */
+    ac_block_t *age_prev, *age_next; /* see above */
+    bool oversize; /* counted in oversize_allocations: the limit may change meanwhile */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
+_Static_assert(sizeof(ac_block_t) == 128, "two lines");
 
 typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
 typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
@@ -124,10 +139,16 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->segment = segment;
     block->prev = block->next = NULL;
     AC_BLOCK_SET(block, slab, NULL);
-    block->position = 0;
-    block->all = block->early = block->async = block->oversize = false;
+    block->ticket.place = 0;
+    block->ticket.key = AC_KEY_NONE;
+    block->ticket.all = block->async = block->oversize = false;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, home, 0);
+}
+
+/* Whether there is memory under the block, and no thread is about to take it away or bring it. */
+static inline bool ac_block_has_memory(const ac_block_t *block) {
+    return block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING;
 }
 
 /* They are about to be looked at, and among many blocks lie in no cache of the processor. */
@@ -168,7 +189,7 @@ AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
 static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
     ac_block_init(rest, block->address + size, block->size - size, block->segment);
     AC_BLOCK_SET(rest, requested, block->requested);
-    AC_BLOCK_SET(rest, clock, block->clock);
+    AC_BLOCK_SET(rest, ticket.epoch, block->ticket.epoch);
     ac_tiles_put_after(&block->segment->first, block, rest);
     block->size = size;
 }

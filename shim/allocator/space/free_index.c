@@ -5,7 +5,7 @@ static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) 
     ac_block_t *best = NULL;
     for (; block && limit; block = block->list_next, limit--) {
         if (block->size < fit->size || block->size < fit->least || block->size >= fit->below ||
-            (fit->until && block->position > fit->until))
+            (fit->until && block->ticket.place > fit->until))
             continue;
         if (!best || block->size < best->size)
             best = block;

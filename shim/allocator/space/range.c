@@ -47,15 +47,11 @@ void ac_range_forget(ac_range_t *range) {
     ac_record_memory_return(range, sizeof *range);
 }
 
-static bool has_slot(const ac_block_t *block) {
-    return block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING;
-}
-
 void ac_range_lose(ac_segment_t *segment) {
     ac_range_t *range = segment->range;
     ac_space_t *space = segment->space;
     for (ac_block_t *block = segment->first; block; block = block->next)
-        if (has_slot(block))
+        if (ac_block_has_memory(block))
             ac_page_map_clear(block->address);
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state != AC_BLOCK_UNMAPPED)
@@ -87,7 +83,7 @@ static inline bool is_hole(const ac_block_t *block) {
 void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     ac_space_t *space = block->segment->space;
     if (fresh)
-        AC_BLOCK_SET(block, requested, (uint64_t)space->store->epoch << 32 | ++space->hole_age);
+        AC_BLOCK_SET(block, age, (uint64_t)space->store->epoch << 32 | ++space->hole_age);
     if (is_hole(block))
         ac_aged_queue_push(&space->holes, block);
 }
@@ -98,7 +94,7 @@ uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
 }
 
 uint32_t ac_range_hole_epochs(const ac_block_t *block) {
-    return block->segment->space->store->epoch - (uint32_t)(block->requested >> 32);
+    return block->segment->space->store->epoch - (uint32_t)(block->age >> 32);
 }
 
 void ac_range_hole_leave(ac_block_t *block) {
@@ -344,8 +340,7 @@ uint64_t ac_range_idle_bytes(const ac_range_t *range) {
     uint64_t bytes = 0;
     for (const ac_block_t *block = range->segment->first; block;) {
         const ac_block_t *first = block;
-        while (block && block->state != AC_BLOCK_ALLOCATED && block->state != AC_BLOCK_HELD &&
-               !(block->state == AC_BLOCK_SLAB && ac_slab_in_use(block)) && has_slot(block))
+        while (block && !ac_block_in_use(block) && ac_block_has_memory(block))
             block = block->next;
         if (block == first) {
             block = block->next;

@@ -104,18 +104,18 @@ void ac_range_lose(ac_segment_t *segment);
 void ac_range_hole_enter(ac_block_t *block, bool fresh);
 void ac_range_hole_leave(ac_block_t *block);
 
-/* The age of a hole, which is that of the last free in it but for small ones: grows with each, in
- * its lower half, and with each epoch (decay.c). It
- * may overflow, which costs order only. */
+/* The age of a hole: a counter that grows with every free (lower half) and with every epoch of
+ * ac_allocator_decay (upper half).  A hole has that of the last free in it, but for small ones
+ * (ac_range_hole_keeps).  It may overflow, which costs order only. */
 static inline uint64_t ac_range_hole_age(const ac_block_t *block) {
-    return block->requested;
+    return block->age;
 }
 
 /* The age of a large hole of a range, which so many bytes that are freed beside it leave as it
  * is; else UINT64_MAX.  For any free block. */
 uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed);
 static inline void ac_range_hole_set_age(ac_block_t *block, uint64_t age) {
-    AC_BLOCK_SET(block, requested, age);
+    AC_BLOCK_SET(block, age, age);
 }
 
 /* How many epochs ended since the last free in it. */

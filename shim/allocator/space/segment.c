@@ -25,7 +25,7 @@ static void count_inactive(ac_segment_t *segment, int64_t blocks, int64_t bytes)
 static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
     ac_block_set_state(block, AC_BLOCK_FREE);
-    block->position = 0;
+    block->ticket.key = AC_KEY_NONE;
     if (!segment->tainted)
         ac_free_index_insert(&segment->space->index[segment->pool], block);
     if (segment->range)
@@ -104,7 +104,7 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     ac_block_t *block = segment->first;
     segment->oversize = size >= store->settings.max_split_size;
     ac_segments_push(&space->segments, segment);
-    AC_BLOCK_SET(block, clock, 0);
+    AC_BLOCK_SET(block, ticket.epoch, 0);
     index_insert(block, true);
     idle_enter(segment);
 
@@ -141,6 +141,14 @@ static void count_lost(ac_block_t *block, void *unused) {
     ac_stat_pools_down(s->active, pool, 1);
     ac_stat_pools_down(s->active_bytes, pool, (int64_t)block->size);
     ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
+}
+
+void ac_segment_each(const ac_segment_t *segment, ac_slab_visit_fn *visit, void *arg) {
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_SLAB)
+            ac_slab_each(block, visit, arg);
+        else if (ac_block_has_memory(block))
+            visit(block, arg);
 }
 
 void ac_segment_remove(ac_segment_t *segment, bool lost) {
@@ -196,7 +204,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
-    block->early = block->async = false;
+    block->async = false;
     AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
@@ -230,7 +238,7 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    block->early = block->async = block->oversize = false; /* of its life before */
+    block->async = block->oversize = false; /* of its life before */
 }
 
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
@@ -259,6 +267,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_device_stats_t *s = store->stats;
     int pool = block->segment->pool;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
+    block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;
     if (block->async)
         store->async_bytes -= block->size;
@@ -300,7 +309,7 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
         bytes -= (int64_t)block->next->size;
         if (segment->range)
             age = ac_range_hole_keeps(block->next, freed);
-        quiet = later(quiet, block->next->clock);
+        quiet = later(quiet, block->next->ticket.epoch);
         index_remove(block->next);
         ac_segment_absorb_next(block);
     }
@@ -308,7 +317,7 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
         blocks--;
         bytes -= (int64_t)block->prev->size;
         block = block->prev;
-        quiet = later(quiet, block->clock);
+        quiet = later(quiet, block->ticket.epoch);
         if (segment->range && ac_range_hole_keeps(block, freed) < age)
             age = ac_range_hole_keeps(block, freed);
         index_remove(block);
@@ -319,7 +328,7 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
         bytes += (int64_t)block->size;
     }
     count_inactive(segment, blocks, bytes);
-    AC_BLOCK_SET(block, clock, quiet);
+    AC_BLOCK_SET(block, ticket.epoch, quiet);
     index_insert(block, true);
     if (age != UINT64_MAX)
         ac_range_hole_set_age(block, age);
@@ -333,7 +342,7 @@ void ac_segment_put_back(ac_block_t *block) {
 
 void ac_segment_finish(ac_block_t *block) {
     ac_segment_count_finished(block);
-    ac_segment_coalesce(block, block->clock);
+    ac_segment_coalesce(block, block->ticket.epoch);
 }
 
 void ac_segment_withdraw(ac_block_t *block) {

@@ -90,7 +90,7 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     }
     AC_WINDOW(record_described);
     AC_BLOCK_SET(record, requested, word >> 1);
-    AC_BLOCK_SET(record, clock, slab->slot[i].clock);
+    AC_BLOCK_SET(record, ticket.epoch, slab->slot[i].clock);
     atomic_store_explicit(&record->address, address, memory_order_release);
 }
 
@@ -119,7 +119,8 @@ static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
 AC_LIST(slabs, ac_slab_t, )
 
 static ac_slab_t **list_of(const ac_slab_t *slab) {
-    return &slab->block->segment->space->slabs.partial[class_of(slab->size)];
+    ac_slabs_t *lists = &slab->block->segment->space->slabs;
+    return slab->aside ? &lists->aside : &lists->partial[class_of(slab->size)];
 }
 
 /* Behind those of the first few that lie lower. */
@@ -137,7 +138,12 @@ static void list_leave(ac_slab_t *slab) {
     if (!slab->listed)
         return;
     slabs_remove(list_of(slab), slab);
-    slab->listed = false;
+    slab->listed = slab->aside = false;
+}
+
+static void aside_enter(ac_slab_t *slab) {
+    slab->listed = slab->aside = true;
+    slabs_push(list_of(slab), slab);
 }
 
 static void spare(ac_store_t *store, ac_slab_t *slab) {
@@ -274,7 +280,10 @@ void ac_slab_coalesce(ac_block_t *slot) {
     else
         set_word(slab, i, 0);
     slab->vacant[i / 64] |= (uint64_t)1 << i % 64;
-    if (++slab->free == slab->slots)
+    slab->free++;
+    if (slab->aside)
+        return;
+    if (slab->free == slab->slots)
         give_back(slab);
     else if (!slab->listed && !slab->block->segment->tainted)
         list_enter(slab);
@@ -344,23 +353,70 @@ const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block
     return shown;
 }
 
-bool ac_slab_in_use(const ac_block_t *block) {
+static bool is_in_use(const ac_block_t *block) {
+    return block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_HELD;
+}
+
+bool ac_block_in_use(const ac_block_t *block) {
+    if (!ac_block_is_slab(block))
+        return is_in_use(block);
     const ac_slab_t *slab = slab_of(block);
     for (unsigned i = 0; i < slab->slots; i++) {
         uint64_t word = word_of(slab, i);
         const ac_block_t *record = record_in(word);
-        if (word & 1 ||
-            (record && (record->state == AC_BLOCK_ALLOCATED || record->state == AC_BLOCK_HELD)))
+        if (word & 1 || (record && is_in_use(record)))
             return true;
     }
     return false;
+}
+
+bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
+    const ac_slab_t *slab = slab_of(block);
+    for (unsigned i = 0; i < slab->slots; i++) {
+        uint64_t word = word_of(slab, i);
+        const ac_block_t *record = record_in(word);
+        if (AC_PLANTED(early_slot_overlooked))
+            continue;
+        if ((word & 1 && slab->slot[i].clock >= clock) ||
+            (record && record->state == AC_BLOCK_ALLOCATED && record->ticket.epoch >= clock) ||
+            (record && record->state == AC_BLOCK_HELD))
+            return true;
+    }
+    return false;
+}
+
+/* --- slabs that serve nothing for a while --- */
+
+void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, uint64_t until) {
+    for (unsigned rank = 0; rank < AC_SLAB_CLASSES; rank++)
+        for (ac_slab_t *slab = space->slabs.partial[rank], *next; slab; slab = next) {
+            next = slab->next;
+            if (slab->block->segment->quiet <= reached)
+                continue;
+            list_leave(slab);
+            aside_enter(slab);
+        }
+    if (space->slabs.until < until)
+        space->slabs.until = until;
+}
+
+void ac_slabs_take_back(ac_space_t *space) {
+    ac_slab_t *slab;
+    while ((slab = space->slabs.aside)) {
+        list_leave(slab);
+        if (slab->free == slab->slots)
+            give_back(slab);
+        else if (!slab->block->segment->tainted)
+            list_enter(slab);
+    }
 }
 
 /* --- slabs that go --- */
 
 void ac_slab_taint(ac_block_t *block) {
     ac_slab_t *slab = slab_of(block);
-    list_leave(slab);
+    if (!slab->aside)
+        list_leave(slab);
     for (unsigned i = 0; i < slab->slots; i++) {
         ac_block_t *record = record_in(word_of(slab, i));
         if (record)
@@ -491,9 +547,10 @@ void ac_slabs_drop_records(ac_slots_t *slots) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
-        if (record->state != AC_BLOCK_ALLOCATED || record->async || record->early)
+        if (record->state != AC_BLOCK_ALLOCATED || record->async ||
+            record->ticket.key != AC_KEY_NONE)
             continue;
-        slab->slot[i].clock = record->clock;
+        slab->slot[i].clock = record->ticket.epoch;
         take_record(slab, i, record->requested << 1 | 1);
     }
 }
@@ -517,9 +574,9 @@ const char *ac_slab_check(const ac_block_t *block) {
             return "record of a slot";
     }
     bool serves = slab->free && !block->segment->tainted;
-    if (vacant != slab->free || vacant == slab->slots)
+    if (vacant != slab->free || (vacant == slab->slots && !slab->aside))
         return "free slots";
-    if (slab->listed != serves)
+    if (slab->listed != (serves || slab->aside))
         return "list of slabs";
     return NULL;
 }

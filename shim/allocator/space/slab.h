@@ -29,7 +29,8 @@ typedef struct {
 } ac_slot_t;
 
 /* Invariants (ac_slab_check): `free` counts the bits of `vacant`, which are the free slots; slabs
- * with some, but for those of tainted segments, are in their arena's list of the size.  `size`
+ * with some, but for those of tainted segments, are in their arena's list of the size, or `aside`
+ * in that of slabs that serve nothing for a while, and stay even if all slots are free.  `size`
  * and `slots` never change: threads look into slabs without the lock. */
 typedef struct ac_slab ac_slab_t;
 struct ac_slab {
@@ -37,7 +38,7 @@ struct ac_slab {
     ac_slab_t *prev, *next;
     uint32_t size; /* bytes of a slot */
     uint16_t slots, free;
-    bool listed;
+    bool listed, aside;
     uint64_t vacant[AC_SLAB_SLOTS / 64];
     ac_slot_t slot[];
 };
@@ -45,6 +46,8 @@ struct ac_slab {
 /* Of an arena: those with free slots. */
 typedef struct {
     ac_slab_t *partial[AC_SLAB_CLASSES];
+    ac_slab_t *aside; /* until the fence target `until` */
+    uint64_t until;
 } ac_slabs_t;
 
 /* Of an allocator: host memory, and the records of slots, by age_next. */
@@ -61,6 +64,10 @@ static inline bool ac_slab_serves(uint64_t size) {
 static inline bool ac_slab_is_slot(const ac_block_t *block) {
     return atomic_load_explicit(&block->slab, memory_order_relaxed) &&
            block->state != AC_BLOCK_SLAB;
+}
+
+static inline bool ac_block_is_slab(const ac_block_t *block) {
+    return block->state == AC_BLOCK_SLAB;
 }
 
 /* A free slot as ac_segment_carve leaves a block.  NULL: none in the free memory of the small
@@ -86,8 +93,15 @@ void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
 /* What such a call shows of the slot around `address`; in *shown where there is no record. */
 const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown);
 
-/* Whether the program or a graph has any of the slab. */
-bool ac_slab_in_use(const ac_block_t *block);
+/* Whether the program or a captured graph has the block, or a slot of it. */
+bool ac_block_in_use(const ac_block_t *block);
+
+/* Whether the program was handed any of the slab with `clock` or a later one, or a graph has. */
+bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock);
+
+/* Slabs of segments whose stamp is above `reached` serve nothing before `until`; they do again. */
+void ac_slabs_put_aside(ac_space_t *space, uint64_t reached, uint64_t until);
+void ac_slabs_take_back(ac_space_t *space);
 
 /* Make ordinary blocks of the slabs with free slots, where host memory allows: what is free in
  * them may serve any size.  True if there was any. */

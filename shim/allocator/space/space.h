@@ -69,6 +69,10 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
 ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, uint64_t size);
 void ac_segment_end(ac_segment_t *segment);
 
+/* Call `visit` for each block of the segment that has memory: of a slab for its slots, and what is
+ * left behind them (ac_slab_each). */
+void ac_segment_each(const ac_segment_t *segment, ac_slab_visit_fn *visit, void *arg);
+
 /* Forget an idle segment, or with `lost` any, whose freed blocks wait nowhere any more
  * (ac_arena_lose); statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);

@@ -74,9 +74,7 @@ static bool fits_in(const ac_segment_t *segment, uint64_t size) {
     uint64_t run = 0;
     bool waits = false;
     for (const ac_block_t *block = segment->first; block; block = block->next) {
-        bool used = block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_HELD ||
-                    block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING ||
-                    (block->state == AC_BLOCK_SLAB && ac_slab_in_use(block));
+        bool used = ac_block_in_use(block) || !ac_block_has_memory(block);
         run = used ? 0 : run + block->size;
         waits = !used && (waits || block->state != AC_BLOCK_FREE);
         if (run >= size && waits)

@@ -179,7 +179,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
             !ac_range_tail(hole, pick->span, pick->pinned, 1, &first, &count))
             continue;
-        if (hole->clock > pick->reached)
+        if (hole->ticket.epoch > pick->reached)
             *starved = true;
         else
             oldest = hole;
@@ -274,7 +274,7 @@ static void find_gaps(ac_growth_t *growth, const ac_place_t *place) {
     growth->gaps = 0;
     for (const ac_block_t *block = place->block; block && block->address < place->to;
          block = block->next) {
-        if (block->state != AC_BLOCK_UNMAPPED)
+        if (ac_block_has_memory(block))
             continue;
         uint64_t from = block->address, to = block->address + block->size;
         if (growth->gaps < AC_EXPAND_GAPS) {

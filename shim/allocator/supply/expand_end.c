@@ -233,7 +233,7 @@ static void gather_settled(pages_t *pages, const ac_range_t *range, uint64_t *at
     for (const ac_block_t *block = range->segment->first; block; block = block->next) {
         uint64_t first = ac_range_unit(range, block->address);
         uint64_t end = ac_range_unit(range, block->address + block->size - 1) + 1;
-        if (end <= *at || block->state == AC_BLOCK_UNMAPPED || block->state == AC_BLOCK_MOVING)
+        if (end <= *at || !ac_block_has_memory(block))
             continue;
         *at = first > *at ? first : *at;
         gather(pages, range, at, end);

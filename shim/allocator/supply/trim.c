@@ -296,7 +296,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
     bool waits = !arena->dead && arena->pending[1].head;
-    uint64_t target = waits ? arena->pending[1].tail->clock : 0;
+    uint64_t target = waits ? arena->pending[1].tail->ticket.epoch : 0;
     for (unsigned i = 0; !arena->dead && i < AC_HELD_LISTS; i++)
         if (arena->held[i] && atomic_load(&ac_fence_crossed)) {
             waits = true; /* no fence was asked for yet: one of now covers them */

@@ -1,70 +1,43 @@
 /* Held blocks (allocator/retired/held.h) on the fake device: what is held, what is not, and that the
  * statistics say so. */
-#include <check.h>
 #include <stdlib.h>
 
-#include "allocator/retired/held.h"
-#include "fake_device.h"
-#include "fake_settings.h"
+#include "fake_world.h"
 
 #define MIB ((uint64_t)1 << 20)
 
-static fake_device_t device;
-static fake_context_t context[2];
-static ac_arena_t *arena[2];
-static ac_allocator_t *allocator;
-static ac_device_stats_t stats;
-static ac_device_counters_t counters;
-
-static void check(void) {
-    const char *why = NULL;
-    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
-    ck_assert_msg(!device.wrong, "%s", device.wrong);
-}
-
 static void set_up(void) {
-    const ac_settings_t settings = fake_settings("thread_cache_mb:0");
-    fake_device_init(&device, 64 * MIB);
-    allocator = ac_allocator_create(&settings, &stats, &counters);
-    for (int i = 0; i < 2; i++) {
-        fake_context_init(&context[i], &device);
-        arena[i] = ac_arena_create(allocator, &fake_ops, &context[i]);
-    }
+    open_world(2, 64 * MIB, fake_settings("thread_cache_mb:0"));
 }
 
 static uint64_t alloc(int i, uint64_t bytes) {
     uint64_t address = 0;
-    ck_assert_int_eq(ac_arena_alloc(arena[i], bytes, false, &address), AC_OK);
+    ck_assert_int_eq(ac_arena_alloc(arena_of(i), bytes, false, &address), AC_OK);
     return address;
-}
-
-static void submit(int i) {
-    fake_submit(&context[i]);
-    ac_fence_submitted(ac_arena_line(arena[i]));
 }
 
 /* The program synchronised. */
 static void synchronise(int i) {
     uint64_t now = ac_fence_stamp();
-    fake_complete(&context[i], atomic_load(&context[i].submitted));
-    ac_fence_synced(ac_arena_line(arena[i]), now);
+    complete(i);
+    ac_fence_synced(ac_arena_line(arena_of(i)), now);
 }
 
 static void give(uint64_t address) {
     ck_assert_int_eq(ac_block_free(address), AC_OK);
-    check();
+    check_world();
 }
 
 static bool served_again(int i, uint64_t address, uint64_t bytes) {
     uint64_t got = 0;
-    bool same = ac_arena_alloc(arena[i], bytes, true, &got) == AC_OK && got == address;
+    bool same = ac_arena_alloc(arena_of(i), bytes, true, &got) == AC_OK && got == address;
     if (got)
         ac_block_free(got);
     return same;
 }
 
 static void expect_held(uint64_t blocks, uint64_t bytes) {
-    check();
+    check_world();
     ck_assert_uint_eq(counters.capture_deferred_blocks, blocks);
     ck_assert_uint_eq(counters.capture_deferred_bytes, bytes);
 }
@@ -74,13 +47,13 @@ START_TEST(held_while_open) {
     uint64_t a = alloc(0, MIB), b = alloc(0, 2 * MIB), c = alloc(0, 3 * MIB);
     submit(0);
     give(a);
-    ac_held_begin(5);
+    ac_order_capture_begin(5);
     submit(0);
     give(b);
     expect_held(1, 2 * MIB);
     ck_assert(ac_allocator_holds(allocator, 5));
     ck_assert(!ac_allocator_holds(allocator, 6));
-    ac_held_end();
+    ac_order_capture_end();
     give(c);
     expect_held(1, 2 * MIB);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 3);
@@ -101,14 +74,14 @@ END_TEST
 /* A released block waits for what was submitted until then: the graph's last launch. */
 START_TEST(released_behind_a_fence) {
     uint64_t a = alloc(0, MIB);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     submit(0); /* the launch */
     ac_allocator_release(allocator, 1);
-    check();
+    check_world();
     ck_assert(!served_again(0, a, MIB));
     ac_allocator_trim(allocator, false);
     ck_assert_uint_eq(device.used, 20 * MIB);
@@ -124,7 +97,7 @@ START_TEST(untouched_is_not_held) {
     uint64_t a = alloc(0, MIB), b = alloc(1, MIB);
     submit(0);
     submit(1);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     give(a);
     submit(0);
     uint64_t c = alloc(0, MIB);
@@ -136,7 +109,7 @@ START_TEST(untouched_is_not_held) {
     submit(1); /* it may have joined the capture */
     give(b);
     expect_held(1, MIB);
-    ac_held_end();
+    ac_order_capture_end();
     ac_allocator_release(allocator, 1);
     expect_held(0, 0);
 }
@@ -146,24 +119,24 @@ END_TEST
 START_TEST(crossed) {
     atomic_store(&ac_fence_crossed, true);
     uint64_t a = alloc(0, MIB);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(1);
     give(a);
     expect_held(1, MIB);
-    ac_held_end();
+    ac_order_capture_end();
 }
 END_TEST
 
 /* Running out of memory does not touch it, and it is not offered as free. */
 START_TEST(not_given_up_for_memory) {
     uint64_t a = alloc(0, 60 * MIB), address;
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 0);
-    ck_assert_int_eq(ac_arena_alloc(arena[0], 30 * MIB, false, &address), AC_OOM);
+    ck_assert_int_eq(ac_arena_alloc(arena, 30 * MIB, false, &address), AC_OOM);
     expect_held(1, 60 * MIB);
     ac_allocator_release(allocator, 1);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 60 * MIB);
@@ -173,15 +146,15 @@ END_TEST
 
 START_TEST(gone_with_the_context) {
     uint64_t a[2] = {alloc(0, MIB), alloc(1, MIB)};
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     for (int i = 0; i < 2; i++) {
         submit(i);
         give(a[i]);
     }
-    ac_held_end();
+    ac_order_capture_end();
     expect_held(2, 2 * MIB);
     fake_context_kill(&context[0]);
-    ac_arena_drop(arena[0]);
+    ac_arena_drop(arena);
     expect_held(1, MIB);
     ac_allocator_release(allocator, 1);
     expect_held(0, 0);
@@ -193,14 +166,14 @@ START_TEST(tainted) {
     bool fresh;
     uint64_t a = alloc(0, 30 * MIB);
     ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     submit(0);
     give(a);
-    ac_held_end();
+    ac_order_capture_end();
     synchronise(0);
     ck_assert_uint_eq(device.used, 30 * MIB);
     ac_allocator_release(allocator, 1);
-    check();
+    check_world();
     ck_assert_uint_eq(device.used, 0);
 }
 END_TEST
@@ -212,10 +185,10 @@ START_TEST(many_episodes) {
     for (int i = 0; i < MANY; i++)
         block[i] = alloc(0, 4096);
     for (int i = 0; i < MANY; i++) {
-        ac_held_begin((uint64_t)i / 4 + 1);
+        ac_order_capture_begin((uint64_t)i / 4 + 1);
         submit(0);
         give(block[i * 7 % MANY]);
-        ac_held_end();
+        ac_order_capture_end();
     }
     expect_held(MANY, (uint64_t)MANY * 4096);
     for (uint64_t e = 1; e <= MANY / 4; e++) {
@@ -234,7 +207,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("held");
     TCase *t = tcase_create("held");
-    tcase_add_checked_fixture(t, set_up, check);
+    tcase_add_checked_fixture(t, set_up, check_world);
     tcase_add_test(t, held_while_open);
     tcase_add_test(t, released_behind_a_fence);
     tcase_add_test(t, untouched_is_not_held);

@@ -54,3 +54,17 @@ void plants_ordered_wait(plants_t *t) {
     plants_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
 }
+
+/* Memory is handed on in the order of a stream, and then freed on another one, which does not come
+ * after the work of the owner before. */
+void plants_former_owner_forgotten(plants_t *t) {
+    t->bytes = MIB;
+    take_on(t, t->stream[0]);
+    plants_old(t, t->stream[0]);
+    MUST(cuMemFreeAsync(t->memory, t->stream[0]));
+    take_on(t, t->stream[0]);
+    MUST(cuMemFreeAsync(t->memory, t->stream[1]));
+    take_on(t, t->stream[1]);
+    plants_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+}

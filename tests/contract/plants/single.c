@@ -5,7 +5,7 @@
 
 #include "plants.h"
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, SLOT = 4096 };
 
 static void *old_use(void *argument) {
     plants_t *t = argument;
@@ -34,7 +34,9 @@ void plants_second_stream_let_in(plants_t *t) {
 
 /* Work behind the free, which may wait for that of the second stream, is not waited for by it. */
 static void overtake(plants_t *t) {
+    CUdeviceptr early;
     plants_long(t, t->stream[0]);
+    MUST(cuMemAlloc_v2(&early, t->bytes)); /* or the second stream would not wait at all */
     plants_new(t, t->stream[1]);
     MUST(cuStreamSynchronize(t->stream[1]));
     if (cuStreamQuery(t->stream[0]) == CUDA_SUCCESS)
@@ -96,6 +98,70 @@ void plants_lane_clock_late(plants_t *t) {
     pthread_join(thread, NULL);
     t->memory = t->beside;
     overtake(t);
+}
+
+/* The rule ends with the first work on a second stream, which is not on that memory; what the
+ * first one is at work on is asked for again. */
+static void free_at_the_end(plants_t *t) {
+    plants_old(t, t->stream[0]);
+    plants_give(t);
+    MUST(plants_elsewhere(t, t->stream[1]));
+    plants_seek(t, PLANTS_SOME);
+    plants_new(t, t->stream[1]);
+}
+
+void plants_caches_not_in_quarantine(plants_t *t) {
+    plants_take(t, MIB);
+    free_at_the_end(t);
+}
+
+void plants_pools_not_in_quarantine(plants_t *t) {
+    plants_caches_not_in_quarantine(t);
+}
+
+/* In a slab that something else is in. */
+static void take_slot(plants_t *t) {
+    CUdeviceptr stays;
+    plants_take(t, SLOT);
+    MUST(cuMemAlloc_v2(&stays, SLOT));
+}
+
+void plants_slabs_not_in_quarantine(plants_t *t) {
+    take_slot(t);
+    free_at_the_end(t);
+}
+
+/* It is handed out again before that. */
+void plants_early_block_overlooked(plants_t *t) {
+    plants_second_stream_let_in(t);
+}
+
+void plants_early_slot_overlooked(plants_t *t) {
+    take_slot(t);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    plants_new(t, t->stream[1]);
+}
+
+/* And freed in the order of a stream that did no work yet. */
+static void give_in_order(plants_t *t) {
+    plants_take(t, MIB);
+    plants_old(t, t->stream[0]);
+    plants_hand_over(t);
+    MUST(cuMemFreeAsync(t->memory, t->stream[1]));
+}
+
+void plants_handed_on_overlooked(plants_t *t) {
+    give_in_order(t);
+    MUST(cuMemAllocAsync(&t->memory, t->bytes, t->stream[1]));
+    plants_new(t, t->stream[1]);
+}
+
+void plants_freed_in_order_overlooked(plants_t *t) {
+    give_in_order(t);
+    MUST(plants_elsewhere(t, t->stream[2]));
+    MUST(cuMemAllocAsync(&t->memory, t->bytes, t->stream[1]));
+    plants_new(t, t->stream[1]);
 }
 
 /* The launch may begin before what is ahead of it in its stream is done.  In the order of the

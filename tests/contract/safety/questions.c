@@ -2,10 +2,15 @@
  * runs that ends only when the program has done something more.  No call in between, and no work
  * on another stream, may wait for that kernel: the driver's own free came before it.
  *
- * usage: questions
+ * usage: questions [early]
+ *
+ * With `early` the kernel comes before the free, where the driver's own would wait for it; memory
+ * is handed out again meanwhile, and the program holds none of that.  Then work on another stream
+ * goes ahead, and what it gets is memory that the kernel's stream does not use.
  *
  * The kernel takes a thousand seconds.  With virtual time it must not have ended after the call,
  * with real time an alarm ends the case. */
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +126,107 @@ static void a_stream_less(void) {
     MUST(cuStreamDestroy_v2(second));
 }
 
+/* --- the kernel comes before the free --- */
+
+enum { BLOCKS = 40 };
+static CUdeviceptr block[BLOCKS];
+
+static void take(unsigned blocks, size_t bytes) {
+    for (unsigned i = 0; i < blocks; i++)
+        MUST(cuMemAlloc_v2(&block[i], bytes));
+}
+
+static void use(unsigned blocks, size_t bytes, CUstream stream) {
+    for (unsigned i = 0; i < blocks; i++)
+        MUST(cuMemsetD8Async(block[i], 1, bytes, stream));
+}
+
+static void give(unsigned blocks) {
+    for (unsigned i = 0; i < blocks; i++)
+        MUST(cuMemFree_v2(block[i]));
+}
+
+static void end_well(void) {
+    if (simcuda_referee_reports())
+        _exit(4);
+}
+
+/* Freed behind work that waits for the kernel, and what goes ahead. */
+static void go_ahead(unsigned blocks, size_t bytes) {
+    give(blocks);
+    second_copy();
+    take(blocks, bytes);
+    use(blocks, bytes, second);
+    MUST(cuStreamSynchronize(second));
+    end_well();
+}
+
+static void held_before(unsigned blocks, size_t bytes) {
+    take(blocks, bytes);
+    launch(polls, home);
+    use(blocks, bytes, home);
+}
+
+static void large_blocks(void) {
+    held_before(3, 3 * MIB);
+    go_ahead(3, 3 * MIB);
+}
+
+static void small_blocks(void) {
+    held_before(BLOCKS, 16384);
+    go_ahead(BLOCKS, 16384);
+}
+
+/* In slabs that have others in use. */
+static void slots(void) {
+    CUdeviceptr stay;
+    MUST(cuMemAlloc_v2(&stay, 512));
+    held_before(BLOCKS, 512);
+    go_ahead(BLOCKS, 512);
+    MUST(cuMemFree_v2(stay));
+}
+
+static void handed_out_in_between(void) {
+    held_before(2, MIB);
+    for (unsigned i = 0; i < 5; i++) {
+        give(2);
+        take(2, MIB);
+        use(2, MIB, home);
+    }
+    go_ahead(2, MIB);
+}
+
+static void *give_some(void *unused) {
+    MUST(cuCtxSetCurrent(first));
+    give(4);
+    return unused;
+}
+
+static void freed_by_another_thread(void) {
+    pthread_t thread;
+    held_before(4, 65536);
+    if (pthread_create(&thread, NULL, give_some, NULL))
+        _exit(3);
+    pthread_join(thread, NULL);
+    take(4, 65536);
+    use(4, 65536, home);
+    go_ahead(4, 65536);
+}
+
+/* Streams come and go, and the rule with them. */
+static void once_more(void) {
+    CUstream third;
+    held_before(2, MIB);
+    go_ahead(2, MIB);
+    MUST(cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    use(2, MIB, third);
+    give(2);
+    take(2, MIB);
+    MUST(cuStreamSynchronize(third));
+    MUST(cuStreamDestroy_v2(third));
+    end_well();
+}
+
 #define CASE(name)                                                                               \
     { #name, name }
 static const struct {
@@ -131,6 +237,17 @@ static const struct {
              CASE(programmatic),  CASE(second_stream), CASE(programmatic_elsewhere),
              CASE(second_copy),   CASE(a_stream_less)};
 
+static const struct {
+    const char *name;
+    void (*go)(void);
+} early[] = {CASE(large_blocks),
+             CASE(small_blocks),
+             CASE(slots),
+             CASE(handed_out_in_between),
+             CASE(freed_by_another_thread),
+             CASE(once_more)};
+
+/* No frees: the case does all of that itself. */
 static bool passes(void (*ask)(void), unsigned frees) {
     int status = 0;
     fflush(NULL);
@@ -138,7 +255,8 @@ static bool passes(void (*ask)(void), unsigned frees) {
     if (child == 0) {
         alarm(20);
         start();
-        held_home(frees);
+        if (frees)
+            held_home(frees);
         ask();
         if (!real_time() && simcuda_now() >= HELD_NS)
             _exit(1);
@@ -147,10 +265,18 @@ static bool passes(void (*ask)(void), unsigned frees) {
     return child > 0 && waitpid(child, &status, 0) == child && status == 0;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     static const unsigned frees[] = {1, 2, 3, 5, 6, 7, 100, 200};
     unsigned failed = 0, run = 0;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    bool before = argc > 1 && strcmp(argv[1], "early") == 0;
+    for (size_t i = 0; before && i < sizeof early / sizeof *early; i++) {
+        run++;
+        if (!passes(early[i].go, 0)) {
+            fprintf(stderr, "%s: did not go ahead\n", early[i].name);
+            failed++;
+        }
+    }
+    for (size_t i = 0; !before && i < sizeof cases / sizeof *cases; i++)
         for (size_t n = 0; n < sizeof frees / sizeof *frees; n++) {
             run++;
             if (!passes(cases[i].ask, frees[n])) {

@@ -98,6 +98,15 @@ void window_recall_beside_owner(void) {
     end_cached();
 }
 
+void window_quarantine_beside_owner(void) {
+    begin_cached();
+    never_at_window("cache_visited", beside);
+    ck_assert(ac_cache_enter(cache));
+    ac_arena_quarantine(ac_arena_line(arena), ac_fence_stamp());
+    ac_cache_leave(cache);
+    end_cached();
+}
+
 static uint64_t block;
 
 static void another_thread_frees(void) {

@@ -268,6 +268,48 @@ void window_leaving_passes(void) {
     end();
 }
 
+/* The walk over the program's blocks: at its begin a third stream works on one of those that were
+ * handed out early, at its end none is held. */
+static bool walk(ac_fence_line_t *of, uint64_t until) {
+    static bool inside;
+    ck_assert_uint_ge(until, atomic_load(&of->single.leaned));
+    if (inside)
+        return false;
+    inside = true;
+    submit(2);
+    inside = false;
+    memset(&d.leaned, 0, sizeof d.leaned);
+    return true;
+}
+
+void window_rule_ended_before_walk(void) {
+    begin();
+    line.quarantine = walk;
+    submit(0);
+    ck_assert(lean());
+    submit(1);
+    ck_assert_uint_eq(d.waits, 1); /* of the third one */
+    end();
+}
+
+static uint64_t handed_out;
+
+/* The memory of another free that leans is handed out at once. */
+static void memory_comes_back(void) {
+    ck_assert(lean());
+    handed_out = ac_fence_handout(&line);
+    ac_fence_stamp();
+}
+
+void window_early_noted_late(void) {
+    begin();
+    submit(0);
+    at_window("lean_due", memory_comes_back);
+    ck_assert(lean());
+    ck_assert_uint_le(ac_single_early(&line), handed_out);
+    end();
+}
+
 /* --- fences --- */
 
 /* The other thread's call has begun; all that was in the driver before it is complete. */

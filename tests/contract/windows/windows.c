@@ -115,7 +115,8 @@ static bool applies(const char *name) {
     ac_barrier_setup();
     return !AC_BARRIER_TSAN &&
            (ac_barrier_is_light() ||
-            (strcmp(name, "gate_before_busy") && strcmp(name, "recall_beside_owner")));
+            (strcmp(name, "gate_before_busy") && strcmp(name, "recall_beside_owner") &&
+             strcmp(name, "quarantine_beside_owner")));
 }
 
 int main(int argc, char **argv) {

@@ -30,7 +30,6 @@ CALLS_UP = {
     ("cache", "ac_pending_queue"): QUEUES,
     ("cache", "ac_pending_share"): QUEUES,
     ("cache", "ac_pending_weight"): QUEUES,
-    ("cache", "ac_held_open"): "the episode of captures is kept in retired/",
     ("order", "ac_ordered_next"): "edges are drawn in the streams of retired/",
     ("order", "ac_ordered_slot"): "the same",
     ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
@@ -50,14 +49,19 @@ CALLS_UP = {
 INCLUDES_UP = {
     ("cache", "allocator/allocator.h"): RECORDS,
     ("cache", "allocator/allocator_int.h"): RECORDS,
-    ("cache", "allocator/retired/held.h"): "the episode of captures is kept in retired/",
     ("order", "allocator/allocator.h"): "streams.h is the contract of retired/ as well",
     ("order", "allocator/retired/ordered_int.h"): "edges are drawn in the streams of retired/",
     ("retired", "allocator/allocator.h"): RECORDS,
     ("retired", "allocator/allocator_int.h"): RECORDS,
     ("retired", "allocator/supply/trim.h"): "a segment that leaves goes with its last held block",
     ("supply", "allocator/allocator_int.h"): RECORDS,
+    ("space", "allocator/order/ticket.h"): "a ticket is a value, which lies in the block's record",
 }
+
+# States that only space/ gives a meaning to, and who else names them.
+PRIVATE_STATES = re.compile(r"\bAC_BLOCK_(?:SLAB|UNMAPPED|MOVING)\b")
+STATES_ELSEWHERE = {"check.c": "the checker of all rooms",
+                    "quarantine.c": "the early memory in slabs and moving pages"}
 
 # Internal headers (*_int.h) stay in their folder and those below it, but for these.
 INTERNAL_ELSEWHERE = {
@@ -124,6 +128,13 @@ def check_rooms(root):
         for name in sorted(set(NAME.findall(DECLARED.sub(" ", codes[path])))):
             if name in home:
                 yield judge(room, home[name], name, path, "calls", CALLS_UP)
+    seen = {path: PRIVATE_STATES.search(code) for path, code in codes.items()
+            if room_of(path) != "space" and PRIVATE_STATES.search(code)}
+    for path, match in sorted(seen.items()):
+        if path not in STATES_ELSEWHERE:
+            yield f"{os.path.join(FOLDER, path)}: {match.group()} is a state of space/ alone"
+    for path in sorted(STATES_ELSEWHERE.keys() - seen.keys()):
+        yield f"rooms.py: {path} needs no exception for states of space/ any more"
     for room, what in sorted((CALLS_UP.keys() | INCLUDES_UP.keys()) - used):
         yield f"rooms.py: {room} needs no exception for {what} any more"
     for room in cycle(MAY_USE):
@@ -141,5 +152,6 @@ BREAKS = [  # file below shim/allocator, text put there, what the report must sa
     ("space/x.c", "static void f(void) {\n    g(ac_fence_stamp);\n}\n", "calls ac_fence_stamp"),
     ("order/x.c", "void ac_x(void) {\n    ac_record_memory(1);\n}\n", "order calls"),
     ("cache/x.c", "void ac_x(void) {\n    ac_block_free(1);\n}\n", "cache calls ac_block_free"),
+    ("supply/x.c", "int f(int s) {\n    return s == AC_BLOCK_MOVING;\n}\n", "is a state of space/"),
     ("space/x.h", "static inline void ac_x(void) {\n    ac_block_free(1);\n}\n", "space calls"),
 ]

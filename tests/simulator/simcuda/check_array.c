@@ -154,5 +154,5 @@ int main(void) {
     tcase_add_test(t, one_dimensional_copies);
     tcase_add_test(t, boxes);
     tcase_add_test(t, arrays_go_with_their_context);
-    return extra_run(suite);
+    return finish(suite);
 }

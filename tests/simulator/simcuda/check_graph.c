@@ -20,7 +20,7 @@ static CUgraphExec instantiate(CUgraph graph) {
     return exec;
 }
 
-static void run(CUgraphExec exec) {
+static void run_exec(CUgraphExec exec) {
     CUstream s = extra_stream();
     OK(cuGraphLaunch(exec, s));
     OK(cuStreamSynchronize(s));
@@ -93,8 +93,8 @@ START_TEST(every_kind_of_node) {
     }
 
     CUgraphExec exec = instantiate(graph);
-    run(exec);
-    run(exec);
+    run_exec(exec);
+    run_exec(exec);
     ck_assert_uint_eq(out[0], 7);
     ck_assert_uint_eq(out[1], 9);
     ck_assert_uint_eq(host_calls, 6);
@@ -231,7 +231,7 @@ START_TEST(structure) {
     OK(cuGraphDestroy(graph));
     GIVES(cuGraphDestroy(graph), CUDA_ERROR_INVALID_VALUE);
     GIVES(cuGraphCreate(&graph, 1), CUDA_ERROR_INVALID_VALUE);
-    run(exec); /* lives on without its graph */
+    run_exec(exec); /* lives on without its graph */
 }
 END_TEST
 
@@ -262,7 +262,7 @@ START_TEST(edges_with_data) {
 
     CUgraphExec exec;
     OK(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    run(exec);
+    run_exec(exec);
     ck_assert_uint_eq(extra_word(p + 4), 2);
     GIVES(cuGraphRemoveDependencies(graph, &a, &b, 1), CUDA_ERROR_INVALID_VALUE);
     OK(cuGraphRemoveDependencies_v2(graph, &a, &b, &data, 1));
@@ -312,7 +312,7 @@ START_TEST(children_and_clones) {
     OK(cuGraphGetNodes(captured, &only, &count));
     OK(cuGraphNodeGetType(only, &type));
     ck_assert_uint_eq(type, CU_GRAPH_NODE_TYPE_GRAPH);
-    run(instantiate(captured));
+    run_exec(instantiate(captured));
     ck_assert_uint_eq(extra_word(p), 5);
 }
 END_TEST
@@ -327,7 +327,7 @@ START_TEST(changing_executable_graphs) {
     CUgraphExec exec = instantiate(graph);
     params.value = 2;
     OK(cuGraphExecMemsetNodeSetParams(exec, set, &params, extra_ctx));
-    run(exec);
+    run_exec(exec);
     ck_assert_uint_eq(extra_word(p), 2);
     OK(cuGraphMemsetNodeGetParams(set, &params));
     ck_assert_uint_eq(params.value, 1); /* the graph itself did not change */
@@ -339,7 +339,7 @@ START_TEST(changing_executable_graphs) {
     ck_assert_uint_eq(enabled, 1);
     OK(cuGraphNodeSetEnabled(exec, stamp, 0));
     OK(cuMemsetD8_v2(p, 0, 64));
-    run(exec);
+    run_exec(exec);
     ck_assert_uint_eq(extra_word(p + 4), 0);
     OK(cuGraphNodeSetEnabled(exec, stamp, 1));
 
@@ -352,7 +352,7 @@ START_TEST(changing_executable_graphs) {
     CUgraphExecUpdateResultInfo info;
     OK(cuGraphExecUpdate_v2(exec, same, &info));
     ck_assert_uint_eq(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
-    run(exec);
+    run_exec(exec);
     ck_assert_uint_eq(extra_word(p), 30);
     ck_assert_uint_eq(extra_word(p + 4), 31);
     OK(cuGraphExecMemsetNodeSetParams(exec, set, &params, extra_ctx)); /* old handles hold */
@@ -472,7 +472,7 @@ START_TEST(auto_free_on_launch) {
     OK(cuGraphInstantiateWithFlags(&exec, graph,
                                    CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
     for (int i = 0; i < 3; i++)
-        run(exec);
+        run_exec(exec);
     ck_assert_uint_eq(extra_word(params.dptr), 8);
     ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 4096);
     OK(cuMemFree_v2(params.dptr));
@@ -517,5 +517,5 @@ int main(void) {
     tcase_add_test(t, memory_that_outlives_the_launch);
     tcase_add_test(t, auto_free_on_launch);
     tcase_add_test(t, launch_without_memory);
-    return extra_run(suite);
+    return finish(suite);
 }

@@ -202,5 +202,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, strange_handles_are_refused);
     tcase_add_test(t, what_can_be_exported);
     tcase_add_test(t, ended_process_is_refused);
-    return extra_run(suite);
+    return finish(suite);
 }

@@ -115,16 +115,6 @@ START_TEST(unmapped_reservation_faults) {
 }
 END_TEST
 
-/* Unmapping waits for the device, as the note at cuMemUnmap says. */
-START_TEST(unmap_waits) {
-    CUdeviceptr p = mapped(create(GRAIN), GRAIN);
-    CUstream s = extra_stream();
-    OK(extra_launch(s, p, 1));
-    OK(cuMemUnmap(p, GRAIN));
-    OK(cuStreamQuery(s));
-}
-END_TEST
-
 /* Contents belong to the physical memory: they move with it and show wherever it is mapped. */
 START_TEST(remapping_keeps_contents) {
     CUmemGenericAllocationHandle handle = create(GRAIN);
@@ -339,7 +329,6 @@ int main(int argc, char **argv) {
     tcase_add_test(t, no_access_faults);
     tcase_add_test(t, read_only_faults_on_writes);
     tcase_add_test(t, unmapped_reservation_faults);
-    tcase_add_test(t, unmap_waits);
     tcase_add_test(t, remapping_keeps_contents);
     tcase_add_test(t, neighbours_are_one_range);
     tcase_add_test(t, wrong_arguments);
@@ -348,5 +337,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, sharing_in_one_process);
     tcase_add_test(t, sharing_between_processes);
     tcase_add_test(t, dma_buf_stand_in);
-    return extra_run(suite);
+    return finish(suite);
 }

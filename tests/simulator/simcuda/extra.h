@@ -1,21 +1,9 @@
-/* What the suites of this folder share: prototypes of the driver, a fresh device per test (the
- * clock is virtual, so runs repeat), a kernel that writes, and short assertions. */
+/* What the suites with a fresh device per test share (the clock is virtual, so runs repeat): the
+ * device, and a kernel that writes. */
 #ifndef EXTRA_H
 #define EXTRA_H
 
-#include <check.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "device/cuda_abi.h"
-#include "simcuda.h"
-
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
-
-#define GIVES(call, wanted) ck_assert_uint_eq((call), (CUresult)(wanted))
-#define OK(call)            GIVES(call, CUDA_SUCCESS)
+#include "sim_test.h"
 
 #define MIB (1ull << 20)
 
@@ -47,9 +35,7 @@ static void extra_start(void) {
                                             .access = &access};
     CUmodule module;
     ck_assert_int_eq(simcuda_register_kernel(&kernel), 0);
-    OK(cuInit(0));
-    OK(cuDevicePrimaryCtxRetain(&extra_ctx, 0));
-    OK(cuCtxSetCurrent(extra_ctx));
+    extra_ctx = start();
     OK(cuModuleLoadData(&module, "stand-in"));
     OK(cuModuleGetFunction(&extra_kernel, module, "stamp"));
 }
@@ -69,15 +55,6 @@ static inline CUstream extra_stream(void) {
     CUstream stream;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     return stream;
-}
-
-/* main of a suite of one case. */
-static inline int extra_run(Suite *suite) {
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 /* The part of a suite that another process plays: the same test, without a fork. */

@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda_abi.h"
+#include "driver.h"
 #include "simcuda.h"
 
-#define CU_FN(symbol, name, since, mode, params, args) CUresult symbol params;
-#include "device/cuda_functions.def"
-#undef CU_FN
-
-#define OK(call)           ck_assert_uint_eq((call), CUDA_SUCCESS)
-#define FAILS(call, error) ck_assert_uint_eq((call), (error))
+#define GIVES(call, wanted) ck_assert_uint_eq((call), (CUresult)(wanted))
+#define OK(call)            GIVES(call, CUDA_SUCCESS)
 
 static inline CUcontext start(void) {
     CUcontext ctx;

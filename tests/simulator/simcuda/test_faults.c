@@ -12,13 +12,13 @@ START_TEST(the_nth_call_fails) {
     start();
     ck_assert_int_eq(simcuda_fail("cuMemAlloc@2"), 0);
     OK(cuMemAlloc_v2(&a, 512));
-    FAILS(cuMemAlloc_v2(&a, 512), CUDA_ERROR_OUT_OF_MEMORY);
+    GIVES(cuMemAlloc_v2(&a, 512), CUDA_ERROR_OUT_OF_MEMORY);
     OK(cuMemAlloc_v2(&a, 512));
     ck_assert_int_eq(simcuda_fail("cuMemFree_v2@1;cuCtxGetCurrent@1=46"), 0);
-    FAILS(cuMemFree_v2(a), CUDA_ERROR_UNKNOWN);
+    GIVES(cuMemFree_v2(a), CUDA_ERROR_UNKNOWN);
     OK(cuMemFree_v2(a));
     CUcontext ctx;
-    FAILS(cuCtxGetCurrent(&ctx), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    GIVES(cuCtxGetCurrent(&ctx), CUDA_ERROR_DEVICE_UNAVAILABLE);
     OK(cuCtxGetCurrent(&ctx));
 }
 END_TEST
@@ -30,7 +30,7 @@ START_TEST(all_calls_from_the_nth_on_fail) {
     OK(cuMemAlloc_v2(&a, 512));
     OK(cuMemAlloc_v2(&a, 512));
     for (int i = 0; i < 3; i++)
-        FAILS(cuMemAlloc_v2(&a, 512), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        GIVES(cuMemAlloc_v2(&a, 512), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     simcuda_clear_faults();
     OK(cuMemAlloc_v2(&a, 512));
     ck_assert_uint_eq(simcuda_calls("cuMemAlloc_v2"), 6);
@@ -104,8 +104,8 @@ END_TEST
 START_TEST(no_device) {
     int count;
     ck_assert_int_eq(simcuda_configure("devices:0"), 0);
-    FAILS(cuInit(0), CUDA_ERROR_NO_DEVICE);
-    FAILS(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuInit(0), CUDA_ERROR_NO_DEVICE);
+    GIVES(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
 }
 END_TEST
 
@@ -119,11 +119,11 @@ START_TEST(a_faulting_launch_breaks_its_context_for_good) {
     OK(run(kernel, NULL));
     OK(cuCtxSynchronize());
     OK(run(kernel, NULL));
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    FAILS(cuMemAlloc_v2(&a, 512), CUDA_ERROR_ILLEGAL_ADDRESS);
-    FAILS(cuEventQuery(event), CUDA_ERROR_ILLEGAL_ADDRESS);
-    FAILS(run(kernel, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(cuMemAlloc_v2(&a, 512), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(cuEventQuery(event), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(run(kernel, NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuCtxCreate_v2(&other, 0, 0)); /* another context is well */
     OK(cuMemAlloc_v2(&a, 512));
     OK(cuCtxSetCurrent(ctx));
@@ -151,7 +151,7 @@ START_TEST(work_on_memory_that_went_away_faults) {
     OK(cuCtxSynchronize());
     OK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
     OK(cuMemFree_v2(a)); /* while the kernel still runs */
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 END_TEST
 

@@ -48,24 +48,24 @@ START_TEST(names_come_from_ptx_text) {
     CUmodule module = load();
     OK(cuModuleGetFunctionCount(&count, module));
     ck_assert_uint_eq(count, 2);
-    FAILS(cuModuleGetFunction(&function, module, "helper"), CUDA_ERROR_NOT_FOUND);
-    FAILS(cuModuleGetFunction(&function, module, "in_a_comment"), CUDA_ERROR_NOT_FOUND);
-    FAILS(cuModuleGetFunction(&function, module, NULL), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuModuleGetFunction(&function, module, "helper"), CUDA_ERROR_NOT_FOUND);
+    GIVES(cuModuleGetFunction(&function, module, "in_a_comment"), CUDA_ERROR_NOT_FOUND);
+    GIVES(cuModuleGetFunction(&function, module, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuModuleGetFunction(&function, module, "scale"));
     OK(cuFuncGetParamInfo(function, 3, &offset, &size));
     ck_assert_uint_eq(offset, 16);
     ck_assert_uint_eq(size, 24);
-    FAILS(cuFuncGetParamInfo(function, 4, &offset, &size), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuFuncGetParamInfo(function, 4, &offset, &size), CUDA_ERROR_INVALID_VALUE);
     OK(cuModuleGetGlobal_v2(&base, &bytes, module, "table"));
     ck_assert_uint_eq(bytes, 1000);
     OK(cuMemsetD8_v2(base, 1, bytes));
-    FAILS(cuModuleGetGlobal_v2(&base, &bytes, module, "buffer"), CUDA_ERROR_NOT_FOUND);
-    FAILS(cuMemFree_v2(base), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuModuleGetGlobal_v2(&base, &bytes, module, "buffer"), CUDA_ERROR_NOT_FOUND);
+    GIVES(cuMemFree_v2(base), CUDA_ERROR_INVALID_VALUE);
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 2);
     OK(cuModuleUnload(module));
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 0);
-    FAILS(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
-    FAILS(run(function, NULL), CUDA_ERROR_INVALID_HANDLE);
+    GIVES(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
+    GIVES(run(function, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 END_TEST
 
@@ -81,8 +81,8 @@ START_TEST(other_images_have_every_name) {
     OK(run(function, NULL));
     OK(cuModuleGetGlobal_v2(&base, &bytes, module, "whatever"));
     ck_assert_uint_eq(bytes, 65536);
-    FAILS(cuModuleLoadData(&module, NULL), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
+    GIVES(cuModuleLoadData(&module, NULL), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuModuleLoad(&module, "/nonexistent"), CUDA_ERROR_FILE_NOT_FOUND);
 }
 END_TEST
 
@@ -118,7 +118,7 @@ START_TEST(kernels_of_the_program_compute) {
     OK(cuMemcpyDtoH_v2(&value, data, sizeof value));
     ck_assert_float_eq(value, 7.5f);
     size = 8;
-    FAILS(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra),
+    GIVES(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, extra),
           CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
@@ -141,15 +141,15 @@ START_TEST(libraries_make_functions_per_context) {
     scale_and_check(one, data);
     OK(cuLibraryGetGlobal(&base, &bytes, library, "table"));
     ck_assert_uint_eq(bytes, 1000);
-    FAILS(cuLibraryGetManaged(&base, &bytes, library, "table"), CUDA_ERROR_NOT_FOUND);
+    GIVES(cuLibraryGetManaged(&base, &bytes, library, "table"), CUDA_ERROR_NOT_FOUND);
     OK(cuLibraryGetManaged(&base, &bytes, library, "flag"));
     ck_assert_uint_eq(bytes, 4);
     OK(cuCtxCreate_v2(&other, 0, 0));
     OK(cuKernelGetFunction(&two, kernel));
     ck_assert_ptr_ne(one, two);
-    FAILS(run(one, NULL), CUDA_ERROR_INVALID_HANDLE); /* of another context */
+    GIVES(run(one, NULL), CUDA_ERROR_INVALID_HANDLE); /* of another context */
     OK(cuLibraryUnload(library));
-    FAILS(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
+    GIVES(cuLibraryUnload(library), CUDA_ERROR_INVALID_HANDLE);
 }
 END_TEST
 
@@ -177,7 +177,7 @@ START_TEST(registrations_come_first) {
     ck_assert_uint_eq(seen_value, 99);
     ck_assert_uint_eq(seen_grid, 7);
     ck_assert_int_ge(between(before, after), 2);
-    FAILS(cuLaunchKernel(function, 1, 7, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+    GIVES(cuLaunchKernel(function, 1, 7, 1, 1, 1, 1, 0, NULL, NULL, NULL),
           CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
@@ -186,15 +186,15 @@ START_TEST(launch_shapes_are_checked) {
     CUfunction function;
     start();
     OK(cuModuleGetFunction(&function, load(), "empty"));
-    FAILS(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+    GIVES(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL),
           CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuLaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, NULL, NULL, NULL),
+    GIVES(cuLaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, NULL, NULL, NULL),
           CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuLaunchKernel(function, 1, 1, 1, 32, 33, 1, 0, NULL, NULL, NULL),
+    GIVES(cuLaunchKernel(function, 1, 1, 1, 32, 33, 1, 0, NULL, NULL, NULL),
           CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuLaunchKernel(function, 1, 70000, 1, 1, 1, 1, 0, NULL, NULL, NULL),
+    GIVES(cuLaunchKernel(function, 1, 70000, 1, 1, 1, 1, 0, NULL, NULL, NULL),
           CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
+    GIVES(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
     CUlaunchConfig config = {.gridDimX = 1,
                              .gridDimY = 1,
                              .gridDimZ = 1,
@@ -202,7 +202,7 @@ START_TEST(launch_shapes_are_checked) {
                              .blockDimY = 1,
                              .blockDimZ = 1};
     OK(cuLaunchKernelEx(&config, function, NULL, NULL));
-    FAILS(cuLaunchKernelEx(NULL, function, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuLaunchKernelEx(NULL, function, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     int blocks, grid, block;
     OK(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, 256, 0));
     ck_assert_int_eq(blocks, 8);

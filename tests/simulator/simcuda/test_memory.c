@@ -15,14 +15,14 @@ static size_t free_bytes(void) {
 START_TEST(answers_without_a_context) {
     CUdeviceptr memory = 7;
     size_t available;
-    FAILS(cuMemAlloc_v2(&memory, 512), CUDA_ERROR_NOT_INITIALIZED);
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuMemAlloc_v2(&memory, 512), CUDA_ERROR_NOT_INITIALIZED);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_NOT_INITIALIZED);
     OK(cuInit(0));
-    FAILS(cuInit(1), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemAlloc_v2(&memory, 512), CUDA_ERROR_INVALID_CONTEXT);
-    FAILS(cuMemFree_v2(memory), CUDA_ERROR_INVALID_CONTEXT);
-    FAILS(cuMemGetInfo_v2(&available, NULL), CUDA_ERROR_INVALID_CONTEXT);
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuInit(1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAlloc_v2(&memory, 512), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuMemFree_v2(memory), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuMemGetInfo_v2(&available, NULL), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_uint_eq(memory, 7);
 }
 END_TEST
@@ -31,11 +31,11 @@ START_TEST(odd_sizes_and_pointers) {
     CUdeviceptr memory = 7, base;
     size_t size, pitch;
     start();
-    FAILS(cuMemAlloc_v2(&memory, 0), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemAlloc_v2(NULL, 512), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemAlloc_v2(&memory, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
-    FAILS(cuMemAllocPitch_v2(&memory, &pitch, 100, 10, 3), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemAllocManaged(&memory, 512, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAlloc_v2(&memory, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAlloc_v2(NULL, 512), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAlloc_v2(&memory, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+    GIVES(cuMemAllocPitch_v2(&memory, &pitch, 100, 10, 3), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAllocManaged(&memory, 512, 0), CUDA_ERROR_INVALID_VALUE);
     ck_assert_uint_eq(memory, 7);
     OK(cuMemAlloc_v2(&memory, 1000));
     ck_assert_uint_eq(memory % 512, 0);
@@ -43,12 +43,12 @@ START_TEST(odd_sizes_and_pointers) {
     ck_assert_uint_eq(base, memory);
     ck_assert_uint_eq(size, 1000);
     OK(cuMemGetAddressRange_v2(NULL, NULL, memory));
-    FAILS(cuMemGetAddressRange_v2(&base, &size, memory + 1000), CUDA_ERROR_NOT_FOUND);
-    FAILS(cuMemFree_v2(memory + 512), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemFree_v2(1234), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemGetAddressRange_v2(&base, &size, memory + 1000), CUDA_ERROR_NOT_FOUND);
+    GIVES(cuMemFree_v2(memory + 512), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(1234), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFree_v2(0));
     OK(cuMemFree_v2(memory));
-    FAILS(cuMemFree_v2(memory), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2(memory), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemAllocPitch_v2(&memory, &pitch, 100, 10, 4));
     ck_assert_uint_eq(pitch, 512);
     OK(cuMemFree_v2(memory));
@@ -63,8 +63,8 @@ START_TEST(capacity_is_exact) {
     for (int i = 0; i < 64; i++)
         OK(cuMemAlloc_v2(&blocks[i], MIB));
     ck_assert_uint_eq(free_bytes(), 0);
-    FAILS(cuMemAlloc_v2(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
-    FAILS(cuMemAllocManaged(&more, 1, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
+    GIVES(cuMemAlloc_v2(&more, 1), CUDA_ERROR_OUT_OF_MEMORY);
+    GIVES(cuMemAllocManaged(&more, 1, CU_MEM_ATTACH_GLOBAL), CUDA_ERROR_OUT_OF_MEMORY);
     OK(cuMemFree_v2(blocks[5]));
     OK(cuMemAlloc_v2(&more, 512));
     ck_assert_uint_eq(free_bytes(), MIB - 512);
@@ -162,14 +162,14 @@ START_TEST(copies_outside_an_allocation_are_refused) {
     CUdeviceptr a;
     start();
     OK(cuMemAlloc_v2(&a, 1024));
-    FAILS(cuMemcpyHtoD_v2(a, host, 1025), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemcpyDtoH_v2(host, a + 1000, 25), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)host, host, 8), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemsetD8_v2(a, 0, 1025), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemsetD32_v2(a + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemcpyHtoD_v2(a, host, 1025), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemcpyDtoH_v2(host, a + 1000, 25), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)host, host, 8), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemsetD8_v2(a, 0, 1025), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemsetD32_v2(a + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemcpyHtoD_v2(a, host, 0));
     OK(cuMemFree_v2(a));
-    FAILS(cuMemcpyDtoH_v2(host, a, 8), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemcpyDtoH_v2(host, a, 8), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -210,15 +210,15 @@ START_TEST(host_memory_calls) {
     OK(cuMemHostGetDevicePointer_v2(&device, (char *)pinned + 8, 0));
     ck_assert_uint_eq(device, (uintptr_t)pinned + 8);
     memset(pinned, 1, 5000);
-    FAILS(cuMemFree_v2((CUdeviceptr)(uintptr_t)pinned), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemFree_v2((CUdeviceptr)(uintptr_t)pinned), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemFreeHost(pinned));
-    FAILS(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuMemHostUnregister(page), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    GIVES(cuMemFreeHost(pinned), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemHostUnregister(page), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     OK(cuMemHostRegister_v2(page, 8192, 0));
-    FAILS(cuMemHostRegister_v2(page, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    GIVES(cuMemHostRegister_v2(page, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     OK(cuMemHostGetDevicePointer_v2(&device, page, 0));
     OK(cuMemHostUnregister(page));
-    FAILS(cuMemHostGetDevicePointer_v2(&device, page, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemHostGetDevicePointer_v2(&device, page, 0), CUDA_ERROR_INVALID_VALUE);
     free(page);
     int *managed;
     OK(cuMemAllocManaged(&device, 100, CU_MEM_ATTACH_GLOBAL));
@@ -246,9 +246,9 @@ START_TEST(pointer_attributes) {
     ck_assert_uint_eq(size, 3000);
     OK(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, a + 9));
     ck_assert_uint_eq(base, a + 9);
-    FAILS(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_HOST_POINTER, a),
+    GIVES(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_HOST_POINTER, a),
           CUDA_ERROR_INVALID_VALUE);
-    FAILS(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 4096),
+    GIVES(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 4096),
           CUDA_ERROR_INVALID_VALUE);
     OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, a));
     on = 0;
@@ -264,7 +264,7 @@ START_TEST(pointer_attributes) {
     OK(cuPointerGetAttributes(3, which, outs, (CUdeviceptr)(uintptr_t)&ordinal));
     ck_assert_ptr_null(owner);
     ck_assert_int_eq(ordinal, -2);
-    FAILS(cuPointerGetAttributes(0, which, outs, a), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuPointerGetAttributes(0, which, outs, a), CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
 
@@ -276,7 +276,7 @@ START_TEST(memory_goes_with_its_context) {
     OK(cuMemAlloc_v2(&a, MIB));
     OK(cuDevicePrimaryCtxReset_v2(0));
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 0);
-    FAILS(cuMemAlloc_v2(&a, MIB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    GIVES(cuMemAlloc_v2(&a, MIB), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     OK(cuDevicePrimaryCtxRetain(&again, 0));
     ck_assert_ptr_eq(primary, again);
     OK(cuCtxGetId(again, &id_again));
@@ -291,12 +291,12 @@ START_TEST(memory_goes_with_its_context) {
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 1);
     OK(cuCtxGetCurrent(&again));
     ck_assert_ptr_eq(primary, again);
-    FAILS(cuCtxDestroy_v2(made), CUDA_ERROR_INVALID_CONTEXT);
-    FAILS(cuCtxDestroy_v2(primary), CUDA_ERROR_INVALID_CONTEXT);
-    FAILS(cuCtxSetCurrent(made), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuCtxDestroy_v2(made), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuCtxDestroy_v2(primary), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuCtxSetCurrent(made), CUDA_ERROR_INVALID_CONTEXT);
     OK(cuDevicePrimaryCtxRelease_v2(0));
     OK(cuDevicePrimaryCtxRelease_v2(0));
-    FAILS(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_INVALID_CONTEXT);
     ck_assert_uint_eq(simcuda_live_allocations(NULL), 0);
 }
 END_TEST
@@ -309,14 +309,14 @@ START_TEST(a_stale_handle_in_the_stack_is_no_context) {
     OK(cuCtxDestroy_v2(one)); /* pops one of the two entries */
     OK(cuCtxGetCurrent(&popped));
     ck_assert_ptr_eq(popped, one);
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     OK(cuCtxCreate_v2(&two, 0, 0));
     ck_assert_ptr_eq(one, two); /* same handle value, another context */
     OK(cuCtxSynchronize());
     OK(cuCtxPopCurrent_v2(&popped));
-    FAILS(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    GIVES(cuCtxSynchronize(), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     OK(cuCtxPopCurrent_v2(&popped));
-    FAILS(cuCtxPopCurrent_v2(&popped), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuCtxPopCurrent_v2(&popped), CUDA_ERROR_INVALID_CONTEXT);
 }
 END_TEST
 
@@ -336,15 +336,15 @@ START_TEST(several_devices) {
     OK(cuDeviceCanAccessPeer(&can, 0, 1));
     ck_assert_int_eq(can, 1);
     OK(cuCtxEnablePeerAccess(one, 0));
-    FAILS(cuCtxEnablePeerAccess(one, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    GIVES(cuCtxEnablePeerAccess(one, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     OK(cuCtxDisablePeerAccess(one));
-    FAILS(cuCtxDisablePeerAccess(one), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    FAILS(cuCtxEnablePeerAccess(two, 0), CUDA_ERROR_INVALID_DEVICE);
+    GIVES(cuCtxDisablePeerAccess(one), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    GIVES(cuCtxEnablePeerAccess(two, 0), CUDA_ERROR_INVALID_DEVICE);
     OK(cuMemcpyHtoD_v2(a, &value, sizeof value));
     OK(cuMemcpyPeer(b, two, a, one, sizeof value));
     OK(cuMemcpyDtoH_v2(&out, b, sizeof out));
     ck_assert_int_eq(out, 5);
-    FAILS(cuDevicePrimaryCtxRetain(&two, 2), CUDA_ERROR_INVALID_DEVICE);
+    GIVES(cuDevicePrimaryCtxRetain(&two, 2), CUDA_ERROR_INVALID_DEVICE);
 }
 END_TEST
 

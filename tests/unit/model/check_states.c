@@ -148,12 +148,12 @@ static void hold(void) {
     fake_context_init(&context, &device);
     ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);
     ac_arena_t *arena = ac_arena_create(allocator, &fake_ops, &context);
-    ac_held_begin(1);
+    ac_order_capture_begin(1);
     ck_assert_int_eq(ac_arena_alloc(arena, 1 << 20, false, &address), AC_OK);
     fake_submit(&context);
     ac_fence_submitted(ac_arena_line(arena));
     ck_assert_int_eq(ac_block_free(address), AC_OK);
-    ac_held_end();
+    ac_order_capture_end();
     ac_allocator_release(allocator, 1);
     ac_arena_drop(arena);
 }

@@ -9,7 +9,7 @@
  * Where WAYS has `alone` in it there is a single context.  With `ordered` all its work goes to
  * one stream, whose order protects memory as well: new owners come after it, only pages that
  * leave do not.  With `streams` a second one has some of that, now and then: memory that was not
- * waited for has to come after the owner before.  With `pages` arenas grow by them. */
+ * waited for has to come after the owner before, and some of it is kept back (quarantine.c).  With `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -160,7 +160,8 @@ static void free_held(ac_cache_t *cache, held_t *held) {
     free(held);
 }
 
-/* The owner gives work on its block to a context, as the hooks would. */
+/* The owner gives work on its block (NULL: on nothing of ours) to a context, as the hooks would.
+ */
 static void submit(ac_joins_t *joins, const held_t *held, int c, unsigned stream) {
     ac_fence_line_t *line = ac_arena_line(arena[c]);
     if (ac_fence_full(line))
@@ -170,15 +171,16 @@ static void submit(ac_joins_t *joins, const held_t *held, int c, unsigned stream
         ac_fence_enter(line);
         ac_single_enter(line, key_of(stream), joins);
         number = fake_submit(&context[c]);
-        if (streams)
+        if (streams && held)
             comes_after(held, stream, number);
         ac_fence_leave(line);
     } else {
         number = fake_submit(&context[c]);
         ac_fence_submitted(line);
     }
-    uint64_t first = granule_of(held->address);
-    for (uint64_t g = first; g < first + held->size / AC_GRANULE; g++)
+    uint64_t first = held ? granule_of(held->address) : 0;
+    uint64_t end = held ? first + held->size / AC_GRANULE : 0;
+    for (uint64_t g = first; g < end; g++)
         atomic_store(&busy_until[c][g], number);
 }
 
@@ -205,6 +207,39 @@ static ac_status_t serve(ac_cache_t *cache, int c, uint64_t bytes, bool cached_o
 
 static unsigned draw_stream(uint64_t *state) {
     return streams && draw(state, SECOND_EVERY) == 0;
+}
+
+static _Atomic unsigned long withdrawn;
+
+static bool quarantine(ac_fence_line_t *line, uint64_t until) {
+    bool done = ac_arena_quarantine(line, until);
+    atomic_fetch_add(&withdrawn, done);
+    return done;
+}
+
+static void lose_no_patience(ac_fence_line_t *line) {
+    ac_lock(&line->lock);
+    line->single.patience = 0;
+    ac_unlock(&line->lock);
+}
+
+/* The program holds nothing; the second stream gets work, beside the rounds that begin then. */
+static pthread_rwlock_t in_round = PTHREAD_RWLOCK_INITIALIZER;
+
+static void second_works(caches_t *caches, uint64_t *state) {
+    bool alone = draw(state, 2);
+    lose_no_patience(ac_arena_line(arena[0]));
+    pthread_rwlock_wrlock(&in_round);
+    for (int i = 0; i < SLOTS; i++) {
+        held_t *held = atomic_exchange(&board[i], NULL);
+        if (held)
+            free_held(cache_for(caches, held->context, state), held);
+    }
+    if (!alone)
+        pthread_rwlock_unlock(&in_round);
+    submit(&caches->joins, NULL, 0, 1);
+    if (alone)
+        pthread_rwlock_unlock(&in_round);
 }
 
 static void one_round(caches_t *caches, uint64_t *state) {
@@ -243,8 +278,13 @@ static void one_round(caches_t *caches, uint64_t *state) {
 static void *worker(void *arg) {
     uint64_t state = 0x9e3779b97f4a7c15u * (uint64_t)(uintptr_t)arg;
     caches_t caches = {.cache = {NULL}};
-    for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++)
+    for (unsigned long i = 0; i < rounds && !atomic_load(&errors); i++) {
+        pthread_rwlock_rdlock(&in_round);
         one_round(&caches, &state);
+        pthread_rwlock_unlock(&in_round);
+        if (streams && draw(&state, SECOND_EVERY * 4) == 0)
+            second_works(&caches, &state);
+    }
     for (int c = 0; c < CONTEXTS; c++)
         close_cache(&caches, c);
     return NULL;
@@ -270,7 +310,6 @@ static void *meddler(void *arg) {
         int c = (int)draw(&state, contexts);
         ac_device_stats_t now;
         uint64_t clock;
-        ac_fence_line_t *line;
         const char *why = NULL;
         switch (draw(&state, 12)) {
         case 0:
@@ -319,10 +358,7 @@ static void *meddler(void *arg) {
             ac_unlock(&allocator->lock);
             break;
         case 10: /* or memory would wait for fences alone, soon */
-            line = ac_arena_line(arena[c]);
-            ac_lock(&line->lock);
-            line->single.patience = 0;
-            ac_unlock(&line->lock);
+            lose_no_patience(ac_arena_line(arena[c]));
             break;
         default:
             ac_fence_poll(ac_arena_line(arena[c]), true);
@@ -354,6 +390,7 @@ int main(int argc, char **argv) {
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_init(&context[c], &device);
         arena[c] = ac_arena_create(allocator, &fake_ops, &context[c]);
+        ac_arena_line(arena[c])->quarantine = quarantine;
     }
     if (contexts > 1)
         ac_fence_cross();
@@ -375,7 +412,8 @@ int main(int argc, char **argv) {
         wrong(why ? why : device.wrong);
     if (ac_allocator_reserved(allocator) || device.used)
         wrong("memory is left over");
-    if (streams && (!context[0].turns || !atomic_load(&leaned) || !counters.fenced_frees))
+    if (streams && ((!context[0].turns && !atomic_load(&withdrawn)) || !atomic_load(&leaned) ||
+                    !counters.fenced_frees))
         wrong("the streams did not matter");
     if (atomic_load(&served) < rounds)
         wrong("hardly anything was served");
@@ -388,7 +426,8 @@ int main(int argc, char **argv) {
         wrong("pages are left over");
     if (device.live_fences)
         wrong("fences are left over");
-    printf("stress: %lu served, %lu refused, %lu errors\n", atomic_load(&served),
-           atomic_load(&refused), atomic_load(&errors));
+    printf("stress: %lu served, %lu refused, %u waits and %lu quarantines, %lu errors\n",
+           atomic_load(&served), atomic_load(&refused), context[0].turns, atomic_load(&withdrawn),
+           atomic_load(&errors));
     return atomic_load(&errors) != 0;
 }

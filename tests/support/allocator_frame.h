@@ -2,30 +2,12 @@
 #ifndef ALLOCATOR_FRAME_H
 #define ALLOCATOR_FRAME_H
 
-#include <check.h>
-
-#include "allocator/allocator_int.h"
-#include "fake_device.h"
-#include "fake_settings.h"
+#include "fake_world.h"
 
 #define MIB ((uint64_t)1 << 20)
 
-static fake_device_t device;
-static fake_context_t context[2];
-static ac_arena_t *arena, *other;
-static ac_allocator_t *allocator;
-static ac_device_stats_t stats;
-static ac_device_counters_t counters;
-static ac_settings_t settings;
-
 static inline void begin(uint64_t capacity) {
-    fake_device_init(&device, capacity);
-    settings = fake_settings("thread_cache_mb:0");
-    allocator = ac_allocator_create(&settings, &stats, &counters);
-    fake_context_init(&context[0], &device);
-    fake_context_init(&context[1], &device);
-    arena = ac_arena_create(allocator, &fake_ops, &context[0]);
-    other = ac_arena_create(allocator, &fake_ops, &context[1]);
+    open_world(2, capacity, fake_settings("thread_cache_mb:0"));
 }
 
 static inline void begin_large(void) {
@@ -37,9 +19,7 @@ static inline void begin_tight(void) {
 }
 
 static inline void end(void) {
-    const char *why = NULL;
-    ck_assert_msg(ac_allocator_check(allocator, &why) == 0, "%s", why);
-    ck_assert_msg(!device.wrong, "%s", device.wrong);
+    check_world();
 }
 
 static inline ac_status_t try_alloc(ac_arena_t *from, uint64_t bytes, uint64_t *address) {
@@ -61,11 +41,6 @@ static inline void give(uint64_t address) {
 static inline void raise_high_water(uint64_t bytes) {
     give(alloc(bytes));
     ac_allocator_trim(allocator, false);
-}
-
-static inline void submit(int i) {
-    fake_submit(&context[i]);
-    ac_fence_submitted(ac_arena_line(i ? other : arena));
 }
 
 static inline uint64_t reserved(void) {

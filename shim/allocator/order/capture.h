@@ -1,0 +1,36 @@
+/* Captures, as far as freed memory goes.
+ *
+ * Captured work does not run: the graph made of it does, later and as often as the program
+ * launches it.  No fence tells when it is done with the memory, so memory that captured work may
+ * name waits for an *episode*, a number that stands for all captures from the moment when the
+ * first began until none was left.  Whoever follows the graphs (intercept/graphs.h) says when the
+ * last one that an episode made has gone; what waited for it then waits for a fence of that
+ * moment, because the last launch may still run.
+ *
+ * Memory that nothing was submitted beside, in its own lifetime or since the episode began, is
+ * named by no captured work: submissions to a capturing stream count as all others do.  This also
+ * decides for contexts that join a capture by an event. */
+#ifndef AC_ORDER_CAPTURE_H
+#define AC_ORDER_CAPTURE_H
+
+#include "allocator/order/fence.h"
+
+/* From now on what is freed waits for `episode` (not 0, larger than all before).  Call before the
+ * driver's call that begins the capture.  Not while another episode is open. */
+void ac_order_capture_begin(uint64_t episode);
+
+/* Frees go the ordinary way again.  One that still gets a ticket for the episode has its block in
+ * a list before the next call of ac_allocator_holds: both hold the allocator's lock. */
+void ac_order_capture_end(void);
+
+extern AC_HIDDEN _Atomic uint64_t ac_order_episode; /* the open one; 0: nothing captures */
+
+static inline bool ac_order_capturing(void) {
+    return atomic_load_explicit(&ac_order_episode, memory_order_acquire) != 0;
+}
+
+/* The open episode, if its captures may have recorded a use of memory of the line's context that
+ * was handed out at `epoch`; else 0. */
+uint64_t ac_order_captured(const ac_fence_line_t *line, uint64_t epoch);
+
+#endif

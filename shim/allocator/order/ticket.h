@@ -1,0 +1,63 @@
+/* Tickets: what freed memory waits for.
+ *
+ * A ticket is a *key* and a *place*.  A key is one line of events that come one after the other:
+ *   OWN       fences of the memory's own context         place: its epoch (fence.h)
+ *   ALL       fences of all contexts                     place: its epoch
+ *   CAPTURE   the captures of an episode (capture.h)     place: the episode's number
+ *   STREAM+s  frees in the order of one stream           place: the free's position (order.h)
+ * How far a key is ready for who asks is one number, its *reach*: whatever has a place up to it
+ * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its end
+ * is looked at.  A stream's ticket is also ready, for every asker, once fences reach its `epoch`.
+ *
+ * The law (tests/unit/check_ticket.c): memory with a ticket is ready for an asker exactly when it
+ * is not one of a capture, and its place <= the reach of its key, or its epoch <= the reach of OWN
+ * (of ALL where `all` is set).  A capture's ticket is never reached: it is exchanged for one of
+ * that moment when the last graph of its episode has gone.
+ *
+ * What was ready stays ready for work that is submitted later, so that an answer may be used late,
+ * but where a stream is destroyed, stream order is off, contexts come to reach each other, work
+ * goes unseen, or a capture begins: those see to what was promised, and change the tickets.
+ *
+ * A block that the program holds has a ticket as well, which says what may be under way on it:
+ * without a key, nothing older than its `epoch`, when it was handed out; with the key of a stream,
+ * it was handed on in the order of streams before that place was reached, and `epoch` is 0.
+ *
+ * What makes tickets and compares them is in retire.h. */
+#ifndef AC_TICKET_H
+#define AC_TICKET_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocator/order/order.h"
+
+enum {
+    AC_KEY_NONE, /* no ticket */
+    AC_KEY_OWN,
+    AC_KEY_ALL,
+    AC_KEY_CAPTURE,
+    AC_KEY_STREAM, /* + slot */
+    AC_KEYS = AC_KEY_STREAM + AC_ORDER_SLOTS
+};
+
+typedef struct {
+    _Atomic uint64_t epoch; /* read without a lock in blocks that the program holds */
+    uint64_t place;         /* CAPTURE and STREAM; of the others `epoch` is the place */
+    uint8_t key;
+    bool all; /* `epoch` counts in all contexts, not only in the memory's own */
+} ac_ticket_t;
+
+static inline unsigned ac_key_of(unsigned slot) {
+    return AC_KEY_STREAM + slot;
+}
+
+static inline bool ac_key_is_stream(unsigned key) {
+    return key >= AC_KEY_STREAM;
+}
+
+static inline unsigned ac_key_slot(unsigned key) {
+    return key - AC_KEY_STREAM;
+}
+
+#endif
