@@ -461,8 +461,8 @@ static void submit_to(uint64_t stream) {
     ac_fence_leave(line);
 }
 
-/* Wherever it is kept: in a magazine, in the loose list, or beside a magazine that was full.  It is
- * withdrawn when a second stream comes, which waits for nothing. */
+/* Wherever it is kept: in a magazine, in the loose list, or beside a magazine that was full.  It
+ * is withdrawn when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];
     habit(MIB);
