@@ -4,7 +4,7 @@
 usage: words.py ROOT | words.py --self-test ROOT
 
 A sentence has to say which thread, which lock, which object.  Prints one line per violation and
-exits 1 if there is any.  The self-test plants each word once and requires that it is found.
+exits 1 if there is any.  The self-test writes each word once and requires that it is found.
 """
 import os
 import re
@@ -54,11 +54,11 @@ def check(root):
 
 def self_test(root):
     failed = 0
-    plants = [(word, f"/* The {word.capitalize()} waits. */\n", True) for word in WORDS]
-    plants += [("a name", "int is_nobodys(void);\n", True),
+    samples = [(word, f"/* The {word.capitalize()} waits. */\n", True) for word in WORDS]
+    samples += [("a name", "int is_nobodys(void);\n", True),
                ("over two lines", "/* looked in\n * vain */\n", True),
                ("part of a word", "/* in Vainqueur, dearth, knockout */\n", False)]
-    for what, text, expected in plants:
+    for what, text, expected in samples:
         with tempfile.TemporaryDirectory() as copy:
             os.mkdir(os.path.join(copy, "shim"))
             with open(os.path.join(copy, "shim", "x.c"), "w", encoding="utf-8") as file:
