@@ -309,8 +309,8 @@ AC_START static const char *take_entry(parser_t *p, const char *at) {
         return NULL;
     }
     if (p->value_at[i]) {
-        fail(p, at, "key \"%s\": expected once, it was given at position %zu already",
-             text_of(rows[i].key), (size_t)(p->value_at[i] - p->text));
+        fail(p, at, "key \"%s\": given twice (first at position %zu)", text_of(rows[i].key),
+             (size_t)(p->value_at[i] - p->text));
         return NULL;
     }
     at = skip_space(at + length);

@@ -1,5 +1,5 @@
 /* The table of keys as it is shown (`accelcache config`, the README, the man page).  By itself,
- * so that the library, where nobody reads it, is linked without. */
+ * so that the library, which never prints it, is linked without. */
 #include "config/config.h"
 
 /* The types as `accelcache config` names them. */

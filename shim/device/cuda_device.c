@@ -65,7 +65,7 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
         return AC_OK;
     if (ac_cuda_is_capturing())
         return AC_BUSY;
-    /* Once more: nobody else knows the segment any longer, it would be lost. */
+    /* Once more: the allocator has forgotten the segment already, it would be lost. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
     CUresult result = ac_driver.cuMemFree_v2(address);
@@ -136,7 +136,7 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     if (mode == AC_RECORD_NONE || atomic_load(&context->lost) > atomic_load(&context->recovered))
         return AC_UNSUPPORTED;
     if (unseen && mode == AC_RECORD_STREAMS)
-        return AC_UNSUPPORTED; /* streams that nobody marked would not be joined */
+        return AC_UNSUPPORTED; /* streams without a mark would not be joined */
     ac_status_t status = ac_cuda_record(context, record_whole, 0, out);
     if (status == AC_OK && atomic_load(&context->lost) > atomic_load(&context->recovered)) {
         /* Meanwhile: a stream may have gone before it was named. */
@@ -148,8 +148,8 @@ static ac_status_t fence_record(void *arg, bool unseen, void **out) {
     return status;
 }
 
-/* Nobody else can name a thread's own stream: the whole context covers it, or the legacy stream,
- * which orders after it. */
+/* Only the thread itself can name its per-thread stream: from other threads it is covered by a
+ * fence on the whole context, or by the legacy stream, which orders after it. */
 static CUresult record_stream(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
     CUstream handle = ac_cuda_stream_of_key(stream);
     if (!handle && ac_driver.cuCtxRecordEvent && atomic_load(&context->mode) != AC_RECORD_STREAMS)

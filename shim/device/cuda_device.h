@@ -67,7 +67,7 @@ typedef struct ac_cuda_context {
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
     _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
     struct ac_cuda_fence *_Atomic kept; /* one that was released, with its event, for the next */
-    ac_mutex_t lock;               /* guards what follows */
+    ac_mutex_t lock;                    /* guards what follows */
     unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
@@ -142,7 +142,8 @@ CUstream ac_cuda_stream_of_key(uint64_t key);
  * call of ours names streams: from the return on none names this one. */
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending);
 
-/* Streams are about to go, and nobody says which: the same for every one that had work. */
+/* Streams are about to go, and the call does not name them: the same for every one that had
+ * work. */
 void ac_cuda_streams_retire(ac_cuda_context_t *context);
 
 /* `peer` may reach the memory of `device` from now on: pages that are mapped afterwards allow it.
@@ -169,7 +170,7 @@ bool ac_cuda_is_capturing(void);
 
 /* Give the legacy stream something while a capture forbids it, as the program's own call would:
  * that spoils the capture.  Returns the driver's answer. */
-CUresult ac_cuda_knock(ac_cuda_context_t *context);
+CUresult ac_cuda_probe_legacy(ac_cuda_context_t *context);
 
 /* Whether no stream of the process captured at any time between the two calls. */
 uint64_t ac_cuda_capture_mark(void);

@@ -47,7 +47,7 @@ ac_status_t ac_cuda_stream_item(void *context, uint64_t stream) {
     return order(context, handle, handle);
 }
 
-CUresult ac_cuda_knock(ac_cuda_context_t *context) {
+CUresult ac_cuda_probe_legacy(ac_cuda_context_t *context) {
     CUresult result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     ac_cuda_scope_t scope;
     if (!ac_cuda_enter(context, &scope))

@@ -244,11 +244,11 @@ static bool others_inside(const ac_cuda_context_t *context, bool give_up) {
 /* Events of other threads' streams do not cover calls that have not returned: those mostly do so
  * at once.  One that blocks may wait for this thread, so there is a limit.  Under the lock. */
 static void await_others(ac_cuda_context_t *context) {
-    enum { PATIENCE_NS = 1000000, SECOND_NS = 1000000000 };
+    enum { MOST_NS = 1000000, SECOND_NS = 1000000000 };
     if (!others_inside(context, false))
         return;
     struct timespec until = ac_raw_time(CLOCK_MONOTONIC);
-    until.tv_nsec += PATIENCE_NS;
+    until.tv_nsec += MOST_NS;
     if (until.tv_nsec >= SECOND_NS) {
         until.tv_nsec -= SECOND_NS;
         until.tv_sec++;

@@ -52,9 +52,9 @@ typedef struct {
     ac_status_t (*memory_free)(void *context, uint64_t *bytes);
 
     /* Begin a fence: done when everything submitted to the context before this call has
-     * completed; with `unseen`, also what was submitted in ways that nobody reported.  AC_OK sets
-     * *fence.  AC_BUSY while anything captures; AC_UNSUPPORTED where only `synchronize` can tell;
-     * AC_FAILED: the context is broken. */
+     * completed; with `unseen`, also what was submitted without a call to this library.  AC_OK
+     * sets *fence.  AC_BUSY while anything captures; AC_UNSUPPORTED where only `synchronize` can
+     * tell; AC_FAILED: the context is broken. */
     ac_status_t (*fence_record)(void *context, bool unseen, void **fence);
 
     /* AC_OK: completed.  AC_BUSY: not yet (or not to be asked: capture).  AC_FAILED: the
@@ -86,8 +86,8 @@ typedef struct {
     bool (*capturing)(void *context);
 
     /* Wait for all work of the context, for about `limit_ns` (0: for ever).  AC_OK; AC_BUSY when
-     * that has passed, or while anything captures; AC_FAILED.  With a limit work that is submitted
-     * meanwhile may be waited for as well. */
+     * that has passed, or while anything captures; AC_FAILED.  With a limit work that is
+     * submitted meanwhile may be waited for as well. */
     ac_status_t (*synchronize)(void *context, uint64_t limit_ns);
 
     /* What is submitted to stream `to` from now on comes after all that stream `from` was given
@@ -126,7 +126,7 @@ typedef struct {
     ac_status_t (*page_map)(void *context, uint64_t address, uint64_t bytes, uint64_t page);
 
     /* Let the device, and all that may reach its memory, use whole pages side by side.  AC_OK;
-     * AC_OOM, AC_FAILED: nobody may. */
+     * AC_OOM, AC_FAILED: no device may. */
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
     /* Take whole pages side by side away; all work on them has completed, and the call may block

@@ -1,7 +1,8 @@
 /* The operations of device.h on pages, over virtual memory management (cuda_device.h).
  *
  * None of these calls looks at a context: pages belong to the device.  A call that takes
- * something down is made once more when it fails, since nobody else knows of what would be lost.
+ * something down is made once more when it fails: the caller has forgotten the pages, so they
+ * would be lost.
  * While a context is alive they count as calls inside it, so that none meets the end of the
  * process; a stream's capture is let pass by the thread's mode. */
 #include <string.h>

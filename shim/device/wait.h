@@ -1,6 +1,6 @@
 /* Waiting, for another thread with a lock held or for the device.  The program may cancel its
- * thread in there, as in every wait; the thread would take the lock along, and the next thread that
- * needs it would hang. */
+ * thread in there, as in every wait; the thread would end with the lock held, and the next thread
+ * that needs it would hang. */
 #ifndef AC_WAIT_H
 #define AC_WAIT_H
 

@@ -158,14 +158,14 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
             return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
         }
         if (!context)
-            return real(AC_NOBODYS, stream);
+            return real(AC_UNOWNED, stream);
         if (ac_cuda_is_capturing() && ac_driver.cuStreamIsCapturing) {
             CUresult result =
                 ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status);
             if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
-                return real(AC_NOBODYS, stream); /* says so, or that the capture is spoilt */
+                return real(AC_UNOWNED, stream); /* says so, or that the capture is spoilt */
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-                result = ac_cuda_knock(&context->cuda);
+                result = ac_cuda_probe_legacy(&context->cuda);
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
         }
@@ -190,7 +190,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
         if (ac_owned(pointer) && ac_is_guest(thread))                                            \
-            return real(AC_NOBODYS, stream);                                                     \
+            return real(AC_UNOWNED, stream);                                                     \
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
         if (ac_owned(pointer)) {                                                                 \
             result = free_on_stream(thread, real, pointer, stream, per_thread);                  \

@@ -65,9 +65,9 @@ static inline bool ac_owned(uint64_t address) {
 }
 
 /* No allocation has this address: in place of one of ours that is free, that may not be shared or
- * freed now, or whose fate is not ours to decide, it makes the driver answer in its own words and
+ * freed now, or that another owner decides about, it makes the driver answer in its own words and
  * order. */
-enum { AC_NOBODYS = 1 };
+enum { AC_UNOWNED = 1 };
 
 /* Whether the driver has to answer, whatever the hook does without a record. */
 static inline bool ac_is_guest(const ac_thread_t *thread) {

@@ -164,7 +164,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     ac_context_t *context = NULL;
     bool shared = shares_device(device);
     if (shared)
-        ac_fence_cross(); /* before anybody can use the new one */
+        ac_fence_cross(); /* before any thread can use the new one */
     ac_lock(&lock);
     ac_context_t *other = find(handle);
     unsigned slot = 0;

@@ -181,8 +181,8 @@ RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* --- peers: from now on memory may be touched from other contexts --- */
 
-/* Pages have to be told whom they may be reached from, those that are there already too.  What
- * was allowed stays so when peer access ends: nobody is harmed by that. */
+/* Each page lists the devices that may access it; pages that exist already are updated here.
+ * When peer access ends the list stays: a right that is not used does no harm. */
 static void allow_peer(ac_thread_t *thread, CUcontext owner) {
     const ac_context_t *from = ac_context_current(thread), *to = ac_context_of(owner);
     if (from && to && ac_cuda_peer_add(to->cuda.device, from->cuda.device))

@@ -1,6 +1,6 @@
 /* Events and what waits for them or for a stream: they tell of broken contexts, and of the order
- * between streams (allocator/order/order.h).  Before the first stream-ordered request no hook asks
- * for that order, and a call costs one more branch. */
+ * between streams (allocator/order/order.h).  Before the first stream-ordered request no hook
+ * asks for that order, and a call costs one more branch. */
 #include "intercept/body.h"
 
 #include "intercept/attributes.h"
@@ -128,7 +128,7 @@ RECORD_ALL(cuGreenCtxRecordEvent, (CUgreenCtx context, CUevent event), (context,
 WAIT(cuStreamWaitEvent, false)
 WAIT(cuStreamWaitEvent_ptsz, true)
 
-/* --- waits of the host: what they saw complete is ready for everybody --- */
+/* --- waits of the host: what they saw complete is ready for every stream --- */
 
 #define EVENT_DONE(symbol, waits)                                                                \
     CUresult symbol(CUevent event) {                                                             \
@@ -202,7 +202,7 @@ void ac_stream_gone(ac_context_t *context, CUstream stream) {
         ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));
 }
 
-/* --- records that nobody sees: by another process, by a graph, by a kernel --- */
+/* --- records without a call here: by another process, by a graph, by a kernel --- */
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     AC_ENTER_OR_RETURN(cuIpcGetEventHandle);

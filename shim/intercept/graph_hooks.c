@@ -221,8 +221,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNod
     return result;
 }
 
-/* The graph inside a node, of which nobody tells whose it is: what is made of it or put into it
- * cannot be followed. */
+/* The graph inside a node: the driver does not say to which graph it belongs, so what is made of
+ * it or put into it cannot be followed. */
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph *graph) {
     AC_ENTER_OR_RETURN(cuGraphChildGraphNodeGetGraph);
     CUresult result = real(node, graph);

@@ -1,4 +1,4 @@
-/* What hooks.def yields for everybody: indices, names, real functions, exports. */
+/* What hooks.def yields for all files: indices, names, real functions, exports. */
 #ifndef AC_HOOKS_H
 #define AC_HOOKS_H
 

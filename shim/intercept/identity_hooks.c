@@ -101,7 +101,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(data, attribute, address);
     if (!inside(&info, address))
-        return real(data, attribute, AC_NOBODYS);
+        return real(data, attribute, AC_UNOWNED);
     CUresult result = real(data, attribute, address);
     if (result == CUDA_SUCCESS)
         patch(attribute, &info, data);
@@ -116,7 +116,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(count, attributes, data, address);
     if (!inside(&info, address))
-        return real(count, attributes, data, AC_NOBODYS);
+        return real(count, attributes, data, AC_UNOWNED);
     CUresult result = real(count, attributes, data, address);
     if (result == CUDA_SUCCESS)
         for (unsigned i = 0; i < count; i++)
@@ -133,7 +133,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(value, attribute, address);
     if (!inside(&info, address))
-        return real(value, attribute, AC_NOBODYS);
+        return real(value, attribute, AC_UNOWNED);
     CUresult result = real(value, attribute, address);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
@@ -146,10 +146,10 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(handle, address);
     if (!inside(&info, address) || info.async) /* memory of a pool has no such handle */
-        return real(handle, AC_NOBODYS);
+        return real(handle, AC_UNOWNED);
     if (info.paged || info.address != info.segment_address) {
         refuse(thread, "an IPC handle");
-        return real(handle, AC_NOBODYS);
+        return real(handle, AC_UNOWNED);
     }
     CUresult result = real(handle, address);
     if (result == CUDA_SUCCESS)
@@ -165,10 +165,10 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(handle, address, size, type, flags);
     if (!inside(&info, address))
-        return real(handle, AC_NOBODYS, size, type, flags);
+        return real(handle, AC_UNOWNED, size, type, flags);
     if (size > info.size || address - info.address > info.size - size) {
         refuse(thread, "a handle for a range");
-        return real(handle, AC_NOBODYS, size, type, flags);
+        return real(handle, AC_UNOWNED, size, type, flags);
     }
     CUresult result = real(handle, address, size, type, flags);
     if (result == CUDA_SUCCESS)
@@ -180,6 +180,6 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     (void)thread;
-    return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_NOBODYS
+    return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_UNOWNED
                                                                   : address);
 }

@@ -134,7 +134,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     AC_ENTER_OR_RETURN(cuMemFree_v2);
     if (ac_owned(pointer) && ac_is_guest(thread))
-        return real(AC_NOBODYS);
+        return real(AC_UNOWNED);
     ac_trace_freeing(pointer);
     if (ac_owned(pointer)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
@@ -158,7 +158,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
 CUresult cuMemFree(CUdeviceptr_v1 pointer) {
     AC_ENTER_OR_RETURN(cuMemFree);
     if (ac_owned(pointer))
-        return ac_is_guest(thread) ? real(AC_NOBODYS) : CUDA_ERROR_INVALID_VALUE;
+        return ac_is_guest(thread) ? real(AC_UNOWNED) : CUDA_ERROR_INVALID_VALUE;
     return real(pointer);
 }
 

@@ -99,7 +99,7 @@ int ac_process_dump(const char *given, const char *reason, char *path, size_t si
     int state = atomic_load(&ac_state);
     snprintf(path, size, "%s", pattern);
     if (state == AC_STATE_INERT)
-        return EOPNOTSUPP; /* a fork child: its figures would be nobody's */
+        return EOPNOTSUPP; /* a fork child: it has counted nothing of its own */
     if (state != AC_STATE_EXITING && ac_filter_now()) {
         ac_live_warn(filtered);
         return ECANCELED;
@@ -212,7 +212,7 @@ bool ac_process_gave_up(void) {
 bool ac_process_configure(const char *text, ac_config_error_t *error) {
     ac_config_t wanted;
     const ac_config_t *kept = NULL;
-    ac_process_config(); /* the environment comes first, whoever asks */
+    ac_process_config(); /* the environment comes before any call */
     if (ac_config_parse(text, &wanted, error, NULL) != 0)
         return false;
     ac_lock(&config_lock);
@@ -313,7 +313,7 @@ __attribute__((constructor)) AC_START static void loaded(int argc, char **argv) 
     ac_folder_start();
     ac_thread_watch_main();
     /* A driver that is there from the start is found now: later the loader's lock may be held by
-     * somebody who waits for the thread that asks. */
+     * a thread that waits for the one that asks. */
     ac_resolve_driver("cuInit");
     __cxa_atexit(process_over, NULL, NULL);
     __cxa_at_quick_exit(process_over, NULL);

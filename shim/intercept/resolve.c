@@ -1,9 +1,9 @@
 /* The real functions and the tables of the resolver: see resolve.h.
  *
  * Used from every hook and from inside dlsym, also before constructors ran.  No lock, no
- * allocation: all tables are static and filled by whoever comes first.  Two threads that fill
- * the same table at once write the same entries in the same order, so both end with the same
- * table, and a table is used only after one of them has finished it. */
+ * allocation: all tables are static and filled by the first thread that needs them.  Two threads
+ * that fill the same table at once write the same entries in the same order, so both end with the
+ * same table, and a table is used only after one of them has finished it. */
 #include <dlfcn.h>
 #include <stddef.h>
 
@@ -445,7 +445,7 @@ AC_EARLY void *ac_resolve_substitute(void *address) {
 /* ---------------------------------------------------------------- the real functions */
 
 /* What a call would reach without us; where the program's own scope has no runtime, the newest
- * one that somebody opened for himself.  For callers of whom nothing better is known: runtimes.c
+ * one that was opened with RTLD_LOCAL.  For callers of which nothing better is known: runtimes.c
  * tells runtimes apart. */
 AC_EARLY static void *runtime_find(const char *symbol) {
     ac_dlsym_fn *real = ac_real_dlsym();

@@ -29,8 +29,8 @@ static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t
     return result;
 }
 
-/* Who serves a call without the runtime: a context (NULL: nobody), from the thread's cache where
- * there is one. */
+/* What serves a call without the runtime: a context (NULL: the runtime has to), from the thread's
+ * cache where there is one. */
 typedef struct {
     ac_context_t *context;
     ac_cache_t *cache;

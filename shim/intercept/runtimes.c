@@ -18,7 +18,7 @@ enum {
 #include "intercept/hooks.def"
 
 struct ac_runtime {
-    _Atomic(struct link_map *) map; /* set first: whoever sees it may fill the rest, too */
+    _Atomic(struct link_map *) map; /* set first: a thread that sees it may fill the rest */
     _Atomic(void *) functions[FUNCTIONS];
     _Atomic bool ready;
 };

@@ -382,8 +382,8 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
 #define REACH_HOLDS_MANY (REACH_HOLDS, REACH_MANY)
 enum { MODE_LEGACY, MODE_PTDS };
 
-/* Whether `reach` has nothing to do: what may hold its stream goes the long way, and what names
- * memory that may be of a context which nobody waits for. */
+/* Whether `reach` has nothing to do.  A call that may hold its stream takes the long way, and so
+ * does one that names memory which may belong to a context that no fence covers. */
 #define SHORT_REACH_NONE       true
 #define SHORT_REACH_1(p)       reaches_no_other()
 #define SHORT_REACH_2(p, q)    reaches_no_other()

@@ -172,12 +172,12 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
 
 /* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
  * much of waiting, however many devices there are. */
-enum { PATIENCE_S = 1 };
+enum { MOST_SECONDS = 1 };
 
 static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
     figures_t figures;
     struct timespec deadline = ac_raw_time(CLOCK_REALTIME);
-    deadline.tv_sec += PATIENCE_S;
+    deadline.tv_sec += MOST_SECONDS;
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {

@@ -12,8 +12,8 @@
 
 /* How the figures of a device of this process are copied while others write them, so that they
  * match: by the owner of their lock, entry `device` of ac_live.  False: the lock was not to be
- * had before `deadline` (CLOCK_REALTIME), or the entry is nobody's; then they are read as they
- * stand. NULL: nobody writes but the thread that dumps. */
+ * had before `deadline` (CLOCK_REALTIME), or the entry has no owner; then they are read as they
+ * stand.  NULL: no thread writes but the one that dumps. */
 typedef bool ac_dump_figures_fn(unsigned device, const struct timespec *deadline,
                                 ac_device_stats_t *stats, ac_device_counters_t *counters);
 extern _Atomic(ac_dump_figures_fn *) ac_dump_figures;
@@ -29,7 +29,7 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
 
 /* Write the dump of this process to `pattern` atomically (temporary name in the same folder,
  * fsync not needed, rename); a target that exists and is no regular file (a pipe, /dev/stderr,
- * a link) gets the text appended instead, unless it is a stranger's (EPERM).  On failure the
+ * a link) gets the text appended instead, unless another user owns it (EPERM).  On failure the
  * temporary file is removed and an errno value is returned; `path` (of `size` bytes) has the
  * expanded name in any case. */
 int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size);

@@ -11,7 +11,7 @@
 #include "observe/raw.h"
 #include "observe/write.h"
 
-/* A rank nobody told is 0: a program without a launcher is the only one of its kind. */
+/* Without a rank in the environment it is 0: a program without a launcher is alone. */
 static const char *expansion(char letter, const ac_live_t *page, char text[AC_LIVE_EXE]) {
     switch (letter) {
     case 'p':
@@ -87,8 +87,8 @@ static int replace_file(const char *path, const char *text, size_t length) {
     return failure;
 }
 
-/* /dev/stderr, a pipe, a link: renaming would put a file in place of the device.  A pipe that
- * nobody reads must not stop the host, hence O_NONBLOCK. */
+/* /dev/stderr, a pipe, a link: renaming would put a file in place of the device.  A pipe without
+ * a reader must not stop the host, hence O_NONBLOCK. */
 static int append_to(const char *path, const char *text, size_t length) {
     int fd = ac_open_above(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0)
@@ -98,7 +98,7 @@ static int append_to(const char *path, const char *text, size_t length) {
     return failure;
 }
 
-/* In a folder that everybody may write to, somebody may have laid a link to another file of this
+/* In a folder that every user may write to, another user may have put a link to a file of this
  * user under the expected name. */
 static bool is_strange(const struct stat *st) {
     return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != ac_raw_geteuid();

@@ -161,7 +161,7 @@ void ac_live_fork_child(void) {
 
 /* ---- counter rows ---- */
 
-/* A row of its own that nobody ever had needs memory first; two threads may give it some. */
+/* A row that no thread ever had needs memory first; two threads may give it some. */
 static bool row_is_there(ac_live_t *page, int i, uint32_t owner) {
     return i < AC_LIVE_ROWS_READY || owner == AC_LIVE_RETURNED ||
            ac_live_back(&page->row[i], sizeof page->row[i]);
@@ -248,17 +248,17 @@ static bool has_device(const ac_live_t *page, unsigned device) {
 }
 
 static ac_live_device_t *take_beside(unsigned device) {
-    ac_live_device_t *nobody = NULL;
+    ac_live_device_t *other = NULL;
     ac_live_device_t *entry =
         mmap(NULL, sizeof *entry, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (entry == MAP_FAILED)
         return NULL;
-    if (atomic_compare_exchange_strong(&device_beside[device], &nobody, entry)) {
+    if (atomic_compare_exchange_strong(&device_beside[device], &other, entry)) {
         atomic_store(&any_beside, true);
         return entry;
     }
     munmap(entry, sizeof *entry);
-    return nobody;
+    return other;
 }
 
 ac_live_device_t *ac_live_device_take(unsigned device, bool *private_p) {

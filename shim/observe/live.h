@@ -20,8 +20,8 @@
  * user.  Nothing is opened that is not, no link is followed, no open waits.
  *
  * The process itself counts by plain stores into the mapping, and a process of the same user (or
- * root) that cuts the file short ends it by SIGBUS at its next count.  What could prevent that was
- * weighed: a sealed memfd is gone with its process, and so are the figures of a killed one; a
+ * root) that cuts the file short ends it by SIGBUS at its next count.  What could prevent that
+ * was weighed: a sealed memfd is gone with its process, and so are the figures of a killed one; a
  * System V segment stays, but until the machine restarts if its entry in a folder is lost, counts
  * against a limit that all users share, and is not seen by who shares the folder alone; figures
  * that are counted in private memory and written out now and then miss those before the kill.  So
@@ -30,8 +30,9 @@
  * nothing to defend: who may do this may send SIGKILL.
  *
  * The file has holes: of rows and device entries only those in use have memory, which is had
- * before anybody touches them, because a full file system answers a touch with a signal.  So who
- * walks them asks first (ac_live_has_row, ac_live_device), and does not even read the others.
+ * before the first access, because a full file system answers an access with a signal.  So code
+ * that walks them asks first (ac_live_has_row, ac_live_device), and does not even read the
+ * others.
  *
  * Writers: device entries under the device's allocator lock; counter rows by their thread
  * alone (row 0 with atomic additions: threads without a row of their own, and threads that
@@ -135,7 +136,7 @@ extern ac_live_t *ac_live;
  * shared, because what is added to the page while it is copied would be lost; then row 0. */
 extern _Atomic(ac_live_row_t *) ac_live_common;
 
-/* Whether anybody did so: who adds to ac_live_common sets it. */
+/* Whether any thread did so: code that adds to ac_live_common sets it. */
 extern _Atomic bool ac_live_added;
 static inline void ac_live_note_added(void) {
     if (!atomic_load_explicit(&ac_live_added, memory_order_relaxed))
@@ -200,8 +201,8 @@ void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum)
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);
 
 /* The program's file.  Asking the kernel costs more than most of the page, so it waits until
- * somebody wants to know: until then, and of a process that was killed, there is the name by
- * which the program was started. */
+ * a dump or `accelcache stat` asks: until then, and of a process that was killed, there is the
+ * name by which the program was started. */
 enum { AC_LIVE_EXE = sizeof((ac_live_t *)NULL)->exe };
 void ac_live_exe(const ac_live_t *page, char exe[AC_LIVE_EXE]);
 

@@ -67,7 +67,7 @@ extern ac_live_file_t ac_live_file;
 extern _Atomic(char *) ac_live_whole;
 
 /* Whether anything was counted or said that the shared page must take over: asked without a look
- * at the private one, whose pages mostly nobody touches. */
+ * at the private one, most of whose pages are never touched. */
 extern _Atomic bool ac_live_used;
 
 /* Give memory to all of [at, at + size) of the page, and map the file there if that has holes.

@@ -1,9 +1,9 @@
 /* Sharing the live page: its file, what of it has memory from the start, the process fields; see
  * live.h.
  *
- * The file has holes where nothing is used yet, and there the page stays private: whoever walks
- * over the library's data (a garbage collector, a leak checker) meets no memory that a full file
- * system might fail to give.  Rows and devices are mapped as they are taken (ac_live_back).
+ * The file has holes where nothing is used yet, and there the page stays private: code that
+ * walks over the library's data (a garbage collector, a leak checker) meets no memory that a full
+ * file system might fail to give.  Rows and devices are mapped as they are taken (ac_live_back).
  * Memory is had by asking the kernel to write to the mapping (MADV_POPULATE_WRITE), which fails
  * where a touch would raise a signal; a kernel that does not know how gets a file without holes
  * instead.

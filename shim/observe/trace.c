@@ -9,8 +9,8 @@
  * word, whose changes happen in one order that agrees with that.
  *
  * An allocation whose event finds no room ends the recording before its caller has the address:
- * whoever frees that address finds `recording` false, and no free of it is written.  What other
- * lanes still write is about blocks whose allocations are in the file. */
+ * the thread that frees that address finds `recording` false, and no free of it is written.  What
+ * other lanes still write is about blocks whose allocations are in the file. */
 #include "observe/trace.h"
 
 #include <errno.h>

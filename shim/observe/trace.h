@@ -5,8 +5,8 @@
  * lane alone; the only word they share is the next sequence number.  There is no lock but when
  * a chunk is full, no thread of our own, and memory for one chunk a lane.  Space is reserved on
  * the disk before it is mapped, and what is full is copied by write(2): a full disk ends the
- * recording, with one line, and nothing else.  (Whoever cuts the file short while the program
- * runs takes the memory from under its threads.  Another process that is told to write to the
+ * recording, with one line, and nothing else.  (To truncate the file while the program runs
+ * takes the memory from under its threads.  Another process that is told to write to the
  * same name gets a file of its own.)
  *
  * Before anything is recorded, and with nothing to record, lanes are NULL: a caller pays for one

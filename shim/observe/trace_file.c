@@ -149,7 +149,7 @@ static int recording_process(const char *path) {
         header.version != AC_TRACE_VERSION || header.state != AC_TRACE_OPEN || header.pid <= 0)
         return 0;
     if (strncmp(header.host, ac_live->host, sizeof header.host) != 0)
-        return header.pid; /* nobody here can tell */
+        return header.pid; /* another machine's processes cannot be looked at */
     return ac_process_runs(header.pid, header.opened_ns) ? header.pid : 0;
 }
 

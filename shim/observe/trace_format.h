@@ -5,7 +5,7 @@
  * lane: a row of chunks that one thread at a time writes to, numbered from 0.  What a lane
  * writes goes into its front, a chunk that is mapped into the process; when that is full, a copy
  * of it becomes a chunk for good, and the front begins the next one.  Whether the process ended
- * orderly or was killed, the front holds the lane's end: nothing has to be done for that.  Once
+ * normally or was killed, the front holds the lane's end: nothing has to be done for that.  Once
  * the copy is there, a front of the same ordinal is of no interest.  Units that are none of the
  * three may lie in between, and be cut short at the file's end.  Lanes are numbered as they get
  * their fronts: a number is below that of the file's units.
@@ -111,7 +111,7 @@ typedef enum {
 
 typedef enum {
     AC_TRACE_OPEN = 1, /* being written, or its process was killed */
-    AC_TRACE_COMPLETE, /* the process ended orderly */
+    AC_TRACE_COMPLETE, /* the process ended normally */
     AC_TRACE_STOPPED   /* writing ended early: `stop_error` */
 } ac_trace_state_t;
 

@@ -87,7 +87,7 @@ class Bench(base.CommandTest):
         # What was not asked for is empty or absent; the keys that readers count on are there.
         self.assertEqual(whole["blocks"], {})
         self.assertNotIn("startup", whole)
-        # On the simulated device nobody asks a GPU's allocators.
+        # On the simulated device a GPU's allocators are not asked.
         self.assertIn("GPU", whole["skipped"]["torch"])
 
     def test_live_blocks(self):

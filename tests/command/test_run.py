@@ -180,7 +180,7 @@ class Kinds(base.CommandTest):
         opens = self.compile("opens", 'const char *volatile name = "libcuda.so.1";'
                              "int main(void) { return !name; }")
         self.assertIn("loads CUDA at run time", self.kind(opens))
-        self.assertIn("no trace of CUDA", self.kind(shutil.which("true")))
+        self.assertIn("no CUDA library found", self.kind(shutil.which("true")))
         script = self.write("script", f"#!{shared}\n", 0o755)
         self.assertIn(f"a script for {shared}; shared CUDA runtime", self.kind(script))
 
@@ -225,8 +225,8 @@ class Compare(base.CommandTest):
 
     def test_text(self):
         out = self.compare(0, base.FIXTURE, "app").stdout
-        self.assertRegex(out, r"(?m)^in allocation calls +100 ms +1\.00 ms +100x less$")
-        self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 +100x less$")
+        self.assertRegex(out, r"(?m)^in allocation calls +100 ms +1\.00 ms +100 times faster$")
+        self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 +100 times fewer$")
         self.assertRegex(out, r"(?m)^peak reserved +12\.0 MiB +12\.0 MiB$")
         self.assertIn("stdout  byte-identical", out)
 

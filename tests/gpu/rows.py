@@ -64,7 +64,7 @@ def stress(name, conf, given):
 
 
 def one_litmus(program, conf):
-    env = environment(conf, "clock:virtual,devices:2,referee:on,log:none",
+    env = environment(conf, "clock:virtual,devices:2,race_detector:on,log:none",
                       LITMUS="" if conf == "none" else "allocator")
     try:
         done = subprocess.run([program], env=env, capture_output=True, text=True, check=False,

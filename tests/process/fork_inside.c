@@ -1,4 +1,4 @@
-/* Preloaded after the library: forks whenever somebody registers fork handlers, which the
+/* Preloaded after the library: forks whenever fork handlers are registered, which the
  * simulated driver does inside cuInit, holding its locks, and the library on its first use.  The
  * children leave by exit and must not write anything. */
 #include <dlfcn.h>

@@ -159,8 +159,8 @@ static int fork_storm(void) {
     return 0;
 }
 
-/* With fork_inside.so preloaded: the driver itself forks in cuInit, and so does whoever else
- * registers fork handlers. */
+/* With fork_inside.so preloaded: the driver itself forks in cuInit, and so does every other
+ * object that registers fork handlers. */
 static int fork_inside(void) {
     program_device();
     program_use(5);

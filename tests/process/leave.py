@@ -224,7 +224,7 @@ class Leave(HostTest):
         self.finish(living)
 
     def test_exec_of_a_program_without_cuda(self):
-        """The figures of the old image stay to be looked at, until somebody has."""
+        """The figures of the old image stay until `accelcache stat` has shown them."""
         child = self.start(program("leave"), "exec_plain")
         while os.readlink(f"/proc/{child.pid}/exe") == os.path.realpath(program("leave")):
             self.assertIsNone(child.poll())

@@ -140,7 +140,7 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
 }
 
 static ac_status_t fence_record(void *arg, bool unseen, void **out) {
-    (void)unseen; /* its fences cover all work, whoever saw it */
+    (void)unseen; /* its fences cover all work, seen or not */
     fake_context_t *context = arg;
     fake_device_t *device = context->device;
     ac_status_t status = fake_enter(context, FAKE_RECORD);

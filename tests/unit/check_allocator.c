@@ -580,7 +580,7 @@ START_TEST(memory_that_is_not_idle_does_not_help) {
 }
 END_TEST
 
-/* The driver does not take a segment while a stream captures: it stays in the books. */
+/* The driver does not take a segment while a stream captures: it stays counted as reserved. */
 START_TEST(a_refused_segment_stays_ours) {
     bool fresh;
     uint64_t a = alloc(10 * MIB), b = alloc(30 * MIB);

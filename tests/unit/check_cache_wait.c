@@ -100,7 +100,7 @@ START_TEST(it_serves_when_its_work_is_done) {
     ck_assert(!ac_fence_poll(ac_arena_line(arena), false));
     ck_assert(!hit(MIB, &address)); /* a fence is under way */
     fake_complete(&context[0], 1);
-    ck_assert(!hit(MIB, &address)); /* and nobody knows that it is over */
+    ck_assert(!hit(MIB, &address)); /* no thread has seen yet that it is over */
     ck_assert(ac_fence_poll(ac_arena_line(arena), false));
     ck_assert(hit(MIB, &address));
     ck_assert_uint_eq(address, a);
@@ -248,7 +248,7 @@ START_TEST(what_is_ready_is_recalled_to_the_free_memory) {
 }
 END_TEST
 
-/* Whoever goes through the arenas must not rely on having seen another one before. */
+/* A walk over the arenas must not rely on having seen another one before. */
 static void leave_one_arena(void) {
     fake_context_kill(&context[1]);
     ac_arena_drop(other);
@@ -461,8 +461,8 @@ static void submit_to(uint64_t stream) {
     ac_fence_leave(line);
 }
 
-/* Whoever keeps it: a magazine, nobody for long, or a magazine that was full.  It is withdrawn
- * when a second stream comes, which waits for nothing. */
+/* Wherever it is kept: in a magazine, in the loose list, or beside a magazine that was full.  It
+ * is withdrawn when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];
     habit(MIB);
@@ -490,9 +490,10 @@ START_TEST(such_a_free_leans_on_the_stream) {
 }
 END_TEST
 
-/* --- blocks of sizes that nobody asked for --- */
+/* --- blocks of sizes that were not asked for --- */
 
-/* Neither the free takes the lock, nor does the block stay longer than until somebody has it. */
+/* The free does not take the lock, and the block leaves with the next request that can have
+ * it. */
 START_TEST(loose_blocks_go_with_the_next_request) {
     uint64_t block[3], address;
     for (unsigned i = 0; i < 3; i++)

@@ -1,4 +1,4 @@
-/* Carved memory: zeroed, aligned, and nobody else's, records and tables as they come. */
+/* Carved memory: zeroed, aligned, used once, records and tables as they come. */
 #include <check.h>
 #include <stdbool.h>
 #include <stdint.h>

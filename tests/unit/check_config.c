@@ -117,8 +117,8 @@ START_TEST(refusals) {
         {"fence:auto, dmup:x", 12, "\"dump\""},
         {"foo", 0, "unknown key \"foo\""},
         {"Enabled:true", 0, "\"enabled\""},
-        {"fence:auto,fence:ctx", 11, "given at position 6 already"},
-        {"backend:native,backend:native", 15, "already"},
+        {"fence:auto,fence:ctx", 11, "given twice (first at position 6)"},
+        {"backend:native,backend:native", 15, "given twice"},
         /* separators */
         {",", 0, "expected a key, found \",\""},
         {"fence:auto,,", 11, "expected a key"},

@@ -51,7 +51,8 @@ START_TEST(parts_do_not_go) {
 }
 END_TEST
 
-/* Work pending on it keeps memory, and nobody waits for that; its time begins when it is done. */
+/* Work pending on it keeps memory, and no thread waits for that; its time begins when it is
+ * done. */
 START_TEST(pending_work_is_not_waited_for) {
     uint64_t a = alloc(30 * MIB);
     submit(0);

@@ -246,7 +246,7 @@ START_TEST(figures_come_from_their_owner) {
     figures_are(ac_live, 21, 22); /* their lock is not to be had: as they stand */
     figures_to_be_had = true;
     figures_are(ac_live, 11, 12);
-    figures_are(&another, 21, 22); /* of another process: nobody here has its lock */
+    figures_are(&another, 21, 22); /* of another process: no thread here has its lock */
 }
 END_TEST
 

@@ -234,7 +234,7 @@ START_TEST(grows_rather_than_waits) {
 END_TEST
 
 /* Work that does not end is waited for once, not by each request. */
-START_TEST(waits_in_vain_once) {
+START_TEST(waits_once_without_success) {
     atomic_store(&ac_single_wanted, true);
     settings.wait_budget = 0;
     ac_allocator_configure(allocator, &settings);
@@ -319,8 +319,8 @@ START_TEST(used_pages_stay) {
 }
 END_TEST
 
-/* Free memory that only a stream's order protects does not go before its work is over, and nobody
- * waits for that. */
+/* Free memory that only a stream's order protects does not go before its work is over, and no
+ * thread waits for that. */
 START_TEST(idle_pages_behind_work) {
     atomic_store(&ac_single_wanted, true);
     alloc(MIB);
@@ -580,7 +580,7 @@ START_TEST(context_gone_meanwhile) {
 }
 END_TEST
 
-/* Pages that nobody may use and that the device would not take away either: no request gets them,
+/* Pages without access rights that the device would not take away either: no request gets them,
  * and what lies around them is as good as before. */
 START_TEST(pages_that_stay_barred) {
     uint64_t address, first = alloc(3 * MIB), free_from = first + 3 * MIB;
@@ -657,7 +657,7 @@ int main(void) {
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
-    tcase_add_test(tests, waits_in_vain_once);
+    tcase_add_test(tests, waits_once_without_success);
     tcase_add_test(tests, no_request_waits_without_end);
     tcase_add_test(tests, idle_pages_go);
     tcase_add_test(tests, used_pages_stay);

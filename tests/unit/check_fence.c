@@ -213,7 +213,7 @@ START_TEST(all_lines_count_once_crossed) {
 }
 END_TEST
 
-START_TEST(an_idle_line_holds_nobody_up) {
+START_TEST(an_idle_line_holds_nothing_up) {
     atomic_store(&ac_fence_crossed, true);
     bool all;
     submit(1);
@@ -224,7 +224,7 @@ START_TEST(an_idle_line_holds_nobody_up) {
 }
 END_TEST
 
-START_TEST(a_closed_line_holds_nobody_up) {
+START_TEST(a_closed_line_holds_nothing_up) {
     atomic_store(&ac_fence_crossed, true);
     bool all;
     submit(1);
@@ -238,7 +238,7 @@ START_TEST(a_closed_line_holds_nobody_up) {
 }
 END_TEST
 
-/* Whoever still holds the line of a context that ended must not touch the next context. */
+/* A thread that still holds the line of a context that ended must not touch the next context. */
 START_TEST(a_closed_line_is_out_of_reach) {
     static ac_fence_line_t next;
     static fake_context_t another;
@@ -305,7 +305,7 @@ START_TEST(a_synchronisation_retires) {
 }
 END_TEST
 
-START_TEST(a_full_ring_loses_nobody) {
+START_TEST(a_full_ring_loses_no_free) {
     uint64_t t[3 * AC_FENCE_RING];
     for (unsigned i = 0; i < 3 * AC_FENCE_RING; i++) {
         submit(0);
@@ -363,7 +363,7 @@ START_TEST(unseen_work_counts_everywhere) {
     uint64_t t = ac_fence_target(&line[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
     atomic_store(&ac_fence_crossed, true);
-    fake_submit(&context[1]); /* nobody counts this */
+    fake_submit(&context[1]); /* no mark counts this */
     t = ac_fence_target(&line[0], &all);
     ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
     ck_assert_int_eq(ac_fence_wait(&line[0], all, t, 0), AC_OK);
@@ -382,8 +382,8 @@ static ac_status_t answer_late(void *arg, void *fence) {
     return fake_ops.fence_query(arg, fence);
 }
 
-/* A device with nothing to do takes a moment for an event.  The next question would be about a new
- * one, since work may have gone unseen meanwhile. */
+/* A device with nothing to do takes a moment for an event.  The next question would be about a
+ * new one, since work may have gone unseen meanwhile. */
 START_TEST(calm_allows_an_event_a_moment) {
     ac_device_ops_t late = fake_ops;
     late.fence_query = answer_late;
@@ -415,7 +415,7 @@ START_TEST(work_inside_a_call_counts) {
     ac_fence_enter(&line[0]);
     ac_fence_mark(&line[0]);
     ck_assert(!ac_fence_untouched(&line[0], born));
-    ac_fence_close(&line[0], false); /* records: nobody knows how far the call has come */
+    ac_fence_close(&line[0], false); /* records: how far the call has come is unknown */
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
     fake_submit(&context[0]); /* only now it reaches the device */
     uint64_t t = target(0);
@@ -445,7 +445,7 @@ START_TEST(wait_beside_a_call_ends) {
 END_TEST
 
 /* Frees do not wait for work that another context is given later. */
-START_TEST(later_work_elsewhere_holds_nobody_up) {
+START_TEST(later_work_elsewhere_holds_nothing_up) {
     atomic_store(&ac_fence_crossed, true);
     submit(0);
     uint64_t t = target(0);
@@ -458,7 +458,7 @@ START_TEST(later_work_elsewhere_holds_nobody_up) {
 END_TEST
 
 /* The work of a broken context is dead: the others go on. */
-START_TEST(a_broken_context_holds_nobody_else_up) {
+START_TEST(a_broken_context_holds_no_other_up) {
     atomic_store(&ac_fence_crossed, true);
     submit(0);
     submit(1);
@@ -503,7 +503,7 @@ static void *race(void *arg) {
     return NULL;
 }
 
-START_TEST(nobody_is_inside_beside_a_new_home) {
+START_TEST(no_thread_is_inside_beside_a_new_home) {
     pthread_t thread[RACERS];
     for (uintptr_t i = 0; i < RACERS; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, race, (void *)i), 0);
@@ -576,12 +576,12 @@ int main(void) {
     tcase_add_test(tests, wait_records_what_is_missing);
     tcase_add_test(tests, wait_synchronises_where_nothing_can_be_recorded);
     tcase_add_test(tests, all_lines_count_once_crossed);
-    tcase_add_test(tests, an_idle_line_holds_nobody_up);
-    tcase_add_test(tests, a_closed_line_holds_nobody_up);
+    tcase_add_test(tests, an_idle_line_holds_nothing_up);
+    tcase_add_test(tests, a_closed_line_holds_nothing_up);
     tcase_add_test(tests, a_closed_line_is_out_of_reach);
     tcase_add_test(tests, a_late_fence_is_released);
     tcase_add_test(tests, a_synchronisation_retires);
-    tcase_add_test(tests, a_full_ring_loses_nobody);
+    tcase_add_test(tests, a_full_ring_loses_no_free);
     tcase_add_test(tests, capture_defers);
     tcase_add_test(tests, a_broken_context_never_gets_ready);
     tcase_add_test(tests, unseen_work_counts_everywhere);
@@ -589,9 +589,9 @@ int main(void) {
     tcase_add_test(tests, want_opens_the_lines_that_count);
     tcase_add_test(tests, work_inside_a_call_counts);
     tcase_add_test(tests, wait_beside_a_call_ends);
-    tcase_add_test(tests, later_work_elsewhere_holds_nobody_up);
-    tcase_add_test(tests, a_broken_context_holds_nobody_else_up);
-    tcase_add_test(tests, nobody_is_inside_beside_a_new_home);
+    tcase_add_test(tests, later_work_elsewhere_holds_nothing_up);
+    tcase_add_test(tests, a_broken_context_holds_no_other_up);
+    tcase_add_test(tests, no_thread_is_inside_beside_a_new_home);
     tcase_add_test(tests, lines_run_out_and_come_back);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

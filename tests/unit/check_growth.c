@@ -1,5 +1,5 @@
-/* Growth by several threads: one asks the device, the others share what it gets, and nobody waits
- * where that could last for ever or be another answer than the thread's own. */
+/* Growth by several threads: one asks the device, the others share what it gets, and no thread
+ * waits where that could last for ever or be another answer than the thread's own. */
 #include <sched.h>
 #include <stdlib.h>
 
@@ -135,7 +135,7 @@ START_TEST(who_shared_a_failure_asks_by_itself) {
 END_TEST
 
 /* The device answers the first thread only when the second one has been served. */
-START_TEST(a_call_that_waits_for_the_program_holds_up_nobody) {
+START_TEST(a_call_that_waits_for_the_program_holds_up_no_thread) {
     asker_t grower, waiter;
     start_growing(&grower, 2 * MIB);
     start(&waiter, 2 * MIB, 0);
@@ -210,7 +210,7 @@ static unsigned asked_for_segments(void) {
     return calls;
 }
 
-START_TEST(who_is_cancelled_while_others_give_back_takes_no_lock_along) {
+START_TEST(a_thread_cancelled_while_others_give_back_leaves_the_lock) {
     enum { LAST_CALLS = 2, TURNS = 1000 };
     asker_t asker = {.bytes = 100 * MIB, .status = AC_FAILED};
     pthread_t trimmer;
@@ -241,13 +241,13 @@ int main(void) {
     tcase_add_test(tests, threads_that_miss_together_share_one_segment);
     tcase_add_test(tests, what_would_not_do_for_it_is_not_waited_for);
     tcase_add_test(tests, who_shared_a_failure_asks_by_itself);
-    tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_nobody);
+    tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_no_thread);
     tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
     tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
     suite_add_tcase(suite, tests);
     TCase *tight = tcase_create("tight");
     tcase_add_checked_fixture(tight, begin_tight, end);
-    tcase_add_test(tight, who_is_cancelled_while_others_give_back_takes_no_lock_along);
+    tcase_add_test(tight, a_thread_cancelled_while_others_give_back_leaves_the_lock);
     suite_add_tcase(suite, tight);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

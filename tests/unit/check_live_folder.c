@@ -330,7 +330,7 @@ static void fill_folder(void) {
     close(fd);
 }
 
-/* What is used later finds no memory: whoever asks is told, and nobody dies of a touch, neither
+/* What is used later finds no memory: the caller gets an error, and no access dies of it, neither
  * here nor in a reader. */
 START_TEST(file_system_that_fills_later) {
     bool shared;

@@ -70,7 +70,7 @@ static void do_free(unsigned stream) {
 static void do_record(unsigned stream, unsigned event) {
     ac_order_mark_t mark;
     ac_order_record_begin(&order, event + 1, ac_order_find(&order, stream_key[stream]), &mark);
-    bool good = draw(8) != 0; /* else it failed or was captured: nobody knows what it holds */
+    bool good = draw(8) != 0; /* else it failed or was captured: what it holds is unknown */
     ac_order_record_end(&order, &mark, good);
     memset(&before_event[event], 0, sizeof before_event[event]);
     if (good)
@@ -315,7 +315,7 @@ START_TEST(a_renewed_stream_is_another_one) {
     ck_assert(ac_order_look(&order, EVENT, &mark));
     ac_order_join(&order, b, &mark.vector);
     ck_assert(!ac_order_proven(&order, b, again, fresh));
-    ck_assert(!ac_order_proven(&order, b, a, old)); /* true, but nobody's to know */
+    ck_assert(!ac_order_proven(&order, b, a, old)); /* true, but not known here */
 }
 END_TEST
 

@@ -30,7 +30,7 @@ END_TEST
 
 START_TEST(both_names_are_one_key) {
     ck_assert_int_eq(ac_config_parse("barrier:sync,fence:ctx", &config, &error, NULL), -1);
-    ck_assert_ptr_nonnull(strstr(error.text, "\"fence\": expected once"));
+    ck_assert_ptr_nonnull(strstr(error.text, "\"fence\": given twice"));
     ck_assert_int_eq(ac_config_parse("barrier:no", &config, &error, NULL), -1);
     ck_assert_ptr_nonnull(strstr(error.text, "position 8: key \"fence\": expected auto"));
 }

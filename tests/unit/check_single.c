@@ -65,7 +65,7 @@ START_TEST(what_is_done_needs_no_turn) {
 }
 END_TEST
 
-START_TEST(nobody_waits_for_a_stream_that_is_held) {
+START_TEST(no_thread_waits_for_a_stream_that_is_held) {
     submit(0);
     ck_assert(lean());
     ac_fence_enter(&line);
@@ -416,9 +416,9 @@ static void *close_and_poll(void *unused) {
     return unused;
 }
 
-/* Work may run that nobody counts: no free is ready before a fence that was recorded after it,
+/* Work may run that no mark counts: no free is ready before a fence that was recorded after it,
  * also while another thread finds the context idle and moves the fences on. */
-START_TEST(what_nobody_counts_takes_a_fence_of_its_own) {
+START_TEST(what_no_mark_counts_takes_a_fence_of_its_own) {
     pthread_t closer;
     ac_fence_uncount();
     ck_assert_int_eq(pthread_create(&closer, NULL, close_and_poll, NULL), 0);
@@ -504,7 +504,7 @@ int main(void) {
     tcase_add_test(tests, who_destroys_the_home_waits_for_who_names_it);
     tcase_add_test(tests, what_is_done_needs_no_turn);
     tcase_add_test(tests, a_free_after_that_needs_one);
-    tcase_add_test(tests, nobody_waits_for_a_stream_that_is_held);
+    tcase_add_test(tests, no_thread_waits_for_a_stream_that_is_held);
     tcase_add_test(tests, no_home_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
     tcase_add_loop_test(tests, a_stray_waits_for_the_turn, 0, 2);
@@ -518,7 +518,7 @@ int main(void) {
     tcase_add_test(tests, work_is_marked_before_its_call);
     tcase_add_test(tests, the_home_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
-    tcase_add_test(tests, what_nobody_counts_takes_a_fence_of_its_own);
+    tcase_add_test(tests, what_no_mark_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

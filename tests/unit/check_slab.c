@@ -142,7 +142,7 @@ START_TEST(a_block_without_a_record_is_known) {
 }
 END_TEST
 
-/* 1536 bytes: what is left at the end of a slab is nobody's. */
+/* 1536 bytes: what is left at the end of a slab belongs to no slot. */
 START_TEST(the_end_of_a_slab) {
     ac_block_info_t info;
     uint64_t a = alloc(1536);
@@ -252,7 +252,7 @@ END_TEST
 
 static ac_block_t *used_up; /* by list_next */
 
-/* From here on nobody gets a record that another one does not give back. */
+/* From here on a record is only to be had once another one was given back. */
 static void use_records_up(void) {
     struct rlimit limit;
     getrlimit(RLIMIT_AS, &limit);

@@ -128,7 +128,7 @@ START_TEST(what_is_kept_is_bounded) {
 }
 END_TEST
 
-START_TEST(huge_sizes_are_nobodys) {
+START_TEST(huge_sizes_have_no_cache) {
     uint64_t address;
     const uint64_t sizes[] = {0, UINT64_MAX, UINT64_MAX - 600, (uint64_t)1 << 62,
                               (uint64_t)1 << 48};
@@ -248,7 +248,7 @@ END_TEST
 
 /* A cache may remember it, and the address may be another record's by now. */
 /* Its thread was kept from running in the middle of a hit, all that time. */
-START_TEST(whoever_was_inside_when_it_ended_is_left_alone) {
+START_TEST(a_thread_inside_when_it_ended_is_left_alone) {
     uint64_t address;
     take(512);
     put(take(MIB));
@@ -466,7 +466,7 @@ int main(void) {
     tcase_add_test(all, the_last_freed_is_the_first_to_serve);
     tcase_add_test(all, small_blocks_come_several_at_a_time);
     tcase_add_test(all, what_is_kept_is_bounded);
-    tcase_add_test(all, huge_sizes_are_nobodys);
+    tcase_add_test(all, huge_sizes_have_no_cache);
     tcase_add_test(all, only_ready_blocks_are_kept);
     tcase_add_test(all, shared_blocks_are_not_kept);
     tcase_add_test(all, another_arenas_blocks_are_not_kept);
@@ -475,7 +475,7 @@ int main(void) {
     tcase_add_test(all, others_get_it_before_the_device_is_asked);
     tcase_add_test(all, idle_memory_counts_what_is_kept);
     tcase_add_test(all, a_cache_outlives_its_context);
-    tcase_add_test(all, whoever_was_inside_when_it_ended_is_left_alone);
+    tcase_add_test(all, a_thread_inside_when_it_ended_is_left_alone);
     tcase_add_test(all, a_record_that_came_back_says_no_address);
     tcase_add_test(all, closing_gives_everything_back);
     tcase_add_test(all, none_where_the_settings_say_so);

@@ -176,7 +176,7 @@ static int read_options(bench_t *b, int argc, char **argv) {
             print_help();
             return -1;
         default:
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
         }
     }
     /* --only PART PART... */

@@ -19,7 +19,7 @@ enum {
     CMD_NOT_FOUND = 127   /* run: there is no such program */
 };
 
-/* argv[0] is the subcommand's name; the result is the exit status. */
+/* argv[0] is "accelcache NAME", for getopt's messages; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
 cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
     cmd_doctor, cmd_bench;
@@ -28,6 +28,8 @@ cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, c
 void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same, then a hint at --help; returns CMD_USAGE. */
 int cmd_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The hint alone, where getopt has named the option. */
+int cmd_usage_hint(void);
 /* What cmd_say names. */
 extern const char *cmd_name;
 

@@ -107,12 +107,17 @@ static void compare_outputs(comparison_t *c) {
 
 /* ------------------------------------------------------------------ human */
 
-static char *factor(int64_t off, int64_t on) {
+static char *factor(const char *unit, int64_t off, int64_t on) {
+    static const char *const words[][3] = {
+        {"ns", "faster", "slower"}, {"bytes", "less", "more"}, {"calls", "fewer", "more"}};
     if (off <= 0 || on <= 0 || off == on)
         return cmd_format("%s", "");
-    if (on < off)
-        return cmd_format("%.*fx less", off / on >= 10 ? 0 : 2, (double)off / (double)on);
-    return cmd_format("%.*fx more", on / off >= 10 ? 0 : 2, (double)on / (double)off);
+    unsigned row = 0;
+    while (row < 2 && strcmp(unit, words[row][0]))
+        row++;
+    int64_t most = on < off ? off : on, least = on < off ? on : off;
+    return cmd_format("%.*f times %s", most / least >= 10 ? 0 : 2, (double)most / (double)least,
+                      words[row][on < off ? 1 : 2]);
 }
 
 /* The line of `text` that begins at `at`, fit for a terminal. */
@@ -176,7 +181,7 @@ static void print_comparison(const comparison_t *c) {
     cmd_table_row(table, "caching", head[0], head[1], "");
     for (int i = 0; i < FIGURE_COUNT; i++) {
         char off[CMD_FIGURE], on[CMD_FIGURE];
-        char *change = factor(c->value[0][i], c->value[1][i]);
+        char *change = factor(figure_rows[i].unit, c->value[0][i], c->value[1][i]);
         cmd_table_row(table, figure_rows[i].label,
                       is_untracked(i, c->value[0][i])
                           ? "-"

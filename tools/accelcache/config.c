@@ -219,7 +219,7 @@ int cmd_config(int argc, char **argv) {
             fputs(help, stdout);
             return CMD_OK;
         } else
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
     }
     if (argc - optind > 1)
         return cmd_usage("one STRING at most; quote it when it has blanks");

@@ -124,8 +124,9 @@ static void check_environment(cmd_findings_t *findings) {
                     "under sudo: it dropped LD_PRELOAD from outside; write sudo accelcache run "
                     "-- PROGRAM");
     if (access("/.dockerenv", F_OK) == 0)
-        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
-                    "in a container: the library must lie inside it, LD_PRELOAD is set with -e");
+        cmd_finding(
+            findings, CMD_FINDING_NOTE, "environment",
+            "in a container: set LD_PRELOAD with -e, to a path inside it");
 }
 
 /* ------------------------------------------------------------------ a program */
@@ -226,7 +227,7 @@ int cmd_doctor(int argc, char **argv) {
             fputs(help, stdout);
             return CMD_OK;
         } else
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
     }
     bool divided = optind > 1 && !strcmp(argv[optind - 1], "--");
     int pid = optind < argc && !divided ? read_pid(argv[optind]) : 0;

@@ -71,9 +71,8 @@ static void check_signal(cmd_findings_t *findings, int pid, const ac_live_t *pag
                     "every thread blocks %s: it would stay pending and write nothing", name);
     else
         cmd_finding(findings, CMD_FINDING_OK, "signal",
-                    "kill -%s %d probably writes a dump: a handler is installed and "
-                    "dump_signal asks for ours; one of the program's, set before or after, "
-                    "looks the same from outside",
+                    "kill -%s %d should write a dump (a handler is installed; from outside it "
+                    "cannot be told whether it is ours)",
                     name, pid);
     free(status);
     free(path);

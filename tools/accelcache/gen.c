@@ -163,11 +163,11 @@ int cmd_gen(int argc, char **argv) {
                 return cmd_usage("--max %s: a size like 64M", optarg);
             break;
         default:
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
         }
     }
     if (argc - optind != 1)
-        return cmd_usage(optind == argc ? "which KIND?" : "one KIND at a time");
+        return cmd_usage(optind == argc ? "KIND is missing" : "one KIND at a time");
     while (kind < KINDS && strcmp(argv[optind], kinds[kind].name) != 0)
         kind++;
     if (kind == KINDS)

@@ -1,6 +1,8 @@
 /* The command `accelcache`: the table of its subcommands. */
 #include "command.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -36,8 +38,10 @@ static void print_help(FILE *out) {
 /* Output that did not arrive (a full disk) must not look like success; a reader that went
  * away (`| head`) ends the command by SIGPIPE before this. */
 static int finish(int status) {
+    errno = 0; /* an earlier write may have failed, then the reason is lost */
     if ((fflush(stdout) || ferror(stdout)) && status == CMD_OK) {
-        cmd_say("the output could not be written");
+        cmd_say("the output could not be written%s%s", errno ? ": " : "",
+                errno ? strerror(errno) : "");
         return CMD_FAILED;
     }
     return status;
@@ -59,7 +63,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < COUNT; i++) {
         if (!strcmp(argv[1], subcommands[i].name)) {
             cmd_name = subcommands[i].name;
-            return finish(subcommands[i].function(argc - 1, argv + 1));
+            argv[1] = cmd_format("accelcache %s", cmd_name); /* getopt's messages begin with it */
+            int status = finish(subcommands[i].function(argc - 1, argv + 1));
+            free(argv[1]);
+            return status;
         }
     }
     return cmd_usage("there is no subcommand \"%s\"", argv[1]);

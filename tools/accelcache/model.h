@@ -6,7 +6,7 @@
  *
  *   CMD_WORK_NONE     nothing is ever submitted: a freed block is ready at once.
  *   CMD_WORK_DELAY    one piece of work is submitted with each operation and completes when
- *                     `delay` more operations have followed, or when somebody waits for it.  No
+ *                     `delay` more operations have followed, or when the host waits for it.  No
  *                     stream is named: a block can be had again only behind a fence.
  *   CMD_WORK_STREAMS  a request is followed by a kernel on its stream.  A kernel starts when the
  *                     one before it on that stream has ended and the host has submitted it, and

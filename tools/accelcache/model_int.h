@@ -30,7 +30,7 @@ typedef union fence {
     union fence *next; /* spare */
 } fence_t;
 
-/* A physical page; its memory is taken as long as somebody holds it or it is mapped. */
+/* A physical page; its memory is taken as long as its handle is held or it is mapped. */
 typedef struct {
     uint64_t bytes;
     bool held;
@@ -46,7 +46,7 @@ typedef struct {
 
 enum { MOST_RESERVED = 16 };
 #define BEGINS ((uint32_t)1 << 31)
-#define UNIT AC_SEGMENT_ALIGN
+#define UNIT   AC_SEGMENT_ALIGN
 
 /* Invariants: the ranges are in address order and do not overlap; `used` is the sum of their
  * sizes and of those of all pages. */

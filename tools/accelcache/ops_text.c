@@ -44,7 +44,7 @@ static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *bloc
         return NULL;
     char kind = *line.at++;
     if (line.at < line.end && !strchr(" \t\r#", *line.at))
-        return "no operation is called so";
+        return "unknown operation";
     switch (kind) {
     case 'a':
         if (!number(&line, block) || !number(&line, &bytes) || !number(&line, &stream) ||
@@ -68,7 +68,7 @@ static const char *read_line(cmd_reading_t *reading, line_t line, uint64_t *bloc
         cmd_ops_sync(reading, 0);
         return NULL;
     default:
-        return "no operation is called so";
+        return "unknown operation";
     }
 }
 

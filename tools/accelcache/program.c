@@ -433,7 +433,7 @@ char *cmd_program_describe(const cmd_program_t *program) {
         text = cmd_format("%sloads CUDA at run time with dlopen%s", script, through);
         break;
     default:
-        text = cmd_format("%sno trace of CUDA in it; what it loads later is not known", script);
+        text = cmd_format("%sno CUDA library found in it (it may load one later)", script);
     }
     free(script);
     free(through);

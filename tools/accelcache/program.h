@@ -16,7 +16,7 @@ typedef enum {
 } cmd_problem_t;
 
 typedef enum {
-    CMD_RUNTIME_UNSEEN,  /* no trace of CUDA: may still load it later */
+    CMD_RUNTIME_UNSEEN,  /* no CUDA library found: it may load one later */
     CMD_RUNTIME_SHARED,  /* needs libcudart.so.N */
     CMD_RUNTIME_STATIC,  /* NVIDIA's libcudart_static.a is linked in */
     CMD_RUNTIME_STANDIN, /* the stand-in libcudart_static.a of the simulated device is */

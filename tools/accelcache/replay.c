@@ -299,7 +299,7 @@ static int take_option(int option, replays_t *r, options_t *o) {
         r->json = true;
         return CMD_OK;
     default:
-        return cmd_usage("wrong option");
+        return cmd_usage_hint();
     }
 }
 
@@ -320,7 +320,7 @@ int cmd_replay(int argc, char **argv) {
         status = cmd_usage("--device goes without --pending, --streams, --min-capacity and "
                            "--costs: no work is submitted, and time is measured");
     if (status == CMD_OK && argc - optind != 1)
-        status = cmd_usage(optind == argc ? "which TRACE?" : "one TRACE at a time");
+        status = cmd_usage(optind == argc ? "TRACE is missing" : "one TRACE at a time");
     if (status == CMD_OK) {
         if (r.count == 0)
             r.conf[r.count++] = getenv("ACCEL_ALLOC_CONF");

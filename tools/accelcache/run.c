@@ -103,7 +103,7 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
             fputs(help, stdout);
             return -1;
         default:
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
         }
     }
     run->command = argv + optind;

@@ -360,7 +360,7 @@ int cmd_stat(int argc, char **argv) {
             return CMD_OK;
         }
         if (option != 'j' && option != 'r')
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
         json |= option == 'j';
         remove |= option == 'r';
     }

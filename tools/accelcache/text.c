@@ -33,6 +33,11 @@ int cmd_usage(const char *format, ...) {
     va_start(args, format);
     say(format, args);
     va_end(args);
+    return cmd_usage_hint();
+}
+
+int cmd_usage_hint(void) {
+    fflush(stdout);
     fprintf(stderr, "Try: accelcache%s%s --help\n", *cmd_name ? " " : "", cmd_name);
     return CMD_USAGE;
 }

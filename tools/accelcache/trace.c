@@ -126,7 +126,7 @@ static const char *state_word(const ac_trace_header_t *header) {
 static const char *state_text(const ac_trace_header_t *header) {
     switch (header->state) {
     case AC_TRACE_COMPLETE:
-        return "the process ended orderly";
+        return "the process ended normally";
     case AC_TRACE_STOPPED:
         return "recording ended early, the rest is missing";
     default:
@@ -251,7 +251,7 @@ int cmd_trace(int argc, char **argv) {
             fputs(help, stdout);
             return CMD_OK;
         default:
-            return cmd_usage("wrong option");
+            return cmd_usage_hint();
         }
     }
     if (optind + 1 != argc)

@@ -1,5 +1,5 @@
 /* One lane of a recorded trace (observe/trace_format.h): its events in their order, decoded.
- * A file is somebody else's: nothing in it is taken for granted. */
+ * Any program may have written the file: nothing in it is taken for granted. */
 #ifndef CMD_TRACE_LANE_H
 #define CMD_TRACE_LANE_H
 

@@ -251,7 +251,7 @@ static void figure_text(const cmd_replay_figures_t *f, const cmd_ops_t *trace, c
         snprintf(text, size, "%s (%.3f), %.3f ms", cmd_text_bytes(peak, (int64_t)most),
                  tune_memory(f, trace), tune_driver_ms(f));
     else if (f->end == CMD_REPLAY_OOM)
-        snprintf(text, size, "out of memory at %.0f %%",
+        snprintf(text, size, "out of memory after %.0f %% of the trace",
                  100 * (double)f->failed_at / (double)trace->count);
     else
         snprintf(text, size, "failed: %s", f->why);
@@ -291,7 +291,7 @@ static char *expectation(const tuning_t *t) {
     const cmd_replay_figures_t *usual = figures_of(t, 0, 0), *ours = figures_of(t, t->chosen, 0);
     char saved[CMD_FIGURE], whole[CMD_FIGURE];
     if (ours->end != CMD_REPLAY_DONE)
-        return cmd_format("nothing completes in this capacity; it comes furthest");
+        return cmd_format("nothing completes in this capacity; this setting gets furthest");
     if (!t->chosen)
         return cmd_format(
             "the default is right: nothing did better by 3 %% wherever it was checked");
@@ -469,7 +469,7 @@ static int take_option(int option, tuning_t *t, options_t *o) {
         t->json = true;
         return CMD_OK;
     default:
-        return cmd_usage("wrong option");
+        return cmd_usage_hint();
     }
 }
 
@@ -500,7 +500,7 @@ int cmd_tune(int argc, char **argv) {
         status = take_option(option, &t, &o);
     }
     if (status == CMD_OK && optind == argc)
-        status = cmd_usage("which TRACE?");
+        status = cmd_usage("TRACE is missing");
     if (status != CMD_OK)
         return status;
     t.path = argv + optind;

@@ -48,10 +48,10 @@ void *work_alloc(size_t bytes) {
  * no part of them, and would make short ones of them.  A pass may still take far longer than it
  * reports, where others have the cores. */
 static long find_pairs(const work_t *w, work_pass_fn *pass) {
-    double target = (double)w->us * 1000, patience = 1e8 + 8 * target;
+    double target = (double)w->us * 1000, give_up = 1e8 + 8 * target;
     for (long pairs = 16;; pairs *= 2) {
         double wall = work_now(), took = pass(w, pairs);
-        if (took >= target || work_now() - wall >= patience)
+        if (took >= target || work_now() - wall >= give_up)
             return pairs;
         if (took >= target / 4)
             return (long)((double)pairs * target / took) + 1;

@@ -78,7 +78,7 @@ void work_threads(const work_t *w) {
 /* ---------------------------------------------------------------- across threads */
 
 /* Two threads and a batch of blocks that goes from one to the other between barriers, so that
- * nobody's waiting is counted. */
+ * no waiting is counted. */
 static void *cross_body(void *argument) {
     worker_t *self = argument, *first = self - self->at;
     size_t bytes = (size_t)self->w->bytes;

@@ -1,5 +1,5 @@
 /* Device time: the virtual clock, or wall time with the threads that complete work when
- * nobody polls.
+ * the program does not poll.
  *
  * Two threads are started when there first is something for them: with clock:real the worker
  * completes work that is due, and the host thread runs host functions, so that one that
@@ -113,7 +113,7 @@ static void *host_thread(SIM_UNUSED void *argument) {
     return NULL;
 }
 
-/* Something became due at `due`; `effect`: somebody could notice without a driver call. */
+/* Something became due at `due`; `effect`: the program can notice it without a driver call. */
 void sim_clock_kick(uint64_t due, bool effect) {
     if (sim_config.virtual_clock || !effect)
         return;

@@ -20,9 +20,16 @@ static const struct {
 #define SIM_KEY(kind, key, member, initial, when, doc)                                           \
     {#key, initial, KIND_##kind, when, offsetof(sim_config_t, member)},
 #include "sim_config.def"
-#undef SIM_KEY
 };
 enum { KEY_COUNT = sizeof keys / sizeof *keys };
+
+static const struct {
+    const char *old, *key;
+} renamed[] = {
+#define SIM_RENAMED(old, key) {#old, #key},
+#include "sim_config.def"
+};
+enum { RENAMED_COUNT = sizeof renamed / sizeof *renamed };
 
 static const char *const allowed[] = {
     [KIND_COUNT] = "a whole number",
@@ -40,7 +47,6 @@ size_t sim_config_describe(char *out, size_t room) {
     } rows[] = {
 #define SIM_KEY(kind, key, member, initial, when, doc) {#key, initial, #when, doc},
 #include "sim_config.def"
-#undef SIM_KEY
     };
     size_t at = 0;
     for (unsigned i = 0; i < KEY_COUNT; i++) {
@@ -121,13 +127,32 @@ static void list_keys(char *out, size_t room) {
         at += (size_t)snprintf(out + at, room - at, "%s%s", i ? ", " : "", keys[i].key);
 }
 
+static bool is_name(const char *name, const char *item, size_t length) {
+    return strlen(name) == length && !strncmp(name, item, length);
+}
+
+/* Row of the key that `item` begins with, by its name or, with a warning, its old name; else
+ * KEY_COUNT. */
+static unsigned find_key(const char *item, size_t length) {
+    const char *name = NULL;
+    for (unsigned i = 0; i < RENAMED_COUNT; i++)
+        if (is_name(renamed[i].old, item, length))
+            name = renamed[i].key;
+    if (name) {
+        fprintf(stderr, "simcuda: ACCEL_SIM: %.*s is called %s now\n", (int)length, item, name);
+        item = name;
+        length = strlen(name);
+    }
+    unsigned key = 0;
+    while (key < KEY_COUNT && !is_name(keys[key].key, item, length))
+        key++;
+    return key;
+}
+
 static bool apply_one(const char *item, bool live) {
     const char *colon = strchr(item, ':');
     size_t length = colon ? (size_t)(colon - item) : strlen(item);
-    unsigned key = 0;
-    while (key < KEY_COUNT &&
-           (strlen(keys[key].key) != length || strncmp(keys[key].key, item, length)))
-        key++;
+    unsigned key = find_key(item, length);
     if (key == KEY_COUNT) {
         char list[512];
         list_keys(list, sizeof list);

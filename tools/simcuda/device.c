@@ -1,4 +1,4 @@
-/* Devices: what there is, what they are called, who can reach whom.  Global lock. */
+/* Devices: what there is, what they are called, which reach each other.  Global lock. */
 #include <stdio.h>
 #include <string.h>
 

@@ -109,7 +109,7 @@ static const sim_work_ops_t kernel_ops = {.name = "kernel",
                                           .run = run_kernel,
                                           .release = release_kernel,
                                           .clone = clone_kernel};
-/* Kernels nobody wrote a function for: time passes, declared accesses are checked. */
+/* Kernels without a function: time passes, declared accesses are checked. */
 static const sim_work_ops_t idle_ops = {
     .name = "kernel", .type = SIM_WORK_KERNEL, .release = release_kernel, .clone = clone_kernel};
 

@@ -36,7 +36,7 @@ typedef struct sim_block {
     struct sim_block *prev, *next; /* neighbours by address */
     uint64_t base, size;
     bool used;
-    sim_work_t *freed;     /* free item that has not run; NULL: ready for everybody */
+    sim_work_t *freed;     /* free item that has not run; NULL: ready for every stream */
     uint64_t freed_stream; /* id of its stream, also afterwards; 0: fresh */
     sim_alloc_t *record;
 } sim_block_t;

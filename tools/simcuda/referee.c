@@ -22,8 +22,8 @@
  * A programmatic launch starts when the kernel before it has started: it follows what that
  * kernel follows, and not the kernel itself.  Later work follows both.
  *
- * A wait for a value in memory is ordered after a write that nobody can tell from here: work
- * behind it is not judged against work that it is not known to follow. */
+ * A wait for a value in memory is ordered after a write that is not known here: work behind it is
+ * not judged against work that it is not known to follow. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ bool sim_referee_open(const char *how) {
     aborts = !strcmp(how, "abort");
     out = stderr;
     if (!aborts && strcmp(how, "on") && !(out = fopen(how, "ae"))) {
-        fprintf(stderr, "simcuda: ACCEL_SIM: referee: cannot write %s\n", how);
+        fprintf(stderr, "simcuda: ACCEL_SIM: race_detector: cannot write %s\n", how);
         return false;
     }
     sim_referee_on = true;

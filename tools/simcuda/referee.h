@@ -27,7 +27,8 @@ void sim_referee_forget(sim_work_t *work); /* the item is freed */
 void sim_referee_clone(sim_work_t *to, const sim_work_t *from);
 /* The items of a launch, all submitted: memory that is another's by now. */
 void sim_referee_launched(sim_work_t *const *items, size_t count);
-void sim_referee_done(sim_work_t *work); /* the item is complete, whoever knows */
+void sim_referee_done(
+    sim_work_t *work); /* the item is complete; the host need not have seen it */
 /* The host saw the item complete: all it submits from now on comes later. */
 void sim_referee_seen(sim_work_t *work);
 /* The host saw the item begin: so is only what comes before it. */

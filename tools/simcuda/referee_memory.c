@@ -1,12 +1,12 @@
 /* Who used which memory, and whether the uses of two lifetimes are ordered.  Global lock.
  *
  * Uses are kept by range, in segments that do not overlap.  A segment lists uses that no later
- * use of the same lifetime follows: whoever comes after all of these comes after all there
+ * use of the same lifetime follows: work ordered after all of these is ordered after all there
  * were.  When a lifetime ends, its uses take the place of older lifetimes' uses that they
  * follow; so the lists stay as short as there are streams at work on the range.
  *
  * Segments are kept by place, which is the address, but for mappings the place of the physical
- * memory: who meets whom there does not depend on the address. */
+ * memory: what is compared there does not depend on the address. */
 #include <stdlib.h>
 
 #include "referee_memory.h"
@@ -174,7 +174,7 @@ static void judge_segment(segment_t *segment, const entry_t *now, uint64_t delta
 
 /* A graph keeps naming memory that was given back after the node was made.  If it has a new
  * owner by now, see sim_referee_launched. */
-static bool is_nobodys(const sim_use_t *use) {
+static bool is_unowned(const sim_use_t *use) {
     return !(use->owner->live && !use->owner->hosts) && !sim_owner_at(use->address);
 }
 
@@ -182,7 +182,7 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
     entry_t now = {op, use->owner, use->address, use->length, use->write, use->kind};
     if (!use->owner)
         return; /* not mapped: found when it runs */
-    if (use->kind == SIM_USE_PLAIN && is_nobodys(use)) {
+    if (use->kind == SIM_USE_PLAIN && is_unowned(use)) {
         sim_party_t by = party("by", &now);
         sim_referee_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
@@ -224,7 +224,7 @@ void sim_op_join_frees(sim_op_t *op) {
 /* ---- lifetimes end ---- */
 
 /* Older owners' uses that a use of the ended one follows, and all that the host has seen
- * complete, can meet nobody new any more. */
+ * complete, cannot race with later uses. */
 static void retire(segment_t *segment, const sim_owner_t *ended) {
     for (size_t i = 0; i < segment->count; i++) {
         const entry_t *mine = &segment->entries[i];

@@ -20,13 +20,13 @@ struct sim_owner {
 
 /* ---- referee_owners.c ---- */
 
-sim_owner_t *sim_owner_at(uint64_t address); /* who owns the address now; NULL: nobody */
+sim_owner_t *sim_owner_at(uint64_t address); /* who owns the address now; NULL: it is free */
 bool sim_owner_same(const sim_owner_t *a, const sim_owner_t *b);
 void sim_owner_unref(sim_owner_t *owner);
 
 /* ---- referee_memory.c ---- */
 
-/* A lifetime ends: what the host has seen complete of it can meet nobody new. */
+/* A lifetime ends: uses that the host has seen complete cannot race with later ones. */
 void sim_uses_retire(const sim_owner_t *ended);
 /* The driver takes the range back: reports what is not known to be over, forgets the rest. */
 void sim_uses_release(const sim_owner_t *record);

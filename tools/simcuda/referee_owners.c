@@ -79,7 +79,7 @@ static void owner_remove(sim_node_t **root, sim_owner_t *owner) {
 
 void sim_owner_describe(const sim_owner_t *owner, char *out, size_t room) {
     if (!owner)
-        snprintf(out, room, "nobody's memory");
+        snprintf(out, room, "memory without an owner");
     else
         snprintf(out, room, "%s %" PRIu64 " (0x%" PRIx64 "+%" PRIu64 "%s)",
                  owner->program ? "owner" : "driver allocation", owner->id, owner->base,
@@ -160,7 +160,7 @@ void sim_referee_resolve(sim_work_t *work) {
 }
 
 /* A pointer to the end of one range is often the start of the next one, which the kernel does
- * not touch: a word that is somebody's first address counts only if no other argument points
+ * not touch: a word that is the first address of a range counts only if no other argument points
  * into memory that ends there. */
 static bool is_end(const sim_owner_t *owner, const uint64_t *words, size_t count) {
     for (size_t i = 0; i < count; i++)

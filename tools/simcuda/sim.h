@@ -110,7 +110,7 @@ sim_node_t *sim_tree_ceil(sim_node_t *root, uint64_t key);  /* least >= key */
  * live in the mirror, a shared mapping of one memory file of the same size at a constant
  * distance: contents of address A are at A + sim_mirror_delta.  Files that map physical
  * memory at chosen addresses (VMM, IPC) mmap(MAP_FIXED | MAP_SHARED) over the mirror and
- * restore it with sim_mirror_restore; then everybody else needs no special case. */
+ * restore it with sim_mirror_restore; then other code needs no special case. */
 
 #define SIM_SMALL_ALIGN 512ull
 #define SIM_LARGE_ALIGN (2ull << 20)
@@ -267,7 +267,7 @@ typedef struct sim_thread {
     unsigned capture_mode; /* cuThreadExchangeStreamCaptureMode; CU_STREAM_CAPTURE_MODE_* */
     bool in_host_function; /* driver calls answer NOT_PERMITTED */
     uint64_t call_ns;      /* cost still to be paid by the running call */
-    unsigned polls;        /* looks in vain since it last submitted or saw something */
+    unsigned polls;        /* queries without news since it last submitted or saw something */
 } sim_thread_t;
 
 extern sim_device_t sim_devices[SIM_MAX_DEVICES];
@@ -534,7 +534,6 @@ typedef char *SIM_TYPE_FAULTS;
 typedef struct {
 #define SIM_KEY(kind, key, member, initial, when, doc) SIM_TYPE_##kind member;
 #include "sim_config.def"
-#undef SIM_KEY
 } sim_config_t;
 
 extern sim_config_t sim_config;

@@ -1,5 +1,5 @@
-/* The device address space: one reservation that nobody can dereference, its mirror with the
- * contents, and which addresses are free.  Global lock.
+/* The device address space: one reservation without access rights, its mirror with the contents,
+ * and which addresses are free.  Global lock.
  *
  * Free ranges are kept twice: by address, to coalesce, and in size bins, newest first, so
  * that an address freed is soon given out again.  Small and large allocations live in

@@ -1,5 +1,5 @@
 /* Process-wide state of the simulator that only its core files share: the gate each call
- * passes, call counters, time keeping.  Everybody else uses sim.h. */
+ * passes, call counters, time keeping.  All other files use sim.h. */
 #ifndef SIM_STATE_H
 #define SIM_STATE_H
 
@@ -72,7 +72,8 @@ void sim_work_faults(uint64_t nth); /* key `sticky` */
 /* clock.c, told by work.c */
 void sim_clock_kick(uint64_t due, bool effect);
 void sim_clock_host_kick(void);
-/* clock:virtual: run body(work), which drops the lock while user code runs, in the host thread. */
+/* clock:virtual: run body(work), which drops the lock while user code runs, in the host
+ * thread. */
 void sim_clock_host_call(void (*body)(sim_work_t *), sim_work_t *work);
 void sim_clock_done(void);
 

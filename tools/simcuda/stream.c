@@ -48,7 +48,7 @@ static void keep_orphan(CUcontext ctx, sim_work_t *work, bool blocking, CUgreenC
     if (ctx->orphan_count == ctx->orphan_room) {
         size_t room = ctx->orphan_room ? 2 * ctx->orphan_room : 8;
         void *grown = realloc(ctx->orphans, room * sizeof *ctx->orphans);
-        if (!grown) { /* nobody could wait for it any more, so do it now */
+        if (!grown) { /* no later call could wait for it, so do it now */
             sim_wait(work);
             return;
         }
@@ -128,7 +128,7 @@ void sim_stream_advance(CUstream stream, sim_work_t *work) {
     sim_work_unref(before);
 }
 
-/* Default streams are the primary context's, whoever is current. */
+/* Default streams are the primary context's, whatever context is current. */
 static bool is_of(const sim_stream_t *stream, CUgreenCtx green) {
     return !green || stream->green == green || stream->is_legacy || stream->is_per_thread;
 }

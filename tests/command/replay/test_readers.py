@@ -53,8 +53,8 @@ class Readers(frame.TraceTest):
                                ("a 99999999999999999999 1 0", "three whole"),
                                ("a 7 1 0", "second time"), ("f 8", "without being allocated"),
                                ("f", "a whole number"), ("f 7 7", "a whole number"),
-                               ("s 1", "alone"), ("alloc 1 64 0", "no operation"),
-                               ("x", "no operation")):
+                               ("s 1", "alone"), ("alloc 1 64 0", "unknown operation"),
+                               ("x", "unknown operation")):
             with self.subTest(line):
                 self.refused(f"# one\na 7 16 0\n{line}\n", "line 3", line, expected)
         self.refused("", "empty")

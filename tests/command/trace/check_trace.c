@@ -91,7 +91,7 @@ START_TEST(every_kind_arrives) {
     ac_trace_write_event_sync(lane, 0xabcdef);
     ac_trace_write_free(lane, 0x7f0000000200); /* refused */
     ac_trace_write_unfree(lane);
-    ac_trace_write_free(lane, 0x999); /* nobody's */
+    ac_trace_write_free(lane, 0x999); /* never allocated */
     ac_trace_write_free_on(lane, 0x7f0000000200, at(0, 0, 1));
     ac_trace_write_at(lane, AC_TRACE_GONE, at(1, 3, 0));
     ac_trace_write_alloc(lane, AC_TRACE_ALLOC, 0x7f0000010000, 5, at(1, 3, 0));
@@ -186,7 +186,7 @@ END_TEST
 /* --- threads --- */
 
 enum { HANDS = 4, TURNS = 20000 };
-static _Atomic uint64_t mailbox; /* 0: the block is in somebody's hands */
+static _Atomic uint64_t mailbox; /* 0: a thread has the block */
 
 /* One block goes from hand to hand: allocated by who finds it, freed, and left. */
 static void *hand(void *arg) {

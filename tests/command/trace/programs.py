@@ -124,7 +124,7 @@ class Content(TraceTest):
         self.assertEqual(contexts, ["1", "2", "2", "2", "2", "1", "1"])
 
     def test_threads(self):
-        """No address is handed out while it is live, and nobody's free is unknown."""
+        """No address is handed out while it is live, and no free is of an unknown one."""
         pid, _, err = self.run_program(PROGRAM, "threads", env=self.environment(CONF))
         self.assertEqual(err, "")
         figures = self.summary(f"t-{pid}.trace")
@@ -267,7 +267,7 @@ class Command(TraceTest):
         self.record("driver_calls")
         out, _ = self.accelcache("trace", "--summary", self.traces()[0])
         self.assertRegex(out, r"allocations +8\n +frees +7\n")
-        self.assertIn("the process ended orderly", out)
+        self.assertIn("the process ended normally", out)
 
     def test_usage(self):
         for arguments, words in ((("run", "--trace", "a,b", "--", "true"), "--trace: "),
@@ -276,7 +276,7 @@ class Command(TraceTest):
                                  (("trace", ), "expected one file"),
                                  (("trace", "a", "b"), "expected one file"),
                                  (("trace", "--long", "--json", "a"), "--long does not go"),
-                                 (("trace", "--what", "a"), "wrong option")):
+                                 (("trace", "--what", "a"), "unrecognized option '--what'\n")):
             _, err = self.accelcache(*arguments, status=2)
             self.assertIn(words, err)
         self.assertIn("Usage: accelcache trace", self.accelcache("trace", "--help")[0])

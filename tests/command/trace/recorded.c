@@ -143,7 +143,7 @@ static int contexts(void) {
     return 0;
 }
 
-/* --- threads: blocks go from hand to hand, whoever finds one frees it --- */
+/* --- threads: blocks go from hand to hand, a thread that finds one frees it --- */
 
 enum { THREADS = 6, SLOTS = 16, OPERATIONS = 4000 };
 static _Atomic CUdeviceptr slot[SLOTS];

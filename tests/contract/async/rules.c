@@ -677,7 +677,7 @@ static void graph_held(room_t *r) {
     MUST(cuMemFree_v2(flag));
 }
 
-/* --- several contexts; last: their memory is everybody's from then on --- */
+/* --- several contexts; last: their memory is shared from then on --- */
 
 static void context_goes(room_t *r) {
     CUcontext other;

@@ -1,6 +1,6 @@
 /* What is freed while a stream captures, as a program sees it: launched again and again, a graph
- * finds its memory as it left it, nobody else gets it before the last graph has gone, and then
- * it comes back.
+ * finds its memory as it left it, no other request gets it before the last graph has gone, and
+ * then it comes back.
  *
  * usage: capture [CASE]
  *
@@ -128,7 +128,7 @@ static void expect_no_capture(void) {
     give(other);
 }
 
-/* Nobody holds the memory any more. */
+/* No graph and no capture names the memory any more. */
 static bool comes_back(CUdeviceptr memory) {
     MUST(cuCtxSynchronize());
     return others_get(memory, NULL);
@@ -425,7 +425,7 @@ static void ended_by_a_thread(void) {
     expect_no_capture();
 }
 
-static void *end_in_vain(void *arg) {
+static void *end_elsewhere(void *arg) {
     CUgraph graph = NULL;
     (void)arg;
     MUST(cuCtxSetCurrent(primary));
@@ -439,7 +439,7 @@ static void refused_end(void) {
     CUgraph graph = NULL;
     MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     launch(stream, memory, 99);
-    in_a_thread(end_in_vain, NULL);
+    in_a_thread(end_elsewhere, NULL);
     EXPECT(cuStreamEndCapture(beside, &graph) == CUDA_ERROR_ILLEGAL_STATE);
     EXPECT(cuStreamEndCapture(stream, NULL) == CUDA_ERROR_INVALID_VALUE);
     leave_to_graph(memory);

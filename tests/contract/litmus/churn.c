@@ -27,7 +27,7 @@ typedef struct {
 
 typedef struct {
     CUgraphExec exec;
-    CUdeviceptr memory; /* that its nodes use, and nobody else */
+    CUdeviceptr memory; /* that only its nodes use */
 } graph_t;
 
 /* A context and what lives in it. */

@@ -1,4 +1,4 @@
-/* A graph names memory; what it names has to be there, and nobody else's, at each launch.
+/* A graph names memory; what it names has to be there, and in no other use, at each launch.
  *
  * CUDA C++ Programming Guide, "CUDA Graphs", "Graph Structure" and "Updating Instantiated
  * Graphs": the parameters of a node are fixed when it is made, or replaced, and used by every

@@ -118,7 +118,7 @@ static void stream_destroyed(litmus_t *t) {
     recorded_after_the_stream(t, 0);
 }
 
-/* Its work is over, though nobody has looked. */
+/* Its work is over, though the host has not looked. */
 static void stream_destroyed_and_done(litmus_t *t) {
     recorded_after_the_stream(t, 20);
 }

@@ -1,5 +1,5 @@
-/* A stream that waits for a value holds nobody else's work, and what releases it may come from
- * the host after other streams have done theirs.
+/* A stream that waits for a value does not hold other streams' work, and what releases it may
+ * come from the host after other streams have done theirs.
  *
  * CUDA Driver API, "Stream Memory Operations", cuStreamWaitValue32: work that is submitted to the
  * stream after the wait is not begun before the condition holds; nothing is said of others. */

@@ -10,7 +10,7 @@ static void two_blocking(litmus_t *t) {
     litmus_new(t, t->blocking[1]);
 }
 
-/* The first kernel is over long before the second is launched, but nobody looked. */
+/* The first kernel is over long before the second is launched, but the host did not look. */
 static void merely_later(litmus_t *t) {
     litmus_old(t, t->free_stream[0]);
     for (int i = 0; i < 30; i++)

@@ -7,8 +7,8 @@
  *   simulated device       ordered cases: no report of the referee, the new value is in memory.
  *                          racy cases: at least one report.
  *   with LITMUS=allocator  handing over is a real free and a real allocation: no report and the
- *                          new value in every case, because whoever serves the memory has to
- *                          see to the order that the program left out.
+ *                          new value in every case, because the allocator has to provide the
+ *                          order that the program left out.
  *   GPU                    ordered cases: the new value is in memory.  Racy ones are left out,
  *                          as is all that needs a second device where there is one only.
  *

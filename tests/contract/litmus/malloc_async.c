@@ -34,7 +34,7 @@ static void several_streams(litmus_t *t) {
  *
  * Where it does not, the use has to come first all the same, for work on memory that the driver
  * took back already faults, which is another finding and ends the context.  So the free stands
- * behind work that is as long and begins no earlier: no order that anybody may rely on, but no
+ * behind work that is as long and begins no earlier: no order that a program may rely on, but no
  * slow host, either, changes what the device does first. */
 static void used_elsewhere(litmus_t *t, bool wait) {
     CUdeviceptr memory = take(t->free_stream[0]);

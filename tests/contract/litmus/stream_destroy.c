@@ -1,4 +1,4 @@
-/* A stream may be destroyed while its work goes on: work that nobody has waited for.
+/* A stream may be destroyed while its work goes on: work that the host has not waited for.
  *
  * CUDA Driver API, "Stream Management", cuStreamDestroy: it returns at once, the stream's
  * resources go when its work is complete. */

@@ -1,5 +1,5 @@
 /* Random programs that are in good order by themselves, under the referee: what it reports is
- * the fault of whoever serves the memory.
+ * the fault of the allocator.
  *
  *   stress [SEED [OPERATIONS [THREADS]]]
  *

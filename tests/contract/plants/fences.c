@@ -121,7 +121,7 @@ void plants_free_during_synchronisation(plants_t *t) {
     plants_take(t, MIB);
     CUdeviceptr memory = t->memory;
     t->memory = t->beside;
-    plants_old(t, t->stream[2]); /* or the host function would run before anybody waits */
+    plants_old(t, t->stream[2]); /* or the host function would run before the host waits */
     t->memory = memory;
     MUST(cuLaunchHostFunc(t->stream[2], hold_up, &meeting));
     if (pthread_create(&thread, NULL, synchronise, &meeting))

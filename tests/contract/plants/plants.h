@@ -1,7 +1,7 @@
 /* Programs that a planted fault makes go wrong, one for each row of shim/plants.def.
  *
  * Each hands memory from an old owner, whose kernel is long, to a new one, whose kernel is short,
- * with nothing of its own between the two uses: whoever serves the memory must keep them apart.
+ * with nothing of its own between the two uses: the allocator must keep them apart.
  * All use the simulated device with virtual time, and are the same in every run. */
 #ifndef PLANTS_H
 #define PLANTS_H

@@ -184,7 +184,7 @@ void plants_found_before_contexts(plants_t *t) {
     by_future_copy(t, true);
 }
 
-/* A runtime looks up what nobody calls: freed memory is served at once as before. */
+/* A runtime looks up functions that it never calls: freed memory is served at once as before. */
 void plants_found_and_not_called(plants_t *t) {
     CUdeviceptr before;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))

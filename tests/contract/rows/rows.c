@@ -7,10 +7,10 @@
  * about that must fail (under the planted library)
  *
  * What the library should do comes from the driver's signatures (rows.py), not from the hooks'
- * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked before CUDA
- * is used, on a device of stand-ins (rows_device.h): work stays pending until a thread waits for
- * it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one word: ctx,
- * streams, sync and pages (single_stream is off there), single and single_streams. */
+ * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked
+ * before CUDA is used, on a device of stand-ins (rows_device.h): work stays pending until a
+ * thread waits for it.  ACCEL_ALLOC_CONF says how fences are recorded, ROWS_CONF the same in one
+ * word: ctx, streams, sync and pages (single_stream is off there), single and single_streams. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,9 +311,9 @@ static void check_broken(const row_t *row, unsigned again) {
     expect(simcuda_calls("cuMemAlloc_v2") > before, "memory was served in a broken context");
 }
 
-enum { IN_VAIN, TRIMMED, WAITED, AGAIN };
+enum { FOR_GOOD, TRIMMED, WAITED, AGAIN };
 
-/* The call is out of memory; IN_VAIN: for good, and nothing can be given back; WAITED: there is
+/* The call is out of memory; FOR_GOOD: for good, and nothing can be given back; WAITED: there is
  * work to wait for; AGAIN: the stream was used. */
 static void check_retried(const row_t *row, unsigned variant) {
     set_up();
@@ -327,18 +327,18 @@ static void check_retried(const row_t *row, unsigned variant) {
         rows_last(1000000); /* less than what memory that comes back is waited for */
         run_other(row, test_stream(), memory);
     }
-    if (variant != IN_VAIN)
+    if (variant != FOR_GOOD)
         MUST(cuMemFree_v2(memory));
     if (variant == AGAIN)
         MUST(cuCtxSynchronize());
     unsigned long long used = simcuda_used_memory(0), calls = figure(row->symbol);
-    rows_stand_in(row->symbol, CUDA_ERROR_OUT_OF_MEMORY, variant == IN_VAIN ? SOME : 1);
+    rows_stand_in(row->symbol, CUDA_ERROR_OUT_OF_MEMORY, variant == FOR_GOOD ? SOME : 1);
     CUresult result = row->call(&target);
     unsigned asked = rows_asked();
     rows_stand_in(NULL, CUDA_SUCCESS, 0);
-    if (variant != IN_VAIN && asked > 2 && !strcmp(row->symbol, "cuEventCreate"))
+    if (variant != FOR_GOOD && asked > 2 && !strcmp(row->symbol, "cuEventCreate"))
         asked = 2; /* the library made events for a fence in between */
-    if (variant != IN_VAIN) {
+    if (variant != FOR_GOOD) {
         expect(result == CUDA_SUCCESS && asked == 2, "the call was not tried again");
         expect(simcuda_used_memory(0) + 64 * MIB <= used, "no memory was given back before that");
     } else {
@@ -393,7 +393,7 @@ static unsigned checks_of(const row_t *row, const char *conf, check_t check[CHEC
     if (row->kind == RETRY && strcmp(conf, "ctx") != 0)
         return 0;
     if (!strcmp(conf, "ctx")) {
-        ADD("tried again, and refused again", check_retried, IN_VAIN, 0);
+        ADD("tried again, and refused again", check_retried, FOR_GOOD, 0);
         ADD("tried again", check_retried, TRIMMED, ONCE);
         if (!tells_its_need(row))
             ADD("tried again after a wait", check_retried, WAITED, ONCE);

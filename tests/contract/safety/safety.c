@@ -1,5 +1,5 @@
 /* Contract 2, never in use twice: memory is freed while work that was submitted before may still
- * touch it; whoever gets it next must not see that work.
+ * touch it; the next owner must not see that work.
  *
  * usage: safety [CASE]
  *

@@ -1,5 +1,5 @@
-/* Opened after the driver, and so taken down after it: the destructor calls whoever is named here
- * by then. */
+/* Opened after the driver, and so taken down after it: the destructor calls the function that
+ * is named here by then. */
 #include <stddef.h>
 
 __attribute__((visibility("default"))) extern void (*gpu_late_hook)(void);

@@ -283,7 +283,7 @@ static CUresult waiting_release(CUmemGenericAllocationHandle a) {
     return driver.cuMemRelease(a);
 }
 
-/* Unmapping is put off until somebody waits, or takes more down. */
+/* Unmapping is put off until a call waits, or unmaps more. */
 static struct {
     CUdeviceptr address;
     size_t bytes;

@@ -56,7 +56,7 @@ static unsigned long long end(buffer_t *buffer) {
     } else if (right_below(&seed, 4)) {
         MUST(cu.cuMemFreeAsync(buffer->at, stream));
     } else {
-        MUST(cu.cuStreamSynchronize(stream)); /* cuMemFree of ordered memory waits for nobody */
+        MUST(cu.cuStreamSynchronize(stream)); /* cuMemFree of ordered memory does not wait */
         MUST(cu.cuMemFree_v2(buffer->at));
     }
     MUST(cu.cuEventDestroy_v2(buffer->ready));

@@ -32,8 +32,8 @@ void right_mix(CUdeviceptr at, unsigned words, unsigned add, right_lane_t lane);
 void right_mix_by(CUfunction mix, CUdeviceptr at, unsigned words, unsigned add,
                   right_lane_t lane);
 
-/* Work that nobody looks at, for when the memory is about to be freed: should it have a new owner
- * before this is over, that one's sums come out wrong. */
+/* Work whose result is not read, for when the memory is about to be freed: should it have a new
+ * owner before this is over, that owner's sums come out wrong. */
 void right_last_work(CUdeviceptr at, unsigned words, right_lane_t lane);
 
 /* The sum of the device's words once the lane's work is over: any word that differs changes it.

@@ -5,8 +5,8 @@ import os
 WORDS = ("pass", "fail", "skip", "fact")
 NOT_RUN = """# Results on a GPU
 
-**Not yet run on a GPU.** `tests/gpu/qualify` writes this page on a machine that has one; nobody
-else does.
+**Not yet run on a GPU.** `tests/gpu/qualify` writes this page on a machine that has one;
+nothing else does.
 """
 
 
@@ -130,7 +130,7 @@ def render(folder, simulated=False):
 
 
 def replace(path, text):
-    """As a whole or not at all: whoever reads meanwhile, or pulls the plug, has one or the other."""
+    """As a whole or not at all: a reader, or a power cut, finds the old text or the new one."""
     with open(path + ".new", "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(path + ".new", path)

@@ -336,7 +336,7 @@ class BadInput(HostTest):
             self.assertEqual(file.read(), "mine")
 
     @unittest.skipUnless(os.geteuid() == 0, "needs the right to give a link away")
-    def test_link_of_a_stranger_under_the_dumps_name(self):
+    def test_link_of_another_user_under_the_dumps_name(self):
         victim = self.victim()
         link = os.path.join(self.work, "out.json")
         os.symlink(victim, link)
@@ -378,7 +378,7 @@ class BadInput(HostTest):
         self.assert_calls(self.the_dump(child.pid), *CALLS)
 
     def test_stderr_without_reader(self):
-        """Nobody reads any more: the line is lost, not the program."""
+        """The reader is gone: the line is lost, not the program."""
         reader, writer = os.pipe()
         os.close(reader)
         child = self.start(WORK, env=self.environment("enabled:maybe"), stderr=writer,

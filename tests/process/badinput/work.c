@@ -55,7 +55,7 @@ static void *scribble(void *arg) {
         /* Not by way of the C library: ThreadSanitizer guards numbers of files there, and whose
          * this one is at the moment is what the thread is to find out. */
         if (syscall(SYS_write, STDOUT_FILENO, "scribble", (size_t)8) == 8)
-            _exit(96); /* nobody of this program has opened number 1 */
+            _exit(96); /* this program has not opened number 1 */
     return arg;
 }
 

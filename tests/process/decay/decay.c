@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
               "start"))
         return 1;
     long long before = reserved();
-    /* Work is pending on the block when it is freed; nobody asks about it afterwards. */
+    /* Work is pending on the block when it is freed; no call asks about it afterwards. */
     if (!need(cuMemsetD8Async(block, 1, 200 * MIB, stream) == CUDA_SUCCESS &&
                   cuMemFree_v2(block) == CUDA_SUCCESS,
               "free"))

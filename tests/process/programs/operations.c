@@ -729,7 +729,7 @@ RUN(TRIMPOOL) {
 
 /* ---- all of it ---- */
 
-/* A block whose allocation was refused is used by nobody. */
+/* A block whose allocation was refused is not used. */
 static bool blocks_live(const op_t *op) {
     const char *kinds = op_operands(op->code);
     if (op_allocates(op->code))

@@ -23,7 +23,7 @@ static void set_environment(const program_t *program, const char *library, const
     snprintf(text, sizeof text, "%s%s%s%s", PROGRAMS_SANITIZER, PROGRAMS_OWNERS,
              library ? ":" : "", library ? library : "");
     setenv("LD_PRELOAD", text, 1);
-    snprintf(text, sizeof text, "clock:virtual,referee:on,log:none,devices:%u%s%s",
+    snprintf(text, sizeof text, "clock:virtual,race_detector:on,log:none,devices:%u%s%s",
              program->devices, *program->sim ? "," : "", program->sim);
     setenv("ACCEL_SIM", text, 1);
     snprintf(text, sizeof text, "dump:none,background_trim:false%s%s", *program->conf ? "," : "", program->conf);

@@ -12,7 +12,7 @@ int main(void) {
     static const driver_t driver = {cuInit, cuDevicePrimaryCtxRetain, cuCtxSetCurrent,
                                     cuMemAlloc_v2, cuMemFree_v2};
     CUdeviceptr p = 0;
-    unsigned result = cuMemAlloc_v2(&p, 1); /* before cuInit: an error, whoever answers */
+    unsigned result = cuMemAlloc_v2(&p, 1); /* before cuInit: an error from any driver */
     printf("before cuInit: %u\n", result);
     return exercise(&driver);
 }

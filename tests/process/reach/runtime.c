@@ -1,7 +1,7 @@
 /* A program of the runtime API: linked with a shared or a static cudart, the stand-in or the
  * real one.  RUNTIME_EXPECTED is what its calls return: 0, or the error of a real cudart on the
  * simulated driver, which lacks private tables that it wants.  RUNTIME_PLUGIN makes it a plugin
- * for host.c, whose runtime nobody else can see. */
+ * for host.c, whose runtime no other object can see. */
 #include "reach.h"
 
 int cudaSetDevice(int device);

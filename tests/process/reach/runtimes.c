@@ -7,7 +7,7 @@
  *   INDIRECT       not linked with any, but with P13
  *   GONE, COME     linked with 12 and 13: one is closed before the other is opened, which tends
  *                  to put it at the same address
- *   FIRST          a runtime that everybody can see, opened before the others */
+ *   FIRST          a runtime that every object can see, opened before the others */
 #include "reach.h"
 #include "runtimes.h"
 

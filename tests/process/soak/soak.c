@@ -309,7 +309,7 @@ static void start_worker(pthread_t *thread, worker_t *w, unsigned i) {
     }
 }
 
-/* Everything is given back: nothing may be left in the books. */
+/* Everything is given back: no statistic may still count it. */
 static int judge_end(unsigned long quarter, unsigned long end) {
     int errors = 0;
     for (int d = 0; d < DEVICES; d++) {

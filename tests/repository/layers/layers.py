@@ -13,7 +13,7 @@ import tempfile
 import rooms
 
 # What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
-# everybody may write to them, they know nobody above.
+# every layer may write to them, they know no layer above.
 LEAVES = {"observe", "config"}
 MAY_INCLUDE = {
     "intercept": {"allocator", "device"} | LEAVES,

@@ -6,7 +6,7 @@
                 -> base (carve: host memory for records; settings, budgets, tickets)
 
 A call is the name of a function `ac_*` that another room defines.  Calls and includes against the
-arrows are listed by name below, each with its reason; one that nobody needs any more is reported,
+arrows are listed by name below, each with its reason; one without a use is reported,
 so that the lists only get shorter.
 """
 import os

@@ -18,7 +18,7 @@ def from_command(*arguments):
 def sim_keys(root):
     """SIM_KEY(kind, key, member, default, when, doc...) rows as a table."""
     with open(os.path.join(root, "tools/simcuda/sim_config.def"), encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+        text = re.sub(r"/\*.*?\*/|^#.*?$", "", file.read(), flags=re.S | re.M)
     lines = ["| key | default | what it does |", "|---|---|---|"]
     row = re.compile(r'SIM_KEY\(\w+, (\w+), \w+, "([^"]*)", \w+,\s*((?:"(?:\\.|[^"\\])*"\s*)+)\)')
     for key, default, doc in row.findall(text):

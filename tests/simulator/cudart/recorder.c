@@ -76,7 +76,7 @@ EXPORT CUresult cuCtxGetCurrent(CUcontext *c) {
     return CUDA_SUCCESS;
 }
 
-/* The 32-bit ABI of old: nobody may end up here. */
+/* The old 32-bit ABI: no call may end up here. */
 EXPORT CUresult cuMemAlloc(CUdeviceptr_v1 *out, unsigned bytes) {
     (void)out, (void)bytes;
     record(CALLED, "cuMemAlloc", 0, 0, false);

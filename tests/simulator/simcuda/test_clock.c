@@ -1,4 +1,4 @@
-/* clock:real: work completes without anybody polling, blocking host functions hold up their
+/* clock:real: work completes without polling, blocking host functions hold up their
  * own stream only, many threads at once, costs.  Nothing here waits for a fixed time. */
 #include <pthread.h>
 #include <semaphore.h>
@@ -77,8 +77,8 @@ START_TEST(a_value_written_by_the_host_releases_a_stream) {
 }
 END_TEST
 
-/* Nobody asks while these are submitted; finished ones are cleared away nevertheless, and each
- * of them once. */
+/* No query is made while these are submitted; finished ones are cleared away nevertheless, and
+ * each of them once. */
 START_TEST(a_long_queue_stays_short) {
     start();
     CUfunction kernel = nothing_kernel();

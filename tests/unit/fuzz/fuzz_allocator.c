@@ -37,7 +37,7 @@ void *record_mmap(void *at, size_t size, int access, int flags, int file, off_t 
     return made;
 }
 
-/* Only what was mapped last and nobody has seen. */
+/* Only what was mapped last and was not yet handed out. */
 int record_munmap(void *at, size_t size) {
     mappings--;
     return munmap(at, size);

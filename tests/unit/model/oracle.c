@@ -46,7 +46,7 @@ static void forget_done(void) {
     oracle.hazards = kept;
 }
 
-/* `stream`: whose work comes next; ORACLE_NO_STREAM: anybody's. */
+/* `stream`: whose work comes next; ORACLE_NO_STREAM: any. */
 static bool in_danger(uint64_t address, uint64_t size, int slot, int stream) {
     for (unsigned i = 0; i < oracle.hazards; i++) {
         const oracle_hazard_t *h = &oracle.hazard[i];
@@ -253,7 +253,7 @@ void oracle_request(int slot, int stream, bool cached_only) {
         expect(oracle.device.total_calls == calls, "a device call with cached_only", oracle.step);
     if (status != AC_OK) {
         if (oracle.device.failed > failed)
-            return; /* an injected failure: any answer, but the books must hold */
+            return; /* an injected failure: any answer, but the statistics must be right */
         expect(status != AC_BUSY || cached_only || atomic_load(&oracle.context[slot]->capturing),
                "busy for no reason", oracle.step);
         expect(status != AC_FAILED || oracle.broken, "failed for no reason", oracle.step);
@@ -505,7 +505,7 @@ void oracle_check(void) {
         check_stat(&stats.name[i]);
 #define STAT_SINGLE(name, unit, doc) check_stat(&stats.name);
 #include "observe/stats.def"
-    /* A segment that an injected failure kept from the driver is lost to the books. */
+    /* A segment whose free failed, as injected, is not counted any more. */
     if (!oracle.device.failed)
         expect((uint64_t)stats.reserved_bytes[AC_POOL_ALL].current == oracle.device.used,
                "reserved differs from the device's own count", oracle.step);

@@ -1,5 +1,5 @@
 /* An oracle for the allocator on the fake device: operations that choose what they do by drawing
- * numbers, and the judgement of every step.  Whoever uses it gives the numbers: a generator
+ * numbers, and the judgement of every step.  Its user gives the numbers: a generator
  * (check_model.c) or the bytes of a fuzzer (tests/unit/fuzz).  One at a time in a process.
  *
  * The oracle keeps, for each freed range, the work submitted before the free that may touch

@@ -48,7 +48,7 @@ void oracle_free_on(void) {
 void oracle_record(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS), stream = (int)oracle_draw(ORACLE_STREAMS);
     unsigned event = (unsigned)oracle_draw(ORACLE_EVENTS);
-    bool good = oracle_draw(8) != 0; /* else nobody knows what the event stands for */
+    bool good = oracle_draw(8) != 0; /* else it is unknown what the event stands for */
     ac_edge_t edge;
     ac_edge_record_begin(&edge, arena_of(slot), event_name(slot, (int)event),
                          oracle_key(slot, stream));

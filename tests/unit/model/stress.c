@@ -351,7 +351,7 @@ static void *meddler(void *arg) {
             else
                 ac_allocator_decay(allocator, 1);
             break;
-        case 9: /* as a request that is about to fail, with nobody kept out of his cache */
+        case 9: /* as a request that is about to fail, with no thread kept out of its cache */
             ac_lock(&allocator->lock);
             if (!arena[c]->dead)
                 ac_slabs_dissolve(&arena[c]->space);

@@ -1,10 +1,10 @@
 /* Devices and contexts: which device a thread uses, its primary context, flags and peers.
  *
- * A runtime call works in the context that is current in its thread, whoever made it current;
- * where none is, in the primary context of the thread's device, which is retained once per
- * process and made current.  Called by simrt_enter (init.c) before almost every entry point.
- * Lock: one per device, around the driver calls that retain and reset its primary context, so
- * that two threads never retain it twice. */
+ * A runtime call works in the context that is current in its thread, also where the driver API
+ * made it current; where none is, in the primary context of the thread's device, which is
+ * retained once per process and made current.  Called by simrt_enter (init.c) before almost every
+ * entry point. Lock: one per device, around the driver calls that retain and reset its primary
+ * context, so that two threads never retain it twice. */
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -3,8 +3,8 @@
 
 #include "internal.h"
 
-/* A request for nothing is answered here, as the real runtime does: the driver, and whoever
- * stands before it, never sees it. */
+/* A request for zero bytes is answered here, as the real runtime does: neither the driver nor a
+ * library in front of it sees it. */
 cudaError_t cudaMalloc(void **out, size_t bytes) {
     cudaError_t error = simrt_enter();
     if (error != cudaSuccess) {
