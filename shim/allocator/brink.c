@@ -28,8 +28,9 @@ uint64_t ac_brink_give_back(const ac_brink_t *brink) {
     return ac_give_back_begin(allocator, brink->target) ? ac_supply_shrink(allocator, &all) : 0;
 }
 
-static bool is_stuck(void) {
-    return !ac_fence_reached_all(atomic_load(&stuck));
+static bool is_stuck(ac_fence_line_t *line) {
+    uint64_t target = atomic_load(&stuck);
+    return !ac_fence_reached_all(target) && !ac_fence_look(line, AC_REACH_ALL, target);
 }
 
 bool ac_brink_wait(const ac_brink_t *brink) {
@@ -41,7 +42,7 @@ bool ac_brink_wait(const ac_brink_t *brink) {
         for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
             ac_fence_synced(&each->line, brink->target);
     ac_fence_poll(line, AC_REACH_ALL);
-    if (ac_brink_is_over(brink) || is_stuck())
+    if (ac_brink_is_over(brink) || is_stuck(line))
         return false;
     uint64_t now = arena->ops->now_ns();
     uint64_t end = ac_fence_holding(line, AC_REACH_ALL) ? brink->soon : brink->end;

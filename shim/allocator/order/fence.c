@@ -653,6 +653,17 @@ ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint6
     return worst;
 }
 
+bool ac_fence_look(ac_fence_line_t *line, bool all, uint64_t clock) {
+    enum { MOMENT_NS = 2000000 };
+    if (ac_fence_reached(line, all) >= clock)
+        return true;
+    if (ac_fence_close(line, all) == AC_UNSUPPORTED)
+        ac_fence_wait(line, all, clock, MOMENT_NS);
+    else
+        ac_fence_poll(line, all);
+    return ac_fence_reached(line, all) >= clock;
+}
+
 int ac_fence_check(ac_fence_line_t *line) {
     int wrong = 0;
     ac_lock(&line->lock);

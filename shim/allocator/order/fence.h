@@ -402,6 +402,11 @@ bool ac_fence_poll(ac_fence_line_t *line, bool all);
  * AC_OK, AC_BUSY, AC_FAILED. */
 ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
 
+/* Whether frees with target `clock`, which an earlier wait did not see reached, are ready by now.
+ * Where no fence can be recorded polls learn nothing, and only a synchronisation tells: it gets
+ * two milliseconds, enough for a device that is idle. */
+bool ac_fence_look(ac_fence_line_t *line, bool all, uint64_t clock);
+
 /* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
  * since fences complete in order, and the work before it may not end before the program goes on.
  * Else each request would be kept for as long. */

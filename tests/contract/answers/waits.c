@@ -249,6 +249,18 @@ static void a_held_stream_and_pending_memory(void) {
     EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
+/* A request gave up the wait for the stream.  Later ones fit once it went on, though the program
+ * waits for its streams only, and never for the whole context. */
+static void a_held_stream_that_went_on(void) {
+    leave_pieces();
+    hold_stream();
+    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    MUST(cuStreamWriteValue32_v2(second, flag, 1, 0));
+    MUST(cuStreamSynchronize(second));
+    MUST(cuStreamSynchronize(stream));
+    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+}
+
 static CUresult brink_async(size_t mib) {
     CUdeviceptr at;
     start();
@@ -446,6 +458,7 @@ static const struct {
     CASE(a_held_stream_and_no_room),
     CASE(a_held_stream_and_idle_memory),
     CASE(a_held_stream_and_pending_memory),
+    CASE(a_held_stream_that_went_on),
     CASE(all_requests_alike),
     CASE(other_calls),
     CASE(other_calls_beside_an_endless_one),
