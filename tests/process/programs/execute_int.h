@@ -49,6 +49,7 @@ typedef struct {
     model_t *model;
     size_t next;
     unsigned long executed, skipped;
+    unsigned long late; /* operations that real time may have decided (execute.c) */
     uint64_t hash;
     bool limited; /* running out of memory is to be expected */
     CUcontext context[CONTEXTS];

@@ -2,8 +2,8 @@
  *
  *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
  *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
- *       twice, which must come to the same (unless contexts end), and plain, where nothing may be
- *       found.  A program that fails is shrunk and written down.  --least: fails with fewer
+ *       twice, which must come to the same (unless contexts end, or the machine is so busy that
+ *       waits run out of time), and plain, where nothing may be found.  A program that fails is shrunk and written down.  --least: fails with fewer
  *       operations in all.
  *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
  *       The other way round, for a library with a fault: passes if a program fails and can be
@@ -123,6 +123,12 @@ static bool repeats_itself(const options_t *o, const program_t *program,
     runner_run(program, o->library, folder, &other);
     if (other.passed && (other.hash == outcome->hash || waits_by_the_wall(program)))
         return true;
+    if (other.passed && (outcome->late || other.late)) {
+        printf("seed %lu is not compared: %lu and %lu operations lasted as long as waits with a "
+               "limit may, so that real time decided\n",
+               program->seed, outcome->late, other.late);
+        return true;
+    }
     printf("seed %lu is not repeated: hash %016llx, then %016llx\n%s", program->seed,
            outcome->hash, other.hash, other.said);
     return false;

@@ -26,7 +26,8 @@ static void set_environment(const program_t *program, const char *library, const
     snprintf(text, sizeof text, "clock:virtual,race_detector:on,log:none,devices:%u%s%s",
              program->devices, *program->sim ? "," : "", program->sim);
     setenv("ACCEL_SIM", text, 1);
-    snprintf(text, sizeof text, "dump:none,background_trim:false%s%s", *program->conf ? "," : "", program->conf);
+    snprintf(text, sizeof text, "dump:none,background_trim:false%s%s", *program->conf ? "," : "",
+             program->conf);
     setenv("ACCEL_ALLOC_CONF", text, 1);
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
 }
@@ -76,8 +77,8 @@ void runner_run(const program_t *program, const char *library, const char *folde
     read_end(log, out->said, sizeof out->said - 100);
     const char *last = strstr(out->said, "passed: ");
     out->passed = WIFEXITED(status) && !WEXITSTATUS(status) && last &&
-                  sscanf(last, "passed: %lu operations, %lu skipped, hash %llx", &out->executed,
-                         &out->skipped, &out->hash) == 3;
+                  sscanf(last, "passed: %lu operations, %lu skipped, hash %llx, %lu late",
+                         &out->executed, &out->skipped, &out->hash, &out->late) == 4;
     if (WIFSIGNALED(status))
         sprintf(out->said + strlen(out->said), "ended by signal %d (%s)\n", WTERMSIG(status),
                 WTERMSIG(status) == SIGALRM ? "it is stuck" : strsignal(WTERMSIG(status)));

@@ -6,7 +6,7 @@
 
 typedef struct {
     bool passed;
-    unsigned long executed, skipped;
+    unsigned long executed, skipped, late; /* as the program counted them (run_t) */
     unsigned long long hash;
     char said[4000]; /* the end of what it printed */
 } outcome_t;
