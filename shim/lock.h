@@ -2,7 +2,7 @@
  *
  * Every lock has a rank.  A thread takes a lock only if all those that it holds have lower ranks,
  * so no two threads can wait for each other.  Builds with AC_CHECKED (Debug, the sanitizers, and
- * the library with planted faults) verify this at each lock and end the process where it is broken.
+ * the library with failpoints) verify this at each lock and end the process where it is broken.
  *
  * Only AC_RANK_GATE is held while the driver is called.  A thread that waits for a condition uses
  * ac_wait (device/wait.h), which cannot be cancelled, and holds no other lock (checked) but the

@@ -2,7 +2,7 @@
 #include "allocator/allocator_int.h"
 
 #include "allocator/give_back.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* Lock the allocator that owns `address`; NULL: nobody does. */
 static ac_arena_t *lock_owner(uint64_t address) {
@@ -11,7 +11,7 @@ static ac_arena_t *lock_owner(uint64_t address) {
         return NULL;
     AC_WINDOW(owner_found);
     ac_lock(&arena->allocator->lock);
-    if (ac_page_map_owner(address) == arena || AC_PLANTED(owner_looked_at_once))
+    if (ac_page_map_owner(address) == arena || AC_FAILPOINT(owner_looked_at_once))
         return arena;
     ac_unlock(&arena->allocator->lock);
     return NULL;
@@ -54,7 +54,8 @@ static const ac_block_t *around(uint64_t address, ac_block_t *shown) {
 }
 
 /* As ac_allocator_lock_block does, but no record is needed: never AC_OOM. */
-static ac_status_t lock_shown(uint64_t address, ac_block_t *shown, const ac_block_t **found) {
+static ac_status_t lock_with_record(uint64_t address, ac_block_t *shown,
+                                    const ac_block_t **found) {
     ac_arena_t *arena = lock_owner(address);
     if (!arena)
         return AC_NOT_OURS;
@@ -71,12 +72,13 @@ static ac_allocator_t *allocator_of(const ac_block_t *block) {
 
 /* Free the block without a record.  AC_BUSY: that would be too early, *target (with *all for all
  * contexts) comes first, unless it was `reached`. */
-static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64_t *target) {
+static ac_status_t free_with_record(ac_block_t *shown, bool reached, bool *all,
+                                    uint64_t *target) {
     ac_arena_t *arena = shown->segment->arena;
-    *target = ac_fence_target(&arena->line, all);
-    reached |= *target <= ac_fence_reached(&arena->line, *all);
+    *target = ac_fence_target(&arena->timeline, all);
+    reached |= *target <= ac_fence_reached(&arena->timeline, *all);
     /* A graph that is being captured may name it, else. */
-    if (!ac_fence_untouched(&arena->line, shown->ticket.epoch) &&
+    if (!ac_fence_untouched(&arena->timeline, shown->ticket.epoch) &&
         (!reached || ac_order_capturing()))
         return AC_BUSY;
     ac_caches_before_free(arena->allocator);
@@ -88,29 +90,29 @@ static ac_status_t free_shown(ac_block_t *shown, bool reached, bool *all, uint64
     return AC_OK;
 }
 
-ac_status_t ac_block_free_bare(uint64_t address) {
+ac_status_t ac_block_free_without_record(uint64_t address) {
     for (bool waited = false;; waited = true) {
         ac_block_t shown;
         const ac_block_t *block;
         bool all;
         uint64_t target;
-        ac_status_t status = lock_shown(address, &shown, &block);
+        ac_status_t status = lock_with_record(address, &shown, &block);
         if (status != AC_OK)
             return status;
         ac_arena_t *arena = block->segment->arena;
-        bool bare = block == &shown;
-        if (bare)
-            status = free_shown(&shown, waited, &all, &target);
+        bool without_record = block == &shown;
+        if (without_record)
+            status = free_with_record(&shown, waited, &all, &target);
         bool leaving = arena->tainted_idle;
         ac_unlock(&arena->allocator->lock);
-        if (!bare)
+        if (!without_record)
             return ac_block_free(address); /* it has a record by now */
         if (status == AC_OK && leaving)
             ac_give_back_leaving(arena);
         if (status == AC_OK || waited)
             return status == AC_OK ? AC_OK : AC_FAILED;
         /* What is submitted from now on is not on this block: once is enough. */
-        if (ac_fence_wait(&arena->line, all, target, AC_PATIENCE_NS) != AC_OK)
+        if (ac_fence_wait(&arena->timeline, all, target, AC_PATIENCE_NS) != AC_OK)
             return AC_FAILED;
     }
 }
@@ -118,19 +120,19 @@ ac_status_t ac_block_free_bare(uint64_t address) {
 ac_status_t ac_block_mark_used(uint64_t address) {
     ac_block_t shown;
     const ac_block_t *block;
-    ac_status_t status = lock_shown(address, &shown, &block);
+    ac_status_t status = lock_with_record(address, &shown, &block);
     if (status != AC_OK)
         return status;
     ac_arena_t *arena = block->segment->arena;
     ac_unlock(&arena->allocator->lock);
-    ac_fence_submitted(&arena->line);
+    ac_fence_submitted(&arena->timeline);
     return AC_OK;
 }
 
 ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     ac_block_t shown;
     const ac_block_t *block;
-    ac_status_t status = lock_shown(address, &shown, &block);
+    ac_status_t status = lock_with_record(address, &shown, &block);
     if (status != AC_OK)
         return status;
     ac_allocator_t *allocator = allocator_of(block);
@@ -150,7 +152,7 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
 ac_status_t ac_block_pin(uint64_t address) {
     ac_block_t shown;
     const ac_block_t *block;
-    ac_status_t status = lock_shown(address, &shown, &block);
+    ac_status_t status = lock_with_record(address, &shown, &block);
     if (status != AC_OK)
         return status;
     if (block->segment->range)

@@ -1,7 +1,7 @@
 /* Requests and frees: the ladder from a cached block to "out of memory".
  *
- * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part inline
- * (thread_cache.h).  A miss that free memory serves passes 20, each once:
+ * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part
+ * inline (thread_cache.h).  A miss that free memory serves passes 20, each once:
  *   ac_cache_alloc, alloc                                    the request
  *   ac_find_first, lock, ac_size_round                       its size and pool
  *   ac_cache_flush_large                                     what is kept whole and in the way
@@ -10,8 +10,8 @@
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
  *   ac_cache_serve, ac_cache_expect, unlock                  the program's
- * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind in
- * a Release build: functions of one file that the compiler put into others are not seen.)
+ * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
+ * in a Release build: functions of one file that the compiler put into others are not seen.)
  *
  * Steps that call the device leave the lock around the call, and search again after it: whatever
  * was seen before may have changed.  A search is made only if something was added since the last
@@ -107,7 +107,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
-            return status == AC_OOM ? ac_block_free_bare(address) : status;
+            return status == AC_OOM ? ac_block_free_without_record(address) : status;
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
@@ -115,7 +115,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
     ac_arena_t *arena = block->segment->arena;
     ac_ticket_t ticket;
-    ac_free_t how = ac_order_retire(&arena->line, &block->ticket, &ticket);
+    ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, &ticket);
     if (how != AC_FREE_WAITS && ac_cache_take_back(cache, block, how == AC_FREE_LEANS)) {
         ac_unlock(&allocator->lock);
         return AC_OK;
@@ -132,7 +132,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             allocator->counters->ready_frees++;
         ac_segment_count_finished(block);
         if (!ac_cache_keep(cache, block))
-            ac_segment_coalesce(block, ac_fence_quiet(&arena->line));
+            ac_segment_coalesce(block, ac_fence_quiet(&arena->timeline));
     }
     bool leaving = how != AC_FREE_WAITS && arena->tainted_idle;
     ac_unlock(&allocator->lock);
@@ -159,8 +159,8 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_allocator_t *allocator;
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
-        ac_fence_submitted(&arena->line);
-        return ac_block_free_bare(address);
+        ac_fence_submitted(&arena->timeline);
+        return ac_block_free_without_record(address);
     }
     if (status != AC_OK)
         return status;
@@ -172,12 +172,12 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_caches_before_free(allocator);
     ac_order_t *order = NULL;
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream, &order) : AC_ORDER_NONE;
-    ac_order_retire_on(&owner->line, &arena->line, order, slot, &used, &ticket);
+    ac_order_retire_on(&owner->timeline, &arena->timeline, order, slot, &used, &ticket);
     ac_segment_release(block);
     bool leaves = false;
     if (ac_key_is_stream(ticket.key)) {
         ac_ordered_add(block, &ticket);
-        ac_fence_earn(&arena->line, ac_pending_weight(ac_pending_share(allocator), size));
+        ac_fence_earn(&arena->timeline, ac_pending_weight(ac_pending_share(allocator), size));
     } else {
         leaves = wait_for_ticket(block, &ticket);
     }

@@ -8,7 +8,7 @@
  *
  * Locks: one mutex per allocator guards all its arenas, segments, blocks, statistics and the
  * page-map slots of its segments.  It is never held over a device call, nor together with
- * another allocator's; a fence line's lock may be taken inside it.  All functions are
+ * another allocator's; a timeline's lock may be taken inside it.  All functions are
  * thread-safe unless they say otherwise, and take the lock themselves. */
 #ifndef AC_ALLOCATOR_H
 #define AC_ALLOCATOR_H
@@ -37,7 +37,7 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings);
 
-/* An arena for a new context; NULL when host memory or fence lines are short. */
+/* An arena for a new context; NULL when host memory or timelines are short. */
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops, void *context);
 
 /* The context is gone and its memory with it: forget all segments without freeing them. The
@@ -45,11 +45,11 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
 void ac_arena_drop(ac_arena_t *arena);
 
 /* The context is about to go, and its memory with it: wait for what other contexts may still do
- * to memory that the program freed; not beyond the limit, nor for more than a second for work that
- * the program may hold back. */
+ * to memory that the program freed; not beyond the limit, nor for more than a second for work
+ * that the program may hold back. */
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns);
 
-ac_fence_line_t *ac_arena_line(ac_arena_t *arena);
+ac_timeline_t *ac_arena_timeline(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 
@@ -127,7 +127,8 @@ bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
  * once. */
 bool ac_expand_able(ac_arena_t *arena);
 
-/* What the device would not give where native segments served instead: for the user to be told. */
+/* What the device would not give where native segments served instead: for the user to be
+ * told. */
 typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
 

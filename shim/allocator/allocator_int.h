@@ -24,7 +24,7 @@ struct ac_arena {
     ac_allocator_t *allocator;
     const ac_device_ops_t *ops;
     void *context;
-    ac_fence_line_t line;
+    ac_timeline_t timeline;
     union { /* one and the same: space/ is given it whole */
         ac_space_t space;
         struct {
@@ -162,7 +162,6 @@ void ac_caches_drop(ac_arena_t *arena);
  * freed now.  True if one is of a tainted segment. */
 bool ac_retired_let_go(ac_arena_t *arena, uint64_t episode);
 
-
 /* ordered.c: blocks freed in the order of a stream.  All under the lock, but ac_ordered_wait. */
 
 /* A request that may be served so. */
@@ -218,7 +217,7 @@ uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
  * budget, so that there is an older one to wait for when that is used up. */
 uint64_t ac_pending_share(const ac_allocator_t *allocator);
 
-/* What a free adds to that share, of AC_FENCE_EPOCH.  Without the lock as well. */
+/* What a free adds to that share, of AC_FENCE_BATCH_WEIGHT.  Without the lock as well. */
 uint32_t ac_pending_weight(uint64_t share, uint64_t bytes);
 
 /* Move what has become ready from the queues into the free memory.  True if there was any. */
@@ -234,8 +233,8 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 /* How long a request waits, in all, for work that could save memory. */
 #define AC_PATIENCE_NS ((uint64_t)500000000)
 
-/* quarantine.c: of the fence line of an arena (fence.h). */
-bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until);
+/* quarantine.c: of the timeline of an arena (fence.h). */
+bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
  * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it has no record, and host memory is short. */
@@ -244,6 +243,6 @@ ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
 
 /* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
  * for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do. */
-ac_status_t ac_block_free_bare(uint64_t address);
+ac_status_t ac_block_free_without_record(uint64_t address);
 
 #endif

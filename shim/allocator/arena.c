@@ -72,8 +72,8 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
     arena->space.arena = arena;
     arena->ops = ops;
     arena->context = context;
-    arena->line.quarantine = ac_arena_quarantine;
-    if (!ac_fence_line_open(&arena->line, ops, context))
+    arena->timeline.quarantine = ac_arena_quarantine;
+    if (!ac_timeline_open(&arena->timeline, ops, context))
         return NULL;
     ac_lock(&allocator->lock);
     arena->next = allocator->arenas;
@@ -92,11 +92,11 @@ void ac_arena_drop(ac_arena_t *arena) {
         ac_arena_lose(arena->segments);
     ac_ordered_close(arena);
     ac_unlock(&arena->allocator->lock);
-    ac_fence_line_close(&arena->line);
+    ac_timeline_close(&arena->timeline);
 }
 
-ac_fence_line_t *ac_arena_line(ac_arena_t *arena) {
-    return &arena->line;
+ac_timeline_t *ac_arena_timeline(ac_arena_t *arena) {
+    return &arena->timeline;
 }
 
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena) {

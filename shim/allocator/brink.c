@@ -3,7 +3,7 @@
 
 #include "allocator/give_back.h"
 #include "allocator/supply/supply.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* A target, over all allocators, that a wait at the brink did not see reached: until it is, no
  * request waits there again, or each of many would be kept for as long. */
@@ -28,30 +28,30 @@ uint64_t ac_brink_give_back(const ac_brink_t *brink) {
     return ac_give_back_begin(allocator, brink->target) ? ac_supply_shrink(allocator, &all) : 0;
 }
 
-static bool is_stuck(ac_fence_line_t *line) {
+static bool is_stuck(ac_timeline_t *timeline) {
     uint64_t target = atomic_load(&stuck);
-    return !ac_fence_reached_all(target) && !ac_fence_look(line, AC_REACH_ALL, target);
+    return !ac_fence_reached_all(target) && !ac_fence_look(timeline, AC_REACH_ALL, target);
 }
 
 bool ac_brink_wait(const ac_brink_t *brink) {
     /* Others may free memory meanwhile. */
     const uint64_t step_ns = 100000000;
     const ac_arena_t *arena = brink->arena;
-    ac_fence_line_t *line = &brink->arena->line;
-    if (AC_PLANTED(fence_dropped_at_oom))
+    ac_timeline_t *timeline = &brink->arena->timeline;
+    if (AC_FAILPOINT(fence_dropped_at_oom))
         for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
-            ac_fence_synced(&each->line, brink->target);
-    ac_fence_poll(line, AC_REACH_ALL);
-    if (ac_brink_is_over(brink) || is_stuck(line))
+            ac_fence_synced(&each->timeline, brink->target);
+    ac_fence_poll(timeline, AC_REACH_ALL);
+    if (ac_brink_is_over(brink) || is_stuck(timeline))
         return false;
     uint64_t now = arena->ops->now_ns();
-    uint64_t end = ac_fence_holding(line, AC_REACH_ALL) ? brink->soon : brink->end;
+    uint64_t end = ac_fence_holding(timeline, AC_REACH_ALL) ? brink->soon : brink->end;
     if (now >= end) {
         ac_fence_raise(&stuck, brink->target);
         return false;
     }
     uint64_t limit = end - now < step_ns ? end - now : step_ns;
-    ac_status_t status = ac_fence_wait(line, AC_REACH_ALL, brink->target, limit);
+    ac_status_t status = ac_fence_wait(timeline, AC_REACH_ALL, brink->target, limit);
     /* Busy before the limit: something captures. */
     return status == AC_OK || (status == AC_BUSY && arena->ops->now_ns() - now >= limit);
 }

@@ -45,8 +45,8 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
     if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
-    /* What is left of a block that was freed in stream order may be all rounding; what waits after
-     * it was free memory (quarantine.c) was requested by no program. */
+    /* What is left of a block that was freed in stream order may be all rounding; what waits
+     * after it was free memory (quarantine.c) was requested by no program. */
     expect(check, block->requested || block->state == AC_BLOCK_RETIRED, "requested bytes");
     expect(check, block->requested <= block->size, "requested bytes");
     add(check->sum.active, pool, 1);
@@ -210,18 +210,18 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             blocks++;
         }
         for (int i = 0; i < AC_FLOWS; i++) {
-            const ac_cache_wait_t *said = &cache->books->side[i].waiting;
+            const ac_cache_wait_t *said = &cache->tally->side[i].waiting;
             expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
             expect(check,
                    said->blocks == waiting[i].blocks && said->bytes == waiting[i].bytes &&
                        said->requested == waiting[i].requested,
-                   "books of what waits");
+                   "tally of what waits");
             expect(check, said->bytes <= cache->may_wait[i], "too much waits in a cache");
             *wait += waiting[i].blocks;
         }
         ac_cache_sum_t sum = {.ordered = 0};
-        ac_cache_books_add(cache->books, false, &sum);
-        expect(check, sum.held_bytes == bytes, "books of a cache");
+        ac_cache_tally_add(cache->tally, false, &sum);
+        expect(check, sum.held_bytes == bytes, "tally of a cache");
     }
     return blocks;
 }
@@ -275,7 +275,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
     expect(check, check->waiting == wait, "waiting blocks missing in the caches");
-    expect(check, arena->dead || ac_fence_check(&arena->line) == 0, "fence line");
+    expect(check, arena->dead || ac_fence_check(&arena->timeline) == 0, "timeline");
 }
 
 static void compare(ac_check_t *check, const ac_device_stats_t *stats) {

@@ -2,15 +2,15 @@
  * streams makes its own, and what became ready since the last look.
  *
  * A search that found nothing notes how much had been added to the arena's free memory by then:
- * until more is added there is nothing new to be found.  So a request searches once, and once more
- * for each time that something came back. */
+ * until more is added there is nothing new to be found.  So a request searches once, and once
+ * more for each time that something came back. */
 #include "allocator/request.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- the block is the request's --- */
 
 static void handed_out(ac_request_t *request, ac_block_t *block) {
-    AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->line));
+    AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->timeline));
     request->address = block->address;
     if (request->stream)
         ac_ordered_handed_out(block);
@@ -31,8 +31,8 @@ static void conclude(const ac_request_t *request) {
     ac_caches_after(request->cache, request->size);
 }
 
-/* Whether the books of the request's cache have room for it: then they count it as a hit, which is
- * little work, and nothing has to be announced. */
+/* Whether the books of the request's cache have room for it: then they count it as a hit, which
+ * is little work, and nothing has to be announced. */
 static bool is_affordable(const ac_request_t *request) {
     return !request->stream &&
            ac_cache_affords(request->cache, request->pool, request->size, request->requested);
@@ -105,7 +105,7 @@ static ac_block_t *find_block(const ac_request_t *request) {
 
 static bool search_free(ac_request_t *request, bool affordable) {
     ac_arena_t *arena = request->arena;
-    if (request->seen[request->scarce] == arena->added && !AC_PLANTED(searched_again))
+    if (request->seen[request->scarce] == arena->added && !AC_FAILPOINT(searched_again))
         return false;
     AC_WINDOW(searched);
     ac_block_t *block = cut_slot(request);

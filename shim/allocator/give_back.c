@@ -1,15 +1,15 @@
-/* Idle memory goes back to the device: when the program asks for it, when a call of the driver was
- * out of memory, after a while without use, and when the device has nothing to do any more.
+/* Idle memory goes back to the device: when the program asks for it, when a call of the driver
+ * was out of memory, after a while without use, and when the device has nothing to do any more.
  *
  * Each begins the same way: the caches of threads are recalled, the device is asked whether it is
  * idle, and what is ready joins the free memory.  Where the device works, giving back would wait
  * for it, and is owed instead (supply.h).
  *
  * Decay: a segment notes the epoch in which it became idle, and every use takes it off the idle
- * list; one that is still there and was for so many whole epochs was not used in them.  What stays
- * is the high-water mark of recent use, by segments.  Holes of a range note theirs likewise with
- * every free in them.  No time is read where memory is handed out.  Decay is called by one thread
- * at a time, whenever an epoch has passed; how long one is, is the caller's business. */
+ * list; one that is still there and was for so many whole epochs was not used in them.  What
+ * stays is the high-water mark of recent use, by segments.  Holes of a range note theirs likewise
+ * with every free in them.  No time is read where memory is handed out.  Decay is called by one
+ * thread at a time, whenever an epoch has passed; how long one is, is the caller's business. */
 #include "allocator/give_back.h"
 
 #include "allocator/brink.h"
@@ -157,15 +157,15 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     bool waits = !arena->dead && retired->fence[AC_REACH_ALL].first;
     uint64_t target = waits ? retired->fence[AC_REACH_ALL].last->ticket.epoch : 0;
     for (unsigned i = 0; !arena->dead && i < AC_RETIRED_EPISODES; i++)
-        if (retired->capture[i].first && atomic_load(&ac_fence_crossed)) {
+        if (retired->capture[i].first && atomic_load(&ac_fence_shared)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();
         }
     ac_unlock(&allocator->lock);
     uint64_t begin = arena->ops->now_ns(), spent = 0;
     while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
-           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->line, AC_REACH_ALL))) {
-        waits = ac_fence_wait(&arena->line, AC_REACH_ALL, target, step_ns) == AC_BUSY;
+           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->timeline, AC_REACH_ALL))) {
+        waits = ac_fence_wait(&arena->timeline, AC_REACH_ALL, target, step_ns) == AC_BUSY;
         spent = arena->ops->now_ns() - begin;
     }
 }

@@ -3,7 +3,7 @@
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
 #include "device/wait.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- new memory --- */
 
@@ -41,7 +41,7 @@ static bool others_changed(const ac_request_t *request, uint64_t seen, uint64_t 
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
     int late = 0;
     ac_lock(&allocator->lock);
-    while (!late && allocator->calls && !AC_PLANTED(leaving_not_awaited) &&
+    while (!late && allocator->calls && !AC_FAILPOINT(leaving_not_awaited) &&
            allocator->changes - request->changes == seen) {
         AC_WINDOW(leaving_awaited);
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
@@ -89,7 +89,8 @@ static bool is_expandable(const ac_request_t *request) {
     return expandable;
 }
 
-/* The rounds are bounded for the case that other threads run out of memory all the time as well. */
+/* The rounds are bounded for the case that other threads run out of memory all the time as
+ * well. */
 static ac_status_t last_resort(ac_request_t *request) {
     enum { ROUNDS = 8 };
     ac_brink_t brink;
@@ -108,7 +109,7 @@ static ac_status_t last_resort(ac_request_t *request) {
         }
         if (status != AC_OOM)
             return status;
-        bool holds = ac_fence_holding(&request->arena->line, AC_REACH_ALL);
+        bool holds = ac_fence_holding(&request->arena->timeline, AC_REACH_ALL);
         if (!others_changed(request, seen, holds ? brink.soon : brink.end))
             break;
     }

@@ -1,11 +1,12 @@
-/* The end of the single-stream rule without a wait of the second stream: free memory that only the
- * home's order protected waits for a fence instead.  What has to be found, and why that is all, is
- * written in single.h.  In the statistics the memory is active again, as if it were freed now. */
+/* The end of the single-stream rule without a wait of the second stream: free memory that only
+ * the sole stream's order protected waits for a fence instead.  What has to be found, and why
+ * that is all, is written in sole.h.  In the statistics the memory is active again, as if it were
+ * freed now. */
 #include "allocator/allocator_int.h"
-#include "plant.h"
+#include "failpoint.h"
 
-static ac_arena_t *arena_of(ac_fence_line_t *line) {
-    return (ac_arena_t *)(void *)((char *)line - offsetof(ac_arena_t, line));
+static ac_arena_t *arena_of(ac_timeline_t *timeline) {
+    return (ac_arena_t *)(void *)((char *)timeline - offsetof(ac_arena_t, timeline));
 }
 
 /* Whether the program has, or may get, any of the block since `early` without a fence. */
@@ -13,8 +14,8 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
     ac_block_state_t state = block->state;
     switch (state) {
     case AC_BLOCK_ALLOCATED:
-        return (block->ticket.epoch >= early && !AC_PLANTED(early_block_overlooked)) ||
-               (ac_key_is_stream(block->ticket.key) && !AC_PLANTED(handed_on_overlooked));
+        return (block->ticket.epoch >= early && !AC_FAILPOINT(early_block_overlooked)) ||
+               (ac_key_is_stream(block->ticket.key) && !AC_FAILPOINT(handed_on_overlooked));
     case AC_BLOCK_SLAB:
         return ac_slab_in_use_since(block, early);
     case AC_BLOCK_RETIRED:
@@ -22,7 +23,7 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
             return true; /* its ticket names an episode, no time */
         return ac_key_is_stream(block->ticket.key) &&
                (block->ticket.all ||
-                (block->ticket.epoch > reached && !AC_PLANTED(freed_in_order_overlooked)));
+                (block->ticket.epoch > reached && !AC_FAILPOINT(freed_in_order_overlooked)));
     case AC_BLOCK_MOVING: /* maybe with free memory in it, and for a request */
         return true;
     default:
@@ -31,7 +32,7 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
 }
 
 static bool any_early(const ac_arena_t *arena, uint64_t reached) {
-    uint64_t early = ac_single_early(&arena->line);
+    uint64_t early = ac_sole_early(&arena->timeline);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         for (const ac_block_t *block = s->first; block; block = block->next)
             if (is_early(block, early, reached))
@@ -56,18 +57,18 @@ static void withdraw_free(ac_arena_t *arena, uint64_t reached, uint64_t until) {
     }
 }
 
-bool ac_arena_quarantine(ac_fence_line_t *line, uint64_t until) {
-    ac_arena_t *arena = arena_of(line);
+bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until) {
+    ac_arena_t *arena = arena_of(timeline);
     ac_allocator_t *allocator = arena->allocator;
-    bool out = ac_caches_freeze(allocator) || AC_PLANTED(quarantine_beside_owner);
-    uint64_t reached = ac_fence_reached(line, false);
+    bool out = ac_caches_freeze(allocator) || AC_FAILPOINT(quarantine_beside_owner);
+    uint64_t reached = ac_fence_reached(timeline, false);
     bool may = out && !arena->dead && !any_early(arena, reached);
     if (may) {
-        if (!AC_PLANTED(caches_not_in_quarantine))
+        if (!AC_FAILPOINT(caches_not_in_quarantine))
             ac_caches_empty(arena);
-        if (!AC_PLANTED(slabs_not_in_quarantine))
+        if (!AC_FAILPOINT(slabs_not_in_quarantine))
             ac_slabs_put_aside(&arena->space, reached, until);
-        if (!AC_PLANTED(pools_not_in_quarantine))
+        if (!AC_FAILPOINT(pools_not_in_quarantine))
             withdraw_free(arena, reached, until);
     }
     ac_caches_thaw(allocator);

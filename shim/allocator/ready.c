@@ -1,6 +1,6 @@
-/* Freed memory that waits for work: a request asks whether the work is over, and waits for it where
- * growing would exceed the budget.  The lock is left around each call of the device, and what was
- * seen before may have changed after it. */
+/* Freed memory that waits for work: a request asks whether the work is over, and waits for it
+ * where growing would exceed the budget.  The lock is left around each call of the device, and
+ * what was seen before may have changed after it. */
 #include "allocator/budget.h"
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
@@ -28,8 +28,8 @@ typedef struct {
     bool exceeds; /* growing would exceed what a wait is for */
 } ac_look_t;
 
-/* A fence is not worth it where memory is hardly worth it and there were many, else each miss of a
- * small program would take one.  Under the lock. */
+/* A fence is not worth it where memory is hardly worth it and there were many, else each miss of
+ * a small program would take one.  Under the lock. */
 static void look(const ac_request_t *request, ac_look_t *look) {
     ac_arena_t *arena = request->arena;
     const ac_allocator_t *allocator = arena->allocator;
@@ -41,7 +41,7 @@ static void look(const ac_request_t *request, ac_look_t *look) {
     look->oldest = oldest[look->reach];
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + size;
     look->exceeds = reserved > ac_budget(settings, AC_BUDGET_WAIT, allocator->high_water);
-    look->worth = ac_fence_credit(&arena->line) || size > settings->large_segment_size ||
+    look->worth = ac_fence_credit(&arena->timeline) || size > settings->large_segment_size ||
                   reserved > ac_budget_floor(settings, AC_BUDGET_WAIT) ||
                   reserved > settings->limit;
 }
@@ -63,13 +63,13 @@ bool ac_ready_ask(ac_request_t *request) {
     for (ac_reach_t reach = AC_REACH_OWN; reach <= AC_REACH_ALL; reach++) {
         if (!now.waits[reach])
             continue;
-        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
+        if (ac_fence_poll(&arena->timeline, reach) && try_ready(request))
             return true;
         /* One that is under way gets there first. */
-        if (!now.worth || ac_fence_under_way(&arena->line, reach))
+        if (!now.worth || ac_fence_under_way(&arena->timeline, reach))
             continue;
-        ac_fence_close(&arena->line, reach);
-        if (ac_fence_poll(&arena->line, reach) && try_ready(request))
+        ac_fence_close(&arena->timeline, reach);
+        if (ac_fence_poll(&arena->timeline, reach) && try_ready(request))
             return true;
     }
     return false;
@@ -77,31 +77,31 @@ bool ac_ready_ask(ac_request_t *request) {
 
 /* --- waiting --- */
 
-/* Whether growing has to wait for work first.  Not where the wait might never end: the program may
- * let go of what it holds only after this request. */
+/* Whether growing has to wait for work first.  Not where the wait might never end: the program
+ * may let go of what it holds only after this request. */
 static bool must_wait(const ac_request_t *request, ac_look_t *now) {
     ac_arena_t *arena = request->arena;
     ac_lock(&arena->allocator->lock);
     look(request, now);
     ac_unlock(&arena->allocator->lock);
     return (now->waits[AC_REACH_OWN] || now->waits[AC_REACH_ALL]) && now->exceeds &&
-           ac_fence_hopeful(&arena->line, now->reach) &&
-           !ac_fence_holding(&arena->line, now->reach);
+           ac_fence_hopeful(&arena->timeline, now->reach) &&
+           !ac_fence_holding(&arena->timeline, now->reach);
 }
 
-/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends, or
- * may not complete before the program goes on.  Where no fence can be recorded the request does not
- * wait: it would wait for later work as well. */
+/* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
+ * or may not complete before the program goes on.  Where no fence can be recorded the request
+ * does not wait: it would wait for later work as well. */
 static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
     ac_arena_t *arena = request->arena;
     uint64_t begin = arena->ops->now_ns();
-    if (begin >= request->soon || ac_fence_close(&arena->line, now->reach) == AC_UNSUPPORTED)
+    if (begin >= request->soon || ac_fence_close(&arena->timeline, now->reach) == AC_UNSUPPORTED)
         return AC_BUSY;
     ac_status_t status =
-        ac_fence_wait(&arena->line, now->reach, now->oldest, request->soon - begin);
+        ac_fence_wait(&arena->timeline, now->reach, now->oldest, request->soon - begin);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_BUSY)
-        ac_fence_in_vain(&arena->line, now->oldest);
+        ac_fence_in_vain(&arena->timeline, now->oldest);
     ac_lock(&arena->allocator->lock);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;

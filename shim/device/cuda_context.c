@@ -8,7 +8,7 @@
 #include "device/wait.h"
 #include "observe/raw.h"
 #include "observe/start.h"
-#include "plant.h"
+#include "failpoint.h"
 
 AC_START_DATA void (*ac_cuda_count)(ac_cuda_event_t event);
 AC_START_DATA uint64_t (*ac_cuda_thread)(void);
@@ -87,7 +87,7 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &scope->cancel);
-    if (!AC_PLANTED(entered_after_look))
+    if (!AC_FAILPOINT(entered_after_look))
         atomic_fetch_add(&context->users, 1);
     while (is_in_suspense(context)) {
         atomic_fetch_sub(&context->users, 1);
@@ -96,7 +96,7 @@ bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool o
     }
     bool may = may_enter(context);
     AC_WINDOW(context_seen);
-    if (AC_PLANTED(entered_after_look))
+    if (AC_FAILPOINT(entered_after_look))
         atomic_fetch_add(&context->users, 1);
     if (may) {
         ac_driver_current(&current);
@@ -158,7 +158,7 @@ uint64_t ac_cuda_capture_mark(void) {
     uint64_t mark = atomic_load(&beginnings) + 1;
     bool any = atomic_load(&at_gate) || atomic_load(&captures) > 0;
     AC_WINDOW(capture_looked);
-    if (AC_PLANTED(capture_mark_late))
+    if (AC_FAILPOINT(capture_mark_late))
         mark = atomic_load(&beginnings) + 1;
     return any ? 0 : mark;
 }
@@ -169,7 +169,7 @@ bool ac_cuda_capture_none_since(uint64_t mark) {
 
 bool ac_cuda_sync_begin(void) {
     ac_lock(&sync_lock);
-    bool may = (beginning == 0 || AC_PLANTED(sync_beside_beginning)) && !ac_cuda_is_capturing();
+    bool may = (beginning == 0 || AC_FAILPOINT(sync_beside_beginning)) && !ac_cuda_is_capturing();
     syncing += may;
     if (may)
         sync_began = ac_raw_time(CLOCK_MONOTONIC);
@@ -198,11 +198,11 @@ void ac_cuda_capture_begin(void) {
 }
 
 void ac_cuda_capture_began(bool began) {
-    if (AC_PLANTED(gate_left_early))
+    if (AC_FAILPOINT(gate_left_early))
         atomic_fetch_sub(&at_gate, 1);
     AC_WINDOW(capture_begun);
     atomic_fetch_add(&captures, began);
-    if (!AC_PLANTED(gate_left_early))
+    if (!AC_FAILPOINT(gate_left_early))
         atomic_fetch_sub(&at_gate, 1); /* after it counts as one that is under way */
     ac_release(&ac_cuda_gate);
     ac_lock(&sync_lock);

@@ -6,7 +6,7 @@
 #include "device/driver.h"
 #include "device/wait.h"
 #include "observe/raw.h"
-#include "plant.h"
+#include "failpoint.h"
 
 ac_status_t ac_cuda_status_of(CUresult result) {
     switch (result) {
@@ -89,25 +89,25 @@ static ac_status_t memory_free(void *arg, uint64_t *bytes) {
 ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
                            void **out) {
     ac_cuda_scope_t scope;
-    if (!AC_PLANTED(record_during_capture) && ac_cuda_is_capturing())
+    if (!AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing())
         return AC_BUSY;
     ac_cuda_fence_t *fence = ac_cuda_fence_take(context);
     if (!fence)
         return AC_UNSUPPORTED;
     /* In its own mode: nothing captures behind the gate. */
-    if (!ac_cuda_enter_as(context, &scope, !AC_PLANTED(record_during_capture))) {
+    if (!ac_cuda_enter_as(context, &scope, !AC_FAILPOINT(record_during_capture))) {
         ac_cuda_fence_give(fence);
         return AC_UNSUPPORTED;
     }
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     ac_lock_shared(&ac_cuda_gate);
-    bool busy = !AC_PLANTED(record_during_capture) && ac_cuda_is_capturing();
+    bool busy = !AC_FAILPOINT(record_during_capture) && ac_cuda_is_capturing();
     if (!busy && !fence->event)
         fence->event = ac_cuda_event_take(context);
     if (!busy && fence->event)
         result = how(context, fence->event, stream);
     ac_release(&ac_cuda_gate);
-    if (AC_PLANTED(event_reused_early) && fence->event)
+    if (AC_FAILPOINT(event_reused_early) && fence->event)
         ac_cuda_event_return(context, fence->event);
     if (result != CUDA_SUCCESS)
         ac_cuda_fence_give(fence);
@@ -124,7 +124,7 @@ ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64
 static CUresult record_whole(ac_cuda_context_t *context, CUevent event, uint64_t stream) {
     (void)stream;
     int mode = atomic_load(&context->mode);
-    if (AC_PLANTED(legacy_stream_only))
+    if (AC_FAILPOINT(legacy_stream_only))
         return ac_driver.cuEventRecord(event, CU_STREAM_LEGACY);
     return mode == AC_RECORD_CTX ? ac_driver.cuCtxRecordEvent(context->handle, event)
                                  : ac_cuda_streams_record(context, event, mode == AC_RECORD_BOTH);
@@ -157,18 +157,18 @@ static CUresult record_stream(ac_cuda_context_t *context, CUevent event, uint64_
     return ac_driver.cuEventRecord(event, handle ? handle : CU_STREAM_LEGACY);
 }
 
-static bool turns(void *arg) {
+static bool join_events(void *arg) {
     ac_cuda_context_t *context = arg;
     return atomic_load(&context->mode) != AC_RECORD_NONE;
 }
 
-static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
+static ac_status_t join_record(void *arg, uint64_t stream, void **out) {
     ac_cuda_context_t *context = arg;
-    if (!turns(context))
+    if (!join_events(context))
         return AC_UNSUPPORTED;
     ac_status_t status = ac_cuda_record(context, record_stream, stream, out);
     if (status == AC_OK)
-        ac_cuda_count_one(AC_CUDA_TURN);
+        ac_cuda_count_one(AC_CUDA_JOIN);
     return status;
 }
 
@@ -230,7 +230,7 @@ static ac_status_t fence_wait(void *arg, void *fence, uint64_t limit_ns) {
 }
 
 /* A wait is no record: it is made during captures, too, but not on a stream that captures. */
-static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
+static ac_status_t join_wait(void *arg, void *fence, uint64_t stream) {
     ac_cuda_context_t *context = arg;
     ac_cuda_fence_t *asked = fence;
     CUstream handle = ac_cuda_stream_of_key(stream);
@@ -278,13 +278,13 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
-    .turn_record = turn_record,
-    .turns = turns,
-    .turn_wait = turn_wait,
+    .join_record = join_record,
+    .join_events = join_events,
+    .join_wait = join_wait,
     .capturing = capturing,
     .synchronize = ac_cuda_synchronize,
     .stream_order = ac_cuda_stream_order,
-    .stream_item = ac_cuda_stream_item,
+    .stream_touch = ac_cuda_stream_touch,
     .range_support = ac_cuda_range_support,
     .range_reserve = ac_cuda_range_reserve,
     .range_release = ac_cuda_range_release,

@@ -30,7 +30,7 @@ typedef enum {
     AC_CUDA_FENCE_LEGACY,
     AC_CUDA_FENCE_SYNC,
     AC_CUDA_FENCE_QUERY,
-    AC_CUDA_TURN,
+    AC_CUDA_JOIN,
     AC_CUDA_STICKY
 } ac_cuda_event_t;
 

@@ -51,15 +51,16 @@ typedef CUresult ac_record_fn(ac_cuda_context_t *context, CUevent event, uint64_
 ac_status_t ac_cuda_record(ac_cuda_context_t *context, ac_record_fn *how, uint64_t stream,
                            void **out);
 
-/* Ask until the fence has completed, or for `limit_ns` (cuda_device.c).  AC_OK, AC_BUSY, AC_FAILED. */
+/* Ask until the fence has completed, or for `limit_ns` (cuda_device.c).  AC_OK, AC_BUSY,
+ * AC_FAILED. */
 ac_status_t ac_cuda_fence_poll(ac_cuda_fence_t *fence, uint64_t limit_ns);
 
 /* synchronize of device.h (cuda_sync.c). */
 ac_status_t ac_cuda_synchronize(void *context, uint64_t limit_ns);
 
-/* stream_order and stream_item of device.h (cuda_order.c). */
+/* stream_order and stream_touch of device.h (cuda_order.c). */
 ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to);
-ac_status_t ac_cuda_stream_item(void *context, uint64_t stream);
+ac_status_t ac_cuda_stream_touch(void *context, uint64_t stream);
 
 /* What the driver's answer means to the allocator; a sticky one is counted (cuda_device.c). */
 ac_status_t ac_cuda_status_of(CUresult result);

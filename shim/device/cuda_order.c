@@ -1,14 +1,14 @@
 /* What we put into streams of the program: waits between two of them, and records (device.h). */
 #include "device/cuda_int.h"
 #include "device/driver.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* Record an event of ours on `from`; unless they are the same, `to` waits for it. */
 static ac_status_t record(ac_cuda_context_t *context, CUstream from, CUstream to) {
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     CUevent event = ac_cuda_event_take(context);
     bool busy = false;
-    if (AC_PLANTED(event_on_wrong_stream))
+    if (AC_FAILPOINT(event_on_wrong_stream))
         from = to;
     if (event) {
         ac_lock_shared(&ac_cuda_gate);
@@ -42,7 +42,7 @@ ac_status_t ac_cuda_stream_order(void *context, uint64_t from, uint64_t to) {
     return order(context, ac_cuda_stream_of_key(from), ac_cuda_stream_of_key(to));
 }
 
-ac_status_t ac_cuda_stream_item(void *context, uint64_t stream) {
+ac_status_t ac_cuda_stream_touch(void *context, uint64_t stream) {
     CUstream handle = ac_cuda_stream_of_key(stream);
     return order(context, handle, handle);
 }

@@ -7,7 +7,7 @@
 #include "device/driver.h"
 #include "device/wait.h"
 #include "observe/raw.h"
-#include "plant.h"
+#include "failpoint.h"
 
 CUevent ac_cuda_event_take(ac_cuda_context_t *context) {
     CUevent event = NULL;
@@ -52,7 +52,7 @@ static CUresult join(ac_cuda_context_t *context, CUstream keeper, CUstream strea
     CUevent event = ac_cuda_event_take(context);
     if (!event)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (AC_PLANTED(event_on_wrong_stream))
+    if (AC_FAILPOINT(event_on_wrong_stream))
         stream = keeper;
     CUresult result = stream ? ac_driver.cuEventRecord(event, stream)
                              : ac_driver.cuCtxRecordEvent(context->handle, event);
@@ -86,7 +86,7 @@ static uint64_t self(void) {
 enum { KEY_PER_THREAD = 2, KEY_SHIFT = 2 }; /* handles are multiples of 4 */
 
 uint64_t ac_cuda_stream_key(CUstream stream) {
-    if (AC_PLANTED(per_thread_for_one) && stream == CU_STREAM_PER_THREAD)
+    if (AC_FAILPOINT(per_thread_for_one) && stream == CU_STREAM_PER_THREAD)
         return KEY_PER_THREAD;
     return stream == CU_STREAM_PER_THREAD ? self() << KEY_SHIFT | KEY_PER_THREAD
                                           : (uint64_t)(uintptr_t)stream;
@@ -379,7 +379,7 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context) {
 void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pending) {
     ac_cuda_scope_t scope;
     CUresult result = CUDA_ERROR_NOT_READY;
-    if (AC_PLANTED(destroyed_stream_running))
+    if (AC_FAILPOINT(destroyed_stream_running))
         pending = false;
     if (pending && ac_cuda_enter(context, &scope)) {
         CUstream keeper = keeper_of(context);

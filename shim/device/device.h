@@ -73,14 +73,14 @@ typedef struct {
      * none.  Begin a
      * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
      * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
-    ac_status_t (*turn_record)(void *context, uint64_t stream, void **fence);
+    ac_status_t (*join_record)(void *context, uint64_t stream, void **fence);
 
     /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
-    bool (*turns)(void *context);
+    bool (*join_events)(void *context);
 
     /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
      * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
-    ac_status_t (*turn_wait)(void *context, void *fence, uint64_t stream);
+    ac_status_t (*join_wait)(void *context, void *fence, uint64_t stream);
 
     /* Whether anything captures: no fence can be recorded.  Cheap; no device call. */
     bool (*capturing)(void *context);
@@ -97,7 +97,7 @@ typedef struct {
 
     /* Put something into the stream that comes after all that the stream comes after now. Answers
      * as above. */
-    ac_status_t (*stream_item)(void *context, uint64_t stream);
+    ac_status_t (*stream_touch)(void *context, uint64_t stream);
 
     /* --- memory in pages: address ranges to which physical memory is mapped ---
      *

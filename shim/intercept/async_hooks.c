@@ -13,7 +13,7 @@ static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thre
         return NULL;
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (!context || context->created || context != ac_context_current(thread) ||
-        ac_fence_broken(context->line) || atomic_load(&context->cuda.green) ||
+        ac_fence_broken(context->timeline) || atomic_load(&context->cuda.green) ||
         !ac_pool_serves(context->cuda.device))
         return NULL;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -145,7 +145,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
     ac_status_t freed;
     if (thread) {
         ac_context_t *context = ac_context_of_stream(thread, stream);
-        if (context && ac_fence_broken(context->line)) {
+        if (context && ac_fence_broken(context->timeline)) {
             /* The error of the context comes before that of the pointer. */
             CUresult result =
                 ac_driver.cuStreamSynchronize(ac_stream_resolved(stream, per_thread));

@@ -2,7 +2,7 @@
 #include "intercept/attributes.h"
 
 #include "intercept/body.h"
-#include "plant.h"
+#include "failpoint.h"
 
 static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *value) {
     if (!value || ac_attribute_is_harmless(id))
@@ -10,14 +10,14 @@ static unsigned means_of(CUlaunchAttributeID id, const CUlaunchAttributeValue *v
     switch (id) {
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         return value->programmaticStreamSerializationAllowed &&
-                       !AC_PLANTED(programmatic_for_ordered)
+                       !AC_FAILPOINT(programmatic_for_ordered)
                    ? AC_LAUNCH_EARLY
                    : 0;
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
         return value->cooperative ? AC_LAUNCH_HOLDS : 0;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        return AC_PLANTED(launch_event_trusted) ? 0 : AC_LAUNCH_EVENT;
+        return AC_FAILPOINT(launch_event_trusted) ? 0 : AC_LAUNCH_EVENT;
     default:
         return AC_LAUNCH_EARLY | AC_LAUNCH_HOLDS | AC_LAUNCH_UNKNOWN;
     }

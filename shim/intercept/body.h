@@ -6,7 +6,7 @@
 #include "intercept/decay.h"
 #include "intercept/hooks.h"
 #include "intercept/process.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* The first line of a driver hook.  Declares `real`, the driver's function, and `thread`, the
  * record of the calling thread: NULL while the shim is not active, where host memory is short,
@@ -15,7 +15,7 @@
 #define AC_ENTER_OR_RETURN(symbol)                                                               \
     symbol##_fn *real = AC_REAL(symbol);                                                         \
     ac_thread_t *thread =                                                                        \
-        ac_is_active() && !AC_ROW_PLANTED(symbol, unseen) ? ac_thread_get() : NULL;              \
+        ac_is_active() && !AC_ROW_FAILPOINT(symbol, unseen) ? ac_thread_get() : NULL;            \
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_##symbol);                                         \
     do {                                                                                         \
         if (!real)                                                                               \

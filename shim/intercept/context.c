@@ -14,7 +14,7 @@
 #include "observe/log.h"
 #include "observe/start.h"
 #include "lock.h"
-#include "plant.h"
+#include "failpoint.h"
 
 enum { CONTEXTS = AC_FENCE_LINES, STREAMS = 4096 };
 
@@ -103,7 +103,7 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 void ac_context_configure(void) {
-    atomic_store(&ac_single_wanted, ac_process_config()->single_stream);
+    atomic_store(&ac_sole_wanted, ac_process_config()->single_stream);
     ac_lock(&lock); /* an allocator that is being made may have seen older settings */
     if (atomic_load(&any_allocator))
         ac_device_each(configure, NULL);
@@ -164,7 +164,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     ac_context_t *context = NULL;
     bool shared = shares_device(device);
     if (shared)
-        ac_fence_cross(); /* before any thread can use the new one */
+        ac_fence_share(); /* before any thread can use the new one */
     ac_lock(&lock);
     ac_context_t *other = find(handle);
     unsigned slot = 0;
@@ -178,10 +178,10 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         context->slot = slot;
         context->created = created;
         if (context->arena) {
-            context->line = ac_arena_line(context->arena);
+            context->timeline = ac_arena_timeline(context->arena);
             shared = shares_device(device);
             if (shared)
-                atomic_store(&ac_fence_crossed, true);
+                atomic_store(&ac_fence_shared, true);
             atomic_store(&contexts[slot], context);
             if (slot >= atomic_load(&context_high))
                 atomic_store(&context_high, slot + 1);
@@ -192,7 +192,7 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
     }
     ac_unlock(&lock);
     if (shared)
-        ac_fence_cross(); /* another thread made the first one meanwhile */
+        ac_fence_share(); /* another thread made the first one meanwhile */
     if (context && ac_process_config()->expandable_segments && !ac_expand_able(context->arena))
         ac_log_once(AC_LOG_WARNING,
                     "expandable_segments:true has no effect: device %d has no virtual memory "
@@ -243,7 +243,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
             found.context[found.count++] = context;
     }
     ac_unlock(&lock);
-    if (AC_PLANTED(context_ends_at_once))
+    if (AC_FAILPOINT(context_ends_at_once))
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++)
         ac_arena_quiesce(found.context[i]->arena, limit_ns);
@@ -377,7 +377,7 @@ bool ac_context_green(CUcontext view) {
     ac_fence_stamp();
     ac_generation_grow();
     /* Its default streams have the handles of the primary context's, and are others. */
-    ac_single_settle(primary->line, true);
+    ac_sole_settle(primary->timeline, true);
     ac_arena_unordered(primary->arena, true);
     ac_lock(&lock);
     int i = 0;
@@ -523,7 +523,7 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
     if (!context) {
         if (!ac_driver.cuStreamGetCtx ||
             ac_driver.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS || !handle)
-            return AC_PLANTED(stream_of_current_context) ? ac_context_current(thread) : NULL;
+            return AC_FAILPOINT(stream_of_current_context) ? ac_context_current(thread) : NULL;
         context = ac_context_of(handle);
         if (!context)
             return NULL; /* not remembered: it may be found next time */
@@ -536,7 +536,7 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream) {
 }
 
 void ac_context_stream_gone(CUstream stream) {
-    if (AC_PLANTED(stream_handle_reused))
+    if (AC_FAILPOINT(stream_handle_reused))
         return;
     _Atomic uint64_t *entry = stream_entry(stream);
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
@@ -547,7 +547,7 @@ void ac_context_stream_gone(CUstream stream) {
 void ac_context_note(ac_context_t *context, CUresult result) {
     if (!context || !ac_driver_sticky(result) || atomic_load(&context->cuda.dead))
         return;
-    ac_fence_break(context->line);
+    ac_fence_break(context->timeline);
 }
 
 void ac_context_note_current(ac_thread_t *thread, CUresult result) {
@@ -556,8 +556,8 @@ void ac_context_note_current(ac_thread_t *thread, CUresult result) {
 }
 
 void ac_context_cross(void) {
-    if (AC_PLANTED(peer_copy_elsewhere))
+    if (AC_FAILPOINT(peer_copy_elsewhere))
         return;
     if (ac_context_count() > 1)
-        ac_fence_cross();
+        ac_fence_share();
 }

@@ -14,14 +14,14 @@
 typedef struct ac_context {
     ac_cuda_context_t cuda;
     ac_arena_t *arena;
-    ac_fence_line_t *line;
+    ac_timeline_t *timeline;
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
 } ac_context_t;
 
-/* The record of a line's context: a line is opened with the record's driver part. */
-static inline ac_context_t *ac_context_of_line(const ac_fence_line_t *line) {
-    char *cuda = ac_fence_context(line);
+/* The record of a timeline's context: a timeline is opened with the record's driver part. */
+static inline ac_context_t *ac_context_of_timeline(const ac_timeline_t *timeline) {
+    char *cuda = ac_fence_context(timeline);
     return (ac_context_t *)(void *)(cuda - offsetof(ac_context_t, cuda));
 }
 
@@ -98,7 +98,7 @@ static inline unsigned ac_context_count(void) {
     return atomic_load_explicit(&ac_context_live, memory_order_relaxed);
 }
 
-/* Another context may reach the memory: see ac_fence_crossed. */
+/* Another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
 
 /* Settings of the allocators from the configuration (at activation and when it changes). */

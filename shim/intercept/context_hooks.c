@@ -2,7 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
@@ -61,7 +61,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevi
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result = real args;                                                             \
         (void)thread;                                                                            \
-        if (!AC_PLANTED(current_context_kept) && !AC_ROW_PLANTED(symbol, unseen))                \
+        if (!AC_FAILPOINT(current_context_kept) && !AC_ROW_FAILPOINT(symbol, unseen))            \
             ac_thread_forget();                                                                  \
         return result;                                                                           \
     }
@@ -74,7 +74,7 @@ CURRENT(cuCtxPopCurrent_v2, (CUcontext * context), (context))
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     AC_ENTER_OR_RETURN(cuDevicePrimaryCtxRetain);
     CUresult result = real(context, device);
-    if (!AC_PLANTED(current_context_kept))
+    if (!AC_FAILPOINT(current_context_kept))
         ac_thread_forget();
     if (result == CUDA_SUCCESS)
         ac_context_retained(device);
@@ -192,7 +192,7 @@ static void allow_peer(ac_thread_t *thread, CUcontext owner) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);
     if (thread)
-        ac_fence_cross(); /* before the first access can be submitted */
+        ac_fence_share(); /* before the first access can be submitted */
     CUresult result = real(peer, flags);
     if (thread && result == CUDA_SUCCESS)
         allow_peer(thread, peer);

@@ -5,7 +5,7 @@
 
 #include "intercept/attributes.h"
 #include "intercept/tracing.h"
-#include "plant.h"
+#include "failpoint.h"
 
 static bool follows(const ac_thread_t *thread) {
     return thread && atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
@@ -149,8 +149,8 @@ EVENT_DONE(cuEventSynchronize, true)
 EVENT_DONE(cuEventQuery, false)
 
 static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool per_thread) {
-    return ac_single_alone(context->line,
-                           ac_cuda_stream_key(ac_stream_resolved(stream, per_thread)));
+    return ac_sole_alone(context->timeline,
+                         ac_cuda_stream_key(ac_stream_resolved(stream, per_thread)));
 }
 
 #define STREAM_DONE(symbol, per_thread, waits)                                                   \
@@ -166,7 +166,7 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
         if (followed && result == CUDA_SUCCESS)                                                  \
             ac_edge_completed(&edge);                                                            \
         if (alone && result == CUDA_SUCCESS)                                                     \
-            ac_fence_synced(context->line, alone);                                               \
+            ac_fence_synced(context->timeline, alone);                                           \
         if (waits && result == CUDA_SUCCESS)                                                     \
             ac_synced(thread, false);                                                            \
         if (waits)                                                                               \
@@ -185,7 +185,7 @@ STREAM_DONE(cuStreamQuery_ptsz, true, false)
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUevent event) {                                                             \
         AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (!AC_PLANTED(event_reused_early) && follows(thread))                                  \
+        if (!AC_FAILPOINT(event_reused_early) && follows(thread))                                \
             ac_event_forget(name_of(event));                                                     \
         bool distrusted = thread && ac_event_trust(name_of(event));                              \
         CUresult result = real(event);                                                           \
@@ -198,7 +198,7 @@ DESTROY(cuEventDestroy_v2)
 
 void ac_stream_gone(ac_context_t *context, CUstream stream) {
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire) &&
-        !AC_PLANTED(stream_handle_reused))
+        !AC_FAILPOINT(stream_handle_reused))
         ac_arena_stream_gone(context->arena, ac_stream_named(stream, false));
 }
 

@@ -7,7 +7,7 @@
 #include "allocator/retired/retired.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- the memory behind an episode: blocks of all devices --- */
 
@@ -91,7 +91,7 @@ INSTANTIATE(cuGraphInstantiateWithParams_ptsz,
         ac_context_note_current(thread, result);                                                 \
         if (thread)                                                                              \
             ac_graphs_inherit(AC_EXEC(exec), AC_GRAPH(graph),                                    \
-                              result == CUDA_SUCCESS || AC_PLANTED(failed_update_released));     \
+                              result == CUDA_SUCCESS || AC_FAILPOINT(failed_update_released));   \
         return result;                                                                           \
     }
 UPDATE(cuGraphExecUpdate,
@@ -116,7 +116,7 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     CUresult result = real(clone, graph);
     if (thread && result == CUDA_SUCCESS && clone) {
         ac_graphs_fresh(AC_GRAPH(*clone));
-        if (!AC_PLANTED(graph_clone_forgotten))
+        if (!AC_FAILPOINT(graph_clone_forgotten))
             ac_graphs_inherit(AC_GRAPH(*clone), AC_GRAPH(graph), false);
     }
     return result;
@@ -126,7 +126,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
                                   size_t count, CUgraph child) {
     AC_ENTER_OR_RETURN(cuGraphAddChildGraphNode);
     CUresult result = real(node, graph, before, count, child);
-    if (thread && result == CUDA_SUCCESS && !AC_PLANTED(child_graph_forgotten))
+    if (thread && result == CUDA_SUCCESS && !AC_FAILPOINT(child_graph_forgotten))
         ac_graphs_inherit(AC_GRAPH(graph), AC_GRAPH(child), false);
     return result;
 }
@@ -257,11 +257,11 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
  */
 
 static CUresult joined(ac_thread_t *thread, CUstream stream, CUresult result) {
-    if (!thread || result != CUDA_SUCCESS || AC_PLANTED(joined_nodes_unseen))
+    if (!thread || result != CUDA_SUCCESS || AC_FAILPOINT(joined_nodes_unseen))
         return result;
     ac_context_t *context = ac_context_of_stream(thread, stream);
     if (context)
-        ac_fence_submitted(context->line);
+        ac_fence_submitted(context->timeline);
     else
         ac_context_unseen();
     return result;

@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "lock.h"
-#include "plant.h"
+#include "failpoint.h"
 
 enum { LINKS = 4096, INNER = 256 };
 
@@ -217,7 +217,7 @@ void ac_graphs_capture_ended(ac_holder_t graph) {
 void ac_graphs_inherit(ac_holder_t to, ac_holder_t from, bool instead) {
     if (idle())
         return;
-    if (AC_PLANTED(graph_memory_released) && to.kind == AC_HOLDER_EXEC)
+    if (AC_FAILPOINT(graph_memory_released) && to.kind == AC_HOLDER_EXEC)
         return;
     ac_lock(&lock);
     ac_holder_t leaving = new_leaving();
@@ -254,7 +254,7 @@ void ac_graphs_fresh(ac_holder_t graph) {
 
 void ac_graphs_launched(ac_holder_t exec) {
     if (atomic_load_explicit(&capturing, memory_order_relaxed) == 0 ||
-        AC_PLANTED(captured_launch_forgotten))
+        AC_FAILPOINT(captured_launch_forgotten))
         return;
     ac_lock(&lock);
     if (capturing)

@@ -21,7 +21,7 @@ static void refuse(ac_thread_t *thread, const char *what) {
 /* Others than streams of this context may use the block from now on: no stream's order holds them
  * back from memory that earlier work is still busy with. */
 static void expose(const ac_block_info_t *info) {
-    ac_single_settle(ac_arena_line(info->arena), true);
+    ac_sole_settle(ac_arena_timeline(info->arena), true);
     if (info->paged)
         ac_block_pin(info->address);
 }

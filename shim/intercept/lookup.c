@@ -13,7 +13,7 @@
 #include "intercept/thread.h"
 #include "intercept/watch.h"
 #include "observe/live.h"
-#include "plant.h"
+#include "failpoint.h"
 
 static const char *const harmless[] = {
 #define HARMLESS_FUNCTION(name) #name,
@@ -137,8 +137,8 @@ static const struct {
 };
 enum { MAKER_COUNT = sizeof(makers) / sizeof(makers[0]) };
 
-/* The row of `found`, which the driver has under `name`, -1 if it has none.  `familiar`: it cannot
- * be newer than our tables, so that its parameters are what we think. */
+/* The row of `found`, which the driver has under `name`, -1 if it has none.  `familiar`: it
+ * cannot be newer than our tables, so that its parameters are what we think. */
 AC_EARLY static int maker_of(const char *name, bool familiar, const void *found) {
     for (int exact = 1; exact >= 0; exact--) /* the address knows better than the name */
         for (unsigned i = 0; i < MAKER_COUNT; i++)
@@ -461,7 +461,7 @@ AC_EARLY static bool is_harmless_table(const CUuuid *id) {
     for (unsigned i = 0; i < sizeof harmless_tables / sizeof *harmless_tables; i++)
         if (harmless_tables[i].first == half(bytes) && harmless_tables[i].last == half(bytes + 8))
             return true;
-    return AC_PLANTED(unknown_table_harmless);
+    return AC_FAILPOINT(unknown_table_harmless);
 }
 
 CUresult cuGetExportTable(const void **table, const CUuuid *id) {

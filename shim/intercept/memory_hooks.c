@@ -10,7 +10,7 @@ static ac_context_t *serving_context(ac_thread_t *thread) {
     if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_current(thread);
-    return context && !ac_fence_broken(context->line) ? context : NULL;
+    return context && !ac_fence_broken(context->timeline) ? context : NULL;
 }
 
 /* Of the thread's current context. */
@@ -100,7 +100,7 @@ static CUresult wait_for_context(ac_context_t *context) {
     ac_cuda_sync_end();
     if (result == CUDA_SUCCESS && !atomic_load(&context->cuda.green)) {
         ac_cuda_synced(&context->cuda, lost);
-        ac_fence_synced(context->line, stamp);
+        ac_fence_synced(context->timeline, stamp);
     }
     ac_context_note(context, result);
     return result;
@@ -118,7 +118,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
             return CUDA_ERROR_INVALID_CONTEXT;
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
-        } else if (ac_frees_synchronize() || ac_fence_broken(context->line)) {
+        } else if (ac_frees_synchronize() || ac_fence_broken(context->timeline)) {
             CUresult result = wait_for_context(context);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;

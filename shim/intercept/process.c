@@ -328,7 +328,7 @@ static void count_cuda(ac_cuda_event_t event) {
         [AC_CUDA_FENCE_LEGACY] = AC_COUNT_fences_legacy,
         [AC_CUDA_FENCE_SYNC] = AC_COUNT_fences_sync,
         [AC_CUDA_FENCE_QUERY] = AC_COUNT_fence_queries,
-        [AC_CUDA_TURN] = AC_COUNT_join_events,
+        [AC_CUDA_JOIN] = AC_COUNT_join_events,
         [AC_CUDA_STICKY] = AC_COUNT_internal_failures,
     };
     ac_count(ac_thread_tls, counter[event]);

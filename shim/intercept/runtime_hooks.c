@@ -10,7 +10,7 @@
 static ac_context_t *fast_context(ac_thread_t *thread, const ac_runtime_t *runtime) {
     if (!thread || !thread->runtime || thread->prover != runtime ||
         atomic_load_explicit(&ac_current_unseen, memory_order_relaxed) ||
-        thread->generation != ac_generation_now() || ac_fence_broken(thread->runtime->line))
+        thread->generation != ac_generation_now() || ac_fence_broken(thread->runtime->timeline))
         return NULL;
     return thread->runtime;
 }

@@ -4,7 +4,7 @@
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/tracing.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- life of streams --- */
 
@@ -25,9 +25,9 @@ STREAM_CREATE(cuGreenCtxStreamCreate,
 /* What the context keeps of the stream: before the driver's call, and what was said of it
  * meanwhile after it. */
 static void leave_stream(ac_context_t *context, void *stream) {
-    if (!AC_PLANTED(stream_handle_reused))
-        ac_single_stream_gone(context->line, ac_cuda_stream_key(stream));
-    ac_cuda_stream_retire(&context->cuda, stream, !ac_fence_line_idle(context->line));
+    if (!AC_FAILPOINT(stream_handle_reused))
+        ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
+    ac_cuda_stream_retire(&context->cuda, stream, !ac_timeline_idle(context->timeline));
     ac_stream_gone(context, stream);
 }
 
@@ -83,17 +83,17 @@ typedef struct {
  * retires nothing. */
 static ac_sync_t sync_begin(ac_context_t *context) {
     if (!context ||
-        (atomic_load(&context->cuda.green) && !AC_PLANTED(green_context_synchronised)))
+        (atomic_load(&context->cuda.green) && !AC_FAILPOINT(green_context_synchronised)))
         return (ac_sync_t){.context = NULL};
     return (ac_sync_t){context, ac_fence_stamp(), ac_cuda_lost(&context->cuda)};
 }
 
 static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
-    if (AC_PLANTED(free_during_synchronisation))
+    if (AC_FAILPOINT(free_during_synchronisation))
         sync.clock = ac_fence_now();
     if (sync.context && result == CUDA_SUCCESS) {
         ac_cuda_synced(&sync.context->cuda, sync.lost);
-        ac_fence_synced(sync.context->line, sync.clock);
+        ac_fence_synced(sync.context->timeline, sync.clock);
         ac_count(thread, AC_COUNT_full_syncs);
         ac_synced(thread, true);
     }
@@ -137,7 +137,7 @@ static ac_capture_t capture_on(ac_thread_t *thread, CUstream stream, bool per_th
     CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         if (ac_is_guest(thread) ||                                                               \
-            (!thread && (!ac_is_active() || AC_ROW_PLANTED(symbol, unseen))))                    \
+            (!thread && (!ac_is_active() || AC_ROW_FAILPOINT(symbol, unseen))))                  \
             return real args;                                                                    \
         ac_capture_t capture = capture_on(thread, stream, per_thread);                           \
         capture.graph = into;                                                                    \
@@ -187,14 +187,14 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     AC_ENTER_OR_RETURN(cuStreamEndCapture);
-    if (AC_ROW_PLANTED(cuStreamEndCapture, unseen))
+    if (AC_ROW_FAILPOINT(cuStreamEndCapture, unseen))
         return real(stream, graph);
     return end_capture(thread, real, stream, false, graph);
 }
 
 CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
     AC_ENTER_OR_RETURN(cuStreamEndCapture_ptsz);
-    if (AC_ROW_PLANTED(cuStreamEndCapture_ptsz, unseen))
+    if (AC_ROW_FAILPOINT(cuStreamEndCapture_ptsz, unseen))
         return real(stream, graph);
     return end_capture(thread, real, stream, true, graph);
 }

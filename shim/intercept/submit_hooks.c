@@ -4,7 +4,7 @@
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
-#include "plant.h"
+#include "failpoint.h"
 
 typedef struct {
     bool wait;
@@ -31,8 +31,8 @@ static void remember(ac_thread_t *thread, const ac_context_t *context, CUstream 
                      uint64_t generation) {
     if (thread->shared || ac_cuda_stream_marks(&context->cuda) || !ac_barrier_is_free())
         return;
-    *ac_lane_of(thread, stream) =
-        (ac_lane_t){.stream = (void *)stream, .generation = generation, .line = context->line};
+    *ac_submit_path_of(thread, stream) = (ac_submit_path_t){
+        .stream = (void *)stream, .generation = generation, .timeline = context->timeline};
 }
 
 /* The driver does not tell which context the work goes to.  It may also refuse the stream. */
@@ -64,21 +64,21 @@ bool ac_submit_begin(ac_submit_t *submit, ac_thread_t *thread, CUstream stream, 
     submit->stream = stream;
     submit->holds = false;
     /* Frees that wait for a fence get it now, before later work would delay it. */
-    if (ac_fence_full(context->line))
-        ac_fence_close(context->line, atomic_load(&ac_fence_crossed));
+    if (ac_fence_full(context->timeline))
+        ac_fence_close(context->timeline, atomic_load(&ac_fence_shared));
     submit->marked = ac_cuda_stream_begin(&context->cuda, stream);
     ac_fence_list(&thread->submitter);
-    submit->slotted = ac_fence_enter_as(context->line, &thread->submitter);
+    submit->slotted = ac_fence_enter_as(context->timeline, &thread->submitter);
     if (submit->slotted)
         remember(thread, context, stream, generation);
     else
-        ac_fence_enter(context->line);
-    ac_single_enter(context->line, ac_cuda_stream_key(stream), &thread->joins);
+        ac_fence_enter(context->timeline);
+    ac_sole_enter(context->timeline, ac_cuda_stream_key(stream), &thread->joins);
     return true;
 }
 
 void ac_submit_reach(const ac_submit_t *submit, uint64_t address) {
-    if (ac_context_count() < 2 || atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed))
+    if (ac_context_count() < 2 || atomic_load_explicit(&ac_fence_shared, memory_order_relaxed))
         return;
     ac_arena_t *owner = ac_block_arena(address);
     if (owner && submit->context && owner != submit->context->arena)
@@ -105,8 +105,8 @@ void ac_submit_hold(ac_submit_t *submit) {
     if (!submit->context)
         return;
     submit->holds = true;
-    ac_fence_hold(submit->context->line, false);
-    ac_single_hold(submit->context->line);
+    ac_fence_hold(submit->context->timeline, false);
+    ac_sole_hold(submit->context->timeline);
 }
 
 /* --- the short way: to a stream that the thread's last submissions went to --- */
@@ -117,82 +117,83 @@ void ac_submit_hold(ac_submit_t *submit) {
 #define COLD                __attribute__((cold)) NOINLINE
 #define INLINE              __attribute__((always_inline)) static inline
 
-/* What the lane says of its stream still holds. */
-INLINE bool is_of_now(const ac_lane_t *lane) {
-    return AC_PLANTED(lane_generation_ignored) || lane->generation == ac_generation_now();
+/* What the fast path says of its stream still holds. */
+INLINE bool is_of_now(const ac_submit_path_t *path) {
+    return AC_FAILPOINT(path_generation_ignored) || path->generation == ac_generation_now();
 }
 
 /* A default stream is the current context's. */
-INLINE bool is_current(const ac_thread_t *thread, const ac_fence_line_t *line) {
-    return AC_PLANTED(lane_context_ignored) ||
-           (ac_context_of_line(line) == thread->known && !atomic_load(&ac_current_unseen));
+INLINE bool is_current(const ac_thread_t *thread, const ac_timeline_t *timeline) {
+    return AC_FAILPOINT(path_context_ignored) ||
+           (ac_context_of_timeline(timeline) == thread->known &&
+            !atomic_load(&ac_current_unseen));
 }
 
-/* The clock has moved on, or the lane is that of another stream.  By who is inside.  False: he is
- * not any more. */
-NOINLINE static bool refresh(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
-    ac_fence_line_t *line = lane->line;
+/* The clock has moved on, or the fast path is that of another stream.  By who is inside.  False:
+ * he is not any more. */
+NOINLINE static bool refresh(ac_thread_t *thread, ac_submit_path_t *path, CUstream stream) {
+    ac_timeline_t *timeline = path->timeline;
     uint64_t clock = ac_fence_now(); /* first: whatever changes from now on moves it */
-    if (LIKELY(lane->stream == (void *)stream && is_of_now(lane)) &&
-        ((uintptr_t)stream > 2 || is_current(thread, line)) && !ac_fence_full(line)) {
+    if (LIKELY(path->stream == (void *)stream && is_of_now(path)) &&
+        ((uintptr_t)stream > 2 || is_current(thread, timeline)) && !ac_fence_full(timeline)) {
         uint64_t key = ac_cuda_stream_key(stream);
-        if (LIKELY(ac_single_passes(&line->single, key))) {
+        if (LIKELY(ac_sole_passes(&timeline->single, key))) {
             AC_WINDOW(lane_passes);
-            if (AC_PLANTED(lane_clock_late))
+            if (AC_FAILPOINT(path_clock_late))
                 clock = ac_fence_now();
             bool more = atomic_load_explicit(&ac_streams_tracked, memory_order_acquire);
-            lane->clock = more ? 0 : clock;
+            path->clock = more ? 0 : clock;
         } else {
-            lane->clock = 0;
-            ac_single_pass(line, key, &thread->joins);
+            path->clock = 0;
+            ac_sole_pass(timeline, key, &thread->joins);
         }
-        ac_fence_mark(line);
+        ac_fence_mark(timeline);
         return true;
     }
     atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
     return false;
 }
 
-/* Enter the lane's line, if the lane is that of the stream and all that was found out still
- * holds. The slot is taken first: what a signal handler submits before that may change the lane,
- * what it submits after that does not. */
-INLINE bool enter_lane(ac_thread_t *thread, ac_lane_t *lane, CUstream stream) {
+/* Enter the fast path's timeline, if the fast path is that of the stream and all that was found
+ * out still holds. The slot is taken first: what a signal handler submits before that may change
+ * the fast path, what it submits after that does not. */
+INLINE bool enter_path(ac_thread_t *thread, ac_submit_path_t *path, CUstream stream) {
     ac_submitter_t *self = &thread->submitter;
     if (UNLIKELY(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL))
         return false;
-    atomic_store_explicit(&self->inside, lane->line, memory_order_relaxed);
-    ac_barrier_light_free(); /* a lane is remembered where it is */
-    if (LIKELY(lane->stream == (void *)stream) && LIKELY(lane->clock == ac_fence_now()) &&
-        LIKELY(is_of_now(lane)) &&
-        LIKELY((uintptr_t)stream > 2 || is_current(thread, lane->line)))
+    atomic_store_explicit(&self->inside, path->timeline, memory_order_relaxed);
+    ac_barrier_light_free(); /* a fast path is remembered where it is */
+    if (LIKELY(path->stream == (void *)stream) && LIKELY(path->clock == ac_fence_now()) &&
+        LIKELY(is_of_now(path)) &&
+        LIKELY((uintptr_t)stream > 2 || is_current(thread, path->timeline)))
         return true;
-    return refresh(thread, lane, stream);
+    return refresh(thread, path, stream);
 }
 
 /* After the call, what is not always to be done: the clock moved meanwhile, streams are to be
  * marked by now, an order of streams is followed, the result tells of a broken context. */
-NOINLINE static void settle(const ac_lane_t *lane, CUresult result) {
-    ac_context_t *context = ac_context_of_line(lane->line);
-    CUstream stream = lane->stream;
+NOINLINE static void settle(const ac_submit_path_t *path, CUresult result) {
+    ac_context_t *context = ac_context_of_timeline(path->timeline);
+    CUstream stream = path->stream;
     ac_cuda_stream_used(&context->cuda, stream);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(context->arena, stream == CU_STREAM_LEGACY);
     ac_context_note(context, result);
 }
 
-/* For the tests' library (plant.h). */
-#define SPOILT_LONG(symbol)  (AC_PLANTED(long_way_unseen) || AC_ROW_PLANTED(symbol, long))
-#define SPOILT_SHORT(symbol) (AC_PLANTED(short_way_unseen) || AC_ROW_PLANTED(symbol, short))
+/* For the tests' library (failpoint.h). */
+#define SPOILT_LONG(symbol)  (AC_FAILPOINT(long_way_unseen) || AC_ROW_FAILPOINT(symbol, long))
+#define SPOILT_SHORT(symbol) (AC_FAILPOINT(short_way_unseen) || AC_ROW_FAILPOINT(symbol, short))
 #define MARKED(symbol, stream, per_thread)                                                       \
-    (AC_ROW_PLANTED(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
+    (AC_ROW_FAILPOINT(symbol, elsewhere) ? elsewhere(stream, per_thread) : (stream))
 
 #define RETRIED(symbol, result, need, call)                                                      \
     do {                                                                                         \
         (result) = (call);                                                                       \
-        if (!AC_ROW_PLANTED(symbol, once))                                                       \
+        if (!AC_ROW_FAILPOINT(symbol, once))                                                     \
             AC_RETRY_AFTER(result, need, call);                                                  \
     } while (0)
-#define HEARD(symbol, result) (AC_ROW_PLANTED(symbol, deaf) ? CUDA_SUCCESS : (result))
+#define HEARD(symbol, result) (AC_ROW_FAILPOINT(symbol, deaf) ? CUDA_SUCCESS : (result))
 
 /* A stream that `stream` is not. */
 INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
@@ -214,26 +215,26 @@ INLINE CUstream elsewhere(CUstream stream, bool per_thread) {
             return long_##symbol args;                                                           \
         if (UNLIKELY(!(plain)))                                                                  \
             return long_##symbol args;                                                           \
-        if (SPOILT_SHORT(symbol) && ac_lane_of(thread, stream)->stream == stream)                \
+        if (SPOILT_SHORT(symbol) && ac_submit_path_of(thread, stream)->stream == stream)         \
             return real args;                                                                    \
-        ac_lane_t *lane = ac_lane_of(thread, stream);                                            \
-        if (UNLIKELY(!enter_lane(thread, lane, stream)))                                         \
+        ac_submit_path_t *path = ac_submit_path_of(thread, stream);                              \
+        if (UNLIKELY(!enter_path(thread, path, stream)))                                         \
             return long_##symbol args;                                                           \
         uint64_t *counter = thread->row->counter;                                                \
         ac_count_row(&counter[AC_COUNT_HOOKS + AC_HOOK_##symbol]);                               \
         ac_count_row(&counter[AC_COUNT_submissions]);                                            \
         CUresult result = real args;                                                             \
-        if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_PLANTED(symbol, once))                   \
+        if (UNLIKELY(result != CUDA_SUCCESS) && !AC_ROW_FAILPOINT(symbol, once))                 \
             AC_RETRY_AFTER(result, AC_NEED_UNKNOWN, real args);                                  \
-        leave_lane(thread, lane, HEARD(symbol, result));                                         \
+        leave_path(thread, path, HEARD(symbol, result));                                         \
         return result;                                                                           \
     }
 
-INLINE void leave_lane(ac_thread_t *thread, const ac_lane_t *lane, CUresult result) {
+INLINE void leave_path(ac_thread_t *thread, const ac_submit_path_t *path, CUresult result) {
     ac_fence_given();
-    if (UNLIKELY(lane->clock != ac_fence_now()) || UNLIKELY(result != CUDA_SUCCESS)) {
-        settle(lane, result);
-        ac_fence_mark(lane->line);
+    if (UNLIKELY(path->clock != ac_fence_now()) || UNLIKELY(result != CUDA_SUCCESS)) {
+        settle(path, result);
+        ac_fence_mark(path->timeline);
     }
     atomic_store_explicit(&thread->submitter.inside, NULL, memory_order_release);
 }
@@ -279,8 +280,8 @@ static const CUlaunchConfig *ordered(ac_submit_t *submit, const CUlaunchConfig *
     /* An unknown attribute cannot be taken out, nor can attributes that no copy has room for. */
     bool wait = (means & AC_LAUNCH_UNKNOWN) || config->numAttrs > ATTRIBUTES;
     if (wait)
-        ac_single_settle(submit->context->line, true);
-    bool ready = ac_single_unorder(submit->context->line) &&
+        ac_sole_settle(submit->context->timeline, true);
+    bool ready = ac_sole_unorder(submit->context->timeline) &&
                  ac_arena_unordered(submit->context->arena, wait);
     return ready || wait ? config : in_order(config, copy);
 }
@@ -297,7 +298,7 @@ static bool is_plain(const CUlaunchConfig *config) {
     COLD static CUresult long_##symbol(const CUlaunchConfig *config, CUfunction function,        \
                                        void **params, void **extra) {                            \
         AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (AC_PLANTED(body_unseen))                                                             \
+        if (AC_FAILPOINT(body_unseen))                                                           \
             return real(config, function, params, extra);                                        \
         if (SPOILT_LONG(symbol))                                                                 \
             return real(config, function, params, extra);                                        \
@@ -328,11 +329,11 @@ void ac_submit_end(const ac_submit_t *submit, ac_thread_t *thread, CUresult resu
     }
     ac_cuda_stream_end(&submit->context->cuda, submit->stream, submit->marked);
     if (submit->slotted)
-        ac_fence_leave_as(submit->context->line, &thread->submitter);
+        ac_fence_leave_as(submit->context->timeline, &thread->submitter);
     else
-        ac_fence_leave(submit->context->line);
+        ac_fence_leave(submit->context->timeline);
     if (submit->holds)
-        ac_fence_hold(submit->context->line, true);
+        ac_fence_hold(submit->context->timeline, true);
     if (atomic_load_explicit(&ac_streams_tracked, memory_order_acquire))
         ac_arena_submitted(submit->context->arena, submit->stream == CU_STREAM_LEGACY);
     ac_count(thread, AC_COUNT_submissions);
@@ -360,7 +361,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
         if (kept[i])
             ac_submit_hold(&submit[i]); /* as of any cooperative launch */
     }
-    if (!AC_ROW_PLANTED(cuLaunchCooperativeKernelMultiDevice, blind))
+    if (!AC_ROW_FAILPOINT(cuLaunchCooperativeKernelMultiDevice, blind))
         ac_context_cross();
     RETRIED(cuLaunchCooperativeKernelMultiDevice, result, AC_NEED_UNKNOWN,
             real(launches, count, flags));
@@ -373,7 +374,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
 
 #define REACH_NONE    ((void)0)
 #define REACH_1(p)    ac_submit_reach(&submit, (uint64_t)(p))
-#define REACH_2(p, q) (REACH_1(p), AC_PLANTED(second_address_ignored) ? (void)0 : REACH_1(q))
+#define REACH_2(p, q) (REACH_1(p), AC_FAILPOINT(second_address_ignored) ? (void)0 : REACH_1(q))
 #define REACH_MANY    ac_context_cross()
 #define REACH_GRAPH(exec)                                                                        \
     (launch_graph(&submit), ac_context_cross(), ac_graphs_launched(AC_EXEC(exec)))
@@ -394,8 +395,7 @@ enum { MODE_LEGACY, MODE_PTDS };
 #define SHORT_REACH_HOLDS_MANY false
 
 INLINE bool reaches_no_other(void) {
-    return ac_context_count() < 2 ||
-           atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
+    return ac_context_count() < 2 || atomic_load_explicit(&ac_fence_shared, memory_order_relaxed);
 }
 
 #define CU_FN(symbol, ...)
@@ -408,7 +408,7 @@ INLINE bool reaches_no_other(void) {
         ac_submit_t submit;                                                                      \
         bool kept = ac_submit_begin(&submit, thread, MARKED(symbol, stream_of, MODE_##mode),     \
                                     MODE_##mode);                                                \
-        if (kept && !AC_ROW_PLANTED(symbol, blind))                                              \
+        if (kept && !AC_ROW_FAILPOINT(symbol, blind))                                            \
             reach;                                                                               \
         CUresult result;                                                                         \
         RETRIED(symbol, result, AC_NEED_UNKNOWN, real args);                                     \

@@ -51,7 +51,7 @@ static bool asked_guest(void) {
 
 bool ac_thread_is_guest(void) {
     return !ac_thread_tls && atomic_load(&ac_state) == AC_STATE_ACTIVE &&
-           (atomic_load(&guests) || atomic_load(&ac_fence_uncounted)) && asked_guest();
+           (atomic_load(&guests) || atomic_load(&ac_fence_untracked)) && asked_guest();
 }
 
 ac_thread_t *ac_thread_get(void) {
@@ -112,12 +112,12 @@ static ac_cache_t *open_cache(ac_thread_t *thread, const ac_context_t *context) 
     ac_cache_t *cache = NULL;
     close_caches(thread, false);
     for (int i = 0; i < AC_LIVE_CACHES && !cache; i++) {
-        ac_cache_books_t *books = &thread->row->cache[i];
-        if (books->device)
+        ac_cache_tally_t *tally = &thread->row->cache[i];
+        if (tally->device)
             continue;
-        cache = ac_cache_open(context->arena, books);
+        cache = ac_cache_open(context->arena, tally);
         if (cache)
-            __atomic_store_n(&books->device, (uint64_t)context->cuda.device + 1,
+            __atomic_store_n(&tally->device, (uint64_t)context->cuda.device + 1,
                              __ATOMIC_RELAXED);
         break;
     }
@@ -146,7 +146,7 @@ static void thread_ended(void *arg) {
         ac_thread_tls = NULL;
         if (atomic_load(&ac_state) == AC_STATE_ACTIVE)
             close_caches(thread, true);
-        ac_fence_line_t *inside = atomic_load(&thread->submitter.inside);
+        ac_timeline_t *inside = atomic_load(&thread->submitter.inside);
         if (inside) /* it left from within a call, which may have submitted its work */
             ac_fence_leave_as(inside, &thread->submitter);
         ac_captures_thread_gone(thread->number);

@@ -25,13 +25,13 @@ typedef struct {
 /* What a submission to a stream found out, for the next one to the same stream.  Good while
  * ac_generation is what it was; a default stream also needs the context to be current. */
 typedef struct {
-    void *stream;          /* resolved handle */
-    uint64_t generation;   /* 0: nothing */
-    ac_fence_line_t *line; /* the context's */
+    void *stream;            /* resolved handle */
+    uint64_t generation;     /* 0: nothing */
+    ac_timeline_t *timeline; /* the context's */
     uint64_t clock; /* while it shows this, there is nothing to do but the call (fence.h) */
-} ac_lane_t;
+} ac_submit_path_t;
 
-enum { AC_LANE_BITS = 6, AC_LANES = 1 << AC_LANE_BITS };
+enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
 
 typedef struct ac_thread {
     ac_fast_t fast;
@@ -43,7 +43,7 @@ typedef struct ac_thread {
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;
     struct ac_context *stream_context;
-    ac_joins_t joins;            /* streams that wait for the turn (single.h) */
+    ac_joins_t joins;            /* streams that wait for the turn (sole.h) */
     struct ac_trace_lane *trace; /* where allocations are recorded; NULL: nothing is */
     ac_live_row_t *row;          /* counters; shared: additions must be atomic */
     bool shared;
@@ -53,14 +53,14 @@ typedef struct ac_thread {
     bool late;               /* the thread is ending: it gets no cache any more */
     uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */
     struct ac_thread *next;  /* spare records */
-    ac_lane_t lane[AC_LANES];
+    ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
 
-/* The lane that a stream has, if it has one. */
-static inline ac_lane_t *ac_lane_of(ac_thread_t *thread, const void *stream) {
+/* The fast path that a stream has, if it has one. */
+static inline ac_submit_path_t *ac_submit_path_of(ac_thread_t *thread, const void *stream) {
     uint64_t hash = (uint64_t)(uintptr_t)stream * 0x9e3779b97f4a7c15u;
-    return &thread->lane[hash >> (64 - AC_LANE_BITS)];
+    return &thread->path[hash >> (64 - AC_SUBMIT_PATH_BITS)];
 }
 
 extern AC_HIDDEN __thread ac_thread_t *ac_thread_tls __attribute__((tls_model("initial-exec")));
@@ -117,7 +117,7 @@ static inline void ac_count_add(ac_thread_t *thread, unsigned counter, uint64_t 
 
 /* The same for a cell of a row that is the thread's own. */
 static inline void ac_count_row(uint64_t *cell) {
-    ac_books_add(cell, 1);
+    ac_tally_add(cell, 1);
 }
 
 static inline void ac_count(ac_thread_t *thread, unsigned counter) {

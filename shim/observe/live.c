@@ -213,9 +213,9 @@ void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum)
     memset(sum, 0, sizeof *sum);
     for (int i = 1; i < AC_LIVE_ROWS; i++)
         for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
-            const ac_cache_books_t *books = &page->row[i].cache[k];
-            if (__atomic_load_n(&books->device, __ATOMIC_RELAXED) == device + 1)
-                ac_cache_books_add((ac_cache_books_t *)(uintptr_t)books, false, sum);
+            const ac_cache_tally_t *tally = &page->row[i].cache[k];
+            if (__atomic_load_n(&tally->device, __ATOMIC_RELAXED) == device + 1)
+                ac_cache_tally_add((ac_cache_tally_t *)(uintptr_t)tally, false, sum);
         }
 }
 

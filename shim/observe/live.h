@@ -86,12 +86,12 @@ typedef struct {
     ac_device_counters_t counters;
 } ac_live_device_t;
 
-/* Caches of one thread (one per context) whose books the page keeps; beyond, it has none. */
+/* Caches of one thread (one per context) whose tally the page keeps; beyond, it has none. */
 enum { AC_LIVE_CACHES = 4 };
 
 typedef struct {
     uint64_t counter[AC_LIVE_COUNTERS];
-    ac_cache_books_t cache[AC_LIVE_CACHES];
+    ac_cache_tally_t cache[AC_LIVE_CACHES];
 } ac_live_row_t;
 
 /* What is needed at once comes first, then what has holes: a program of one thread on one device

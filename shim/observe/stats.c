@@ -19,12 +19,12 @@ static uint64_t not_negative(uint64_t n) {
 
 /* What is taken, then what waits, then what is given: so that a thread that goes on meanwhile
  * never seems to hold more than it did. */
-void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *sum) {
+void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum) {
     for (int i = 0; i < AC_FLOWS; i++) {
-        const ac_cache_flow_t *flow = &books->side[i].flow;
-        const ac_cache_wait_t *waiting = &books->side[i].waiting;
-        ac_cache_flow_t *absorbed = &books->absorbed[i], *to = &sum->flow[i], now;
-        ac_cache_wait_t *before = &books->waiting_absorbed[i], *wait = &sum->waiting[i], waits;
+        const ac_cache_flow_t *flow = &tally->side[i].flow;
+        const ac_cache_wait_t *waiting = &tally->side[i].waiting;
+        ac_cache_flow_t *absorbed = &tally->absorbed[i], *to = &sum->flow[i], now;
+        ac_cache_wait_t *before = &tally->waiting_absorbed[i], *wait = &sum->waiting[i], waits;
         to->taken += grown(&flow->taken, &absorbed->taken, absorb, &now.taken);
         to->taken_bytes +=
             grown(&flow->taken_bytes, &absorbed->taken_bytes, absorb, &now.taken_bytes);
@@ -42,14 +42,14 @@ void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *su
         uint64_t blocks = now.given - now.taken - waits.blocks;
         uint64_t bytes = now.given_bytes - now.taken_bytes - waits.bytes;
         sum->held_blocks +=
-            not_negative(blocks + __atomic_load_n(&books->moved_blocks[i], __ATOMIC_RELAXED));
+            not_negative(blocks + __atomic_load_n(&tally->moved_blocks[i], __ATOMIC_RELAXED));
         sum->held_bytes +=
-            not_negative(bytes + __atomic_load_n(&books->moved_bytes[i], __ATOMIC_RELAXED));
+            not_negative(bytes + __atomic_load_n(&tally->moved_bytes[i], __ATOMIC_RELAXED));
         sum->waiting_blocks += waits.blocks;
     }
     uint64_t now;
-    sum->ordered += grown(&books->ordered, &books->ordered_absorbed, absorb, &now);
-    sum->fenced += grown(&books->fenced, &books->fenced_absorbed, absorb, &now);
+    sum->ordered += grown(&tally->ordered, &tally->ordered_absorbed, absorb, &now);
+    sum->fenced += grown(&tally->fenced, &tally->fenced_absorbed, absorb, &now);
 }
 
 static void flow(ac_stat_t s[AC_POOL_KINDS], int pool, uint64_t up, uint64_t down) {

@@ -59,8 +59,8 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[pool], n);
 }
 
-/* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.  The
- * figures only grow. */
+/* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.
+ * The figures only grow. */
 enum { AC_FLOWS = 2 };
 typedef struct {
     uint64_t taken, taken_bytes, taken_requested; /* handed out */
@@ -83,7 +83,7 @@ typedef struct {
     ac_cache_wait_t waiting;
 } ac_cache_side_t;
 
-/* The books of one thread's cache.  The thread alone changes `side`, `ordered` and `fenced`,
+/* The tally of one thread's cache.  The thread alone changes `side`, `ordered` and `fenced`,
  * without a lock; `absorbed` is how much of them the device statistics have, and changes, as what
  * follows, under the device's lock.  64-bit words and nothing else: another process reads them as
  * well. */
@@ -97,27 +97,27 @@ typedef struct {
     uint64_t ordered_absorbed, fenced_absorbed;
     /* Put in without a free, less what was taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
-} ac_cache_books_t;
+} ac_cache_tally_t;
 
 /* Blocks of one pool in the cache, with those that wait. */
-static inline uint64_t ac_cache_books_held(const ac_cache_books_t *books, int i) {
-    const ac_cache_flow_t *flow = &books->side[i].flow;
+static inline uint64_t ac_cache_tally_held(const ac_cache_tally_t *tally, int i) {
+    const ac_cache_flow_t *flow = &tally->side[i].flow;
     return __atomic_load_n(&flow->given, __ATOMIC_RELAXED) -
            __atomic_load_n(&flow->taken, __ATOMIC_RELAXED) +
-           __atomic_load_n(&books->moved_blocks[i], __ATOMIC_RELAXED);
+           __atomic_load_n(&tally->moved_blocks[i], __ATOMIC_RELAXED);
 }
 
-/* Whether the device statistics have all of the books. */
-static inline bool ac_cache_books_absorbed(const ac_cache_books_t *books) {
-    const ac_cache_side_t *s = books->side;
-    const ac_cache_flow_t *a = books->absorbed;
-    const ac_cache_wait_t *w = books->waiting_absorbed;
+/* Whether the device statistics have all of the tally. */
+static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
+    const ac_cache_side_t *s = tally->side;
+    const ac_cache_flow_t *a = tally->absorbed;
+    const ac_cache_wait_t *w = tally->waiting_absorbed;
     return s[0].flow.taken == a[0].taken && s[0].flow.given == a[0].given &&
            s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given &&
            s[0].waiting.blocks == w[0].blocks && s[1].waiting.blocks == w[1].blocks;
 }
 
-/* Sums over such books of what the device statistics do not have yet. */
+/* Sums over such tally of what the device statistics do not have yet. */
 typedef struct {
     ac_cache_flow_t flow[AC_FLOWS];
     ac_cache_wait_t waiting[AC_FLOWS]; /* growth, below zero where it fell */
@@ -128,7 +128,7 @@ typedef struct {
 
 /* Add to a figure that only this thread changes and others may read, whole: no machine that CUDA
  * runs on writes an aligned word in parts. */
-static inline void ac_books_add(uint64_t *figure, uint64_t n) {
+static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 #ifdef AC_TSAN
     __atomic_store_n(figure, *figure + n, __ATOMIC_RELAXED);
 #else
@@ -136,8 +136,8 @@ static inline void ac_books_add(uint64_t *figure, uint64_t n) {
 #endif
 }
 
-/* Add the books to *sum; with `absorb` they count as absorbed from now on. */
-void ac_cache_books_add(ac_cache_books_t *books, bool absorb, ac_cache_sum_t *sum);
+/* Add the tally to *sum; with `absorb` they count as absorbed from now on. */
+void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum);
 
 /* Bring the device statistics up to date with *sum.  Peaks see the sum only. */
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,

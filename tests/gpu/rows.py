@@ -37,8 +37,8 @@ def last_line(text):
 
 
 def stress(name, conf, given):
-    # On the simulated device kernels are host functions: small buffers, or little happens.  Tests of
-    # its own go on for longer there.
+    # On the simulated device kernels are host functions: small buffers, or little happens.  Tests
+    # of its own go on for longer there.
     usual = ["--max-bytes", "65536", "--ops", "20000"] if SIMULATED else []
     if SIMULATED:
         conf = conf.replace("memory_limit:1G", "memory_limit:24M")
@@ -78,7 +78,7 @@ def one_litmus(program, conf):
 
 
 def litmus(name, conf):
-    # Two are made for the simulated device: they take its time and its referee.
+    # Two are made for the simulated device: they take its time and its race detector.
     programs = [path for path in sorted(glob.glob(os.path.join(BUILD, "tests/litmus/litmus_*")))
                 if not path.endswith(("_stress", "_churn"))]
     if not programs:

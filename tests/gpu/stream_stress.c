@@ -145,7 +145,7 @@ static reuse_t read_reuse(void) {
 
 typedef struct {
     stress_result_t found;
-    uint64_t checks, reports; /* launched; of the simulated device's referee */
+    uint64_t checks, reports; /* launched; of the simulated device's race detector */
     double seconds;
 } outcome_t;
 
@@ -194,7 +194,8 @@ static void explain(const outcome_t *o) {
         fprintf(stderr, "%llu checks were launched, %llu ran\n", (unsigned long long)o->checks,
                 (unsigned long long)o->found.checked);
     if (o->reports)
-        fprintf(stderr, "the referee reported %llu times\n", (unsigned long long)o->reports);
+        fprintf(stderr, "the race detector reported %llu times\n",
+                (unsigned long long)o->reports);
 }
 
 double stress_clock(void) {
@@ -219,8 +220,8 @@ static void run(outcome_t *o) {
     o->seconds = stress_clock() - begin;
     o->checks = atomic_load(&stress_checks);
     stress_result(&o->found);
-    __typeof__(&simcuda_referee_reports) reports;
-    find("simcuda_referee_reports", &reports);
+    __typeof__(&simcuda_race_reports) reports;
+    find("simcuda_race_reports", &reports);
     o->reports = reports ? reports() : 0;
 }
 

@@ -9,7 +9,7 @@ typedef struct {
     fake_context_t *context;
     uint64_t number; /* the last piece of work before it */
     unsigned magic;
-    uint64_t stream; /* of a turn */
+    uint64_t stream; /* of a join event */
 } fake_fence_t;
 
 enum { FENCE_LIVE = 0x11fe, FENCE_GONE = 0xdead, SHORT_NS = 20000000 };
@@ -206,21 +206,21 @@ static void fence_release(void *arg, void *what) {
 
 /* The fake context does its work in the order of submission, as one stream would: a stream that
  * waits for another one has nothing to do but to be counted, and told of. */
-static ac_status_t turn_record(void *arg, uint64_t stream, void **out) {
+static ac_status_t join_record(void *arg, uint64_t stream, void **out) {
     ac_status_t status = fence_record(arg, false, out);
     if (status == AC_OK)
         ((fake_fence_t *)*out)->stream = stream;
     return status;
 }
 
-static ac_status_t turn_wait(void *arg, void *what, uint64_t stream) {
+static ac_status_t join_wait(void *arg, void *what, uint64_t stream) {
     fake_context_t *context = arg;
     fake_fence_t *fence = what;
     if (stream == 0)
         return fence_wait(arg, what, 0);
-    ac_status_t status = fake_enter(context, FAKE_TURN);
+    ac_status_t status = fake_enter(context, FAKE_JOIN);
     if (is_live(context, fence) && status == AC_OK) {
-        context->turns++;
+        context->join_events++;
         if (context->device->turned)
             context->device->turned(fence->stream, fence->number, stream);
     }
@@ -253,7 +253,7 @@ static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
     return fake_leave(context, status);
 }
 
-static ac_status_t stream_item(void *arg, uint64_t stream) {
+static ac_status_t stream_touch(void *arg, uint64_t stream) {
     fake_context_t *context = arg;
     ac_status_t status = fake_enter(context, FAKE_STREAM_ORDER);
     (void)stream;
@@ -275,12 +275,12 @@ const ac_device_ops_t fake_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
-    .turn_record = turn_record,
-    .turn_wait = turn_wait,
+    .join_record = join_record,
+    .join_wait = join_wait,
     .capturing = capturing,
     .synchronize = synchronize,
     .stream_order = stream_order,
-    .stream_item = stream_item,
+    .stream_touch = stream_touch,
     .range_support = fake_range_support,
     .range_reserve = fake_range_reserve,
     .range_release = fake_range_release,

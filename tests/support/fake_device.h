@@ -17,7 +17,7 @@ typedef enum {
     FAKE_RECORD,
     FAKE_QUERY,
     FAKE_WAIT,
-    FAKE_TURN,
+    FAKE_JOIN,
     FAKE_SYNCHRONIZE,
     FAKE_STREAM_ORDER,
     FAKE_RANGE_RESERVE, /* fake_pages.c, from here on */
@@ -95,7 +95,7 @@ struct fake_context {
     fake_device_t *device;
     _Atomic uint64_t submitted, completed; /* pieces of work */
     _Atomic bool capturing, dead;
-    unsigned turns; /* streams that were made to wait for another one */
+    unsigned join_events; /* streams that were made to wait for another one */
 };
 
 extern const ac_device_ops_t fake_ops;

@@ -43,7 +43,7 @@ static inline ac_arena_t *arena_of(int i) {
 /* Work in context i that nothing else counts: it completes when the test says so. */
 static inline void submit(int i) {
     fake_submit(&context[i]);
-    ac_fence_submitted(ac_arena_line(arena_of(i)));
+    ac_fence_submitted(ac_arena_timeline(arena_of(i)));
 }
 
 /* All work of context i completes; the library is not told. */

@@ -27,7 +27,7 @@ START_TEST(work_keeps_memory_from_reuse) {
     submit(0);
     give(a);
     ck_assert_uint_eq(counters.fenced_frees, 1);
-    ck_assert_uint_gt(atomic_load(&ac_arena_line(arena)->open), 0);
+    ck_assert_uint_gt(atomic_load(&ac_arena_timeline(arena)->open), 0);
     ck_assert_uint_ne(alloc(3 * MIB), a);
     alloc(17 * MIB);
     fake_complete(&context[0], 1);
@@ -42,8 +42,8 @@ END_TEST
 START_TEST(a_small_program_takes_few_fences) {
     for (int i = 0; i < 6400; i++) {
         uint64_t a = alloc(MIB);
-        if (ac_fence_full(ac_arena_line(arena)))
-            ac_fence_close(ac_arena_line(arena), false);
+        if (ac_fence_full(ac_arena_timeline(arena)))
+            ac_fence_close(ac_arena_timeline(arena), false);
         submit(0);
         give(a);
         if (i % 10 == 9) /* the device is a little behind */
@@ -60,8 +60,8 @@ END_TEST
 START_TEST(large_blocks_are_waited_for_within_the_budget) {
     for (int i = 0; i < 100; i++) {
         uint64_t a = alloc(100 * MIB);
-        if (ac_fence_full(ac_arena_line(arena)))
-            ac_fence_close(ac_arena_line(arena), false);
+        if (ac_fence_full(ac_arena_timeline(arena)))
+            ac_fence_close(ac_arena_timeline(arena), false);
         submit(0);
         give(a);
     }
@@ -291,10 +291,10 @@ END_TEST
 /* --- the small limit --- */
 
 START_TEST(the_small_limit_parts_the_pools) {
-    static ac_cache_books_t books;
+    static ac_cache_tally_t tally;
     settings.thread_cache = 64 * MIB;
     ac_allocator_configure(allocator, &settings);
-    ac_cache_t *cache = ac_cache_open(arena, &books);
+    ac_cache_t *cache = ac_cache_open(arena, &tally);
     static const struct {
         uint64_t limit, bytes;
         int pool;
@@ -437,13 +437,13 @@ END_TEST
 
 /* What the order of a stream protects is idle, and not quiet. */
 START_TEST(a_segment_goes_back_when_the_device_is_done_with_it) {
-    atomic_store(&ac_single_wanted, true);
-    ac_fence_line_t *line = ac_arena_line(arena);
+    atomic_store(&ac_sole_wanted, true);
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
     uint64_t a = alloc(40 * MIB);
-    ac_fence_enter(line);
-    ac_single_enter(line, 1, NULL);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, 1, NULL);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
     give(a);
     ck_assert_uint_eq(ac_allocator_idle_bytes(allocator), 40 * MIB);
     ck_assert_uint_eq(ac_allocator_trim(allocator, false), 0);
@@ -459,14 +459,14 @@ END_TEST
 /* By the order of a stream, or pending: what cannot go at the free is owed. */
 START_TEST(a_tainted_segment_goes_back_later) {
     bool fresh;
-    atomic_store(&ac_single_wanted, _i == 0);
-    ac_fence_line_t *line = ac_arena_line(arena);
+    atomic_store(&ac_sole_wanted, _i == 0);
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
     uint64_t a = alloc(40 * MIB);
     ck_assert_int_eq(ac_block_taint(a, &fresh), AC_OK);
-    ac_fence_enter(line);
-    ac_single_enter(line, 1, NULL);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, 1, NULL);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
     if (_i == 2)
         ck_assert_int_eq(ac_block_free_on(arena, 16, a), AC_OK);
     else

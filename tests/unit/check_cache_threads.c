@@ -13,13 +13,13 @@ enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 <<
 static _Atomic bool over;
 static _Atomic unsigned twice, refused, ready;
 static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
-static ac_cache_books_t books[OWNERS];
+static ac_cache_tally_t tally[OWNERS];
 
 static void begin_cached(void) {
     begin_tight();
     settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
-    memset(books, 0, sizeof books);
+    memset(tally, 0, sizeof tally);
     atomic_store(&over, false);
     atomic_store(&ready, 0);
 }
@@ -60,7 +60,7 @@ START_TEST(owners_and_recalls) {
     atomic_store(&twice, 0);
     atomic_store(&refused, 0);
     for (int i = 0; i < OWNERS; i++)
-        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &books[i]), 0);
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_and_give, &tally[i]), 0);
     while (atomic_load(&ready) < OWNERS)
         sched_yield();
     for (int i = 0; i < RECALLS && !atomic_load(&twice) && !atomic_load(&refused);) {
@@ -96,7 +96,7 @@ static void *give_mine(void *arg) {
  * never met: what it says is there when its address is. */
 START_TEST(a_record_that_comes_back) {
     pthread_t thread;
-    ac_cache_t *cache = ac_cache_open(arena, &books[0]);
+    ac_cache_t *cache = ac_cache_open(arena, &tally[0]);
     atomic_store(&refused, 0);
     atomic_store(&apart, false);
     uint64_t block[4];
@@ -125,7 +125,7 @@ END_TEST
  * keeping. */
 START_TEST(nothing_is_taken_back_without_a_barrier) {
     uint64_t address;
-    ac_cache_t *cache = ac_cache_open(arena, &books[0]);
+    ac_cache_t *cache = ac_cache_open(arena, &tally[0]);
     if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
         return; /* each hit has a barrier of its own; filters are forbidden here */
     ck_assert_int_eq(ac_cache_alloc(cache, MIB, false, &address), AC_OK);

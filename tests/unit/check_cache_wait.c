@@ -6,20 +6,20 @@
 
 #define LIMIT (64 * MIB)
 
-static ac_cache_books_t books[2];
+static ac_cache_tally_t tally[2];
 static ac_cache_t *cache;
 
 static void begin_cached(void) {
     begin_large();
     settings.thread_cache = LIMIT;
     ac_allocator_configure(allocator, &settings);
-    memset(books, 0, sizeof books);
-    cache = ac_cache_open(arena, &books[0]);
+    memset(tally, 0, sizeof tally);
+    cache = ac_cache_open(arena, &tally[0]);
     ck_assert_ptr_nonnull(cache);
 }
 
 static void end_cached(void) {
-    atomic_store(&ac_fence_crossed, false);
+    atomic_store(&ac_fence_shared, false);
     end();
     if (cache)
         ac_cache_close(cache);
@@ -61,7 +61,7 @@ static ac_device_counters_t counted(void) {
 }
 
 static uint64_t waiting(void) {
-    return books[0].side[0].waiting.blocks + books[0].side[1].waiting.blocks;
+    return tally[0].side[0].waiting.blocks + tally[0].side[1].waiting.blocks;
 }
 
 /* Sizes that come again are kept. */
@@ -81,10 +81,10 @@ static uint64_t wait_for_work(uint64_t bytes) {
 
 /* The work is done, and the allocator knows. */
 static void finish_work(void) {
-    ac_fence_line_t *line = ac_arena_line(arena);
-    ac_fence_close(line, false);
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    ac_fence_close(timeline, false);
     fake_complete(&context[0], atomic_load(&context[0].submitted));
-    ac_fence_poll(line, false);
+    ac_fence_poll(timeline, false);
 }
 
 /* --- when it is ready --- */
@@ -96,12 +96,12 @@ START_TEST(it_serves_when_its_work_is_done) {
     ck_assert_uint_eq(waiting(), 1);
     ck_assert_ptr_null(arena->retired.fence[0].first);
     ck_assert(!hit(MIB, &address));
-    ac_fence_close(ac_arena_line(arena), false);
-    ck_assert(!ac_fence_poll(ac_arena_line(arena), false));
+    ac_fence_close(ac_arena_timeline(arena), false);
+    ck_assert(!ac_fence_poll(ac_arena_timeline(arena), false));
     ck_assert(!hit(MIB, &address)); /* a fence is under way */
     fake_complete(&context[0], 1);
     ck_assert(!hit(MIB, &address)); /* no thread has seen yet that it is over */
-    ck_assert(ac_fence_poll(ac_arena_line(arena), false));
+    ck_assert(ac_fence_poll(ac_arena_timeline(arena), false));
     ck_assert(hit(MIB, &address));
     ck_assert_uint_eq(address, a);
     ck_assert_uint_eq(waiting(), 0);
@@ -115,12 +115,12 @@ START_TEST(later_work_is_waited_for_by_later_frees_alone) {
     uint64_t a = take(MIB), b = take(MIB);
     submit(0);
     put(a);
-    ac_fence_close(ac_arena_line(arena), false);
+    ac_fence_close(ac_arena_timeline(arena), false);
     submit(0);
     put(b);
     ck_assert_uint_eq(waiting(), 2);
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(ac_arena_line(arena), false));
+    ck_assert(ac_fence_poll(ac_arena_timeline(arena), false));
     ck_assert(hit(MIB, &address));
     ck_assert_uint_eq(address, a);
     ck_assert(!hit(MIB, &address));
@@ -187,8 +187,8 @@ START_TEST(pairs_beside_work_take_no_lock) {
                 address = take(MIB);
                 locked++;
             }
-            if (ac_fence_full(ac_arena_line(arena)))
-                ac_fence_close(ac_arena_line(arena), false);
+            if (ac_fence_full(ac_arena_timeline(arena)))
+                ac_fence_close(ac_arena_timeline(arena), false);
             submit(0);
             fake_complete(&context[0], atomic_load(&context[0].submitted));
             if (round)
@@ -312,7 +312,7 @@ static void free_late(void *unused, fake_kind_t kind) {
         return;
     submit(0);
     ck_assert_int_eq(ac_cache_free(second, late), AC_OK);
-    ck_assert_uint_eq(books[1].side[1].waiting.blocks, 1);
+    ck_assert_uint_eq(tally[1].side[1].waiting.blocks, 1);
     late = 0;
 }
 
@@ -320,7 +320,7 @@ START_TEST(beyond_the_budget_it_is_waited_for_again) {
     uint64_t address, again;
     settings.large_segment_size = 2 * MIB;
     ac_allocator_configure(allocator, &settings);
-    second = ac_cache_open(arena, &books[1]);
+    second = ac_cache_open(arena, &tally[1]);
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(ac_cache_alloc(second, 12 * MIB, false, &address), AC_OK);
         if (i < 2)
@@ -410,7 +410,7 @@ START_TEST(not_where_other_contexts_reach_it) {
     habit(MIB);
     uint64_t a = take(MIB);
     submit(0);
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     put(a);
     ck_assert_uint_eq(waiting(), 0);
     ck_assert_ptr_eq(arena->retired.fence[1].first, ac_page_map_get(a));
@@ -453,12 +453,12 @@ END_TEST
 /* --- what a stream's order protects --- */
 
 static void submit_to(uint64_t stream) {
-    ac_fence_line_t *line = ac_arena_line(arena);
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_joins_t joins = {0};
-    ac_fence_enter(line);
-    ac_single_enter(line, stream, &joins);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, stream, &joins);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
 }
 
 /* Wherever it is kept: in a magazine, in the loose list, or beside a magazine that was full.  It
@@ -477,8 +477,8 @@ START_TEST(such_a_free_leans_on_the_stream) {
     ck_assert_uint_eq(waiting(), 0);
     ck_assert_uint_eq(counted().ordered_frees, _i < 3);
     submit_to(0x2000);
-    ck_assert_uint_eq(ac_arena_line(arena)->single.turn, _i < 3);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(ac_arena_timeline(arena)->single.join, _i < 3);
+    ck_assert_uint_eq(context[0].join_events, 0);
     ac_device_stats_t now;
     ac_allocator_stats(allocator, &now);
     ck_assert_int_ge(now.active[AC_POOL_ALL].current - now.allocation[AC_POOL_ALL].current,
@@ -486,7 +486,7 @@ START_TEST(such_a_free_leans_on_the_stream) {
     ac_cache_close(cache);
     cache = NULL;
     fake_context_kill(&context[0]);
-    ac_arena_drop(arena); /* and the turn with it */
+    ac_arena_drop(arena); /* and the join event with it */
 }
 END_TEST
 
@@ -608,7 +608,7 @@ static void note(figure_t *figure, const ac_stat_t *stat, const uint64_t growth[
 /* What a read would show now, without one: reading absorbs. */
 static void note_all(void) {
     ac_cache_sum_t sum = {.ordered = 0};
-    ac_cache_books_add(&books[0], false, &sum);
+    ac_cache_tally_add(&tally[0], false, &sum);
     uint64_t growth[5][AC_FLOWS];
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *f = &sum.flow[i];

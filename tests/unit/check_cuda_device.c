@@ -1,5 +1,5 @@
 /* The CUDA device on a driver of this test, which knows the order of the work: what one thread's
- * fences and turns are worth while others submit, destroy streams and release contexts. */
+ * fences and join events are worth while others submit, destroy streams and release contexts. */
 #include <check.h>
 #include <pthread.h>
 #include <sched.h>
@@ -257,11 +257,11 @@ START_TEST(no_fence_leaves_out_a_stream_that_went_meanwhile) {
 END_TEST
 
 static ac_status_t turned;
-static void *turn;
+static void *join;
 
-static void *record_turn(void *unused) {
+static void *record_join(void *unused) {
     atomic_store(&started, true);
-    turned = ac_cuda_ops.turn_record(&context, ac_cuda_stream_key(stream_at(2)), &turn);
+    turned = ac_cuda_ops.join_record(&context, ac_cuda_stream_key(stream_at(2)), &join);
     atomic_store(&over, true);
     return unused;
 }
@@ -270,11 +270,11 @@ static void *record_turn(void *unused) {
  * meanwhile is in order. */
 START_TEST(a_context_that_stays_is_waited_for) {
     ac_cuda_context_dying(&context);
-    run_beside(record_turn);
+    run_beside(record_join);
     ac_cuda_context_spare(&context);
     pthread_join(other, NULL);
     ck_assert_int_eq(turned, AC_OK);
-    ac_cuda_ops.fence_release(&context, turn);
+    ac_cuda_ops.fence_release(&context, join);
 }
 END_TEST
 
@@ -283,18 +283,18 @@ START_TEST(each_release_is_waited_for) {
     ac_cuda_context_dying(&context);
     ac_cuda_context_dying(&context);
     ac_cuda_context_spare(&context);
-    run_beside(record_turn);
+    run_beside(record_join);
     ck_assert(!atomic_load(&over));
     ac_cuda_context_spare(&context);
     pthread_join(other, NULL);
     ck_assert_int_eq(turned, AC_OK);
-    ac_cuda_ops.fence_release(&context, turn);
+    ac_cuda_ops.fence_release(&context, join);
 }
 END_TEST
 
 START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
     ac_cuda_context_dying(&context);
-    run_beside(record_turn);
+    run_beside(record_join);
     ac_cuda_context_kill(&context);
     pthread_join(other, NULL);
     ck_assert_int_ne(turned, AC_OK);
@@ -308,11 +308,11 @@ START_TEST(a_fence_that_is_over_is_recorded_again) {
     void *first, *second, *again;
     for (int round = 0; round < 5000; round++) {
         d.events = 0;
-        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &first), AC_OK);
-        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &second), AC_OK);
+        ck_assert_int_eq(ac_cuda_ops.join_record(&context, stream, &first), AC_OK);
+        ck_assert_int_eq(ac_cuda_ops.join_record(&context, stream, &second), AC_OK);
         ck_assert_ptr_ne(first, second);
         ac_cuda_ops.fence_release(&context, first);
-        ck_assert_int_eq(ac_cuda_ops.turn_record(&context, stream, &again), AC_OK);
+        ck_assert_int_eq(ac_cuda_ops.join_record(&context, stream, &again), AC_OK);
         ck_assert_ptr_eq(again, first);
         ck_assert_uint_eq(d.events, 2);
         ac_cuda_ops.fence_release(&context, again);
@@ -377,7 +377,7 @@ START_TEST(too_many_streams_are_forgotten_by_a_synchronisation) {
     for (unsigned i = 0; i < AC_CUDA_STREAMS + 1; i++)
         work_on(stream_at(2 + i));
     ck_assert(!can_record());
-    work_on(stream_at(2)); /* has an entry; its call has returned before the next line */
+    work_on(stream_at(2)); /* has an entry; its call has returned before the next timeline */
     uint64_t begun = ac_cuda_lost(&context);
     work_on(stream_at(3)); /* the synchronisation does not cover it */
     ac_cuda_synced(&context, begun);
@@ -611,12 +611,12 @@ static CUresult cancelled_alloc(CUdeviceptr *address, size_t bytes) {
     return CUDA_SUCCESS;
 }
 
-static ac_fence_line_t line;
+static ac_timeline_t timeline;
 static bool came_back;
 
 static void *poll_cancelled(void *unused) {
     pthread_cancel(pthread_self());
-    ac_fence_poll(&line, false);
+    ac_fence_poll(&timeline, false);
     came_back = true;
     pthread_testcancel();
     return unused;
@@ -624,7 +624,8 @@ static void *poll_cancelled(void *unused) {
 
 static void *wait_cancelled(void *unused) {
     pthread_cancel(pthread_self());
-    ac_fence_wait(&line, false, ac_fence_now() - 1, 200000000); /* longer than it only yields */
+    ac_fence_wait(&timeline, false, ac_fence_now() - 1,
+                  200000000); /* longer than it only yields */
     came_back = true;
     pthread_testcancel();
     return unused;
@@ -632,7 +633,7 @@ static void *wait_cancelled(void *unused) {
 
 static void *close_cancelled(void *unused) {
     pthread_cancel(pthread_self());
-    ac_fence_close(&line, false);
+    ac_fence_close(&timeline, false);
     came_back = true;
     pthread_testcancel();
     return unused;
@@ -656,11 +657,11 @@ START_TEST(no_thread_is_cancelled_in_the_driver) {
     ac_driver.cuEventQuery = cancelled_query;
     ac_driver.cuEventRecord = cancelled_record;
     ac_driver.cuMemAlloc_v2 = cancelled_alloc;
-    ck_assert(ac_fence_line_open(&line, &ac_cuda_ops, &context));
-    ac_fence_submitted(&line);
-    ac_fence_close(&line, false);
+    ck_assert(ac_timeline_open(&timeline, &ac_cuda_ops, &context));
+    ac_fence_submitted(&timeline);
+    ac_fence_close(&timeline, false);
     if (_i == 2)
-        ac_fence_submitted(&line);
+        ac_fence_submitted(&timeline);
     came_back = false;
     ck_assert_int_eq(pthread_create(&other, NULL, inside[_i], NULL), 0);
     pthread_join(other, &result);
@@ -669,11 +670,11 @@ START_TEST(no_thread_is_cancelled_in_the_driver) {
     ck_assert_int_eq(atomic_load(&context.users), 0);
     ck_assert_int_eq(pthread_rwlock_trywrlock(&ac_cuda_gate.lock), 0);
     pthread_rwlock_unlock(&ac_cuda_gate.lock);
-    ck_assert(!ac_fence_poll(&line, false));
+    ck_assert(!ac_fence_poll(&timeline, false));
     atomic_store(&complete, true);
-    ck_assert(ac_fence_poll(&line, false));
-    ck_assert(!ac_fence_under_way(&line, false));
-    ac_fence_line_close(&line);
+    ck_assert(ac_fence_poll(&timeline, false));
+    ck_assert(!ac_fence_under_way(&timeline, false));
+    ac_timeline_close(&timeline);
 }
 END_TEST
 

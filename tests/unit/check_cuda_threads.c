@@ -1,6 +1,6 @@
 /* The CUDA device under real threads, fences by streams, on a driver of this test: threads come
  * and go, give work to their per-thread streams and to streams that they create and destroy,
- * record fences and turns, synchronise, capture, and lose their context.  Meant for
+ * record fences and join events, synchronise, capture, and lose their context.  Meant for
  * ThreadSanitizer as much as for itself: the driver's own figures are relaxed, and order nothing.
  */
 #include <check.h>
@@ -196,11 +196,11 @@ static void fence(void) {
     ac_cuda_ops.fence_release(&context, made);
 }
 
-static void turn(CUstream of, CUstream to) {
+static void join(CUstream of, CUstream to) {
     void *made = NULL;
-    if (ac_cuda_ops.turn_record(&context, ac_cuda_stream_key(of), &made) != AC_OK)
+    if (ac_cuda_ops.join_record(&context, ac_cuda_stream_key(of), &made) != AC_OK)
         return;
-    ac_cuda_ops.turn_wait(&context, made, ac_cuda_stream_key(to));
+    ac_cuda_ops.join_wait(&context, made, ac_cuda_stream_key(to));
     ac_cuda_ops.fence_release(&context, made);
 }
 
@@ -239,7 +239,7 @@ static void *live(void *of) {
             atomic_store_explicit(&d.gone[named], false, memory_order_relaxed);
             break;
         case 1:
-            turn(stream_at(named), CU_STREAM_PER_THREAD);
+            join(stream_at(named), CU_STREAM_PER_THREAD);
             break;
         case 2:
             program_synchronises();

@@ -69,11 +69,11 @@ END_TEST
 
 /* What a thread keeps for itself ages as well. */
 START_TEST(thread_caches_age) {
-    static ac_cache_books_t books;
+    static ac_cache_tally_t tally;
     uint64_t address;
     settings.thread_cache = 64 * MIB;
     ac_allocator_configure(allocator, &settings);
-    ac_cache_t *cache = ac_cache_open(arena, &books);
+    ac_cache_t *cache = ac_cache_open(arena, &tally);
     ck_assert_int_eq(ac_cache_alloc(cache, 30 * MIB, false, &address), AC_OK);
     ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
     ck_assert_uint_eq(pass(1), 0);

@@ -185,13 +185,13 @@ END_TEST
 
 /* --- work under way --- */
 
-static void lean_on_stream(uint64_t address) {
-    ac_fence_line_t *line = ac_arena_line(arena);
+static void rely_on_stream(uint64_t address) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
     ac_joins_t joins = {0};
-    ac_fence_enter(line);
-    ac_single_enter(line, 0x1000, &joins);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, 0x1000, &joins);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
     give(address);
 }
 
@@ -202,11 +202,11 @@ static void no_work_below(void *arg, uint64_t address, uint64_t size) {
 
 /* Free memory that only a stream's order protects stays where it is until the work is over. */
 START_TEST(waits_before_moving) {
-    atomic_store(&ac_single_wanted, true);
+    atomic_store(&ac_sole_wanted, true);
     alloc(MIB);
     uint64_t hole = alloc(32 * MIB);
     alloc(MIB);
-    lean_on_stream(hole);
+    rely_on_stream(hole);
     ck_assert_uint_eq(counters.ordered_frees, 1);
     device.freeing = no_work_below;
     limit_to(64 * MIB);
@@ -217,11 +217,11 @@ START_TEST(waits_before_moving) {
 END_TEST
 
 START_TEST(grows_rather_than_waits) {
-    atomic_store(&ac_single_wanted, true);
+    atomic_store(&ac_sole_wanted, true);
     uint64_t hole = alloc(100 * MIB);
     alloc(MIB);
     alloc(500 * MIB);
-    lean_on_stream(hole);
+    rely_on_stream(hole);
     device.freeing = no_work_below;
     alloc(104 * MIB); /* below 1.2 times what is in use: wait_budget */
     ck_assert_uint_eq(counters.pages_moved, 0);
@@ -235,17 +235,17 @@ END_TEST
 
 /* Work that does not end is waited for once, not by each request. */
 START_TEST(waits_once_without_success) {
-    atomic_store(&ac_single_wanted, true);
+    atomic_store(&ac_sole_wanted, true);
     settings.wait_budget = 0;
     ac_allocator_configure(allocator, &settings);
     uint64_t hole = alloc(100 * MIB);
     alloc(MIB);
     device.endless = true;
-    lean_on_stream(hole);
+    rely_on_stream(hole);
     for (int i = 0; i < 4; i++) {
         uint64_t more = alloc(104 * MIB);
         alloc(MIB);
-        lean_on_stream(more);
+        rely_on_stream(more);
         alloc(108 * MIB);
     }
     ck_assert_uint_eq(device.calls[FAKE_WAIT], 1);
@@ -260,13 +260,13 @@ END_TEST
 /* Where nothing can be recorded no request waits. */
 START_TEST(no_request_waits_without_end) {
     uint64_t address;
-    atomic_store(&ac_single_wanted, true);
+    atomic_store(&ac_sole_wanted, true);
     settings.wait_budget = 0;
     ac_allocator_configure(allocator, &settings);
     uint64_t hole = alloc(100 * MIB);
     alloc(MIB);
     device.no_fences = true;
-    lean_on_stream(hole);
+    rely_on_stream(hole);
     ck_assert_int_eq(ac_arena_alloc_on(arena, (ac_stream_t)0x1000, 104 * MIB, false, &address),
                      AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 0);
@@ -322,11 +322,11 @@ END_TEST
 /* Free memory that only a stream's order protects does not go before its work is over, and no
  * thread waits for that. */
 START_TEST(idle_pages_behind_work) {
-    atomic_store(&ac_single_wanted, true);
+    atomic_store(&ac_sole_wanted, true);
     alloc(MIB);
     uint64_t hole = alloc(32 * MIB);
     alloc(MIB);
-    lean_on_stream(hole);
+    rely_on_stream(hole);
     device.freeing = no_work_below;
     ck_assert_uint_eq(pass(20), 0);
     ck_assert_uint_eq(device.calls[FAKE_WAIT] + device.calls[FAKE_SYNCHRONIZE], 0);

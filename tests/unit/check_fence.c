@@ -1,4 +1,4 @@
-/* Fence lines: when a free may be reused, and what is asked of the device for it. */
+/* Timelines: when a free may be reused, and what is asked of the device for it. */
 #include <check.h>
 
 #include "allocator/order/fence.h"
@@ -6,40 +6,40 @@
 
 static fake_device_t device;
 static fake_context_t context[2];
-static ac_fence_line_t line[2];
+static ac_timeline_t timeline[2];
 
 static void begin(void) {
     fake_device_init(&device, (uint64_t)1 << 30);
     for (int i = 0; i < 2; i++) {
         fake_context_init(&context[i], &device);
-        ck_assert(ac_fence_line_open(&line[i], &fake_ops, &context[i]));
+        ck_assert(ac_timeline_open(&timeline[i], &fake_ops, &context[i]));
     }
 }
 
 static void submit(int i) {
     fake_submit(&context[i]);
-    ac_fence_submitted(&line[i]);
+    ac_fence_submitted(&timeline[i]);
 }
 
 static uint64_t target(int i) {
     bool all;
-    return ac_fence_target(&line[i], &all);
+    return ac_fence_target(&timeline[i], &all);
 }
 
 START_TEST(untouched_without_work) {
-    uint64_t born = ac_fence_handout(&line[0]);
-    ck_assert(ac_fence_untouched(&line[0], born));
+    uint64_t born = ac_fence_handout(&timeline[0]);
+    ck_assert(ac_fence_untouched(&timeline[0], born));
     submit(1); /* another context's work does not count */
-    ck_assert(ac_fence_untouched(&line[0], born));
+    ck_assert(ac_fence_untouched(&timeline[0], born));
     submit(0);
-    ck_assert(!ac_fence_untouched(&line[0], born));
-    ck_assert(ac_fence_untouched(&line[0], ac_fence_handout(&line[0])));
-    atomic_store(&ac_fence_crossed, true);
-    ck_assert(!ac_fence_untouched(&line[0], born));
-    born = ac_fence_handout(&line[0]);
-    ck_assert(ac_fence_untouched(&line[0], born));
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
+    ck_assert(ac_fence_untouched(&timeline[0], ac_fence_handout(&timeline[0])));
+    atomic_store(&ac_fence_shared, true);
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
+    born = ac_fence_handout(&timeline[0]);
+    ck_assert(ac_fence_untouched(&timeline[0], born));
     submit(1); /* now it does */
-    ck_assert(!ac_fence_untouched(&line[0], born));
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
 }
 END_TEST
 
@@ -49,44 +49,44 @@ START_TEST(epochs_tell_blocks_from_earlier_work) {
     for (int i = 0; i < 10; i++) {
         submit(0);
         submit(0);
-        uint64_t born = ac_fence_handout(&line[0]);
+        uint64_t born = ac_fence_handout(&timeline[0]);
         ck_assert_uint_gt(born, clock);
         ck_assert_uint_eq(born, ac_fence_now());
-        ck_assert_uint_eq(born, ac_fence_handout(&line[0]));
-        ck_assert(ac_fence_untouched(&line[0], born));
-        ck_assert(clock == 0 || !ac_fence_untouched(&line[0], clock));
+        ck_assert_uint_eq(born, ac_fence_handout(&timeline[0]));
+        ck_assert(ac_fence_untouched(&timeline[0], born));
+        ck_assert(clock == 0 || !ac_fence_untouched(&timeline[0], clock));
         clock = born;
     }
 }
 END_TEST
 
-/* A call inside, by its thread's slot or counted in the line. */
+/* A call inside, by its thread's slot or counted in the timeline. */
 static ac_submitter_t caller;
 
 static void enter(bool by_slot) {
     ac_fence_list(&caller);
     if (by_slot)
-        ck_assert(ac_fence_enter_as(&line[0], &caller));
+        ck_assert(ac_fence_enter_as(&timeline[0], &caller));
     else
-        ac_fence_enter(&line[0]);
-    ac_fence_mark(&line[0]);
+        ac_fence_enter(&timeline[0]);
+    ac_fence_mark(&timeline[0]);
 }
 
 static void leave(bool by_slot) {
     if (by_slot)
-        ac_fence_leave_as(&line[0], &caller);
+        ac_fence_leave_as(&timeline[0], &caller);
     else
-        ac_fence_leave(&line[0]);
+        ac_fence_leave(&timeline[0]);
 }
 
 /* The block was handed out while a call was inside that marks it at its end: taken for touched.
  */
 START_TEST(a_call_around_a_request_counts) {
     enter(_i);
-    uint64_t born = ac_fence_handout(&line[0]);
-    ck_assert(ac_fence_untouched(&line[0], born));
+    uint64_t born = ac_fence_handout(&timeline[0]);
+    ck_assert(ac_fence_untouched(&timeline[0], born));
     leave(_i);
-    ck_assert(!ac_fence_untouched(&line[0], born));
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
 }
 END_TEST
 
@@ -94,166 +94,168 @@ END_TEST
 START_TEST(a_call_around_a_stamp_belongs_to_the_next) {
     submit(0);
     enter(_i);
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     fake_submit(&context[0]);
     leave(_i);
     uint64_t t = target(0);
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
-    ck_assert(!ac_fence_line_idle(&line[0]));
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
+    ck_assert(!ac_timeline_idle(&timeline[0]));
 }
 END_TEST
 
-/* One slot for each thread; calls within calls count in the line, in whatever order they end. */
+/* One slot for each thread; calls within calls count in the timeline, in whatever order they
+ * end. */
 START_TEST(slots) {
     static ac_submitter_t one, two;
     ac_fence_list(&one);
     ac_fence_list(&one);
     ac_fence_list(&two);
-    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 0);
-    ck_assert(ac_fence_enter_as(&line[0], &one));
-    ck_assert(!ac_fence_enter_as(&line[0], &one));
-    ac_fence_enter(&line[0]);
-    ck_assert(!ac_fence_enter_as(&line[1], &one));
-    ac_fence_enter(&line[1]);
-    ck_assert(ac_fence_enter_as(&line[0], &two));
-    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 3);
-    ck_assert_uint_eq(ac_fence_inside(&line[0], 1), 2);
-    ck_assert_uint_eq(ac_fence_inside(&line[1], 5), 1);
-    ck_assert(!ac_fence_line_idle(&line[0]));
-    ac_fence_leave_as(&line[0], &one);
-    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 2);
-    ac_fence_leave(&line[0]);
-    ac_fence_leave_as(&line[0], &two);
-    ck_assert_uint_eq(ac_fence_inside(&line[0], 5), 0);
-    ck_assert_uint_eq(ac_fence_inside(&line[1], 5), 1);
-    ac_fence_leave(&line[1]);
-    ck_assert(ac_fence_enter_as(&line[1], &one));
-    ac_fence_leave_as(&line[1], &one);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[0], 5), 0);
+    ck_assert(ac_fence_enter_as(&timeline[0], &one));
+    ck_assert(!ac_fence_enter_as(&timeline[0], &one));
+    ac_fence_enter(&timeline[0]);
+    ck_assert(!ac_fence_enter_as(&timeline[1], &one));
+    ac_fence_enter(&timeline[1]);
+    ck_assert(ac_fence_enter_as(&timeline[0], &two));
+    ck_assert_uint_eq(ac_fence_inside(&timeline[0], 5), 3);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[0], 1), 2);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[1], 5), 1);
+    ck_assert(!ac_timeline_idle(&timeline[0]));
+    ac_fence_leave_as(&timeline[0], &one);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[0], 5), 2);
+    ac_fence_leave(&timeline[0]);
+    ac_fence_leave_as(&timeline[0], &two);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[0], 5), 0);
+    ck_assert_uint_eq(ac_fence_inside(&timeline[1], 5), 1);
+    ac_fence_leave(&timeline[1]);
+    ck_assert(ac_fence_enter_as(&timeline[1], &one));
+    ac_fence_leave_as(&timeline[1], &one);
 }
 END_TEST
 
 START_TEST(reached_after_completion_only) {
     submit(0);
     uint64_t t = target(0);
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
-    ck_assert(!ac_fence_poll(&line[0], false)); /* nothing recorded yet */
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
+    ck_assert(!ac_fence_poll(&timeline[0], false)); /* nothing recorded yet */
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1); /* one fence covers it */
-    ck_assert(!ac_fence_poll(&line[0], false));
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
+    ck_assert(!ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], false));
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], false));
     ck_assert_uint_eq(device.live_fences, 0);
     submit(0); /* a later free waits again */
-    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+    ck_assert_uint_gt(target(0), ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
 START_TEST(a_fence_covers_no_later_work) {
     submit(0);
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     submit(0);
     uint64_t second = target(0);
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_uint_gt(second, ac_fence_reached(&line[0], false));
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_gt(second, ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
 START_TEST(wait_completes_no_more_than_needed) {
     submit(0);
     uint64_t first = target(0);
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     submit(0);
-    ac_fence_close(&line[0], false);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, first, 0), AC_OK);
+    ac_fence_close(&timeline[0], false);
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, first, 0), AC_OK);
     ck_assert_uint_eq(atomic_load(&context[0].completed), 1);
-    ck_assert_uint_le(first, ac_fence_reached(&line[0], false));
+    ck_assert_uint_le(first, ac_fence_reached(&timeline[0], false));
     ck_assert_uint_eq(device.live_fences, 1);
 }
 END_TEST
 
 START_TEST(wait_records_what_is_missing) {
     submit(0);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
-    ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
+    ck_assert_uint_le(target(0), ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
 START_TEST(wait_synchronises_where_nothing_can_be_recorded) {
     device.no_fences = true;
     submit(0);
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_UNSUPPORTED);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_UNSUPPORTED);
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 1);
-    ck_assert_uint_le(target(0), ac_fence_reached(&line[0], false));
+    ck_assert_uint_le(target(0), ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
-START_TEST(all_lines_count_once_crossed) {
+START_TEST(all_lines_count_once_shared) {
     bool all;
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     submit(0);
     submit(1);
-    uint64_t t = ac_fence_target(&line[0], &all);
+    uint64_t t = ac_fence_target(&timeline[0], &all);
     ck_assert(all);
-    ck_assert_int_eq(ac_fence_close(&line[0], true), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], true), AC_OK);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 2);
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], true));
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], true));
+    ck_assert(ac_fence_poll(&timeline[0], true));
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], true));
     fake_complete(&context[1], 1);
-    ck_assert(ac_fence_poll(&line[0], true));
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ck_assert(ac_fence_poll(&timeline[0], true));
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
 }
 END_TEST
 
 START_TEST(an_idle_line_holds_nothing_up) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     bool all;
     submit(1);
-    uint64_t t = ac_fence_target(&line[0], &all);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
-    ck_assert_uint_eq(device.calls[FAKE_WAIT], 1); /* line 0 never had work */
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    uint64_t t = ac_fence_target(&timeline[0], &all);
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], true, t, 0), AC_OK);
+    ck_assert_uint_eq(device.calls[FAKE_WAIT], 1); /* timeline 0 never had work */
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
 }
 END_TEST
 
 START_TEST(a_closed_line_holds_nothing_up) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     bool all;
     submit(1);
-    uint64_t t = ac_fence_target(&line[0], &all);
-    ac_fence_close(&line[0], true);
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], true));
+    uint64_t t = ac_fence_target(&timeline[0], &all);
+    ac_fence_close(&timeline[0], true);
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], true));
     fake_context_kill(&context[1]);
-    ac_fence_line_close(&line[1]);
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ac_timeline_close(&timeline[1]);
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
     ck_assert_uint_eq(device.live_fences, 0); /* the device's records went too */
 }
 END_TEST
 
-/* A thread that still holds the line of a context that ended must not touch the next context. */
+/* A thread that still holds the timeline of a context that ended must not touch the next
+ * context. */
 START_TEST(a_closed_line_is_out_of_reach) {
-    static ac_fence_line_t next;
+    static ac_timeline_t next;
     static fake_context_t another;
     submit(0);
     fake_context_kill(&context[0]);
-    ac_fence_line_close(&line[0]);
+    ac_timeline_close(&timeline[0]);
     fake_context_init(&another, &device);
-    ck_assert(ac_fence_line_open(&next, &fake_ops, &another));
+    ck_assert(ac_timeline_open(&next, &fake_ops, &another));
     fake_submit(&another);
     ac_fence_submitted(&next);
     unsigned calls = device.total_calls;
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, ac_fence_now(), 0), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, ac_fence_now(), 0), AC_OK);
     ck_assert_uint_eq(device.total_calls, calls);
-    ac_fence_synced(&line[0], ac_fence_stamp());
+    ac_fence_synced(&timeline[0], ac_fence_stamp());
     ck_assert(!atomic_load(&next.broken));
     ck_assert_uint_gt(target(0), 0);
     bool all;
@@ -264,43 +266,43 @@ END_TEST
 /* A fence taken out of the ring for a query comes back after its context has gone. */
 static void close_line_0(void *arg, fake_kind_t kind) {
     (void)arg;
-    if (kind != FAKE_QUERY || !atomic_load(&line[0].live))
+    if (kind != FAKE_QUERY || !atomic_load(&timeline[0].live))
         return;
     fake_context_kill(&context[0]);
     device.fail_at = device.total_calls + 1; /* so the query itself still answers "not yet" */
     device.fail_with[FAKE_QUERY] = AC_BUSY;
-    ac_fence_line_close(&line[0]);
+    ac_timeline_close(&timeline[0]);
 }
 
 START_TEST(a_late_fence_is_released) {
     submit(0);
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     device.before = close_line_0;
-    ac_fence_poll(&line[0], false);
+    ac_fence_poll(&timeline[0], false);
     ck_assert_uint_eq(device.live_fences, 0);
-    ck_assert_uint_eq(line[0].count, 0);
+    ck_assert_uint_eq(timeline[0].count, 0);
     ck_assert_ptr_null(device.wrong);
 }
 END_TEST
 
 START_TEST(a_synchronisation_retires) {
     submit(0);
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     uint64_t clock = ac_fence_stamp();
     submit(0); /* while the program synchronises */
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     uint64_t second = target(0);
     submit(0);
     fake_complete(&context[0], 1);
-    ac_fence_synced(&line[0], clock);
+    ac_fence_synced(&timeline[0], clock);
     ck_assert_uint_eq(device.live_fences, 1);
-    ck_assert_uint_eq(ac_fence_reached(&line[0], false), clock);
-    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
-    ac_fence_synced(&line[0], clock - 1); /* late news change nothing */
-    ck_assert_uint_eq(ac_fence_reached(&line[0], false), clock);
+    ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), clock);
+    ck_assert_uint_gt(target(0), ac_fence_reached(&timeline[0], false));
+    ac_fence_synced(&timeline[0], clock - 1); /* late news change nothing */
+    ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), clock);
     fake_complete(&context[0], 2); /* the later fence is still what it was */
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_uint_eq(ac_fence_reached(&line[0], false), second);
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_eq(ac_fence_reached(&timeline[0], false), second);
     ck_assert_uint_gt(target(0), second);
 }
 END_TEST
@@ -310,37 +312,37 @@ START_TEST(a_full_ring_loses_no_free) {
     for (unsigned i = 0; i < 3 * AC_FENCE_RING; i++) {
         submit(0);
         t[i] = target(0);
-        ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
-        ck_assert_int_eq(ac_fence_check(&line[0]), 0);
+        ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
+        ck_assert_int_eq(ac_fence_check(&timeline[0]), 0);
     }
     ck_assert_uint_eq(device.live_fences, AC_FENCE_RING);
     for (unsigned done = 1; done <= 3 * AC_FENCE_RING; done++) {
         fake_complete(&context[0], done);
-        ac_fence_poll(&line[0], false);
-        ck_assert_int_eq(ac_fence_check(&line[0]), 0);
+        ac_fence_poll(&timeline[0], false);
+        ck_assert_int_eq(ac_fence_check(&timeline[0]), 0);
         /* Never early; the oldest at once, and all in the end. */
         for (unsigned i = done; i < 3 * AC_FENCE_RING; i++)
-            ck_assert_uint_gt(t[i], ac_fence_reached(&line[0], false));
-        ck_assert_uint_le(t[0], ac_fence_reached(&line[0], false));
+            ck_assert_uint_gt(t[i], ac_fence_reached(&timeline[0], false));
+        ck_assert_uint_le(t[0], ac_fence_reached(&timeline[0], false));
     }
-    ck_assert_uint_le(t[3 * AC_FENCE_RING - 1], ac_fence_reached(&line[0], false));
+    ck_assert_uint_le(t[3 * AC_FENCE_RING - 1], ac_fence_reached(&timeline[0], false));
     ck_assert_uint_eq(device.live_fences, 0);
 }
 END_TEST
 
 START_TEST(capture_defers) {
     submit(0);
-    ac_fence_close(&line[0], false);
+    ac_fence_close(&timeline[0], false);
     submit(0);
     atomic_store(&context[0].capturing, true);
     fake_complete(&context[0], 2);
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_BUSY);
-    ck_assert(atomic_load(&line[0].open)); /* tried again at a later submission */
-    ck_assert(!ac_fence_poll(&line[0], false));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_BUSY);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_BUSY);
+    ck_assert(atomic_load(&timeline[0].open)); /* tried again at a later submission */
+    ck_assert(!ac_fence_poll(&timeline[0], false));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_BUSY);
     atomic_store(&context[0].capturing, false);
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_OK);
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_OK);
     ck_assert_uint_eq(device.live_fences, 0);
 }
 END_TEST
@@ -349,26 +351,26 @@ START_TEST(a_broken_context_never_gets_ready) {
     submit(0);
     device.fail_at = 1;
     device.fail_with[FAKE_RECORD] = AC_FAILED;
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_FAILED);
-    ck_assert(atomic_load(&line[0].broken));
-    ck_assert_int_eq(ac_fence_wait(&line[0], false, target(0), 0), AC_FAILED);
-    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_FAILED);
+    ck_assert(atomic_load(&timeline[0].broken));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], false, target(0), 0), AC_FAILED);
+    ck_assert_uint_gt(target(0), ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
 START_TEST(unseen_work_counts_everywhere) {
     bool all;
-    atomic_store(&ac_fence_uncounted, true);
-    ck_assert(!ac_fence_untouched(&line[0], ac_fence_handout(&line[0])));
-    uint64_t t = ac_fence_target(&line[0], &all);
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_untracked, true);
+    ck_assert(!ac_fence_untouched(&timeline[0], ac_fence_handout(&timeline[0])));
+    uint64_t t = ac_fence_target(&timeline[0], &all);
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], all));
+    atomic_store(&ac_fence_shared, true);
     fake_submit(&context[1]); /* no mark counts this */
-    t = ac_fence_target(&line[0], &all);
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], all));
-    ck_assert_int_eq(ac_fence_wait(&line[0], all, t, 0), AC_OK);
+    t = ac_fence_target(&timeline[0], &all);
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], all));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], all, t, 0), AC_OK);
     ck_assert_uint_eq(atomic_load(&context[1].completed), 1);
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], all));
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], all));
 }
 END_TEST
 
@@ -387,7 +389,7 @@ static ac_status_t answer_late(void *arg, void *fence) {
 START_TEST(calm_allows_an_event_a_moment) {
     ac_device_ops_t late = fake_ops;
     late.fence_query = answer_late;
-    line[0].ops = &late;
+    timeline[0].ops = &late;
     ac_fence_unseen();
     early_questions = 5;
     ck_assert(ac_fence_calm());
@@ -397,82 +399,82 @@ START_TEST(calm_allows_an_event_a_moment) {
 END_TEST
 
 START_TEST(want_opens_the_lines_that_count) {
-    ac_fence_want(&line[0], false, AC_FENCE_EPOCH);
-    ck_assert(ac_fence_full(&line[0]) && !ac_fence_full(&line[1]));
-    ac_fence_want(&line[0], true, AC_FENCE_EPOCH - 1);
-    ck_assert(!ac_fence_full(&line[1]));
-    ac_fence_want(&line[0], true, 1); /* the weights of several frees add up */
-    ck_assert(ac_fence_full(&line[1]));
-    ac_fence_close(&line[0], true);
-    ck_assert(!atomic_load(&line[0].open) && !atomic_load(&line[1].open));
+    ac_fence_want(&timeline[0], false, AC_FENCE_BATCH_WEIGHT);
+    ck_assert(ac_fence_full(&timeline[0]) && !ac_fence_full(&timeline[1]));
+    ac_fence_want(&timeline[0], true, AC_FENCE_BATCH_WEIGHT - 1);
+    ck_assert(!ac_fence_full(&timeline[1]));
+    ac_fence_want(&timeline[0], true, 1); /* the weights of several frees add up */
+    ck_assert(ac_fence_full(&timeline[1]));
+    ac_fence_close(&timeline[0], true);
+    ck_assert(!atomic_load(&timeline[0].open) && !atomic_load(&timeline[1].open));
 }
 END_TEST
 
 /* A submission that has not returned: its work may run, and a fence recorded before it was given
  * to the driver does not cover it. */
 START_TEST(work_inside_a_call_counts) {
-    uint64_t born = ac_fence_handout(&line[0]);
-    ac_fence_enter(&line[0]);
-    ac_fence_mark(&line[0]);
-    ck_assert(!ac_fence_untouched(&line[0], born));
-    ac_fence_close(&line[0], false); /* records: how far the call has come is unknown */
+    uint64_t born = ac_fence_handout(&timeline[0]);
+    ac_fence_enter(&timeline[0]);
+    ac_fence_mark(&timeline[0]);
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
+    ac_fence_close(&timeline[0], false); /* records: how far the call has come is unknown */
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
     fake_submit(&context[0]); /* only now it reaches the device */
     uint64_t t = target(0);
-    ck_assert(ac_fence_poll(&line[0], false)); /* the fence from before it */
-    ck_assert_uint_gt(t, ac_fence_reached(&line[0], false));
-    ac_fence_close(&line[0], false);
-    ck_assert(!ac_fence_poll(&line[0], false));
+    ck_assert(ac_fence_poll(&timeline[0], false)); /* the fence from before it */
+    ck_assert_uint_gt(t, ac_fence_reached(&timeline[0], false));
+    ac_fence_close(&timeline[0], false);
+    ck_assert(!ac_fence_poll(&timeline[0], false));
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], false));
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], false));
-    ac_fence_leave(&line[0]);
-    ck_assert(!ac_fence_untouched(&line[0], born));
-    ck_assert_uint_gt(target(0), ac_fence_reached(&line[0], false));
+    ck_assert(ac_fence_poll(&timeline[0], false));
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], false));
+    ac_fence_leave(&timeline[0]);
+    ck_assert(!ac_fence_untouched(&timeline[0], born));
+    ck_assert_uint_gt(target(0), ac_fence_reached(&timeline[0], false));
 }
 END_TEST
 
 /* Waiting while another thread is inside a call of its own ends. */
 START_TEST(wait_beside_a_call_ends) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     submit(0);
     uint64_t t = target(0);
-    ac_fence_enter(&line[1]);
+    ac_fence_enter(&timeline[1]);
     fake_complete(&context[0], 1);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], true, t, 0), AC_OK);
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
 }
 END_TEST
 
 /* Frees do not wait for work that another context is given later. */
 START_TEST(later_work_elsewhere_holds_nothing_up) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     submit(0);
     uint64_t t = target(0);
-    ck_assert_int_eq(ac_fence_close(&line[0], true), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], true), AC_OK);
     submit(1);
     fake_complete(&context[0], 1);
-    ck_assert(ac_fence_poll(&line[0], true));
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ck_assert(ac_fence_poll(&timeline[0], true));
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
 }
 END_TEST
 
 /* The work of a broken context is dead: the others go on. */
 START_TEST(a_broken_context_holds_no_other_up) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
     submit(0);
     submit(1);
     uint64_t t = target(0);
-    atomic_store(&line[1].broken, true);
+    atomic_store(&timeline[1].broken, true);
     fake_complete(&context[0], 1);
-    ck_assert_int_eq(ac_fence_wait(&line[0], true, t, 0), AC_OK);
-    ck_assert_uint_le(t, ac_fence_reached(&line[0], true));
+    ck_assert_int_eq(ac_fence_wait(&timeline[0], true, t, 0), AC_OK);
+    ck_assert_uint_le(t, ac_fence_reached(&timeline[0], true));
 }
 END_TEST
 
-/* Threads with a stream each, and synchronisations after which one of them becomes the home: who
- * is inside finds the home to be his own for as long as he is. */
-enum { RACERS = 3, TURNS = 20000 };
+/* Threads with a stream each, and synchronisations after which one of them becomes the sole
+ * stream: who is inside finds the sole stream to be his own for as long as he is. */
+enum { RACERS = 3, JOIN_EVENTS = 20000 };
 static _Atomic unsigned wrong_homes, homes;
 
 static void *race(void *arg) {
@@ -481,29 +483,29 @@ static void *race(void *arg) {
     unsigned self = (unsigned)(uintptr_t)arg;
     uint64_t stream = 0x1000 + 16 * self;
     ac_fence_list(&submitter[self]);
-    for (unsigned i = 0; i < TURNS; i++) {
-        if (!ac_fence_enter_as(&line[0], &submitter[self]))
+    for (unsigned i = 0; i < JOIN_EVENTS; i++) {
+        if (!ac_fence_enter_as(&timeline[0], &submitter[self]))
             atomic_fetch_add(&wrong_homes, 1);
-        ac_single_enter(&line[0], stream, &joins[self]);
+        ac_sole_enter(&timeline[0], stream, &joins[self]);
         uint64_t number = fake_submit(&context[0]);
-        uint64_t word = atomic_load(&line[0].single.word);
-        if (ac_single_mode(word) == AC_SINGLE_ONE) {
+        uint64_t word = atomic_load(&timeline[0].single.word);
+        if (ac_sole_mode(word) == AC_SOLE_ONE) {
             atomic_fetch_add(&homes, 1);
-            if (ac_single_home(word) != stream)
+            if (ac_sole_stream(word) != stream)
                 atomic_fetch_add(&wrong_homes, 1);
         }
-        ac_fence_leave_as(&line[0], &submitter[self]);
+        ac_fence_leave_as(&timeline[0], &submitter[self]);
         if (i % 4 == self) {
             uint64_t stamp = ac_fence_stamp();
             fake_complete(&context[0], number);
             if (atomic_load(&context[0].submitted) == number)
-                ac_fence_synced(&line[0], stamp);
+                ac_fence_synced(&timeline[0], stamp);
         }
     }
     return NULL;
 }
 
-START_TEST(no_thread_is_inside_beside_a_new_home) {
+START_TEST(no_thread_is_inside_beside_a_new_sole) {
     pthread_t thread[RACERS];
     for (uintptr_t i = 0; i < RACERS; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, race, (void *)i), 0);
@@ -517,45 +519,45 @@ END_TEST
 START_TEST(a_stray_is_inside_every_line) {
     bool all;
     submit(0);
-    ck_assert_int_eq(ac_fence_close(&line[0], false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline[0], false), AC_OK);
     fake_complete(&context[0], 1);
-    ac_fence_poll(&line[0], false);
-    uint64_t born = ac_fence_handout(&line[1]);
-    ck_assert(ac_fence_idle(&line[1]) && ac_fence_untouched(&line[1], born));
+    ac_fence_poll(&timeline[0], false);
+    uint64_t born = ac_fence_handout(&timeline[1]);
+    ck_assert(ac_fence_idle(&timeline[1]) && ac_fence_untouched(&timeline[1], born));
     ac_fence_stray_begin(7);
     for (int i = 0; i < 2; i++) {
-        ck_assert(!ac_fence_idle(&line[i]));
-        ck_assert(!ac_fence_untouched(&line[i], born));
-        ac_fence_target(&line[i], &all);
+        ck_assert(!ac_fence_idle(&timeline[i]));
+        ck_assert(!ac_fence_untouched(&timeline[i], born));
+        ac_fence_target(&timeline[i], &all);
         ck_assert(all);
     }
     ac_fence_stray_end(_i);
     ck_assert_int_eq(ac_fence_is_unseen(), _i);
-    ac_fence_target(&line[1], &all);
+    ac_fence_target(&timeline[1], &all);
     ck_assert_int_eq(all, _i);
-    born = ac_fence_handout(&line[1]);
-    ck_assert_int_eq(ac_fence_untouched(&line[1], born), !_i);
+    born = ac_fence_handout(&timeline[1]);
+    ck_assert_int_eq(ac_fence_untouched(&timeline[1], born), !_i);
 }
 END_TEST
 
 START_TEST(unseen_is_all_of_it) {
     bool all;
     ac_fence_unseen();
-    ck_assert(ac_fence_is_unseen() && !ac_fence_simple() && !ac_fence_idle(&line[0]));
-    ac_fence_target(&line[0], &all);
+    ck_assert(ac_fence_is_unseen() && !ac_fence_simple() && !ac_fence_idle(&timeline[0]));
+    ac_fence_target(&timeline[0], &all);
     ck_assert(all);
 }
 END_TEST
 
 START_TEST(lines_run_out_and_come_back) {
-    static ac_fence_line_t many[AC_FENCE_LINES];
+    static ac_timeline_t many[AC_FENCE_LINES];
     unsigned n = 0;
-    while (n < AC_FENCE_LINES && ac_fence_line_open(&many[n], &fake_ops, &context[0]))
+    while (n < AC_FENCE_LINES && ac_timeline_open(&many[n], &fake_ops, &context[0]))
         n++;
     ck_assert_uint_eq(n, AC_FENCE_LINES - 2);
-    ac_fence_line_close(&many[0]);
-    ck_assert(ac_fence_line_open(&many[n], &fake_ops, &context[0]));
-    ck_assert(!ac_fence_line_open(&many[n + 1], &fake_ops, &context[0]));
+    ac_timeline_close(&many[0]);
+    ck_assert(ac_timeline_open(&many[n], &fake_ops, &context[0]));
+    ck_assert(!ac_timeline_open(&many[n + 1], &fake_ops, &context[0]));
 }
 END_TEST
 
@@ -575,7 +577,7 @@ int main(void) {
     tcase_add_test(tests, wait_completes_no_more_than_needed);
     tcase_add_test(tests, wait_records_what_is_missing);
     tcase_add_test(tests, wait_synchronises_where_nothing_can_be_recorded);
-    tcase_add_test(tests, all_lines_count_once_crossed);
+    tcase_add_test(tests, all_lines_count_once_shared);
     tcase_add_test(tests, an_idle_line_holds_nothing_up);
     tcase_add_test(tests, a_closed_line_holds_nothing_up);
     tcase_add_test(tests, a_closed_line_is_out_of_reach);
@@ -591,7 +593,7 @@ int main(void) {
     tcase_add_test(tests, wait_beside_a_call_ends);
     tcase_add_test(tests, later_work_elsewhere_holds_nothing_up);
     tcase_add_test(tests, a_broken_context_holds_no_other_up);
-    tcase_add_test(tests, no_thread_is_inside_beside_a_new_home);
+    tcase_add_test(tests, no_thread_is_inside_beside_a_new_sole);
     tcase_add_test(tests, lines_run_out_and_come_back);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -84,7 +84,7 @@ START_TEST(free_neighbours_join) {
     ck_assert_uint_eq(counters.async_same_stream, 1);
     give(a, S);
     complete(0);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
     ck_assert_int_eq(ac_arena_alloc(arena, 3 * MIB, true, &address), AC_OK);
     ck_assert_uint_eq(address, a);
     check_world();
@@ -272,7 +272,7 @@ START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
     check_world();
     ck_assert_uint_ne(take(S, MIB), a);
     complete(0);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
     uint64_t address;
     ck_assert_int_eq(ac_arena_alloc(arena, 19 * MIB, true, &address), AC_BUSY);
     ck_assert_int_eq(stats.active[AC_POOL_ALL].current, 1); /* its own fence freed it */

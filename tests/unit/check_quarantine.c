@@ -1,4 +1,4 @@
-/* The single-stream rule ends (single.h): whether the second stream waits, and what becomes of the
+/* The single-stream rule ends (sole.h): whether the second stream waits, and what becomes of the
  * free memory where it does not. */
 #include <stdlib.h>
 
@@ -6,9 +6,9 @@
 
 enum { FIRST_KEY = 0x1000 };
 
-static ac_fence_line_t *line;
+static ac_timeline_t *timeline;
 static ac_joins_t joins;
-static ac_cache_books_t books;
+static ac_cache_tally_t tally;
 static ac_cache_t *cache; /* NULL: frees and requests of a thread without one */
 
 static const uint64_t sizes[] = {512, 4096, 65536, 300000, MIB, 30 * MIB};
@@ -26,9 +26,9 @@ static void begin_as(way_t way) {
     }
     settings.thread_cache = way == CACHED ? 64 * MIB : 0;
     ac_allocator_configure(allocator, &settings);
-    cache = way == CACHED ? ac_cache_open(arena, &books) : NULL;
-    line = ac_arena_line(arena);
-    line->single.patience = 0;
+    cache = way == CACHED ? ac_cache_open(arena, &tally) : NULL;
+    timeline = ac_arena_timeline(arena);
+    timeline->single.backoff = 0;
 }
 
 static void check(void) {
@@ -57,24 +57,24 @@ static void put(uint64_t address) {
 }
 
 static void work_on(unsigned stream) {
-    ac_fence_enter(line);
-    ac_single_enter(line, FIRST_KEY + 16 * stream, &joins);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, FIRST_KEY + 16 * stream, &joins);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
 }
 
 static void all_is_over(void) {
-    ac_fence_close(line, false);
+    ac_fence_close(timeline, false);
     fake_complete(&context[0], context[0].submitted);
-    ac_fence_poll(line, false);
+    ac_fence_poll(timeline, false);
 }
 
-static ac_single_mode_t mode(void) {
-    return ac_single_mode(atomic_load(&line->single.word));
+static ac_sole_mode_t mode(void) {
+    return ac_sole_mode(atomic_load(&timeline->single.word));
 }
 
-/* How many frees leaned so far. */
-static uint64_t leaned(void) {
+/* How many frees relied on order so far. */
+static uint64_t relied(void) {
     ac_device_stats_t now;
     ac_allocator_stats(allocator, &now);
     return counters.ordered_frees;
@@ -86,24 +86,24 @@ static int64_t pending_bytes(void) {
     return now.active_bytes[AC_POOL_ALL].current - now.allocated_bytes[AC_POOL_ALL].current;
 }
 
-/* A block that leaned on the home, and one beside it that stays. */
-static uint64_t lean_on_home(uint64_t bytes) {
+/* A block that relied on the sole stream, and one beside it that stays. */
+static uint64_t rely_on_sole(uint64_t bytes) {
     take(bytes);
     uint64_t block = take(bytes);
     work_on(0);
     put(block);
-    ck_assert_uint_eq(leaned(), 1);
+    ck_assert_uint_eq(relied(), 1);
     return block;
 }
 
 START_TEST(nothing_early_is_held) {
     uint64_t bytes = sizes[_i % SIZES];
     begin_as((way_t)(_i / SIZES));
-    uint64_t block = lean_on_home(bytes);
+    uint64_t block = rely_on_sole(bytes);
     ck_assert_int_eq(pending_bytes(), 0);
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
-    ck_assert_int_eq(mode(), AC_SINGLE_MANY);
+    ck_assert_uint_eq(context[0].join_events, 0);
+    ck_assert_int_eq(mode(), AC_SOLE_MANY);
     check();
     int most = bytes > MIB    ? 1
                : bytes == MIB ? 50
@@ -118,7 +118,7 @@ START_TEST(nothing_early_is_held) {
     ck_assert(back);
     check();
     work_on(2); /* none waits any more */
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     end_here();
 }
 END_TEST
@@ -126,14 +126,14 @@ END_TEST
 START_TEST(an_early_block_is_held) {
     uint64_t bytes = sizes[_i % SIZES];
     begin_as((way_t)(_i / SIZES));
-    uint64_t block = lean_on_home(bytes), taken[256];
+    uint64_t block = rely_on_sole(bytes), taken[256];
     unsigned n = 0;
     while ((taken[n++] = take(bytes)) != block)
         ck_assert_uint_lt(n, 256);
     ac_allocator_drop_records(allocator); /* with a record or without */
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 1);
-    ck_assert_int_eq(mode(), AC_SINGLE_JOINING);
+    ck_assert_uint_eq(context[0].join_events, 1);
+    ck_assert_int_eq(mode(), AC_SOLE_JOINING);
     ck_assert_int_eq(pending_bytes(), 0);
     /* Once it is not, the next stream does without. */
     while (n)
@@ -141,14 +141,15 @@ START_TEST(an_early_block_is_held) {
     if (_i % 2)
         work_on(0);
     work_on(2);
-    ck_assert_uint_eq(context[0].turns, 1);
-    ck_assert_int_eq(mode(), AC_SINGLE_MANY);
+    ck_assert_uint_eq(context[0].join_events, 1);
+    ck_assert_int_eq(mode(), AC_SOLE_MANY);
     check();
     end_here();
 }
 END_TEST
 
-/* What had its place before the first free that leaned is not early, whatever is done with it. */
+/* What had its place before the first free that relied on order is not early, whatever is done
+ * with it. */
 START_TEST(old_blocks_are_not_early) {
     uint64_t old[20];
     begin_as((way_t)_i);
@@ -160,48 +161,49 @@ START_TEST(old_blocks_are_not_early) {
         work_on(0);
     }
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     check();
     work_on(2);
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     end_here();
 }
 END_TEST
 
-/* Blocks that were handed out before the last work is over that leaned, and is over, are not. */
+/* Blocks that were handed out before the last work is over that relied on order, and is over, are
+ * not. */
 START_TEST(work_that_is_over_makes_no_block_early) {
     begin_as((way_t)_i);
     uint64_t old = take(MIB);
-    lean_on_home(4096);
+    rely_on_sole(4096);
     take(4096);
     work_on(0);
     put(take(MIB));
-    work_on(0); /* behind the turn */
+    work_on(0); /* behind the join event */
     fake_complete(&context[0], 2);
-    put(old); /* leans on what is not over */
+    put(old); /* relies on what is not over */
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     check();
     end_here();
 }
 END_TEST
 
-/* A home after the first one: what was handed out between them is not early. */
-START_TEST(another_home) {
+/* A sole stream after the first one: what was handed out between them is not early. */
+START_TEST(another_sole) {
     begin_as((way_t)_i);
-    lean_on_home(MIB);
+    rely_on_sole(MIB);
     all_is_over();
     uint64_t stamp = ac_fence_stamp();
     fake_complete(&context[0], context[0].submitted);
-    ac_fence_synced(line, stamp);
+    ac_fence_synced(timeline, stamp);
     work_on(1);
     uint64_t old = take(3 * MIB);
     take(MIB);
     work_on(1);
     put(old);
     work_on(2);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     check();
     end_here();
 }
@@ -209,16 +211,16 @@ END_TEST
 
 START_TEST(while_a_stream_captures) {
     begin_as(PLAIN);
-    uint64_t block = lean_on_home(MIB);
+    uint64_t block = rely_on_sole(MIB);
     ac_fence_capture_begin();
     context[0].capturing = true;
     ac_fence_capture_began();
     work_on(1);
-    ck_assert_int_eq(mode(), AC_SINGLE_JOINING);
+    ck_assert_int_eq(mode(), AC_SOLE_JOINING);
     ck_assert_int_eq(pending_bytes(), 0);
     context[0].capturing = false;
     work_on(2);
-    ck_assert_int_eq(mode(), AC_SINGLE_MANY);
+    ck_assert_int_eq(mode(), AC_SOLE_MANY);
     ck_assert_int_gt(pending_bytes(), 0);
     ck_assert_uint_ne(take(MIB), block);
     end_here();
@@ -228,7 +230,7 @@ END_TEST
 /* A graph may use what it is kept for. */
 START_TEST(what_is_held_for_a_graph_is_early) {
     begin_as((way_t)_i);
-    lean_on_home(MIB);
+    rely_on_sole(MIB);
     uint64_t used = take(4096);
     ac_order_capture_begin(7);
     work_on(0);
@@ -236,7 +238,7 @@ START_TEST(what_is_held_for_a_graph_is_early) {
     ac_order_capture_end();
     ck_assert_uint_eq(counters.capture_deferred_blocks, 1);
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 1);
+    ck_assert_uint_eq(context[0].join_events, 1);
     ac_allocator_release(allocator, 7);
     end_here();
 }
@@ -246,7 +248,7 @@ END_TEST
 START_TEST(what_was_freed_in_order_is_early) {
     uint64_t block, again;
     begin_as(PLAIN);
-    block = lean_on_home(MIB);
+    block = rely_on_sole(MIB);
     while (take(MIB) != block)
         ;
     ck_assert_int_eq(ac_block_free_on(arena, 48, block), AC_OK);
@@ -256,7 +258,7 @@ START_TEST(what_was_freed_in_order_is_early) {
         ck_assert_uint_eq(again, block);
     }
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 1);
+    ck_assert_uint_eq(context[0].join_events, 1);
     end_here();
 }
 END_TEST
@@ -267,7 +269,7 @@ START_TEST(the_queue_stays_in_order) {
     uint64_t old[6];
     for (int i = 0; i < 6; i++)
         old[i] = take((uint64_t)(i + 2) * MIB);
-    uint64_t block = lean_on_home(MIB);
+    uint64_t block = rely_on_sole(MIB);
     while (take(MIB) != block)
         ;
     work_on(1);
@@ -296,19 +298,20 @@ static void third_works(void *arg, fake_kind_t kind) {
     work_on(2);
 }
 
-/* Another thread records the turn meanwhile: that is the fence which the memory waits for. */
+/* Another thread records the join event meanwhile: that is the fence which the memory waits
+ * for. */
 START_TEST(a_third_stream_beside_the_record) {
     begin_as((way_t)_i);
-    uint64_t block = lean_on_home(MIB);
+    uint64_t block = rely_on_sole(MIB);
     device.before = third_works;
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
-    ck_assert_int_eq(mode(), AC_SINGLE_MANY);
+    ck_assert_uint_eq(context[0].join_events, 0);
+    ck_assert_int_eq(mode(), AC_SOLE_MANY);
     ck_assert_int_gt(pending_bytes(), 0);
     ck_assert_uint_ne(take(MIB), block);
     ck_assert_uint_eq(device.calls[FAKE_RECORD], 1);
     fake_complete(&context[0], 2); /* the third's work was submitted before the record */
-    ck_assert(ac_fence_poll(line, false));
+    ck_assert(ac_fence_poll(timeline, false));
     while (take(MIB) != block)
         ;
     end_here();
@@ -325,7 +328,7 @@ START_TEST(slabs_aside) {
     for (int i = 0; i < 20; i++)
         put(old[i]);
     work_on(1);
-    ck_assert_uint_eq(context[0].turns, 0);
+    ck_assert_uint_eq(context[0].join_events, 0);
     check();
     for (int i = 20; i < 40; i++) {
         put(old[i]);
@@ -352,7 +355,7 @@ END_TEST
 /* The only cache knows how near the peaks are. */
 START_TEST(peaks_stay_true) {
     begin_as(CACHED);
-    uint64_t block = lean_on_home(30 * MIB);
+    uint64_t block = rely_on_sole(30 * MIB);
     for (int i = 0; i < 4; i++)
         put(take(4096));
     work_on(1);
@@ -380,7 +383,7 @@ int main(void) {
     tcase_add_loop_test(tests, an_early_block_is_held, 0, SIZES * WAYS);
     tcase_add_loop_test(tests, old_blocks_are_not_early, 0, WAYS);
     tcase_add_loop_test(tests, work_that_is_over_makes_no_block_early, 0, WAYS);
-    tcase_add_loop_test(tests, another_home, 0, WAYS);
+    tcase_add_loop_test(tests, another_sole, 0, WAYS);
     tcase_add_test(tests, while_a_stream_captures);
     tcase_add_loop_test(tests, what_is_held_for_a_graph_is_early, 0, WAYS);
     tcase_add_loop_test(tests, what_was_freed_in_order_is_early, 0, 2);

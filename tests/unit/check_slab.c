@@ -169,7 +169,7 @@ START_TEST(work_is_remembered) {
     settle(); /* the pending one keeps its record */
     ck_assert_uint_eq(records(), 1);
     fake_complete(&context[0], 1);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
     give(before);
     uint64_t again[2] = {alloc(512), alloc(512)};
     ck_assert(again[0] == a || again[1] == a);
@@ -188,12 +188,12 @@ END_TEST
 
 /* --- with a cache --- */
 
-static ac_cache_books_t books;
+static ac_cache_tally_t tally;
 
 static ac_cache_t *open_cache(void) {
     settings.thread_cache = 2 * MIB;
     ac_allocator_configure(allocator, &settings);
-    ac_cache_t *cache = ac_cache_open(arena, &books);
+    ac_cache_t *cache = ac_cache_open(arena, &tally);
     ck_assert_ptr_nonnull(cache);
     return cache;
 }
@@ -439,7 +439,7 @@ START_TEST(pending_blocks_are_in_the_way) {
     alloc(40 * KIB);
     end();
     fake_complete(&context[0], 1);
-    ac_fence_synced(ac_arena_line(arena), ac_fence_stamp());
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
     for (unsigned i = 1; i < n; i++)
         give(a[i]);
     alloc(60 * KIB);

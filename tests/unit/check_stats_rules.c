@@ -43,7 +43,7 @@ static void play(const step_t *step, unsigned steps) {
             break;
         case 'c':
             complete(0);
-            ac_fence_wait(ac_arena_line(arena), false, ac_fence_now(), 0);
+            ac_fence_wait(ac_arena_timeline(arena), false, ac_fence_now(), 0);
             break;
         default:
             ac_allocator_trim(allocator, s->what == 's');

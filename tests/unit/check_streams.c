@@ -33,7 +33,7 @@ START_TEST(what_waits_for_all_contexts_is_waited_for) {
     device.capacity = 44 * MIB;
     submit(0);
     give(A, old);
-    ac_fence_cross();
+    ac_fence_share();
     submit(1);
     give(A, young);
     ck_assert_int_eq(ac_arena_alloc(arena, 40 * MIB, false, &all), AC_OK);

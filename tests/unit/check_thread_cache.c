@@ -5,7 +5,7 @@
 
 #define LIMIT (8 * MIB)
 
-static ac_cache_books_t books[2];
+static ac_cache_tally_t tally[2];
 static ac_cache_t *cache;
 
 static void configure(uint64_t most, uint32_t divisions) {
@@ -17,8 +17,8 @@ static void configure(uint64_t most, uint32_t divisions) {
 static void begin_cached(void) {
     begin_large();
     configure(LIMIT, 0);
-    memset(books, 0, sizeof books);
-    cache = ac_cache_open(arena, &books[0]);
+    memset(tally, 0, sizeof tally);
+    cache = ac_cache_open(arena, &tally[0]);
     ck_assert_ptr_nonnull(cache);
 }
 
@@ -27,7 +27,7 @@ static void end_cached(void) {
     if (cache)
         ac_cache_close(cache);
     end();
-    ck_assert_uint_eq(books[0].side[0].flow.taken, 0);
+    ck_assert_uint_eq(tally[0].side[0].flow.taken, 0);
 }
 
 static uint64_t take(uint64_t bytes) {
@@ -215,7 +215,7 @@ START_TEST(others_get_it_before_the_device_is_asked) {
     ck_assert_int_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
     give(a);
     ck_assert_uint_eq(take(20 * MIB), a);
-    ac_cache_t *second = ac_cache_open(arena, &books[1]);
+    ac_cache_t *second = ac_cache_open(arena, &tally[1]);
     put(a);
     uint64_t address;
     ck_assert_int_eq(ac_cache_alloc(second, 18 * MIB, false, &address), AC_OK);
@@ -241,7 +241,7 @@ START_TEST(a_cache_outlives_its_context) {
     ck_assert(!hit(MIB, &address));
     ck_assert_int_ne(ac_cache_alloc(cache, MIB, false, &address), AC_OK);
     ck_assert_int_eq(ac_cache_free(cache, a), AC_NOT_OURS);
-    ck_assert_ptr_null(ac_cache_open(arena, &books[1]));
+    ck_assert_ptr_null(ac_cache_open(arena, &tally[1]));
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
 }
 END_TEST
@@ -265,7 +265,7 @@ START_TEST(a_thread_inside_when_it_ended_is_left_alone) {
     ck_assert(!hit(MIB, &address));
     ck_assert_int_eq(now().active_bytes[AC_POOL_ALL].current, 0);
     ac_cache_close(cache);
-    cache = ac_cache_open(other, &books[0]); /* the same record */
+    cache = ac_cache_open(other, &tally[0]); /* the same record */
     ck_assert_ptr_null(cache->next);
 }
 END_TEST
@@ -309,7 +309,7 @@ START_TEST(none_where_the_settings_say_so) {
     put(a);
     ck_assert(!hit(MIB, &address));
     ck_assert_uint_eq(counted().thread_cache_blocks, 0);
-    ck_assert_ptr_null(ac_cache_open(arena, &books[1]));
+    ck_assert_ptr_null(ac_cache_open(arena, &tally[1]));
 }
 END_TEST
 
@@ -393,7 +393,7 @@ START_TEST(peaks_are_exact) {
             }
         }
         if ((state >> 13) % 16)
-            continue; /* reading absorbs the books: not after each step */
+            continue; /* reading absorbs the tally: not after each step */
         ac_device_stats_t have = now();
         same(blocks, have.allocation, step);
         same(bytes, have.allocated_bytes, step);
@@ -406,7 +406,7 @@ END_TEST
 /* With two, what is shown is what one read would have shown at some time, but for what the other
  * has not published. */
 START_TEST(peaks_of_two_threads_are_close) {
-    ac_cache_t *second = ac_cache_open(arena, &books[1]);
+    ac_cache_t *second = ac_cache_open(arena, &tally[1]);
     uint64_t a = take(4 * MIB), b = 0;
     put(a);
     ac_allocator_reset_peak(allocator); /* recalls, too */

@@ -1,6 +1,6 @@
 /* Tickets against a model that knows of each piece of work which others come before it, in random
- * histories of two contexts with their streams, events, captures and synchronisations.  After each
- * step, for every ticket that waits and every asker:
+ * histories of two contexts with their streams, events, captures and synchronisations.  After
+ * each step, for every ticket that waits and every asker:
  *   the law of ticket.h holds: the definition and the reaches of keys say the same;
  *   what is called ready, all work on it comes before what that asker may be given next;
  *   what was ready is so still, but where the step was one of those that end a promise. */
@@ -12,8 +12,8 @@
 #include "allocator/order/fence.h"
 #include "allocator/order/retire.h"
 
-/* Of a context's streams so many are alive at a time: a new one takes the place of a destroyed one,
- * whose work goes on. */
+/* Of a context's streams so many are alive at a time: a new one takes the place of a destroyed
+ * one, whose work goes on. */
 enum { CONTEXTS = 2, ALIVE = 3, OWN_STREAMS = 8, STREAMS = CONTEXTS * OWN_STREAMS, EVENTS = 5 };
 enum { BLOCKS = 24, STEPS = 3000, WORK = STEPS + 10, FIRST_KEY = 0x1000 };
 
@@ -40,13 +40,13 @@ static struct {
     clocks_t event[EVENTS];
     unsigned alive[CONTEXTS][ALIVE], made[CONTEXTS];
     memory_t memory[BLOCKS];
-    bool crossed, capturing;
+    bool shared, capturing;
     uint64_t episode;
     unsigned fences, waited, served;
     bool ends; /* this step may end a promise */
 } m;
 
-static ac_fence_line_t line[CONTEXTS];
+static ac_timeline_t timeline[CONTEXTS];
 static ac_order_t order[CONTEXTS];
 static uint64_t state;
 static bool crosses; /* this history's contexts come to reach each other */
@@ -131,7 +131,7 @@ static const ac_device_ops_t ops = {.fence_record = fence_record,
 /* --- the program --- */
 
 static void submit(unsigned s) {
-    ac_fence_line_t *own = &line[context_of(s)];
+    ac_timeline_t *own = &timeline[context_of(s)];
     ac_fence_enter(own);
     ac_fence_mark(own);
     m.submitted.at[s]++;
@@ -149,7 +149,7 @@ static void work_ends(unsigned s) {
 }
 
 static bool may_touch(const memory_t *memory, unsigned s) {
-    return m.crossed || context_of(s) == memory->context;
+    return m.shared || context_of(s) == memory->context;
 }
 
 /* All work that there is, or what comes before a stream's next one, since the memory was given to
@@ -162,7 +162,7 @@ static void now_busy(memory_t *memory, const clocks_t *until) {
 
 static void handed_out(memory_t *memory) {
     memory->where = USED;
-    memory->ticket = (ac_ticket_t){.epoch = ac_fence_handout(&line[memory->context])};
+    memory->ticket = (ac_ticket_t){.epoch = ac_fence_handout(&timeline[memory->context])};
     memory->born = m.submitted;
     memory->busy = (clocks_t){{0}};
     memory->captured = false;
@@ -180,7 +180,7 @@ static bool is_over(const memory_t *memory) {
 
 static void free_plainly(memory_t *memory) {
     ac_ticket_t ticket = {.key = AC_KEY_NONE};
-    ac_free_t how = ac_order_retire(&line[memory->context], &memory->ticket, &ticket);
+    ac_free_t how = ac_order_retire(&timeline[memory->context], &memory->ticket, &ticket);
     now_busy(memory, &m.submitted);
     memory->ready = 0;
     ck_assert_int_ne(how, AC_FREE_LEANS);
@@ -196,7 +196,7 @@ static void free_on(memory_t *memory, unsigned s) {
     ac_ticket_t ticket = {.key = AC_KEY_NONE};
     unsigned c = context_of(s);
     unsigned slot = c == memory->context ? ac_order_slot(&order[c], key_of(s), 0) : AC_ORDER_NONE;
-    ac_order_retire_on(&line[memory->context], &line[c], &order[c], slot, &memory->ticket,
+    ac_order_retire_on(&timeline[memory->context], &timeline[c], &order[c], slot, &memory->ticket,
                        &ticket);
     clocks_t end = m.before[s];
     if (c != memory->context)
@@ -253,7 +253,7 @@ static void synchronise(unsigned c) {
             more = more || m.completed.at[s] > before;
         }
     }
-    ac_fence_synced(&line[c], stamp);
+    ac_fence_synced(&timeline[c], stamp);
 }
 
 /* A stream is destroyed; what waits for its key is exchanged. */
@@ -267,7 +267,7 @@ static void renew(void) {
         memory_t *memory = &m.memory[i];
         if (memory->where == WAITING && memory->context == c &&
             memory->ticket.key == ac_key_of(slot))
-            ck_assert_int_eq(ac_order_exchange(&line[c], &memory->ticket), AC_FREE_WAITS);
+            ck_assert_int_eq(ac_order_exchange(&timeline[c], &memory->ticket), AC_FREE_WAITS);
     }
     m.alive[c][at] = c * OWN_STREAMS + m.made[c]++;
     m.ends = true;
@@ -283,7 +283,7 @@ static void capture(unsigned s) {
         return;
     }
     if (draw(3)) { /* captured work, which runs when the graph does */
-        ac_fence_submitted(&line[context_of(s)]);
+        ac_fence_submitted(&timeline[context_of(s)]);
         for (int i = 0; i < BLOCKS; i++)
             if (m.memory[i].where == USED && may_touch(&m.memory[i], s))
                 m.memory[i].captured = true;
@@ -307,7 +307,7 @@ static void release(unsigned s) {
             continue;
         memory->captured = false;
         now_busy(memory, &m.submitted);
-        if (ac_order_exchange(&line[memory->context], &memory->ticket) != AC_FREE_READY)
+        if (ac_order_exchange(&timeline[memory->context], &memory->ticket) != AC_FREE_READY)
             continue;
         if (!is_over(memory))
             ck_abort_msg("a graph's memory is called ready while the graph runs");
@@ -321,13 +321,13 @@ static void check(memory_t *memory, unsigned asker, const clocks_t *after) {
     const ac_ticket_t *t = &memory->ticket;
     unsigned c = memory->context;
     unsigned slot = asker == STREAMS ? AC_ORDER_NONE : ac_order_find(&order[c], key_of(asker));
-    bool ready = ac_order_ready(&line[c], &order[c], slot, t);
+    bool ready = ac_order_ready(&timeline[c], &order[c], slot, t);
     uint64_t place = ac_key_is_stream(t->key) ? t->place : t->epoch;
     uint64_t fences =
-        ac_order_reach_of(&line[c], &order[c], slot, t->all ? AC_KEY_ALL : AC_KEY_OWN);
+        ac_order_reach_of(&timeline[c], &order[c], slot, t->all ? AC_KEY_ALL : AC_KEY_OWN);
     bool law =
         t->key != AC_KEY_CAPTURE &&
-        (place <= ac_order_reach_of(&line[c], &order[c], slot, t->key) || t->epoch <= fences);
+        (place <= ac_order_reach_of(&timeline[c], &order[c], slot, t->key) || t->epoch <= fences);
     if (ready != law)
         ck_abort_msg("key %u place %u: ready %d, by reach %d", t->key, (unsigned)place, ready,
                      law);
@@ -337,7 +337,8 @@ static void check(memory_t *memory, unsigned asker, const clocks_t *after) {
         ck_abort_msg("key %u place %u is ready for asker %u, and busy", t->key, (unsigned)place,
                      asker);
     bool was = memory->ready >> asker & 1;
-    /* A crossed context that gets work makes ALL fall back: that is caution. */
+    /* A context whose memory others may use that gets work makes ALL fall back: that is
+     * caution. */
     if (was && !ready && !m.ends && !t->all)
         ck_abort_msg("key %u place %u was ready for asker %u", t->key, (unsigned)place, asker);
     memory->ready = (memory->ready & ~(1u << asker)) | (uint32_t)ready << asker;
@@ -355,7 +356,7 @@ static void check_all(void) {
         }
     }
     for (unsigned c = 0; c < CONTEXTS; c++)
-        if (ac_order_check(&order[c]) || ac_fence_check(&line[c]))
+        if (ac_order_check(&order[c]) || ac_fence_check(&timeline[c]))
             ck_abort_msg("invariants");
     m.ends = false;
 }
@@ -363,7 +364,7 @@ static void check_all(void) {
 /* One that is ready for the stream serves it. */
 static void serve(memory_t *memory, unsigned s) {
     unsigned c = context_of(s), slot = ac_order_find(&order[c], key_of(s));
-    if (c != memory->context || !ac_order_ready(&line[c], &order[c], slot, &memory->ticket))
+    if (c != memory->context || !ac_order_ready(&timeline[c], &order[c], slot, &memory->ticket))
         return;
     if (!ac_key_is_stream(memory->ticket.key)) {
         handed_out(memory);
@@ -379,15 +380,15 @@ static void begin(uint64_t seed) {
     static unsigned number[CONTEXTS] = {0, 1};
     memset(&m, 0, sizeof m);
     memset(order, 0, sizeof order);
-    memset(line, 0, sizeof line);
+    memset(timeline, 0, sizeof timeline);
     state = seed * 0x9e3779b97f4a7c15u + 1;
-    atomic_store(&ac_single_wanted, false);
-    atomic_store(&ac_fence_crossed, false);
+    atomic_store(&ac_sole_wanted, false);
+    atomic_store(&ac_fence_shared, false);
     for (unsigned c = 0; c < CONTEXTS; c++)
         for (; m.made[c] < ALIVE; m.made[c]++)
             m.alive[c][m.made[c]] = c * OWN_STREAMS + m.made[c];
     for (unsigned c = 0; c < CONTEXTS; c++)
-        ck_assert(ac_fence_line_open(&line[c], &ops, &number[c]));
+        ck_assert(ac_timeline_open(&timeline[c], &ops, &number[c]));
 }
 
 static void use(void) {
@@ -405,15 +406,15 @@ static void use(void) {
 static void cross(void) {
     if (!crosses || draw(400))
         return;
-    ac_fence_cross();
-    atomic_store(&ac_fence_crossed, true); /* again: it happens once in a process */
-    m.crossed = m.ends = true;
+    ac_fence_share();
+    atomic_store(&ac_fence_shared, true); /* again: it happens once in a process */
+    m.shared = m.ends = true;
 }
 
 static void ask_fences(void) {
     unsigned c = (unsigned)draw(CONTEXTS);
-    ac_fence_close(&line[c], m.crossed);
-    ac_fence_poll(&line[c], m.crossed);
+    ac_fence_close(&timeline[c], m.shared);
+    ac_fence_poll(&timeline[c], m.shared);
 }
 
 static void step(void) {
@@ -473,7 +474,7 @@ static void end(void) {
     for (int i = 0; i < BLOCKS; i++)
         ck_assert(m.memory[i].where != WAITING || m.memory[i].ready & 1u << STREAMS);
     for (unsigned c = 0; c < CONTEXTS; c++)
-        ac_fence_line_close(&line[c]);
+        ac_timeline_close(&timeline[c]);
     ck_assert_uint_eq(m.fences, 0);
     ck_assert_uint_gt(m.waited, 20);
     ck_assert_uint_gt(m.served, 20);

@@ -19,21 +19,21 @@ typedef struct {
 
 typedef struct {
     clocks_t covers;
-    int home;     /* of a turn; -1 */
+    int sole;     /* of a join event; -1 */
     unsigned use; /* calls of the device that are about it */
 } fence_t;
 
 static struct {
     uint64_t submitted[STREAMS], completed[STREAMS];
     clocks_t before[STREAMS]; /* ... work that is submitted to it now may begin */
-    clocks_t leaned;          /* ... memory was freed under the rule: what is busy with it */
-    bool captures[STREAMS], no_turns, never_turns, no_waits, late_turns;
+    clocks_t relied;          /* ... memory was freed under the rule: what is busy with it */
+    bool captures[STREAMS], no_join_events, never_join_events, no_waits, late_join_events;
     _Atomic bool gone[STREAMS];
-    _Atomic unsigned turns, fences;
+    _Atomic unsigned join_events, fences;
     unsigned waits, host_waits, syncs;
 } d;
 
-static ac_fence_line_t line;
+static ac_timeline_t timeline;
 static ac_joins_t joins;
 
 static unsigned stream_of(uint64_t key) {
@@ -70,9 +70,9 @@ static bool capturing(void *context) {
     return false;
 }
 
-/* What other threads do while the next turn is being recorded, when it or a fence was just
+/* What other threads do while the next join event is being recorded, when it or a fence was just
  * recorded, while one is asked for. */
-static void (*meanwhile)(void), (*after_turn)(void), (*after_record)(void), (*while_asked)(void);
+static void (*meanwhile)(void), (*after_join)(void), (*after_record)(void), (*while_asked)(void);
 
 static void let_others(void (**part)(void)) {
     void (*others)(void) = *part;
@@ -81,19 +81,19 @@ static void let_others(void (**part)(void)) {
         others();
 }
 
-static ac_status_t turn_record(void *context, uint64_t key, void **out) {
+static ac_status_t join_record(void *context, uint64_t key, void **out) {
     let_others(&meanwhile);
     ck_assert_msg(!atomic_load(&d.gone[stream_of(key)]), "a stream that is gone is named");
     if (capturing(context))
         return AC_BUSY;
-    if (d.no_turns)
+    if (d.no_join_events)
         return AC_UNSUPPORTED;
     fence_t *fence = malloc(sizeof *fence);
     *fence = (fence_t){end_of(stream_of(key)), (int)stream_of(key), 0};
-    d.turns++;
+    d.join_events++;
     d.fences++;
     *out = fence;
-    let_others(&after_turn);
+    let_others(&after_join);
     return AC_OK;
 }
 
@@ -105,7 +105,7 @@ static ac_status_t fence_record(void *context, bool unseen, void **out) {
     atomic_fetch_add(&recorded, 1);
     fence_t *fence = malloc(sizeof *fence);
     memcpy(fence->covers.at, d.submitted, sizeof d.submitted);
-    fence->home = -1;
+    fence->sole = -1;
     fence->use = 0;
     d.fences++;
     *out = fence;
@@ -132,21 +132,21 @@ static ac_status_t fence_wait(void *context, void *fence, uint64_t limit_ns) {
     return AC_OK;
 }
 
-/* A turn that is waited for covers no work from behind the last free that leaned: such work may
- * never end. */
-static void check_turn(const fence_t *turn) {
-    ck_assert_msg(d.late_turns || turn->covers.at[turn->home] <= d.leaned.at[turn->home],
-                  "a turn covers work %u of its home, the last free came behind %u",
-                  (unsigned)turn->covers.at[turn->home], (unsigned)d.leaned.at[turn->home]);
+/* A join event that is waited for covers no work from behind the last free that relied on order:
+ * such work may never end. */
+static void check_join(const fence_t *join) {
+    ck_assert_msg(d.late_join_events || join->covers.at[join->sole] <= d.relied.at[join->sole],
+                  "a join covers work %u of its sole, the last free came behind %u",
+                  (unsigned)join->covers.at[join->sole], (unsigned)d.relied.at[join->sole]);
 }
 
-static bool turns(void *context) {
+static bool join_events(void *context) {
     (void)context;
-    return !d.never_turns;
+    return !d.never_join_events;
 }
 
-static ac_status_t turn_wait(void *context, void *fence, uint64_t key) {
-    check_turn(fence);
+static ac_status_t join_wait(void *context, void *fence, uint64_t key) {
+    check_join(fence);
     if (key == 0) {
         d.host_waits++;
         return fence_wait(context, fence, 0);
@@ -181,55 +181,55 @@ static const ac_device_ops_t ops = {.fence_record = fence_record,
                                     .fence_query = fence_query,
                                     .fence_wait = fence_wait,
                                     .fence_release = fence_release,
-                                    .turn_record = turn_record,
-                                    .turns = turns,
-                                    .turn_wait = turn_wait,
+                                    .join_record = join_record,
+                                    .join_events = join_events,
+                                    .join_wait = join_wait,
                                     .capturing = capturing,
                                     .synchronize = synchronize};
 
 static void begin(void) {
     memset(&d, 0, sizeof d);
-    ck_assert(ac_fence_line_open(&line, &ops, NULL));
+    ck_assert(ac_timeline_open(&timeline, &ops, NULL));
 }
 
-/* The context had no turn yet. */
-static inline void forget_turns(void) {
-    line.single.patience = 0;
+/* The context had no join event yet. */
+static inline void forget_join_events(void) {
+    timeline.single.backoff = 0;
 }
 
 static void end(void) {
-    ck_assert_int_eq(ac_fence_check(&line), 0);
-    ac_fence_line_close(&line);
+    ck_assert_int_eq(ac_fence_check(&timeline), 0);
+    ac_timeline_close(&timeline);
     ck_assert_uint_eq(d.fences, 0);
 }
 
 /* As the hooks do; memory that was freed under the rule may be what the work is for. */
 static void submit(unsigned stream) {
-    if (ac_fence_full(&line))
-        ac_fence_close(&line, false);
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY + stream, &joins);
+    if (ac_fence_full(&timeline))
+        ac_fence_close(&timeline, false);
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY + stream, &joins);
     for (unsigned i = 0; i < STREAMS; i++)
-        ck_assert_msg(i == stream || d.leaned.at[i] <= d.completed[i] ||
-                          d.leaned.at[i] <= d.before[stream].at[i],
+        ck_assert_msg(i == stream || d.relied.at[i] <= d.completed[i] ||
+                          d.relied.at[i] <= d.before[stream].at[i],
                       "stream %u works on memory that stream %u is busy with", stream, i);
     d.submitted[stream]++;
-    ac_fence_leave(&line);
-    ck_assert_int_eq(ac_fence_check(&line), 0);
+    ac_fence_leave(&timeline);
+    ck_assert_int_eq(ac_fence_check(&timeline), 0);
 }
 
 /* A free of memory that all work so far may be busy with.  True: it was ready at once. */
-static bool lean(void) {
-    bool protects = ac_single_protects(&line);
+static bool rely(void) {
+    bool protects = ac_sole_protects(&timeline);
     if (protects)
-        memcpy(d.leaned.at, d.submitted, sizeof d.leaned.at);
+        memcpy(d.relied.at, d.submitted, sizeof d.relied.at);
     return protects;
 }
 
 static void full_sync(void) {
     uint64_t clock = ac_fence_stamp();
     memcpy(d.completed, d.submitted, sizeof d.completed);
-    ac_fence_synced(&line, clock);
+    ac_fence_synced(&timeline, clock);
 }
 
 #endif

@@ -241,7 +241,7 @@ static void fence_release(void *context, void *what) {
     model->spare = fence;
 }
 
-static ac_status_t turn_record(void *context, uint64_t stream, void **out) {
+static ac_status_t join_record(void *context, uint64_t stream, void **out) {
     cmd_model_t *model = context;
     CHARGE(model, record, 0);
     fence_t *fence = new_fence(model);
@@ -253,7 +253,7 @@ static ac_status_t turn_record(void *context, uint64_t stream, void **out) {
     return AC_OK;
 }
 
-static ac_status_t turn_wait(void *context, void *fence, uint64_t stream) {
+static ac_status_t join_wait(void *context, void *fence, uint64_t stream) {
     cmd_model_t *model = context;
     if (stream == 0)
         return fence_wait(context, fence, 0);
@@ -293,7 +293,7 @@ static ac_status_t stream_order(void *context, uint64_t from, uint64_t to) {
     return AC_OK;
 }
 
-static ac_status_t stream_item(void *context, uint64_t stream) {
+static ac_status_t stream_touch(void *context, uint64_t stream) {
     cmd_model_t *model = context;
     (void)stream;
     CHARGE(model, record, 0);
@@ -313,12 +313,12 @@ const ac_device_ops_t cmd_model_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
-    .turn_record = turn_record,
-    .turn_wait = turn_wait,
+    .join_record = join_record,
+    .join_wait = join_wait,
     .capturing = capturing,
     .synchronize = synchronize,
     .stream_order = stream_order,
-    .stream_item = stream_item,
+    .stream_touch = stream_touch,
     .range_support = model_range_support,
     .range_reserve = model_range_reserve,
     .range_release = model_range_release,

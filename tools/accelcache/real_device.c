@@ -131,18 +131,18 @@ static void fence_release(void *arg, void *fence) {
     ac_cuda_ops.fence_release(arg, fence);
 }
 
-static bool turns(void *arg) {
-    return ac_cuda_ops.turns(arg);
+static bool join_events(void *arg) {
+    return ac_cuda_ops.join_events(arg);
 }
 
-static ac_status_t turn_record(void *arg, uint64_t stream, void **fence) {
+static ac_status_t join_record(void *arg, uint64_t stream, void **fence) {
     uint64_t begun = begin();
-    return done(CMD_CALL_record, begun, ac_cuda_ops.turn_record(arg, stream, fence));
+    return done(CMD_CALL_record, begun, ac_cuda_ops.join_record(arg, stream, fence));
 }
 
-static ac_status_t turn_wait(void *arg, void *fence, uint64_t stream) {
+static ac_status_t join_wait(void *arg, void *fence, uint64_t stream) {
     uint64_t begun = begin();
-    return done(CMD_CALL_order, begun, ac_cuda_ops.turn_wait(arg, fence, stream));
+    return done(CMD_CALL_order, begun, ac_cuda_ops.join_wait(arg, fence, stream));
 }
 
 static bool capturing(void *arg) {
@@ -159,9 +159,9 @@ static ac_status_t stream_order(void *arg, uint64_t from, uint64_t to) {
     return done(CMD_CALL_order, begun, ac_cuda_ops.stream_order(arg, from, to));
 }
 
-static ac_status_t stream_item(void *arg, uint64_t stream) {
+static ac_status_t stream_touch(void *arg, uint64_t stream) {
     uint64_t begun = begin();
-    return done(CMD_CALL_record, begun, ac_cuda_ops.stream_item(arg, stream));
+    return done(CMD_CALL_record, begun, ac_cuda_ops.stream_touch(arg, stream));
 }
 
 static uint64_t now_ns(void) {
@@ -181,13 +181,13 @@ const ac_device_ops_t cmd_real_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
-    .turn_record = turn_record,
-    .turns = turns,
-    .turn_wait = turn_wait,
+    .join_record = join_record,
+    .join_events = join_events,
+    .join_wait = join_wait,
     .capturing = capturing,
     .synchronize = synchronize,
     .stream_order = stream_order,
-    .stream_item = stream_item,
+    .stream_touch = stream_touch,
     .range_support = range_support,
     .range_reserve = range_reserve,
     .range_release = range_release,

@@ -17,7 +17,7 @@ typedef struct {
     cmd_model_t *model; /* NULL: the driver's device */
     ac_arena_t *arena;
     ac_cache_t *cache; /* NULL: the configuration has none */
-    ac_fence_line_t *line;
+    ac_timeline_t *line;
     ac_joins_t joins;
     uint64_t *address; /* by block; 0: not allocated */
     uint64_t failed_at;
@@ -37,7 +37,7 @@ static void submit(replay_t *r, uint64_t stream) {
         ac_fence_close(r->line, false);
     ac_fence_enter(r->line);
     if (stream)
-        ac_single_enter(r->line, stream, &r->joins);
+        ac_sole_enter(r->line, stream, &r->joins);
 }
 
 static void submitted(replay_t *r) {
@@ -240,14 +240,14 @@ void cmd_replay_run(const cmd_ops_t *trace, const cmd_replay_plan_t *plan,
     replay_t r = {.trace = trace, .plan = plan};
     *figures = (cmd_replay_figures_t){.ops = trace->count, .end = CMD_REPLAY_FAILED};
     r.address = cmd_alloc((trace->blocks + 1) * sizeof *r.address);
-    atomic_store(&ac_single_wanted, plan->config.single_stream);
+    atomic_store(&ac_sole_wanted, plan->config.single_stream);
     r.arena = make_arena(&r, figures);
     figures->simulated = !plan->real || cmd_real_simulated();
     if (r.arena) {
         figures->end = CMD_REPLAY_DONE;
-        static ac_cache_books_t books;
-        r.cache = ac_cache_open(r.arena, &books);
-        r.line = ac_arena_line(r.arena);
+        static ac_cache_tally_t tally;
+        r.cache = ac_cache_open(r.arena, &tally);
+        r.line = ac_arena_timeline(r.arena);
         for (unsigned i = 0; plan->work == CMD_WORK_STREAMS && i <= trace->streams; i++)
             ac_arena_stream_is(r.arena, cmd_model_stream_key(i), true);
         replay(&r, figures);

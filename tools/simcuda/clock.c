@@ -10,7 +10,7 @@
 #include <signal.h>
 #include <time.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 pthread_mutex_t *sim_lock_mutex(void);
@@ -209,17 +209,17 @@ static void wait_for(sim_work_t *work, void (*learn)(sim_work_t *)) {
         else
             step_real();
     }
-    if (sim_referee_on)
+    if (sim_race_on)
         learn(work);
     sim_work_unref(work);
 }
 
 void sim_wait(sim_work_t *work) {
-    wait_for(work, sim_referee_seen);
+    wait_for(work, sim_race_seen);
 }
 
 void sim_wait_reached(sim_work_t *work) {
-    wait_for(work, sim_referee_reached);
+    wait_for(work, sim_race_reached);
 }
 
 /* Who does nothing but ask has only these calls to let virtual time pass: they take longer and
@@ -242,8 +242,8 @@ bool sim_is_done(sim_work_t *work) {
         return true;
     if (work->state != SIM_DONE && !sim_config.virtual_clock)
         sim_pump(sim_wall_ns());
-    if (work->state == SIM_DONE && sim_referee_on)
-        sim_referee_seen(work);
+    if (work->state == SIM_DONE && sim_race_on)
+        sim_race_seen(work);
     polled(work->state == SIM_DONE);
     return work->state == SIM_DONE;
 }

@@ -8,7 +8,7 @@
 
 #include "copy.h"
 #include "pool.h"
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 enum { UNLOCKED_BYTES = 64 << 10, ROWS_LISTED = 64 };
@@ -195,8 +195,8 @@ CUresult sim_copy_build(CUcontext ctx, const sim_copy_t *copy, bool stage, sim_w
     work->duration = sim_copy_ns(bytes, host_side);
     *host_waits = to.kind == SIDE_PAGEABLE;
     *sync_waits = host_side;
-    if (sim_referee_on)
-        sim_referee_resolve(work);
+    if (sim_race_on)
+        sim_race_resolve(work);
     *out = work;
     return CUDA_SUCCESS;
 }
@@ -277,8 +277,8 @@ CUresult sim_fill_work(CUcontext ctx, uint64_t address, size_t pitch, unsigned v
     *SIM_PAYLOAD(work, fill_payload_t) =
         (fill_payload_t){address, pitch, width, rows, value, element};
     work->duration = sim_copy_ns(row_bytes * rows, false);
-    if (sim_referee_on)
-        sim_referee_resolve(work);
+    if (sim_race_on)
+        sim_race_resolve(work);
     *out = work;
     return CUDA_SUCCESS;
 }

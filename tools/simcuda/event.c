@@ -1,5 +1,5 @@
 /* Events: each stands for the newest record item made of it.  Global lock. */
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 sim_slab_t sim_events = SIM_SLAB(sim_event_t, 1 << 20);
@@ -178,7 +178,7 @@ CUresult sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
         return sim_capture_event_wait(stream, event, flags);
     if (event->shared)
         return sim_ipc_stream_wait(stream, event);
-    if (!event->work || (event->work->state == SIM_DONE && !sim_referee_on))
+    if (!event->work || (event->work->state == SIM_DONE && !sim_race_on))
         return CUDA_SUCCESS;
     sim_work_t *work = sim_work_new(&sim_wait_ops, stream->ctx, 0);
     if (!work || !sim_work_after(work, event->work)) {

@@ -3,7 +3,7 @@
  *
  * A programmatic edge holds its kernel until the one before has been begun, which means that
  * all that one waited for is over.  The simulator keeps the whole order all the same, as it
- * does for launches; only the referee takes the edge at its word.
+ * does for launches; only the race detector takes the edge at its word.
  *
  * Guesses (public documentation is silent):
  *   edge data that is neither zero nor a programmatic edge

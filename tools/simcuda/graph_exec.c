@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "graph.h"
-#include "referee.h"
+#include "race.h"
 
 static sim_slab_t graph_execs = SIM_SLAB(sim_graph_exec_t, 1 << 16);
 
@@ -353,8 +353,8 @@ static CUresult launch_now(sim_graph_exec_t *exec, CUstream stream) {
         exec->last = sim_work_ref(tail);
         for (size_t i = 0; i < launch.count; i++)
             sim_work_submit(launch.item[i]);
-        if (sim_referee_on)
-            sim_referee_launched(launch.item, launch.count);
+        if (sim_race_on)
+            sim_race_launched(launch.item, launch.count);
     } else {
         for (size_t i = 0; i < launch.committed_count; i++)
             sim_graph_mem_rollback(launch.committed[i]);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "pool.h"
-#include "referee.h"
+#include "race.h"
 
 #define STEP (2ull << 20)
 
@@ -238,9 +238,9 @@ static sim_work_t *item(const sim_work_ops_t *ops, CUcontext ctx, sim_graph_mem_
     sim_work_t *work = sim_work_new(ops, ctx, sizeof(payload_t));
     if (work)
         SIM_PAYLOAD(work, payload_t)->mem = sim_graph_mem_ref(mem);
-    if (work && sim_referee_on)
-        sim_referee_touch(work, mem->base, mem->size, true,
-                          ops == &alloc_ops ? SIM_USE_ALLOC : SIM_USE_FREE);
+    if (work && sim_race_on)
+        sim_race_touch(work, mem->base, mem->size, true,
+                       ops == &alloc_ops ? SIM_USE_ALLOC : SIM_USE_FREE);
     return work;
 }
 

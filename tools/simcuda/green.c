@@ -3,7 +3,7 @@
  * out, so a resource description is just a token.  Global lock. */
 #include <string.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 sim_slab_t sim_greens = SIM_SLAB(sim_green_t, 4096);
@@ -42,8 +42,8 @@ static void drop(CUgreenCtx green) {
             sim_stream_drop(stream);
     }
     sim_work_unref(green->barrier);
-    if (sim_referee_on)
-        sim_referee_gone_free(&green->gone);
+    if (sim_race_on)
+        sim_race_gone_free(&green->gone);
     if (green->view)
         sim_slab_give(&sim_contexts, green->view);
     sim_slab_give(&sim_greens, green);

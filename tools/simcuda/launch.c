@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "module.h"
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 typedef struct registration {
@@ -243,10 +243,10 @@ CUresult sim_kernel_work(CUcontext ctx, const sim_launch_args_t *args, sim_work_
         sim_work_unref(work);
         return result;
     }
-    if (sim_referee_on) {
+    if (sim_race_on) {
         if (!work->access_count)
-            sim_referee_arguments(work, payload->bytes, payload->byte_count);
-        sim_referee_resolve(work);
+            sim_race_arguments(work, payload->bytes, payload->byte_count);
+        sim_race_resolve(work);
     }
     work->programmatic = args->programmatic;
     work->label = function->name;
@@ -361,7 +361,7 @@ static events_t events_of(const CUlaunchConfig *config) {
 }
 
 /* Attributes other than events are not acted on: a programmatic launch keeps more order than it
- * has to, and only the referee takes it at its word. */
+ * has to, and only the race detector takes it at its word. */
 static CUresult launch_ex(const CUlaunchConfig *config, CUfunction function, void **params,
                           void **extra, bool per_thread) {
     if (!config || (config->numAttrs && !config->attrs))

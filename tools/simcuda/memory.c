@@ -4,7 +4,7 @@
  * Answers that documentation leaves open stand in guesses.def. */
 #include <stdlib.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 static sim_node_t *index_root;
@@ -46,14 +46,14 @@ sim_alloc_t *sim_alloc_new(sim_mem_kind_t kind, uint64_t base, uint64_t size, in
                             .ctx = ctx,
                             .ctx_id = ctx ? ctx->object.id : 0};
     sim_tree_insert(&index_root, &record->node);
-    if (sim_referee_on)
-        sim_referee_record_new(record);
+    if (sim_race_on)
+        sim_race_record_new(record);
     return record;
 }
 
 void sim_alloc_delete(sim_alloc_t *record) {
-    if (sim_referee_on)
-        sim_referee_record_gone(record);
+    if (sim_race_on)
+        sim_race_record_gone(record);
     sim_tree_remove(&index_root, &record->node);
     record->owner = spare;
     spare = record;

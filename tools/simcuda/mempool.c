@@ -22,7 +22,7 @@
 
 #include "graph.h"
 #include "pool.h"
-#include "referee.h"
+#include "race.h"
 
 enum { BLOCK_ALIGN = 512 };
 #define SEVERAL_STREAMS UINT64_MAX /* no stream has this id */
@@ -165,8 +165,8 @@ static bool chunk_idle(sim_chunk_t *chunk) {
 static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     sim_chunk_t *chunk = *link;
     *link = chunk->next;
-    if (sim_referee_on)
-        sim_referee_range_gone(chunk->base, chunk->size);
+    if (sim_race_on)
+        sim_race_range_gone(chunk->base, chunk->size);
     sim_mirror_discard(chunk->base, chunk->size);
     sim_range_give(chunk->base, chunk->size);
     sim_device_uncharge(pool->device, chunk->size);
@@ -376,8 +376,8 @@ static CUresult alloc_from(sim_pool_t *pool, CUstream stream, size_t asked, CUde
         sim_work_unref(work);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (sim_referee_on)
-        sim_referee_touch(work, block->base, asked, true, SIM_USE_ALLOC);
+    if (sim_race_on)
+        sim_race_touch(work, block->base, asked, true, SIM_USE_ALLOC);
     SIM_PAYLOAD(work, alloc_payload_t)->base = block->base;
     SIM_PAYLOAD(work, alloc_payload_t)->id = block->record->id;
     block->used = true;
@@ -449,8 +449,8 @@ static CUresult free_block(sim_block_t *block, CUstream stream) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_pool_t *pool = block->pool;
     *SIM_PAYLOAD(work, free_payload_t) = (free_payload_t){pool, pool->object.id};
-    if (sim_referee_on)
-        sim_referee_touch(work, block->base, block->record->size, true, SIM_USE_FREE);
+    if (sim_race_on)
+        sim_race_touch(work, block->base, block->record->size, true, SIM_USE_FREE);
     /* Set before submitting: an idle stream may run the item at once. */
     block->used = false;
     block->freed = sim_work_ref(work);
@@ -491,8 +491,8 @@ static CUresult free_plain(sim_alloc_t *record, CUstream stream) {
         void *owner;
     } mark = {.ops = &free_device_ops};
     record->owner = mark.owner;
-    if (sim_referee_on)
-        sim_referee_touch(work, record->base, record->size, true, SIM_USE_FREE);
+    if (sim_race_on)
+        sim_race_touch(work, record->base, record->size, true, SIM_USE_FREE);
     uint64_t base = record->base, id = record->id;
     CUresult result = sim_enqueue(stream, work, NULL);
     record = result ? sim_alloc_at(base) : NULL;

@@ -234,9 +234,9 @@ typedef struct CUcontext_handle {
         uint64_t green_id; /* of the stream's green context, 0: none */
     } * orphans;
     size_t orphan_count, orphan_room;
-    struct sim_work *barrier;        /* cuCtxWaitEvent: later items depend on it */
-    struct sim_op *gone[2];          /* referee: work of destroyed streams, blocking ones; all */
-    size_t captures;                 /* streams of the context that capture; graph.c counts */
+    struct sim_work *barrier; /* cuCtxWaitEvent: later items depend on it */
+    struct sim_op *gone[2];   /* race detector: work of destroyed streams, blocking ones; all */
+    size_t captures;          /* streams of the context that capture; graph.c counts */
     uint64_t peers[SIM_MAX_DEVICES]; /* ids of contexts this one may access */
     size_t peer_count;
 } sim_context_t;
@@ -247,7 +247,7 @@ typedef struct CUgreenCtx_handle {
     CUcontext view;    /* cuCtxFromGreenCtx, NULL until asked */
     int device;
     struct sim_work *barrier; /* cuGreenCtxWaitEvent: later items of its streams depend on it */
-    struct sim_op *gone;      /* referee: work of destroyed streams */
+    struct sim_op *gone;      /* race detector: work of destroyed streams */
 } sim_green_t;
 
 /* Per thread; reached by one initial-exec pointer. */
@@ -349,7 +349,7 @@ struct sim_work {
     bool failed;       /* did not run: its context is in error */
     bool staged;       /* a copy whose pageable source was read at submission */
     bool programmatic; /* a launch that may start before the kernel before it is over */
-    struct sim_op *op; /* what the referee knows of it, or NULL */
+    struct sim_op *op; /* what the race detector knows of it, or NULL */
     const char *label; /* kernel name or NULL; outlives the item */
     size_t payload_bytes;
     _Alignas(max_align_t) unsigned char payload[]; /* ops-specific; SIM_PAYLOAD */

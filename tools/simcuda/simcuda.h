@@ -103,12 +103,12 @@ void *simcuda_host(CUdeviceptr address);
 int simcuda_offer_function(const char *name, void *function);
 int simcuda_offer_table(const void *id, const void *table);
 
-/* ---- the referee (key `referee`) ---- */
+/* ---- the race detector (key `race detector`) ---- */
 
 /* Reports so far. */
-unsigned long long simcuda_referee_reports(void);
+unsigned long long simcuda_race_reports(void);
 /* Reports of one kind: a name of findings.def ("unordered"); ULLONG_MAX for an unknown one. */
-unsigned long long simcuda_referee_found(const char *finding);
+unsigned long long simcuda_race_found(const char *finding);
 /* The host read at this address, in host memory, what work wrote there: a program that polls
  * memory knows that the newest work that did so is over, as after a synchronisation with it. */
 void simcuda_host_saw(const void *address);

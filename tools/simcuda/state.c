@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 atomic_uint sim_gate = SIM_GATE_CONFIG | SIM_GATE_INIT;
@@ -94,7 +94,7 @@ static CUresult start(void) {
         return CUDA_ERROR_UNKNOWN;
     if (sim_config.record && *sim_config.record && !sim_order_open(sim_config.record))
         return CUDA_ERROR_UNKNOWN;
-    if (!sim_referee_open(sim_config.referee))
+    if (!sim_race_open(sim_config.race_detector))
         return CUDA_ERROR_UNKNOWN;
     if (pthread_atfork(NULL, NULL, forked))
         return CUDA_ERROR_OPERATING_SYSTEM;

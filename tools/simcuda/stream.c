@@ -11,7 +11,7 @@
  * do not refer to the stream. */
 #include <stdlib.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 
 sim_slab_t sim_streams = SIM_SLAB(sim_stream_t, 1 << 16);
@@ -73,12 +73,12 @@ void sim_stream_drop(CUstream stream) {
     sim_work_t *last = stream->last;
     CUcontext ctx = stream->ctx;
     bool blocking = is_blocking(stream);
-    if (sim_referee_on) {
+    if (sim_race_on) {
         if (blocking)
-            sim_referee_stream_gone(&ctx->gone[0], last);
-        sim_referee_stream_gone(&ctx->gone[1], last);
+            sim_race_stream_gone(&ctx->gone[0], last);
+        sim_race_stream_gone(&ctx->gone[1], last);
         if (stream->green)
-            sim_referee_stream_gone(&stream->green->gone, last);
+            sim_race_stream_gone(&stream->green->gone, last);
     }
     CUgreenCtx green = stream->green;
     free(stream->capture_tail);
@@ -99,7 +99,7 @@ void sim_streams_ctx_gone(CUcontext ctx) {
     sim_work_unref(ctx->barrier);
     ctx->barrier = NULL;
     for (unsigned i = 0; i < 2; i++)
-        sim_referee_gone_free(&ctx->gone[i]);
+        sim_race_gone_free(&ctx->gone[i]);
 }
 
 bool sim_stream_order(CUstream stream, sim_work_t *work) {
@@ -110,8 +110,8 @@ bool sim_stream_order(CUstream stream, sim_work_t *work) {
         return false;
     if (!stream->is_legacy)
         return !is_blocking(stream) || sim_work_after(work, ctx->legacy->last);
-    if (sim_referee_on)
-        sim_referee_after_gone(ctx->gone[0], work);
+    if (sim_race_on)
+        sim_race_after_gone(ctx->gone[0], work);
     for (CUstream other = ctx->streams; other; other = other->next)
         if (is_blocking(other) && !sim_work_after(work, other->last))
             return false;
@@ -136,8 +136,8 @@ static bool is_of(const sim_stream_t *stream, CUgreenCtx green) {
 bool sim_ctx_order(CUcontext ctx, sim_work_t *work) {
     CUgreenCtx green = ctx->green_of;
     CUcontext home = sim_ctx_home(ctx);
-    if (sim_referee_on)
-        sim_referee_after_gone(green ? green->gone : home->gone[1], work);
+    if (sim_race_on)
+        sim_race_after_gone(green ? green->gone : home->gone[1], work);
     for (CUstream stream = home->streams; stream; stream = stream->next)
         if (is_of(stream, green) && !sim_work_after(work, stream->last))
             return false;
@@ -202,7 +202,7 @@ static sim_work_t *probe(CUstream stream) {
 }
 
 static bool holds(const sim_work_t *barrier) {
-    return barrier && (barrier->state != SIM_DONE || sim_referee_on);
+    return barrier && (barrier->state != SIM_DONE || sim_race_on);
 }
 
 static bool needs_probe(CUstream stream) {
@@ -222,7 +222,7 @@ CUresult sim_wait_stream(CUstream stream) {
 CUresult sim_wait_ctx(CUcontext view) {
     CUcontext ctx = sim_ctx_home(view);
     uint64_t id = ctx->object.id;
-    bool look = sim_pending || sim_referee_on;
+    bool look = sim_pending || sim_race_on;
     sim_work_t *mark = look ? sim_work_new(&sim_mark_ops, ctx, 0) : NULL;
     if (mark && sim_ctx_order(view, mark)) {
         sim_work_submit(mark);
@@ -233,7 +233,7 @@ CUresult sim_wait_ctx(CUcontext view) {
 }
 
 void sim_wait_device(int ordinal) {
-    if (!sim_pending && !sim_referee_on)
+    if (!sim_pending && !sim_race_on)
         return;
     sim_work_t *mark = sim_work_new(&sim_mark_ops, NULL, 0);
     bool good = mark;

@@ -1,8 +1,9 @@
 /* What ThreadSanitizer has to know, where it is built in.
  *
  * Work of the device runs on whatever thread completes it, and two pieces that the program left
- * unordered may write the same memory at once, as on a GPU.  That is for the referee to judge;
- * ThreadSanitizer judges the simulator, so it looks away while a device's effect happens. */
+ * unordered may write the same memory at once, as on a GPU.  That is for the race detector to
+ * judge; ThreadSanitizer judges the simulator, so it looks away while a device's effect
+ * happens. */
 #ifndef SIM_TSAN_H
 #define SIM_TSAN_H
 

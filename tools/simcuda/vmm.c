@@ -30,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "referee.h"
+#include "race.h"
 
 #define GRAIN (2ull << 20)
 #define PAGE  4096ull
@@ -153,8 +153,8 @@ static sim_physical_t *physical_get(CUmemGenericAllocationHandle handle) {
 static void physical_settle(sim_physical_t *physical) {
     if (physical->refs || physical->maps)
         return;
-    if (sim_referee_on)
-        sim_referee_range_gone(physical->place, physical->size);
+    if (sim_race_on)
+        sim_race_range_gone(physical->place, physical->size);
     if (physical->charged)
         sim_device_uncharge(physical->prop.location.id, physical->size);
     if (physical->file >= 0)
@@ -377,8 +377,8 @@ static sim_alloc_t *mapping_new(sim_physical_t *physical, uint64_t address, uint
     record->owner = mapping;
     record->no_access = true;
     record->handle_types = physical->prop.requestedHandleTypes;
-    if (sim_referee_on)
-        sim_referee_mapped(record);
+    if (sim_race_on)
+        sim_race_mapped(record);
     return record;
 }
 
@@ -406,9 +406,9 @@ SIM_API(cuMemUnmap)(CUdeviceptr address, size_t size) {
     if (!whole_mappings(address, size))
         return CUDA_ERROR_INVALID_VALUE;
     /* It waits, but is not documented to do so in all cases: who relies on it is told. */
-    for (uint64_t at = address; sim_referee_on && at < address + size;) {
+    for (uint64_t at = address; sim_race_on && at < address + size;) {
         const sim_alloc_t *record = sim_alloc_at(at);
-        sim_referee_unmapping(record);
+        sim_race_unmapping(record);
         at += record->size;
     }
     sim_wait_device(sim_alloc_at(address)->device);

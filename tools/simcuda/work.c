@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "referee.h"
+#include "race.h"
 #include "state.h"
 #include "tsan.h"
 
@@ -94,7 +94,7 @@ void sim_work_unref(sim_work_t *work) {
     for (size_t i = 0; i < work->dependent_count; i++)
         sim_work_unref(work->dependents[i]);
     if (work->op)
-        sim_referee_forget(work);
+        sim_race_forget(work);
     free(work->dependents);
     free(work->accesses);
     free(work);
@@ -134,8 +134,8 @@ sim_work_t *sim_work_clone(const sim_work_t *work) {
         }
     }
     copy->programmatic = work->programmatic;
-    if (sim_referee_on)
-        sim_referee_clone(copy, work);
+    if (sim_race_on)
+        sim_race_clone(copy, work);
     return copy;
 }
 
@@ -163,14 +163,14 @@ static bool depend(sim_work_t *work, sim_work_t *before) {
 bool sim_work_after(sim_work_t *work, sim_work_t *before) {
     if (!before || before == work)
         return true;
-    if (sim_referee_on)
-        sim_referee_after(work, before);
+    if (sim_race_on)
+        sim_race_after(work, before);
     return depend(work, before);
 }
 
 bool sim_work_after_start(sim_work_t *work, sim_work_t *before) {
-    if (sim_referee_on)
-        sim_referee_after_start(work, before);
+    if (sim_race_on)
+        sim_race_after_start(work, before);
     return depend(work, before);
 }
 
@@ -214,8 +214,8 @@ static void complete(sim_work_t *list) {
         sim_pending--;
         if (work->ops->run)
             sim_effects--;
-        if (sim_referee_on)
-            sim_referee_done(work);
+        if (sim_race_on)
+            sim_race_done(work);
         if (sim_order_on)
             sim_order_note(work);
         for (size_t i = 0; i < work->dependent_count; i++) {
@@ -247,8 +247,8 @@ void sim_work_submit(sim_work_t *work) {
         sim_self->polls = 0;
     work->seq = ++last_seq;
     work->submitted = sim_now();
-    if (sim_referee_on)
-        sim_referee_submit(work);
+    if (sim_race_on)
+        sim_race_submit(work);
     /* While the item is NEW, dependencies that end here only count down. */
     if (work->seq % TIDY_EVERY == 0 && !sim_config.virtual_clock)
         tidy(work->submitted);
@@ -293,8 +293,8 @@ static CUresult judge(sim_work_t *work) {
     for (size_t i = 0; i < work->access_count; i++) {
         const sim_access_t *access = &work->accesses[i];
         if (!sim_range_ok(access->address, access->length, access->write)) {
-            if (sim_referee_on)
-                sim_referee_fault(work, access->address, access->length);
+            if (sim_race_on)
+                sim_race_fault(work, access->address, access->length);
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
     }
@@ -327,8 +327,8 @@ static bool ready(sim_work_t *work) {
 
 static void run_unlocked(sim_work_t *work) {
     sim_thread_t *self = sim_thread();
-    if (sim_referee_on && work->ops->flags & SIM_RUN_HOST)
-        sim_referee_reached(work);
+    if (sim_race_on && work->ops->flags & SIM_RUN_HOST)
+        sim_race_reached(work);
     if (self)
         self->in_host_function = true;
     sim_unlock();
@@ -367,11 +367,11 @@ static bool execute(sim_work_t *work) {
     if (ops->flags & SIM_RUN_UNLOCKED) {
         run_unlocked(work);
     } else {
-        if (sim_referee_on)
-            sim_referee_enter(work);
+        if (sim_race_on)
+            sim_race_enter(work);
         error = run(work);
-        if (sim_referee_on)
-            sim_referee_leave();
+        if (sim_race_on)
+            sim_race_leave();
         if (error)
             fault_context(work->ctx, work->ctx_id, error);
     }

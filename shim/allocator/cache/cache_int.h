@@ -5,12 +5,12 @@
 
 #include "allocator/allocator_int.h"
 
-/* --- cache_books.c --- */
+/* --- cache_tally.c --- */
 
-/* What may be taken from now on; all books are absorbed. */
+/* What may be taken from now on; all tally are absorbed. */
 void ac_cache_set_room(ac_cache_t *cache);
 
-/* Whether a side of the books has room for so much more, if need be from the other one. */
+/* Whether a side of the tally has room for so much more, if need be from the other one. */
 bool ac_cache_has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
                         uint64_t requested);
 

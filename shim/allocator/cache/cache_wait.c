@@ -5,7 +5,7 @@
 
 /* Whether a block that is freed now and not ready may wait here. */
 static bool may_wait(const ac_cache_t *cache, uint64_t size) {
-    const ac_cache_side_t *side = &cache->books->side[ac_cache_flow(size)];
+    const ac_cache_side_t *side = &cache->tally->side[ac_cache_flow(size)];
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
@@ -21,7 +21,7 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     else
         queue->first = block;
     queue->last = block;
-    ac_fence_want(cache->line, false, ac_pending_weight(cache->share, block->size));
+    ac_fence_want(cache->timeline, false, ac_pending_weight(cache->share, block->size));
 }
 
 /* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:
@@ -37,7 +37,7 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     if (ac_cache_push(cache, block, ordered))
         return;
-    ac_cache_take_in(cache, &cache->books->side[ac_cache_flow(size)], block, ordered);
+    ac_cache_take_in(cache, &cache->tally->side[ac_cache_flow(size)], block, ordered);
     ac_page_map_touch(block->address + size); /* it is looked at next */
     cache->loose[cache->loose_count++] = block;
     cache->loose_bytes += size;
@@ -46,7 +46,7 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
 /* Whether a stream's order may protect what is freed now: who asks in earnest should be able to
  * go by the answer, or it costs a turn. */
 static bool may_lean(const ac_cache_t *cache) {
-    return ac_single_mode(atomic_load(&cache->line->single.word)) < AC_SINGLE_MANY;
+    return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
 /* Inside. */
@@ -58,7 +58,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     bool room = (own && magazine->left) || may_be_loose(cache, size);
     if ((!room && (!own || may_lean(cache))) || ac_order_capturing())
         return false;
-    ac_free_t how = ac_order_retire(cache->line, &block->ticket, own ? &ticket : NULL);
+    ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, own ? &ticket : NULL);
     if (how == AC_FREE_WAITS) {
         if (!own || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
@@ -127,7 +127,7 @@ static void widen(ac_cache_t *cache, ac_magazine_t *magazine) {
 bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
     ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
     uint64_t reached =
-        AC_PLANTED(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->line, false);
+        AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
     ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *block = queue->first, *last = NULL;
     for (; block && block->ticket.epoch <= reached; block = block->list_next) {
@@ -151,23 +151,23 @@ bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
     return true;
 }
 
-/* The block has left the cache: in the books nothing changes but whose it is. */
+/* The block has left the cache: in the account nothing changes but whose it is. */
 static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(block->size);
-    ac_cache_wait_t *const both[] = {&cache->books->side[flow].waiting,
-                                     &cache->books->waiting_absorbed[flow]};
+    ac_cache_wait_t *const both[] = {&cache->tally->side[flow].waiting,
+                                     &cache->tally->waiting_absorbed[flow]};
     for (int i = 0; i < 2; i++) {
-        ac_books_add(&both[i]->blocks, (uint64_t)-1);
-        ac_books_add(&both[i]->bytes, -block->size);
-        ac_books_add(&both[i]->requested, -block->requested);
+        ac_tally_add(&both[i]->blocks, (uint64_t)-1);
+        ac_tally_add(&both[i]->bytes, -block->size);
+        ac_tally_add(&both[i]->requested, -block->requested);
     }
-    ac_books_add(&cache->books->moved_blocks[flow], (uint64_t)-1);
-    ac_books_add(&cache->books->moved_bytes[flow], -block->size);
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)-1);
+    ac_tally_add(&cache->tally->moved_bytes[flow], -block->size);
 }
 
 bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
     ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
-    uint64_t reached = ac_fence_reached(cache->line, false);
+    uint64_t reached = ac_fence_reached(cache->timeline, false);
     ac_block_t *block = queue->first, *next;
     for (; block && (all || block->ticket.epoch <= reached); block = next) {
         next = block->list_next;

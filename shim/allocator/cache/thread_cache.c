@@ -6,7 +6,7 @@
 
 #include "allocator/cache/cache_int.h"
 #include "allocator/carve.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
 enum { SMALL_MOST = 32, SMALL_LEAST = 4, SMALL_SHARE = 16, LARGE_MOST = 4, LARGE_SHARE = 4 };
@@ -36,8 +36,8 @@ static uint32_t most_of(const ac_cache_t *cache, uint64_t size) {
 /* Blocks that come and go without being allocated or freed. */
 static void moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
     int flow = ac_cache_flow(size);
-    ac_books_add(&cache->books->moved_blocks[flow], (uint64_t)blocks);
-    ac_books_add(&cache->books->moved_bytes[flow], (uint64_t)blocks * size);
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
+    ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
 }
 
 static void push(ac_cache_t *cache, ac_magazine_t *magazine, ac_block_t *block) {
@@ -56,7 +56,7 @@ static bool shrink(ac_cache_t *cache, ac_magazine_t *magazine, uint32_t kept) {
         end = &(*end)->list_next;
     ac_block_t *block = *end, *next;
     bool any = block != NULL;
-    uint64_t quiet = any ? ac_fence_quiet(cache->line) : 0;
+    uint64_t quiet = any ? ac_fence_quiet(cache->timeline) : 0;
     *end = NULL;
     for (; block; block = next) {
         next = block->list_next;
@@ -126,7 +126,7 @@ static void dismiss_next(ac_cache_t *cache, int flow) {
 
 static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
-    uint64_t quiet = n ? ac_fence_quiet(cache->line) : 0;
+    uint64_t quiet = n ? ac_fence_quiet(cache->timeline) : 0;
     cache->loose_count = 0;
     cache->loose_bytes = 0;
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
@@ -162,7 +162,7 @@ void ac_cache_flush_large(ac_cache_t *cache) {
 bool ac_cache_flush(ac_cache_t *cache) {
     bool any = tidy(cache);
     any |= for_used(cache, 1, empty);
-    if (ac_cache_books_held(cache->books, 0))
+    if (ac_cache_tally_held(cache->tally, 0))
         any |= for_used(cache, 0, empty);
     return any;
 }
@@ -170,7 +170,7 @@ bool ac_cache_flush(ac_cache_t *cache) {
 bool ac_cache_leave_all(ac_cache_t *cache) {
     bool any = tidy(cache);
     for (int i = 0; i < AC_FLOWS; i++)
-        if (ac_cache_books_held(cache->books, i))
+        if (ac_cache_tally_held(cache->tally, i))
             any |= for_used(cache, i, leave);
     return any;
 }
@@ -185,7 +185,7 @@ static void assign(ac_cache_t *cache, uint64_t size) {
         dismiss_next(cache, flow);
     cache->promised[flow] += most * size;
     *magazine = (ac_magazine_t){.size = size,
-                                .side = &cache->books->side[flow],
+                                .side = &cache->tally->side[flow],
                                 .left = (uint16_t)most,
                                 .most = (uint16_t)most};
     *used_word(cache, magazine) |= used_bit(cache, magazine);
@@ -213,8 +213,8 @@ static bool makes_room(ac_cache_t *cache, uint64_t size) {
 }
 
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
-    if (!ac_cache_usable(cache) || !block->home || block->home != cache->arena->number ||
-        !makes_room(cache, block->size))
+    if (!ac_cache_usable(cache) || !block->owner_arena ||
+        block->owner_arena != cache->arena->number || !makes_room(cache, block->size))
         return false;
     push(cache, ac_cache_magazine(cache, block->size), block);
     return true;
@@ -241,7 +241,7 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
             ac_segment_put_back(block);
             return;
         }
-        AC_BLOCK_SET(block, home, arena->number);
+        AC_BLOCK_SET(block, owner_arena, arena->number);
         push(cache, magazine, block);
     }
 }
@@ -252,17 +252,17 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
     const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_DUE | AC_GATE_STALE;
     if (!cache || atomic_load_explicit(&cache->gate, memory_order_acquire) & shut)
         return false;
-    const ac_cache_room_t *room = &cache->books->side[pool - AC_POOL_SMALL].room;
+    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
     return (room->blocks > 0 && room->bytes >= (int64_t)size &&
             room->requested >= (int64_t)bytes) ||
            ac_cache_has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
 }
 
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
-    ac_cache_side_t *side = &cache->books->side[block->segment->pool - AC_POOL_SMALL];
-    if (block->size != size || !cache->home || !ac_block_is_plain(block))
+    ac_cache_side_t *side = &cache->tally->side[block->segment->pool - AC_POOL_SMALL];
+    if (block->size != size || !cache->owner_arena || !ac_block_is_plain(block))
         return false;
-    AC_BLOCK_SET(block, home, cache->home);
+    AC_BLOCK_SET(block, owner_arena, cache->owner_arena);
     block->segment->allocated++;
     moved(cache, 1, size);
     ac_cache_hand_out(cache, side, block, bytes, ac_fence_handout);
@@ -276,7 +276,7 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
     ac_allocator_t *allocator = cache->arena->allocator;
     AC_WINDOW(free_found);
     ac_lock(&allocator->lock);
-    if (AC_PLANTED(found_looked_at_once) || ac_cache_owns(cache, block, address))
+    if (AC_FAILPOINT(found_looked_at_once) || ac_cache_owns(cache, block, address))
         return true;
     ac_unlock(&allocator->lock);
     return false;
@@ -285,18 +285,18 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
 bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    if (!ac_cache_usable(cache) || !cache->home || block->home != cache->home ||
-        ac_order_capturing())
+    if (!ac_cache_usable(cache) || !cache->owner_arena ||
+        block->owner_arena != cache->owner_arena || ac_order_capturing())
         return false;
     if (makes_room(cache, size)) {
         ac_cache_push(cache, block, leans);
         return true;
     }
-    ac_cache_take_in(cache, &cache->books->side[flow], block, leans);
+    ac_cache_take_in(cache, &cache->tally->side[flow], block, leans);
     moved(cache, -1, size);
     block->segment->allocated--;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    ac_segment_coalesce(block, ac_fence_quiet(cache->line));
+    ac_segment_coalesce(block, ac_fence_quiet(cache->timeline));
     return true;
 }
 
@@ -346,7 +346,7 @@ void ac_cache_close(ac_cache_t *cache) {
         ac_caches_absorb(allocator, &sum);
         unlist(cache);
     }
-    *cache->books = (ac_cache_books_t){.device = 0};
+    *cache->tally = (ac_cache_tally_t){.device = 0};
     cache->next = allocator->spare_caches;
     allocator->spare_caches = cache;
     ac_unlock(&allocator->lock);
@@ -359,7 +359,7 @@ static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) 
     ac_cache_sum_t sum = {.ordered = 0};
     for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
         if (cache != own)
-            ac_cache_books_add(cache->books, false, &sum);
+            ac_cache_tally_add(cache->tally, false, &sum);
     return sum.held_blocks || sum.waiting_blocks;
 }
 
@@ -393,7 +393,7 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
         any = true;
     }
     ac_unlock(&allocator->lock);
-    if (any && !AC_PLANTED(recall_without_barrier) && !ac_barrier_heavy())
+    if (any && !AC_FAILPOINT(recall_without_barrier) && !ac_barrier_heavy())
         return false;
     /* A hit is over in no time, unless its thread is kept from running. */
     for (int i = 0; any && i < RECALL_TRIES && any_busy(allocator); i++)
@@ -410,7 +410,7 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
         next = cache->next;
         if (!is_shut(cache))
             continue;
-        if (visit && (!is_busy(cache) || AC_PLANTED(recall_beside_owner))) {
+        if (visit && (!is_busy(cache) || AC_FAILPOINT(recall_beside_owner))) {
             AC_WINDOW(cache_visited);
             any |= visit(cache);
         }
@@ -512,12 +512,12 @@ static bool lose(ac_cache_t *cache) {
     cache->loose_bytes = 0;
     cache->promised[0] = cache->promised[1] = 0;
     for (int i = 0; i < AC_FLOWS; i++) {
-        const ac_cache_flow_t *flow = &cache->books->side[i].flow;
-        ac_books_add(&cache->books->moved_blocks[i], -ac_cache_books_held(cache->books, i));
-        cache->books->moved_bytes[i] = flow->taken_bytes - flow->given_bytes;
+        const ac_cache_flow_t *flow = &cache->tally->side[i].flow;
+        ac_tally_add(&cache->tally->moved_blocks[i], -ac_cache_tally_held(cache->tally, i));
+        cache->tally->moved_bytes[i] = flow->taken_bytes - flow->given_bytes;
         /* They leave the statistics with their segments. */
-        cache->books->side[i].waiting = (ac_cache_wait_t){0, 0, 0};
-        cache->books->waiting_absorbed[i] = (ac_cache_wait_t){0, 0, 0};
+        cache->tally->side[i].waiting = (ac_cache_wait_t){0, 0, 0};
+        cache->tally->waiting_absorbed[i] = (ac_cache_wait_t){0, 0, 0};
     }
     return true;
 }
@@ -538,7 +538,7 @@ void ac_caches_drop(ac_arena_t *arena) {
 
 /* --- life --- */
 
-ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
+ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_t *cache = NULL;
     bool others = false;
@@ -553,8 +553,10 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books) {
     if (may && !cache)
         cache = ac_carve(sizeof *cache);
     if (cache) {
-        *cache = (ac_cache_t){
-            .home = arena->number, .arena = arena, .line = &arena->line, .books = books};
+        *cache = (ac_cache_t){.owner_arena = arena->number,
+                              .arena = arena,
+                              .timeline = &arena->timeline,
+                              .tally = tally};
         for (int i = 0; i < AC_CACHE_HANDED; i++)
             cache->handed[i] = &nobodys;
         ac_lock(&allocator->lock);

@@ -19,10 +19,10 @@
  * takes a cache's blocks makes these the arena's pending ones (allocator.c).  None waits that
  * more than the own context may touch, or that a capture may have named: these need the lock.
  *
- * Statistics: a hit adds to the books of its cache (ac_cache_books_t), which the device
+ * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
  * what may still be taken before one could rise.  With several a thread absorbs after
- * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all books first.
+ * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all tally first.
  *
  * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
  * next request, or there are AC_CACHE_LOOSE of them.
@@ -57,7 +57,7 @@ enum {
 typedef struct {
     uint64_t size;         /* bytes of each of its blocks; 0: not in use */
     ac_block_t *top;       /* by list_next */
-    ac_cache_side_t *side; /* in the books */
+    ac_cache_side_t *side; /* in the account */
     uint16_t left, most;   /* room for so many more, of so many */
     uint16_t fetched;      /* how many came at the last miss */
 } ac_magazine_t;
@@ -69,7 +69,7 @@ typedef struct {
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
- * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the books are
+ * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the tally are
  * absorbed before anything else happens.  AC_GATE_STALE, set by others: they made a peak nearer.
  */
 enum {
@@ -87,14 +87,14 @@ typedef struct ac_cache ac_cache_t;
  * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
  * magazines, and within the limit unless there is only one.  Blocks of a queue are so
  * as well, of its magazine's size, and have tickets whose epochs never fall along it; the
- * books have their sums, which are within the limit as well. */
+ * tally have their sums, which are within the limit as well. */
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; all but one change under the allocator's lock */
-    uint16_t home;         /* the arena's number */
+    uint16_t owner_arena;  /* the arena's number */
     ac_arena_t *arena;
-    ac_fence_line_t *line;
-    ac_cache_books_t *books;
+    ac_timeline_t *timeline;
+    ac_cache_tally_t *tally;
     ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
     ac_cache_room_t lead[AC_FLOWS];  /* how much more room active figures have than allocated */
     uint64_t promised[AC_FLOWS];     /* bytes: what the magazines may hold when they are full */
@@ -120,16 +120,16 @@ struct ac_cache {
     ac_block_t *handed[AC_CACHE_HANDED];
 };
 
-/* A cache of the arena for the calling thread; `books` are borrowed and zero.  NULL when host
+/* A cache of the arena for the calling thread; `tally` are borrowed and zero.  NULL when host
  * memory is short, the arena is dead or the settings forbid it. */
-ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_books_t *books);
+ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally);
 
 /* Whether the arena is dead: the cache serves nothing any more, and is to be closed. */
 static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
     return atomic_load(&cache->gate) & AC_GATE_GONE;
 }
 
-/* By the owner: what the cache holds goes back, its books are absorbed and zero again. */
+/* By the owner: what the cache holds goes back, its tally are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
 /* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
@@ -178,7 +178,7 @@ static inline bool ac_cache_usable(const ac_cache_t *cache) {
 /* Between the two nobody else touches the magazines.  False: somebody does, or it takes more to
  * keep them out (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {
-    bool early = AC_PLANTED(gate_before_busy) && atomic_load(&cache->gate) == 0;
+    bool early = AC_FAILPOINT(gate_before_busy) && atomic_load(&cache->gate) == 0;
     AC_WINDOW(cache_enters);
     atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
@@ -202,14 +202,14 @@ static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) 
 /* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
  * its sibling.  The room for that is yet to be spent. */
 static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                     uint64_t bytes, uint64_t clock(ac_fence_line_t *)) {
+                                     uint64_t bytes, uint64_t clock(ac_timeline_t *)) {
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
-    atomic_store_explicit(&block->ticket.epoch, clock(cache->line), memory_order_relaxed);
+    atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
-    ac_books_add(&side->flow.taken, 1);
-    ac_books_add(&side->flow.taken_bytes, block->size);
-    ac_books_add(&side->flow.taken_requested, bytes);
+    ac_tally_add(&side->flow.taken, 1);
+    ac_tally_add(&side->flow.taken_bytes, block->size);
+    ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
 /* The block is the cache's again; `ordered`: ready by its stream alone. */
@@ -218,11 +218,11 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    ac_books_add(&side->flow.given, 1);
-    ac_books_add(&side->flow.given_bytes, size);
-    ac_books_add(&side->flow.given_requested, requested);
+    ac_tally_add(&side->flow.given, 1);
+    ac_tally_add(&side->flow.given_bytes, size);
+    ac_tally_add(&side->flow.given_requested, requested);
     if (ordered)
-        ac_books_add(&cache->books->ordered, 1);
+        ac_tally_add(&cache->tally->ordered, 1);
     side->room.blocks += 1;
     side->room.bytes += (int64_t)size;
     side->room.requested += (int64_t)requested;
@@ -230,7 +230,7 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
 
 /* The first block for a request of `bytes`, which are served with `size`; NULL.  Inside. */
 static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
-                                       uint64_t clock(ac_fence_line_t *)) {
+                                       uint64_t clock(ac_timeline_t *)) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     ac_block_t *block = magazine->top;
     if (__builtin_expect(magazine->size != size || !block, 0))
@@ -247,7 +247,7 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
 
 /* Serve `bytes` from the cache.  False: it has none, or it takes longer. */
 static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
-                                 uint64_t clock(ac_fence_line_t *)) {
+                                 uint64_t clock(ac_timeline_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;
     ac_block_t *block =
@@ -260,7 +260,7 @@ static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *ad
 
 /* Whether blocks wait in the cache. */
 static inline bool ac_cache_waits(const ac_cache_t *cache) {
-    const ac_cache_side_t *side = cache->books->side;
+    const ac_cache_side_t *side = cache->tally->side;
     return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
@@ -289,7 +289,7 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
 
 /* Whether the block is one of the cache's arena that caches may have. */
 static inline bool ac_cache_may_have(const ac_cache_t *cache, const ac_block_t *block) {
-    return atomic_load_explicit(&block->home, memory_order_relaxed) == cache->home;
+    return atomic_load_explicit(&block->owner_arena, memory_order_relaxed) == cache->owner_arena;
 }
 
 /* Whether the record is that of a block that is allocated at `address` and the cache may have.
@@ -320,7 +320,7 @@ static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     bool kept =
         ac_cache_owns(cache, block, address) &&
         ac_fence_untouched_alone(
-            cache->line, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed)) &&
+            cache->timeline, atomic_load_explicit(&block->ticket.epoch, memory_order_relaxed)) &&
         ac_cache_push(cache, block, false);
     ac_cache_leave(cache);
     return kept;

@@ -1,7 +1,7 @@
 /* The asymmetric barrier of barrier.h. */
 #include "allocator/order/barrier.h"
 
-#include "plant.h"
+#include "failpoint.h"
 
 #if AC_BARRIER_TSAN
 

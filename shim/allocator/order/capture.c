@@ -16,10 +16,10 @@ void ac_order_capture_end(void) {
     atomic_store(&ac_order_episode, 0);
 }
 
-uint64_t ac_order_captured(const ac_fence_line_t *line, uint64_t epoch) {
+uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch) {
     uint64_t episode = atomic_load_explicit(&ac_order_episode, memory_order_acquire);
     if (!episode)
         return 0;
     uint64_t since = atomic_load(&open_since);
-    return ac_fence_untouched(line, epoch > since ? epoch : since) ? 0 : episode;
+    return ac_fence_untouched(timeline, epoch > since ? epoch : since) ? 0 : episode;
 }

@@ -29,8 +29,8 @@ static inline bool ac_order_capturing(void) {
     return atomic_load_explicit(&ac_order_episode, memory_order_acquire) != 0;
 }
 
-/* The open episode, if its captures may have recorded a use of memory of the line's context that
- * was handed out at `epoch`; else 0. */
-uint64_t ac_order_captured(const ac_fence_line_t *line, uint64_t epoch);
+/* The open episode, if its captures may have recorded a use of memory of the timeline's context
+ * that was handed out at `epoch`; else 0. */
+uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch);
 
 #endif

@@ -3,13 +3,14 @@
  * The clock.  `ac_fence_clock` counts epochs.  It grows by one (a *stamp*, which returns the
  * epoch that it ends) before each record of a device object and each synchronisation, and where
  * memory is handed out that earlier work must be told from (below).  It does not grow with
- * submissions: these only note in which epoch they were.  A *line* (one per live context) knows
+ * submissions: these only note in which epoch they were.  A *timeline* (one per live context)
+ * knows
  *   last_submit  the newest epoch in which a submission to the context was seen (its *mark*),
  *   done         all that the driver had when the clock left epoch `done` is complete,
  * and the fences that are recorded and not yet known complete.  A fence carries its stamp.
  *
- * A submission marks its line before the driver is called and after it returned, mostly by two
- * loads that find the mark made.
+ * A submission marks its timeline before the driver is called and after it returned, mostly by
+ * two loads that find the mark made.
  *   (1) What returned with mark m was in the driver before the clock left m: the second mark was
  *       read from the clock after the call.  So last_submit <= done and nobody inside: all is
  *       complete.  `done` comes of stamps only and stays below the clock.
@@ -18,16 +19,16 @@
  *       driver then, also if its call has not returned (it may run already, and have told another
  *       thread through mapped memory that the block can be freed).  A target below e,
  * last_submit, is right while nobody is inside: by (1).  Once somebody is, the free marks the
- * line itself: no fence recorded so far has the clock's present epoch. (3) A block is handed out
- * with a clock that is above all marks so far, and not above the clock: where last_submit is the
- * present epoch, that epoch is ended.  A submission that may use the block begins later and marks
- * at least that clock before the driver sees it. So `untouched` is one comparison, whoever is
- * inside.
+ * timeline itself: no fence recorded so far has the clock's present epoch. (3) A block is handed
+ * out with a clock that is above all marks so far, and not above the clock: where last_submit is
+ * the present epoch, that epoch is ended.  A submission that may use the block begins later and
+ * marks at least that clock before the driver sees it. So `untouched` is one comparison, whoever
+ * is inside.
  *
- * The clock also moves when a line gets something that its next submission has to look at: frees
- * that are due for a fence, another state of the single-stream rule, streams that are to be
- * followed.  So a thread that looked at all of it, and marked the line, while the clock showed e
- * has nothing to do for its next submission there as long as the clock shows e.
+ * The clock also moves when a timeline gets something that its next submission has to look at:
+ * frees that are due for a fence, another state of the single-stream rule, streams that are to be
+ * followed.  So a thread that looked at all of it, and marked the timeline, while the clock
+ * showed e has nothing to do for its next submission there as long as the clock shows e.
  *
  * Who is inside a driver call is kept per thread (ac_submitter_t), by plain stores, and looked
  * for only where it decides.  Calls within calls, and threads without a record, count in the
@@ -40,15 +41,15 @@
  * operations of its own: a submission whose second mark was read before a stamp was taken in
  * before that stamp's record.  On x86 this holds as it stands (an atomic operation is a full
  * barrier); elsewhere a full fence comes before the second mark.  Where somebody must be seen who
- * may have stored his slot just now, and will decide by what he looks at next (single.h), the two
+ * may have stored his slot just now, and will decide by what he looks at next (sole.h), the two
  * sides use barrier.h.
  *
  * Invariants (ac_fence_check):
  *   ring entries are ordered by clock;
  *   done < ac_fence_clock, last_submit <= ac_fence_clock.
  *
- * A line lies in its arena's record and serves one context only: whoever still holds it when the
- * context has gone finds `live` unset, and can do no harm to a later context.
+ * A timeline lies in its arena's record and serves one context only: whoever still holds it when
+ * the context has gone finds `live` unset, and can do no harm to a later context.
  *
  * All functions are thread-safe.  `lock` guards the ring and the single-stream rule, and is never
  * held over a device call.  A fence stays in the ring while the device is asked about it: `uses`
@@ -62,17 +63,17 @@
 #include <stdint.h>
 
 #include "allocator/order/barrier.h"
-#include "allocator/order/single.h"
+#include "allocator/order/sole.h"
 #include "device/device.h"
 #include "lock.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* Whose work counts: that of the context alone, or of all contexts.  A value for each `all`. */
 typedef enum { AC_REACH_OWN, AC_REACH_ALL } ac_reach_t;
 
-/* Of the fences in the ring, turns are so many at the most, or each launch after a free would
- * push out one that frees wait for. */
-enum { AC_FENCE_RING = 32, AC_FENCE_TURNS = 4, AC_FENCE_LINES = 256 };
+/* Of the fences in the ring, join_events are so many at the most, or each launch after a free
+ * would push out one that frees wait for. */
+enum { AC_FENCE_RING = 32, AC_FENCE_JOIN_EVENTS = 4, AC_FENCE_LINES = 256 };
 
 /* On the way of every submission. */
 #define AC_FENCE_HOT __attribute__((always_inline)) static inline
@@ -81,18 +82,18 @@ typedef struct {
     uint64_t clock;
     void *fence;
     unsigned uses; /* threads that give it to the device now, without the lock */
-    bool turn;     /* of the single-stream rule: recorded for no free that waits */
+    bool join;     /* of the single-stream rule: recorded for no free that waits */
 } ac_fence_t;
 
-/* A thread that submits: which line it is inside of.  Records are never unmapped, and stay in the
- * list of all once they are in it. */
+/* A thread that submits: which timeline it is inside of.  Records are never unmapped, and stay in
+ * the list of all once they are in it. */
 typedef struct ac_submitter {
-    _Alignas(64) _Atomic(ac_fence_line_t *) inside;
+    _Alignas(64) _Atomic(ac_timeline_t *) inside;
     struct ac_submitter *next; /* in that list */
     bool listed;
 } ac_submitter_t;
 
-struct ac_fence_line {
+struct ac_timeline {
     /* What every submission and most frees look at: one cache line. */
     _Alignas(64) _Atomic uint64_t last_submit;
     _Atomic uint64_t inside; /* submitting calls that have not returned and have no slot */
@@ -100,37 +101,38 @@ struct ac_fence_line {
     _Atomic bool live;       /* the context exists; never set again once unset */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* somebody queries: others go on without waiting */
-    ac_single_t single;  /* the single-stream rule */
+    ac_sole_t single;    /* the single-stream rule */
     _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
     _Atomic uint64_t held;    /* work that the program may hold has a clock up to this one */
     _Atomic uint64_t overdue; /* a target that was waited for and not reached in time */
     const ac_device_ops_t *ops;
     void *context;
-    ac_mutex_t lock; /* rank: after the allocator's lock */
-    unsigned count;  /* fences in the ring, oldest first */
-    unsigned turns;  /* of them, those of the single-stream rule */
+    ac_mutex_t lock;      /* rank: after the allocator's lock */
+    unsigned count;       /* fences in the ring, oldest first */
+    unsigned join_events; /* of them, those of the single-stream rule */
     ac_fence_t ring[AC_FENCE_RING];
-    /* Of the owner of the context's memory, called without the lock, NULL: unknown.  True: no early
-     * block is held, and free memory that leaned is not handed out before `until` (single.h). */
-    bool (*quarantine)(ac_fence_line_t *line, uint64_t until);
+    /* Of the owner of the context's memory, called without the lock, NULL: unknown.  True: no
+     * early block is held, and free memory that relied on order is not handed out before `until`
+     * (sole.h). */
+    bool (*quarantine)(ac_timeline_t *timeline, uint64_t until);
 };
 
 extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
 
 /* How many entries for lines were ever used; 0: no context was served yet. */
-extern _Atomic unsigned ac_fence_line_high;
+extern _Atomic unsigned ac_timeline_high;
 
 /* Several contexts may touch the same memory (peer access, copies across contexts): frees
  * from now on wait for all of them.  Never unset. */
-extern AC_HIDDEN _Atomic bool ac_fence_crossed;
+extern AC_HIDDEN _Atomic bool ac_fence_shared;
 
 /* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
-extern AC_HIDDEN _Atomic bool ac_fence_uncounted;
+extern AC_HIDDEN _Atomic bool ac_fence_untracked;
 
 /* Set them, and end the single-stream rule everywhere: on return no free memory relies on the
  * order of a stream.  Blocks the first time; call before the work that they stand for. */
-void ac_fence_cross(void);
+void ac_fence_share(void);
 void ac_fence_uncount(void);
 
 /* Work may go where no hook sees it: to any stream of any context, and to memory of all. For
@@ -143,61 +145,62 @@ void ac_fence_unseen(void);
 /* Its last step, in retired/ordered.c: no arena hands memory on by the order of streams. */
 void ac_streams_unordered(void);
 
-/* Submissions under way that may go to any context: each is inside every line. */
+/* Submissions under way that may go to any context: each is inside every timeline. */
 extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
 
 /* Whether what is freed now has to wait for every context. */
 static inline bool ac_fence_spans(void) {
-    return atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) ||
+    return atomic_load_explicit(&ac_fence_shared, memory_order_acquire) ||
            atomic_load(&ac_fence_strays);
 }
 
 static inline bool ac_fence_is_unseen(void) {
-    return atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed) &&
-           atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed);
+    return atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed) &&
+           atomic_load_explicit(&ac_fence_shared, memory_order_relaxed);
 }
 
 /* Around a submission to `stream` (a key, 0 for a default stream) of which it is not known
- * where it goes: the driver does not tell the stream's context, or that has no line.  In between
- * it is inside every line, frees wait for all contexts, and the stream waits for the turns of all.
- * `submitted`: the call succeeded, and there is work that no line tells of: unseen from then on.
- * A call that the driver refuses leaves nothing behind but a mark. */
+ * where it goes: the driver does not tell the stream's context, or that has no timeline.  In
+ * between it is inside every timeline, frees wait for all contexts, and the stream waits for the
+ * join events of all. `submitted`: the call succeeded, and there is work that no timeline tells
+ * of: unseen from then on. A call that the driver refuses leaves nothing behind but a mark. */
 void ac_fence_stray_begin(uint64_t stream);
 void ac_fence_stray_end(bool submitted);
 
-/* A capture is about to begin: no line relies on a stream's order from now on, until _began. */
+/* A capture is about to begin: no timeline relies on a stream's order from now on, until
+ * _began. */
 void ac_fence_capture_begin(void);
 void ac_fence_capture_began(void);
 
-/* Set up a line for a new context in zeroed memory that stays for ever.  False when
+/* Set up a timeline for a new context in zeroed memory that stays for ever.  False when
  * AC_FENCE_LINES are in use. */
-bool ac_fence_line_open(ac_fence_line_t *line, const ac_device_ops_t *ops, void *context);
+bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void *context);
 
 /* The context is gone, and with it all its work.  Its fences are released: the device keeps host
  * records of them. */
-void ac_fence_line_close(ac_fence_line_t *line);
+void ac_timeline_close(ac_timeline_t *timeline);
 
-/* The context that the line was opened with. */
-AC_FENCE_HOT void *ac_fence_context(const ac_fence_line_t *line) {
-    return line->context;
+/* The context that the timeline was opened with. */
+AC_FENCE_HOT void *ac_fence_context(const ac_timeline_t *timeline) {
+    return timeline->context;
 }
 
-/* Whether a sticky error was seen: the context's work is dead, and so is the context.  _break says
- * so; on return caches of the context serve no hits. */
-AC_FENCE_HOT bool ac_fence_broken(const ac_fence_line_t *line) {
-    return atomic_load(&line->broken);
+/* Whether a sticky error was seen: the context's work is dead, and so is the context.  _break
+ * says so; on return caches of the context serve no hits. */
+AC_FENCE_HOT bool ac_fence_broken(const ac_timeline_t *timeline) {
+    return atomic_load(&timeline->broken);
 }
-void ac_fence_break(ac_fence_line_t *line);
+void ac_fence_break(ac_timeline_t *timeline);
 
 AC_FENCE_HOT uint64_t ac_fence_now(void) {
     return atomic_load_explicit(&ac_fence_clock, memory_order_acquire);
 }
 
-/* Whether a look at a context's own line tells all about its memory, so that the functions
+/* Whether a look at a context's own timeline tells all about its memory, so that the functions
  * `_alone` do.  What ends it makes ac_generation grow. */
 static inline bool ac_fence_simple(void) {
-    return !atomic_load_explicit(&ac_fence_crossed, memory_order_acquire) &&
-           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+    return !atomic_load_explicit(&ac_fence_shared, memory_order_acquire) &&
+           !atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
 }
 
 /* End the present epoch, and say which it was: before a device object is recorded or a
@@ -216,29 +219,29 @@ AC_FENCE_HOT bool ac_fence_raise(_Atomic uint64_t *target, uint64_t value) {
 }
 
 /* Note that work goes to the context, or went to it. */
-AC_FENCE_HOT void ac_fence_mark(ac_fence_line_t *line) {
+AC_FENCE_HOT void ac_fence_mark(ac_timeline_t *timeline) {
     uint64_t clock = ac_fence_now();
     AC_WINDOW(mark);
-    ac_fence_raise(&line->last_submit, clock);
+    ac_fence_raise(&timeline->last_submit, clock);
 }
 
 /* Work was submitted to the context in a way that nobody saw: a mark, and inside while it is
  * made, or another thread may end the epoch in between and find nothing under way. */
-void ac_fence_submitted(ac_fence_line_t *line);
+void ac_fence_submitted(ac_timeline_t *timeline);
 
 /* Make the submitter known to all that look for who is inside; once, before its first entry. */
 void ac_fence_list(ac_submitter_t *self);
 
-/* Around a submitting call to the context: enter, ac_single_enter, the call, leave. */
-void ac_fence_enter(ac_fence_line_t *line);
-void ac_fence_leave(ac_fence_line_t *line);
+/* Around a submitting call to the context: enter, ac_sole_enter, the call, leave. */
+void ac_fence_enter(ac_timeline_t *timeline);
+void ac_fence_leave(ac_timeline_t *timeline);
 
 /* The same by a listed submitter.  False: it is inside already (a call that enters several lines,
  * a signal handler), and ac_fence_enter is for it. */
-AC_FENCE_HOT bool ac_fence_enter_as(ac_fence_line_t *line, ac_submitter_t *self) {
+AC_FENCE_HOT bool ac_fence_enter_as(ac_timeline_t *timeline, ac_submitter_t *self) {
     if (__builtin_expect(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL, 0))
         return false;
-    atomic_store_explicit(&self->inside, line, memory_order_relaxed);
+    atomic_store_explicit(&self->inside, timeline, memory_order_relaxed);
     ac_barrier_light(); /* before the look at `single.word` */
     return true;
 }
@@ -250,96 +253,96 @@ AC_FENCE_HOT void ac_fence_given(void) {
 #endif
 }
 
-AC_FENCE_HOT void ac_fence_leave_as(ac_fence_line_t *line, ac_submitter_t *self) {
+AC_FENCE_HOT void ac_fence_leave_as(ac_timeline_t *timeline, ac_submitter_t *self) {
     ac_fence_given();
-    if (AC_PLANTED(left_before_mark))
+    if (AC_FAILPOINT(left_before_mark))
         atomic_store_explicit(&self->inside, NULL, memory_order_release);
-    if (!AC_PLANTED(marked_once))
-        ac_fence_mark(line);
+    if (!AC_FAILPOINT(marked_once))
+        ac_fence_mark(timeline);
     atomic_store_explicit(&self->inside, NULL,
                           memory_order_release); /* last: see ac_fence_idle */
 }
 
 /* Between enter and the call: the look of the single-stream rule that mostly suffices, and the
  * first mark.  Not the other way round: the rule asks whether anything was marked but `self`. */
-AC_FENCE_HOT void ac_single_enter(ac_fence_line_t *line, uint64_t stream, ac_joins_t *joins) {
-    if (__builtin_expect(!ac_single_passes(&line->single, stream), 0))
-        ac_single_pass(line, stream, joins);
-    if (!AC_PLANTED(marked_after_call))
-        ac_fence_mark(line);
+AC_FENCE_HOT void ac_sole_enter(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins) {
+    if (__builtin_expect(!ac_sole_passes(&timeline->single, stream), 0))
+        ac_sole_pass(timeline, stream, joins);
+    if (!AC_FAILPOINT(marked_after_call))
+        ac_fence_mark(timeline);
 }
 
 /* How many are inside, counted no further than one beyond `most`. */
-unsigned ac_fence_inside(const ac_fence_line_t *line, unsigned most);
+unsigned ac_fence_inside(const ac_timeline_t *timeline, unsigned most);
 
 /* Whether others than `self` callers, who are inside, may have entered unseen: the counting needs
  * ac_barrier_heavy then. */
-bool ac_fence_unseen_inside(const ac_fence_line_t *line, unsigned self);
+bool ac_fence_unseen_inside(const ac_timeline_t *timeline, unsigned self);
 
 /* Work that the program may hold back until it does something else, maybe after its next request
  * for memory: before the submission, and with `submitted` after ac_fence_leave. */
-void ac_fence_hold(ac_fence_line_t *line, bool submitted);
+void ac_fence_hold(ac_timeline_t *timeline, bool submitted);
 
 /* Whether such work may be pending in the context, or with `all` in any. */
-bool ac_fence_holding(const ac_fence_line_t *line, bool all);
+bool ac_fence_holding(const ac_timeline_t *timeline, bool all);
 
 /* A synchronisation of the whole context that began after the stamp `clock` returned success. */
-void ac_fence_synced(ac_fence_line_t *line, uint64_t clock);
+void ac_fence_synced(ac_timeline_t *timeline, uint64_t clock);
 
 /* The clock for a block that is handed out now; see (3).  _alone: whatever other contexts did. */
-uint64_t ac_fence_handout_crossed(void);
-static inline uint64_t ac_fence_handout_alone(ac_fence_line_t *line) {
+uint64_t ac_fence_handout_shared(void);
+static inline uint64_t ac_fence_handout_alone(ac_timeline_t *timeline) {
     uint64_t clock = ac_fence_now();
-    uint64_t last = atomic_load_explicit(&line->last_submit, memory_order_relaxed);
+    uint64_t last = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed);
     if (last < clock)
         return clock;
     AC_WINDOW(handout);
     /* Where this fails another thread has ended the epoch. */
     clock = last;
-    if (AC_PLANTED(clock_set_back))
+    if (AC_FAILPOINT(clock_set_back))
         atomic_store(&ac_fence_clock, last + 1);
-    else if (!AC_PLANTED(handout_within_epoch))
+    else if (!AC_FAILPOINT(handout_within_epoch))
         atomic_compare_exchange_strong(&ac_fence_clock, &clock, last + 1);
     return last + 1;
 }
-static inline uint64_t ac_fence_handout(ac_fence_line_t *line) {
-    return __builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed), 0)
-               ? ac_fence_handout_crossed()
-               : ac_fence_handout_alone(line);
+static inline uint64_t ac_fence_handout(ac_timeline_t *timeline) {
+    return __builtin_expect(atomic_load_explicit(&ac_fence_shared, memory_order_relaxed), 0)
+               ? ac_fence_handout_shared()
+               : ac_fence_handout_alone(timeline);
 }
 
-/* Whether nothing was submitted since a block got `clock` (> 0), in the line's context or, once
- * crossed, in any. */
+/* Whether nothing was submitted since a block got `clock` (> 0), in the timeline's context or,
+ * once shared across contexts, in any. */
 bool ac_fence_untouched_anywhere(uint64_t clock);
-static inline bool ac_fence_untouched_alone(const ac_fence_line_t *line, uint64_t clock) {
-    return atomic_load_explicit(&line->last_submit, memory_order_acquire) < clock;
+static inline bool ac_fence_untouched_alone(const ac_timeline_t *timeline, uint64_t clock) {
+    return atomic_load_explicit(&timeline->last_submit, memory_order_acquire) < clock;
 }
-static inline bool ac_fence_untouched(const ac_fence_line_t *line, uint64_t clock) {
-    if (__builtin_expect(atomic_load_explicit(&ac_fence_crossed, memory_order_relaxed) ||
-                             atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed),
+static inline bool ac_fence_untouched(const ac_timeline_t *timeline, uint64_t clock) {
+    if (__builtin_expect(atomic_load_explicit(&ac_fence_shared, memory_order_relaxed) ||
+                             atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed),
                          0))
         return ac_fence_untouched_anywhere(clock);
-    return ac_fence_untouched_alone(line, clock);
+    return ac_fence_untouched_alone(timeline, clock);
 }
 
-/* Whether all that was submitted and counted is complete: in the line's context alone; of all
- * that may touch its memory (false where work may go uncounted). */
-bool ac_fence_line_idle(const ac_fence_line_t *line);
-bool ac_fence_idle(const ac_fence_line_t *line);
+/* Whether all that was submitted and counted is complete: in the timeline's context alone; of all
+ * that may touch its memory (false where work may go untracked). */
+bool ac_timeline_idle(const ac_timeline_t *timeline);
+bool ac_fence_idle(const ac_timeline_t *timeline);
 
 /* The clock that a free has to wait for; *all is set when every context counts. */
-uint64_t ac_fence_target(ac_fence_line_t *line, bool *all);
+uint64_t ac_fence_target(ac_timeline_t *timeline, bool *all);
 
-/* The same as a stamp for memory whose order a stream protects: the device is done with it when the
- * result was reached, and not before, whatever a free may wait for. */
-static inline uint64_t ac_fence_quiet(ac_fence_line_t *line) {
+/* The same as a stamp for memory whose order a stream protects: the device is done with it when
+ * the result was reached, and not before, whatever a free may wait for. */
+static inline uint64_t ac_fence_quiet(ac_timeline_t *timeline) {
     bool all;
-    uint64_t target = ac_fence_target(line, &all);
-    return AC_PLANTED(idle_without_stamp) ? 0 : target;
+    uint64_t target = ac_fence_target(timeline, &all);
+    return AC_FAILPOINT(idle_without_stamp) ? 0 : target;
 }
 
 /* Frees with a target <= the result are ready. */
-uint64_t ac_fence_reached(const ac_fence_line_t *line, bool all);
+uint64_t ac_fence_reached(const ac_timeline_t *timeline, bool all);
 
 /* The clock that all work which any context was given so far reaches when it is complete, and
  * whether it is known to have. */
@@ -353,73 +356,74 @@ static inline bool ac_fence_reached_all(uint64_t target) {
 bool ac_fence_calm(void);
 
 /* See that a fence covers all that was submitted so far (record one where needed), for one
- * line or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
-ac_status_t ac_fence_close(ac_fence_line_t *line, bool all);
+ * timeline or for all.  AC_OK, AC_BUSY (capture), AC_UNSUPPORTED, AC_FAILED. */
+ac_status_t ac_fence_close(ac_timeline_t *timeline, bool all);
 
-/* For single.c.  Put a turn into the ring; under the lock.  False: there is no room.  Either way
- * the caller gives what is in *spare to ac_fence_let_go, without the lock. */
-bool ac_fence_insert(ac_fence_line_t *line, ac_fence_t fence, void **spare);
-void ac_fence_let_go(ac_fence_line_t *line, void *spare);
+/* For sole.c.  Put a join event into the ring; under the lock.  False: there is no room.  Either
+ * way the caller gives what is in *spare to ac_fence_let_go, without the lock. */
+bool ac_fence_insert(ac_timeline_t *timeline, ac_fence_t fence, void **spare);
+void ac_fence_let_go(ac_timeline_t *timeline, void *spare);
 
 /* The fence in the ring that was recorded with the stamp `clock`, which stays until _unuse; NULL:
  * it is over.  Under the lock. */
-void *ac_fence_use(ac_fence_line_t *line, uint64_t clock);
+void *ac_fence_use(ac_timeline_t *timeline, uint64_t clock);
 /* Without the lock: it is not needed any more; with `over` it is complete. */
-void ac_fence_unuse(ac_fence_line_t *line, void *fence, bool over);
+void ac_fence_unuse(ac_timeline_t *timeline, void *fence, bool over);
 
-/* The turn that was recorded with that stamp, if it is in the ring: freed memory waits for it from
- * now on.  Under the lock. */
-void ac_fence_is_awaited(ac_fence_line_t *line, uint64_t clock);
+/* The join event that was recorded with that stamp, if it is in the ring: freed memory waits for
+ * it from now on.  Under the lock. */
+void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock);
 
-/* Whether a fence is recorded for frees and not known complete, of one line or of any. */
-bool ac_fence_under_way(ac_fence_line_t *line, bool all);
+/* Whether a fence is recorded for frees and not known complete, of one timeline or of any. */
+bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
 
-/* Frees of this weight wait that no fence covers yet.  Where they add up to AC_FENCE_EPOCH, the
- * next submission to any of the lines closes: frees share a fence, and later work delays them
- * little. */
-enum { AC_FENCE_EPOCH = 64 };
-void ac_fence_want(ac_fence_line_t *line, bool all, uint32_t weight);
+/* Frees of this weight wait that no fence covers yet.  Where they add up to
+ * AC_FENCE_BATCH_WEIGHT, the next submission to any of the lines closes: frees share a fence, and
+ * later work delays them little. */
+enum { AC_FENCE_BATCH_WEIGHT = 64 };
+void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
 
 /* The same for a free that needs none as long as nothing is short. */
-void ac_fence_earn(ac_fence_line_t *line, uint32_t weight);
+void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight);
 
-/* Whether there were few fences so far: fewer than one for AC_FENCE_EPOCH of weight, and the
- * first AC_FENCE_FIRST.  Then one may be taken for less. */
+/* Whether there were few fences so far: fewer than one for AC_FENCE_BATCH_WEIGHT of weight, and
+ * the first AC_FENCE_FIRST.  Then one may be taken for less. */
 enum { AC_FENCE_FIRST = 16 };
-static inline bool ac_fence_credit(const ac_fence_line_t *line) {
-    return atomic_load_explicit(&line->credit, memory_order_relaxed) >= AC_FENCE_EPOCH;
+static inline bool ac_fence_credit(const ac_timeline_t *timeline) {
+    return atomic_load_explicit(&timeline->credit, memory_order_relaxed) >= AC_FENCE_BATCH_WEIGHT;
 }
 
 /* Before a submission: close what is full. */
-static inline bool ac_fence_full(const ac_fence_line_t *line) {
-    return atomic_load_explicit(&line->open, memory_order_relaxed) >= AC_FENCE_EPOCH;
+static inline bool ac_fence_full(const ac_timeline_t *timeline) {
+    return atomic_load_explicit(&timeline->open, memory_order_relaxed) >= AC_FENCE_BATCH_WEIGHT;
 }
 
 /* Ask the device about the oldest fences; never blocks. True if `done` moved. */
-bool ac_fence_poll(ac_fence_line_t *line, bool all);
+bool ac_fence_poll(ac_timeline_t *timeline, bool all);
 
-/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for ever).
- * AC_OK, AC_BUSY, AC_FAILED. */
-ac_status_t ac_fence_wait(ac_fence_line_t *line, bool all, uint64_t clock, uint64_t limit_ns);
+/* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for
+ * ever). AC_OK, AC_BUSY, AC_FAILED. */
+ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Whether frees with target `clock`, which an earlier wait did not see reached, are ready by now.
  * Where no fence can be recorded polls learn nothing, and only a synchronisation tells: it gets
  * two milliseconds, enough for a device that is idle. */
-bool ac_fence_look(ac_fence_line_t *line, bool all, uint64_t clock);
+bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock);
 
 /* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
  * since fences complete in order, and the work before it may not end before the program goes on.
  * Else each request would be kept for as long. */
-static inline bool ac_fence_hopeful(const ac_fence_line_t *line, bool all) {
-    return ac_fence_reached(line, all) >= atomic_load(&line->overdue) || ac_fence_idle(line);
+static inline bool ac_fence_hopeful(const ac_timeline_t *timeline, bool all) {
+    return ac_fence_reached(timeline, all) >= atomic_load(&timeline->overdue) ||
+           ac_fence_idle(timeline);
 }
 
 /* The target was waited for, and not reached in time. */
-static inline void ac_fence_in_vain(ac_fence_line_t *line, uint64_t target) {
-    ac_fence_raise(&line->overdue, target);
+static inline void ac_fence_in_vain(ac_timeline_t *timeline, uint64_t target) {
+    ac_fence_raise(&timeline->overdue, target);
 }
 
 /* Nonzero if an invariant does not hold. */
-int ac_fence_check(ac_fence_line_t *line);
+int ac_fence_check(ac_timeline_t *timeline);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "allocator/carve.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* The distrusted events, by hash.  Records are added and never taken out; one whose event is 0
  * serves the next event of its list. */
@@ -17,7 +17,7 @@ static distrust_t *_Atomic distrusted[DISTRUST_LISTS];
 static _Atomic unsigned distrust_count;
 static _Atomic bool distrust_all;
 
-static uint64_t higher(uint64_t a, uint64_t b) {
+static uint64_t max(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
@@ -72,13 +72,13 @@ uint64_t ac_order_advance(ac_order_t *order, unsigned slot) {
 /* --- edges --- */
 
 uint64_t ac_order_reach(const ac_order_t *order, unsigned to, unsigned from) {
-    return to == from ? UINT64_MAX : higher(order->seen[to].at[from], order->complete[from]);
+    return to == from ? UINT64_MAX : max(order->seen[to].at[from], order->complete[from]);
 }
 
 bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64_t at) {
     if (at <= order->base[from])
         return false; /* of a former stream of the slot */
-    return to == from || at <= higher(order->seen[to].at[from], order->complete[from]);
+    return to == from || at <= max(order->seen[to].at[from], order->complete[from]);
 }
 
 void ac_order_read(const ac_order_t *order, unsigned slot, ac_order_vector_t *vector) {
@@ -88,12 +88,12 @@ void ac_order_read(const ac_order_t *order, unsigned slot, ac_order_vector_t *ve
 
 void ac_order_join(ac_order_t *order, unsigned to, const ac_order_vector_t *vector) {
     for (unsigned s = 0; s < order->high; s++)
-        order->seen[to].at[s] = higher(order->seen[to].at[s], vector->at[s]);
+        order->seen[to].at[s] = max(order->seen[to].at[s], vector->at[s]);
 }
 
 void ac_order_completed(ac_order_t *order, const ac_order_vector_t *vector) {
     for (unsigned s = 0; s < order->high; s++)
-        order->complete[s] = higher(order->complete[s], vector->at[s]);
+        order->complete[s] = max(order->complete[s], vector->at[s]);
 }
 
 /* --- events --- */
@@ -154,7 +154,7 @@ void ac_order_record_end(ac_order_t *order, const ac_order_mark_t *mark, bool go
     ac_order_event_t *entry = entry_of(order, mark->event);
     if (!entry || !entry->inside)
         return;
-    bool alone = !entry->overlapped || AC_PLANTED(overlapping_records_known);
+    bool alone = !entry->overlapped || AC_FAILPOINT(overlapping_records_known);
     entry->known = good && mark->known && alone && !order->strays &&
                    mark->strays == order->stray_end && !ac_order_distrusts(mark->event);
     if (entry->known)

@@ -2,7 +2,7 @@
 #include "allocator/order/retire.h"
 
 #include "allocator/order/capture.h"
-#include "plant.h"
+#include "failpoint.h"
 
 static void set(ac_ticket_t *ticket, unsigned key, uint64_t epoch, bool all) {
     atomic_store_explicit(&ticket->epoch, epoch, memory_order_relaxed);
@@ -14,8 +14,8 @@ static uint64_t epoch_of(const ac_ticket_t *ticket) {
     return atomic_load_explicit(&ticket->epoch, memory_order_relaxed);
 }
 
-static bool is_captured(const ac_fence_line_t *line, uint64_t handout, ac_ticket_t *ticket) {
-    uint64_t episode = ac_order_captured(line, handout);
+static bool is_captured(const ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket) {
+    uint64_t episode = ac_order_captured(timeline, handout);
     if (episode && ticket) {
         set(ticket, AC_KEY_CAPTURE, 0, false);
         ticket->place = episode;
@@ -23,61 +23,62 @@ static bool is_captured(const ac_fence_line_t *line, uint64_t handout, ac_ticket
     return episode;
 }
 
-static ac_free_t wait_for_fence(ac_fence_line_t *line, ac_ticket_t *ticket) {
+static ac_free_t wait_for_fence(ac_timeline_t *timeline, ac_ticket_t *ticket) {
     bool all;
-    uint64_t target = ac_fence_target(line, &all);
+    uint64_t target = ac_fence_target(timeline, &all);
     set(ticket, all ? AC_KEY_ALL : AC_KEY_OWN, target, all);
     return AC_FREE_WAITS;
 }
 
-static bool is_reached(const ac_fence_line_t *line, const ac_ticket_t *ticket) {
-    return epoch_of(ticket) <= ac_fence_reached(line, ticket->all);
+static bool is_reached(const ac_timeline_t *timeline, const ac_ticket_t *ticket) {
+    return epoch_of(ticket) <= ac_fence_reached(timeline, ticket->all);
 }
 
-static bool leans(ac_fence_line_t *line) {
-    return ac_single_mode(atomic_load(&line->single.word)) == AC_SINGLE_ONE &&
-           ac_single_protects(line);
+static bool leans(ac_timeline_t *timeline) {
+    return ac_sole_mode(atomic_load(&timeline->single.word)) == AC_SOLE_ONE &&
+           ac_sole_protects(timeline);
 }
 
-/* Maybe ready: that is looked at before the free leans, which costs a turn. */
-__attribute__((noinline)) static ac_free_t retire_idle(ac_fence_line_t *line,
+/* Maybe ready: that is looked at before the free relies on order, which costs a join event. */
+__attribute__((noinline)) static ac_free_t retire_idle(ac_timeline_t *timeline,
                                                        ac_ticket_t *ticket) {
-    wait_for_fence(line, ticket);
-    if (is_reached(line, ticket))
+    wait_for_fence(timeline, ticket);
+    if (is_reached(timeline, ticket))
         return AC_FREE_READY;
-    return !ticket->all && leans(line) ? AC_FREE_LEANS : AC_FREE_WAITS;
+    return !ticket->all && leans(timeline) ? AC_FREE_LEANS : AC_FREE_WAITS;
 }
 
-__attribute__((noinline)) static ac_free_t retire_rarely(ac_fence_line_t *line, uint64_t handout,
-                                                         ac_ticket_t *ticket) {
-    if (is_captured(line, handout, ticket) || !ticket)
+__attribute__((noinline)) static ac_free_t retire_rarely(ac_timeline_t *timeline,
+                                                         uint64_t handout, ac_ticket_t *ticket) {
+    if (is_captured(timeline, handout, ticket) || !ticket)
         return AC_FREE_WAITS;
-    return retire_idle(line, ticket);
+    return retire_idle(timeline, ticket);
 }
 
-ac_free_t ac_order_retire_touched(ac_fence_line_t *line, uint64_t handout, ac_ticket_t *ticket) {
+ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout,
+                                  ac_ticket_t *ticket) {
     if (__builtin_expect(ac_order_capturing() || ac_fence_spans(), 0))
-        return retire_rarely(line, handout, ticket);
+        return retire_rarely(timeline, handout, ticket);
     /* Where work is known to be pending a fence of now is not reached. */
-    bool pending = atomic_load_explicit(&line->last_submit, memory_order_relaxed) >
-                   atomic_load_explicit(&line->done, memory_order_relaxed);
+    bool pending = atomic_load_explicit(&timeline->last_submit, memory_order_relaxed) >
+                   atomic_load_explicit(&timeline->done, memory_order_relaxed);
     if (ticket && !pending)
-        return retire_idle(line, ticket);
-    if (leans(line))
+        return retire_idle(timeline, ticket);
+    if (leans(timeline))
         return AC_FREE_LEANS;
-    return ticket ? wait_for_fence(line, ticket) : AC_FREE_WAITS;
+    return ticket ? wait_for_fence(timeline, ticket) : AC_FREE_WAITS;
 }
 
-void ac_order_retire_on(ac_fence_line_t *line, ac_fence_line_t *from, ac_order_t *order,
+void ac_order_retire_on(ac_timeline_t *timeline, ac_timeline_t *from, ac_order_t *order,
                         unsigned slot, const ac_ticket_t *used, ac_ticket_t *ticket) {
-    if (is_captured(line, epoch_of(used), ticket))
+    if (is_captured(timeline, epoch_of(used), ticket))
         return;
-    ac_fence_submitted(line);
-    if (from != line)
+    ac_fence_submitted(timeline);
+    if (from != timeline)
         ac_fence_submitted(from);
-    wait_for_fence(line, ticket);
+    wait_for_fence(timeline, ticket);
     /* The owner before may still be at work where this stream does not come after it. */
-    bool handed_on = ac_key_is_stream(used->key) && !AC_PLANTED(former_owner_forgotten);
+    bool handed_on = ac_key_is_stream(used->key) && !AC_FAILPOINT(former_owner_forgotten);
     if (slot == AC_ORDER_NONE ||
         (handed_on && !ac_order_proven(order, slot, ac_key_slot(used->key), used->place)))
         return;
@@ -85,25 +86,26 @@ void ac_order_retire_on(ac_fence_line_t *line, ac_fence_line_t *from, ac_order_t
     ticket->place = ac_order_advance(order, slot);
 }
 
-ac_free_t ac_order_exchange(ac_fence_line_t *line, ac_ticket_t *ticket) {
-    if (AC_PLANTED(stream_gone_with_tickets) && ticket->key != AC_KEY_CAPTURE)
+ac_free_t ac_order_exchange(ac_timeline_t *timeline, ac_ticket_t *ticket) {
+    if (AC_FAILPOINT(stream_gone_with_tickets) && ticket->key != AC_KEY_CAPTURE)
         atomic_store(&ticket->epoch, 0);
     if (ticket->key == AC_KEY_CAPTURE) {
-        wait_for_fence(line, ticket);
-        return is_reached(line, ticket) || AC_PLANTED(graph_gone_with_launches) ? AC_FREE_READY
-                                                                                : AC_FREE_WAITS;
+        wait_for_fence(timeline, ticket);
+        return is_reached(timeline, ticket) || AC_FAILPOINT(graph_gone_with_launches)
+                   ? AC_FREE_READY
+                   : AC_FREE_WAITS;
     }
     ticket->key = ticket->all ? AC_KEY_ALL : AC_KEY_OWN;
     return AC_FREE_WAITS;
 }
 
-bool ac_order_ready(const ac_fence_line_t *line, const ac_order_t *order, unsigned slot,
+bool ac_order_ready(const ac_timeline_t *timeline, const ac_order_t *order, unsigned slot,
                     const ac_ticket_t *ticket) {
     if (ticket->key == AC_KEY_NONE)
         return true;
     if (ticket->key == AC_KEY_CAPTURE)
         return false;
-    if (is_reached(line, ticket))
+    if (is_reached(timeline, ticket))
         return true;
     if (!order || !ac_key_is_stream(ticket->key))
         return false;
@@ -113,10 +115,10 @@ bool ac_order_ready(const ac_fence_line_t *line, const ac_order_t *order, unsign
             (slot != AC_ORDER_NONE && ac_order_proven(order, slot, from, ticket->place)));
 }
 
-uint64_t ac_order_reach_of(const ac_fence_line_t *line, const ac_order_t *order, unsigned slot,
+uint64_t ac_order_reach_of(const ac_timeline_t *timeline, const ac_order_t *order, unsigned slot,
                            unsigned key) {
     if (key == AC_KEY_OWN || key == AC_KEY_ALL)
-        return ac_fence_reached(line, key == AC_KEY_ALL);
+        return ac_fence_reached(timeline, key == AC_KEY_ALL);
     if (!order || !ac_key_is_stream(key))
         return 0;
     unsigned from = ac_key_slot(key);

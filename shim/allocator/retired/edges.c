@@ -1,7 +1,7 @@
 /* What the program's calls prove about the order of streams (streams.h): read before the driver's
  * call, and used after it. */
 #include "allocator/retired/ordered_int.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* Lock the arena's allocator; NULL: there is no order to know. */
 static ac_order_t *lock_order(ac_arena_t *arena) {
@@ -78,7 +78,7 @@ void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream) {
     ac_order_t *order = lock_order(edge->arena);
     if (!order)
         return;
-    unsigned to = ac_order_still(order, &edge->mark) || AC_PLANTED(joined_without_version)
+    unsigned to = ac_order_still(order, &edge->mark) || AC_FAILPOINT(joined_without_version)
                       ? ac_ordered_slot(edge->arena->ordered, stream)
                       : AC_ORDER_NONE;
     if (to != AC_ORDER_NONE)
@@ -91,7 +91,7 @@ void ac_edge_completed(const ac_edge_t *edge) {
     if (!order)
         return;
     bool event = edge->mark.event; /* which may be recorded unseen where work goes unseen */
-    if (!event || (ac_order_still(order, &edge->mark) && !atomic_load(&ac_fence_uncounted)))
+    if (!event || (ac_order_still(order, &edge->mark) && !atomic_load(&ac_fence_untracked)))
         ac_order_completed(order, &edge->mark.vector);
     unlock(edge->arena);
 }

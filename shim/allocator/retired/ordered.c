@@ -5,12 +5,12 @@
  * request leaves of such a block keeps its place in the list.
  *
  * Invariants (ac_ordered_check): a list's positions and fence targets never fall from head to
- * tail; `filled` has a bit for each list that is not empty; its blocks are in its index.  When the
- * stream is not known any more, they wait for fences like others (retired.h). */
+ * tail; `filled` has a bit for each list that is not empty; its blocks are in its index.  When
+ * the stream is not known any more, they wait for fences like others (retired.h). */
 #include "allocator/retired/ordered_int.h"
 
 #include "device/wait.h"
-#include "plant.h"
+#include "failpoint.h"
 
 typedef ac_ordered_list_t list_t;
 
@@ -65,7 +65,7 @@ static void list_remove(ac_ordered_t *ordered, ac_block_t *block) {
 static void unbind(ac_block_t *block, ac_block_t *hint[2]) {
     ac_arena_t *arena = block->segment->arena;
     list_remove(arena->ordered, block);
-    ac_order_exchange(&arena->line, &block->ticket);
+    ac_order_exchange(&arena->timeline, &block->ticket);
     ac_retired_insert(block, hint[block->ticket.all]);
     hint[block->ticket.all] = block;
 }
@@ -197,7 +197,7 @@ void ac_ordered_close(ac_arena_t *arena) {
 
 static void pin(ac_ordered_t *ordered, unsigned slot) {
     ordered->list[slot].pins++;
-    if (!AC_PLANTED(stream_not_pinned))
+    if (!AC_FAILPOINT(stream_not_pinned))
         ordered->pinned |= (uint64_t)1 << slot;
 }
 
@@ -211,7 +211,7 @@ static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slo
 /* Whether memory may be handed on by stream order here. */
 static bool follows_order(const ac_arena_t *arena) {
     return arena->ordered && !atomic_load_explicit(&arena->unordered, memory_order_relaxed) &&
-           !atomic_load_explicit(&ac_fence_uncounted, memory_order_relaxed);
+           !atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
 }
 
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order) {
@@ -237,7 +237,7 @@ void ac_ordered_handed_out(ac_block_t *block) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     block->async = true;
     /* It is counted, and freed in an order that the cache knows not. */
-    AC_BLOCK_SET(block, home, 0);
+    AC_BLOCK_SET(block, owner_arena, 0);
     allocator->counters->async_allocs++;
     allocator->async_bytes += block->size;
     for (int mark = 0; mark < AC_MARKS; mark++)
@@ -391,18 +391,18 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
     pin(ordered, from);
     ac_unlock(&allocator->lock);
 
-    ac_status_t status = own ? arena->ops->stream_item(arena->context, stream)
+    ac_status_t status = own ? arena->ops->stream_touch(arena->context, stream)
                              : arena->ops->stream_order(arena->context, stream, request->stream);
 
     AC_WINDOW(edge_recorded);
     ac_lock(&allocator->lock);
     if (arena->ordered)
         unpin(allocator, ordered, from);
-    if (AC_PLANTED(edge_read_after_record))
+    if (AC_FAILPOINT(edge_read_after_record))
         ac_order_read(&ordered->order, from, &proves);
     if (!intact(arena, block, address)) {
         ac_unlock(&allocator->lock);
-        return AC_PLANTED(served_of_dead_context) ? AC_OK : AC_FAILED;
+        return AC_FAILPOINT(served_of_dead_context) ? AC_OK : AC_FAILED;
     }
     if (status == AC_OK) {
         if (own && was.ticket.place > ordered->order.base[from])
@@ -421,11 +421,11 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         ac_segment_release(block);
         block->ticket = was.ticket;
         bool known =
-            was.ticket.place > ordered->order.base[from] || AC_PLANTED(given_to_gone_stream);
+            was.ticket.place > ordered->order.base[from] || AC_FAILPOINT(given_to_gone_stream);
         if (known && !block->segment->tainted) {
             bind(ordered, block);
         } else {
-            ac_order_exchange(&arena->line, &block->ticket);
+            ac_order_exchange(&arena->timeline, &block->ticket);
             ac_retired_insert(block, NULL);
         }
     }
@@ -447,7 +447,7 @@ bool ac_ordered_drain(ac_arena_t *arena) {
             bool all = block->ticket.all;
             bool ready = block->ticket.place <= ordered->order.complete[slot];
             if (!ready && !asked[all]) {
-                reached[all] = ac_fence_reached(&arena->line, all);
+                reached[all] = ac_fence_reached(&arena->timeline, all);
                 asked[all] = true;
             }
             if (!ready && block->ticket.epoch > reached[all])
@@ -519,16 +519,16 @@ static void all_gone(ac_arena_t *arena) {
 /* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
  * or an earlier wait did not see it reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
-    ac_fence_line_t *line = &arena->line;
-    bool all = atomic_load(&ac_fence_crossed);
-    if (!wait || !ac_fence_hopeful(line, all) || ac_fence_holding(line, all)) {
-        ac_fence_close(line, all);
-        ac_fence_poll(line, all);
-        return ac_fence_reached(line, all) >= clock;
+    ac_timeline_t *timeline = &arena->timeline;
+    bool all = atomic_load(&ac_fence_shared);
+    if (!wait || !ac_fence_hopeful(timeline, all) || ac_fence_holding(timeline, all)) {
+        ac_fence_close(timeline, all);
+        ac_fence_poll(timeline, all);
+        return ac_fence_reached(timeline, all) >= clock;
     }
-    if (ac_fence_wait(line, all, clock, AC_PATIENCE_NS) != AC_BUSY)
+    if (ac_fence_wait(timeline, all, clock, AC_PATIENCE_NS) != AC_BUSY)
         return true;
-    ac_fence_in_vain(line, clock);
+    ac_fence_in_vain(timeline, clock);
     return false;
 }
 

@@ -10,10 +10,11 @@ uint64_t ac_pending_share(const ac_allocator_t *allocator) {
 }
 
 uint32_t ac_pending_weight(uint64_t share, uint64_t bytes) {
-    uint64_t weight = bytes * AC_FENCE_EPOCH;
+    uint64_t weight = bytes * AC_FENCE_BATCH_WEIGHT;
     if (weight < share)
         return 1;
-    return weight / share < AC_FENCE_EPOCH ? (uint32_t)(weight / share) : AC_FENCE_EPOCH;
+    return weight / share < AC_FENCE_BATCH_WEIGHT ? (uint32_t)(weight / share)
+                                                  : AC_FENCE_BATCH_WEIGHT;
 }
 
 /* --- the lists --- */
@@ -57,7 +58,7 @@ void ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
     ac_arena_t *arena = block->segment->arena;
     ac_retired_append(block, ticket);
     if (ticket->key != AC_KEY_CAPTURE)
-        ac_fence_want(&arena->line, ticket->all,
+        ac_fence_want(&arena->timeline, ticket->all,
                       ac_pending_weight(ac_pending_share(arena->allocator), block->size));
 }
 
@@ -91,7 +92,7 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 
 static bool drain_queues(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
-    if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->line, false)) {
+    if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->timeline, false)) {
         ac_slabs_take_back(&arena->space);
         any = true;
     }
@@ -99,8 +100,8 @@ static bool drain_queues(ac_arena_t *arena) {
         ac_block_queue_t *queue = &arena->retired.fence[all];
         if (!queue->first)
             continue;
-        uint64_t reach =
-            ac_order_reach_of(&arena->line, NULL, AC_ORDER_NONE, all ? AC_KEY_ALL : AC_KEY_OWN);
+        uint64_t reach = ac_order_reach_of(&arena->timeline, NULL, AC_ORDER_NONE,
+                                           all ? AC_KEY_ALL : AC_KEY_OWN);
         for (ac_block_t *block; (block = queue->first) && block->ticket.epoch <= reach;) {
             take_out(block);
             ac_segment_finish(block);
@@ -147,7 +148,7 @@ bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode) {
 /* Freed as of now. */
 static void let_go(ac_block_t *block) {
     ac_ticket_t ticket = block->ticket;
-    ac_free_t how = ac_order_exchange(&block->segment->arena->line, &ticket);
+    ac_free_t how = ac_order_exchange(&block->segment->arena->timeline, &ticket);
     take_out(block);
     if (how == AC_FREE_READY) {
         block->ticket = ticket;

@@ -68,14 +68,15 @@ struct ac_block {
     ac_block_t *list_prev, *list_next;     /* see above */
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
-    _Atomic uint16_t home; /* number of the arena whose caches may take it when it is freed; 0 */
-    bool async;            /* allocated: by a request that named a stream */
+    _Atomic uint16_t
+        owner_arena; /* number of the arena whose caches may take it when it is freed; 0 */
+    bool async;      /* allocated: by a request that named a stream */
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
     };
-    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits for.
-     * Free: no key, and the device is done with it when `epoch` was reached. */
+    /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
+     * for. Free: no key, and the device is done with it when `epoch` was reached. */
     ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
     ac_block_t *age_prev, *age_next; /* see above */
@@ -118,7 +119,8 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     AC_BLOCK_SET(block, state, to);
 }
 
-/* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds it. */
+/* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds
+ * it. */
 static inline bool ac_block_waits_cached(const ac_block_t *block) {
     return block->state == AC_BLOCK_CACHED && block->ticket.key != AC_KEY_NONE;
 }
@@ -149,7 +151,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->ticket.key = AC_KEY_NONE;
     block->ticket.all = block->async = block->oversize = false;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
-    AC_BLOCK_SET(block, home, 0);
+    AC_BLOCK_SET(block, owner_arena, 0);
 }
 
 /* Whether there is memory under the block, and no thread is about to take it away or bring it. */
@@ -190,8 +192,8 @@ struct ac_segment {
 AC_LIST(ac_segments, ac_segment_t, )
 AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
 
-/* The block keeps `size` bytes; what follows becomes `rest`, an unused record before: in transit, and
- * in age and clock as the whole was.  Lists, the page map and statistics are the caller's. */
+/* The block keeps `size` bytes; what follows becomes `rest`, an unused record before: in transit,
+ * and in age and clock as the whole was.  Lists, the page map and statistics are the caller's. */
 static inline void ac_block_split(ac_block_t *block, uint64_t size, ac_block_t *rest) {
     ac_block_init(rest, block->address + size, block->size - size, block->segment);
     AC_BLOCK_SET(rest, requested, block->requested);

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "allocator/carve.h"
-#include "plant.h"
+#include "failpoint.h"
 
 enum {
     NODE_BITS = 14,
@@ -228,7 +228,7 @@ static uint64_t more_lines(page_t *page, uint64_t key) {
     if (!lines)
         return 0;
     uint64_t more = (uint64_t)starts_in(old) << POINTER_BITS | (uint64_t)(uintptr_t)lines | log;
-    if (AC_PLANTED(lines_before_starts))
+    if (AC_FAILPOINT(lines_before_starts))
         put(&page->lines, more);
     AC_WINDOW(lines_grow);
     for (unsigned i = 0; old && i < (unsigned)LINE_WORDS << log_in(old); i++) {

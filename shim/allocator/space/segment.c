@@ -207,7 +207,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
     block->async = false;
-    AC_BLOCK_SET(block, home, ac_block_is_plain(block) ? segment->space->number : 0);
+    AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
     ac_stat_pools_up(s->allocation, pool, 1);
@@ -363,7 +363,7 @@ void ac_segment_withdraw(ac_block_t *block) {
 
 void ac_segment_taint(ac_segment_t *segment) {
     for (ac_block_t *block = segment->first; block; block = block->next) {
-        AC_BLOCK_SET(block, home, 0);
+        AC_BLOCK_SET(block, owner_arena, 0);
         if (block->state == AC_BLOCK_FREE)
             index_leave(block);
         else if (block->state == AC_BLOCK_SLAB)

@@ -6,7 +6,7 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-static uint64_t at_least(uint64_t a, uint64_t b) {
+static uint64_t max(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
@@ -104,7 +104,7 @@ uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t 
         snug = AC_SNUG_FEW;
     if (snug == AC_SNUG_FEW)
         most = reserved / 16;
-    most = at_least(most, settings->large_segment_size);
+    most = max(most, settings->large_segment_size);
     most = at_most(at_most(most, AC_SEGMENT_MAX_GROWTH), room / 16);
     /* A segment that reaches max_split_size would be a block that small requests may not use. */
     most = at_most(most, settings->max_split_size - 1);

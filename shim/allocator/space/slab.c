@@ -3,7 +3,7 @@
 
 #include "allocator/carve.h"
 #include "allocator/space/space.h"
-#include "plant.h"
+#include "failpoint.h"
 
 enum { LOOKS = 8 };
 _Static_assert(sizeof(ac_slot_t) == 16, "more host memory than is promised");
@@ -81,12 +81,12 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
     uint64_t word = word_of(slab, i), address = address_of(slab, i);
-    ac_block_init(record, AC_PLANTED(record_address_first) ? address : address | 1, slab->size,
+    ac_block_init(record, AC_FAILPOINT(record_address_first) ? address : address | 1, slab->size,
                   segment);
     AC_BLOCK_SET(record, slab, slab);
     if (word) {
         ac_block_set_state(record, AC_BLOCK_ALLOCATED);
-        AC_BLOCK_SET(record, home, ac_block_is_plain(record) ? segment->space->number : 0);
+        AC_BLOCK_SET(record, owner_arena, ac_block_is_plain(record) ? segment->space->number : 0);
     }
     AC_WINDOW(record_described);
     AC_BLOCK_SET(record, requested, word >> 1);
@@ -375,7 +375,7 @@ bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
     for (unsigned i = 0; i < slab->slots; i++) {
         uint64_t word = word_of(slab, i);
         const ac_block_t *record = record_in(word);
-        if (AC_PLANTED(early_slot_overlooked))
+        if (AC_FAILPOINT(early_slot_overlooked))
             continue;
         if ((word & 1 && slab->slot[i].clock >= clock) ||
             (record && record->state == AC_BLOCK_ALLOCATED && record->ticket.epoch >= clock) ||
@@ -421,7 +421,7 @@ void ac_slab_taint(ac_block_t *block) {
     for (unsigned i = 0; i < slab->slots; i++) {
         ac_block_t *record = record_in(word_of(slab, i));
         if (record)
-            AC_BLOCK_SET(record, home, 0);
+            AC_BLOCK_SET(record, owner_arena, 0);
     }
 }
 

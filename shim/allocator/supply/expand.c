@@ -1,7 +1,7 @@
 /* Growing by pages (expand.h). */
 #include "allocator/budget.h"
 #include "allocator/supply/expand.h"
-#include "plant.h"
+#include "failpoint.h"
 
 enum { ROUNDS = 4 };
 
@@ -22,8 +22,8 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
-/* Where pages are moved rather than created beyond it: as moving costs less than what it saves, at
- * most the share; and no more than the device was seen to have, nor than the limit. */
+/* Where pages are moved rather than created beyond it: as moving costs less than what it saves,
+ * at most the share; and no more than the device was seen to have, nor than the limit. */
 static uint64_t budget(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
@@ -159,7 +159,7 @@ static bool find_place(ac_growth_t *growth, ac_place_t *best) {
 ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, bool *starved) {
     ac_block_t *oldest = NULL;
     uint64_t first, count;
-    if (atomic_load(&arena->line.broken))
+    if (atomic_load(&arena->timeline.broken))
         return NULL; /* nobody tells any more what its work does: its end will */
     for (ac_block_t *hole = arena->holes.last; hole; hole = hole->age_prev) {
         if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
@@ -220,7 +220,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
 
 /* Put everything back that was claimed; `filled`: all of the place has pages. */
 static void settle(ac_growth_t *growth, bool filled) {
-    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->line);
+    uint64_t quiet = ac_fence_quiet(&growth->ask->arena->timeline);
     if (filled)
         ac_range_settle_whole(growth->block, true, quiet, &growth->spares);
     else
@@ -570,7 +570,7 @@ static ac_status_t step(ac_growth_t *growth) {
 }
 
 static bool is_calm(const ac_growth_ask_t *ask, bool look) {
-    if (AC_PLANTED(page_moved_pending))
+    if (AC_FAILPOINT(page_moved_pending))
         return true;
     return ac_fence_reached_all(ask->target ? ask->target : ac_fence_target_all()) ||
            (look && ac_fence_calm());
@@ -579,10 +579,10 @@ static bool is_calm(const ac_growth_ask_t *ask, bool look) {
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
     ac_arena_t *arena = growth->ask->arena;
-    bool all = atomic_load(&ac_fence_crossed);
-    bool ends = wait && growth->ask->until && ac_fence_hopeful(&arena->line, all) &&
-                !ac_fence_holding(&arena->line, all) &&
-                ac_fence_close(&arena->line, all) != AC_UNSUPPORTED;
+    bool all = atomic_load(&ac_fence_shared);
+    bool ends = wait && growth->ask->until && ac_fence_hopeful(&arena->timeline, all) &&
+                !ac_fence_holding(&arena->timeline, all) &&
+                ac_fence_close(&arena->timeline, all) != AC_UNSUPPORTED;
     ac_expand_complete(arena, ends ? growth->ask->until : 0);
     growth->calm = is_calm(growth->ask, true);
     growth->patient = wait;

@@ -5,7 +5,7 @@
 /* --- giving back --- */
 
 void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
-    bool all = atomic_load(&ac_fence_crossed);
+    bool all = atomic_load(&ac_fence_shared);
     ac_lock(&arena->allocator->lock);
     bool any = !arena->dead && arena->holes.first;
     ac_unlock(&arena->allocator->lock);
@@ -14,12 +14,12 @@ void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     uint64_t now = until ? arena->ops->now_ns() : 0;
     if (now < until) {
         uint64_t target = ac_fence_now();
-        if (ac_fence_wait(&arena->line, all, target, until - now) == AC_BUSY)
-            ac_fence_in_vain(&arena->line, target);
+        if (ac_fence_wait(&arena->timeline, all, target, until - now) == AC_BUSY)
+            ac_fence_in_vain(&arena->timeline, target);
         return;
     }
-    ac_fence_close(&arena->line, all);
-    ac_fence_poll(&arena->line, all);
+    ac_fence_close(&arena->timeline, all);
+    ac_fence_poll(&arena->timeline, all);
 }
 
 /* Up to AC_EXPAND_RUNS runs of whole pages, as far as `bytes` go. */
@@ -93,7 +93,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
                 ac_expand_account(run->range, -(int64_t)(run->count << AC_PAGE_BITS));
                 allocator->stats->num_device_free++;
             }
-            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->line),
+            ac_range_settle_whole(run->block, !run->taken, ac_fence_quiet(&arena->timeline),
                                   &batch.spares);
         }
         done = batch.released;
@@ -149,10 +149,10 @@ void ac_expand_bury(ac_arena_t *arena) {
  *
  * A thread that maps a page lets all devices reach it that are peers by then.  Where one comes,
  * `peerings` grows after the device's own table of peers has changed, and two threads share what
- * is there by then: ac_expand_allow takes the pages under blocks that no thread moves, and a thread
- * that moves a part of a range takes those of its part, when it finds that `peerings` grew since it
- * claimed it and before it gives the part up.  So neither waits for the other, whose call of the
- * device may last as long as a kernel. */
+ * is there by then: ac_expand_allow takes the pages under blocks that no thread moves, and a
+ * thread that moves a part of a range takes those of its part, when it finds that `peerings` grew
+ * since it claimed it and before it gives the part up.  So neither waits for the other, whose
+ * call of the device may last as long as a kernel. */
 
 typedef struct {
     uint64_t address[64], bytes[64];

@@ -3,7 +3,7 @@
 #include "allocator/budget.h"
 #include "allocator/supply/supply.h"
 #include "device/wait.h"
-#include "plant.h"
+#include "failpoint.h"
 
 /* --- growing: all under the lock, which is given up around calls and waits --- */
 
@@ -96,7 +96,7 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
     ac_segment_t *segment = NULL;
-    if (status == AC_OK && (!arena->dead || AC_PLANTED(grown_into_dead)))
+    if (status == AC_OK && (!arena->dead || AC_FAILPOINT(grown_into_dead)))
         segment = ac_arena_add(arena, ask->pool, address, size);
     if (segment)
         ask->serve(ask->arg, segment->first);
@@ -121,8 +121,8 @@ static void make_room(const ac_growth_ask_t *ask, uint64_t excess) {
 }
 
 /* Unless another thread grows for this request too: not while anything captures, when the driver
- * answers each thread differently, and not for a request of a stream, which must not wait.  Beyond
- * the budget no more than needed is taken, and before the request fails less and less. */
+ * answers each thread differently, and not for a request of a stream, which must not wait.
+ * Beyond the budget no more than needed is taken, and before the request fails less and less. */
 static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
     ac_allocator_t *allocator = ask->arena->allocator;
     if (ask->look(ask->arg) || (shares && share_growth(ask)))
@@ -196,8 +196,8 @@ static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
             segment->arena->allocator->epoch - segment->idle_epoch > shrink->epochs);
 }
 
-/* Take up to BATCH picked segments of the arena out of its lists, longest idle first, until so many
- * bytes are reached. */
+/* Take up to BATCH picked segments of the arena out of its lists, longest idle first, until so
+ * many bytes are reached. */
 static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leaving[BATCH],
                      uint64_t *taken) {
     unsigned n = 0;
@@ -210,7 +210,8 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
             .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};
         *taken += s->size;
         ac_segment_remove(s, false);
-        leaving[n - 1].segment = ac_record_segment(&arena->allocator->store); /* what was just returned */
+        leaving[n - 1].segment =
+            ac_record_segment(&arena->allocator->store); /* what was just returned */
         leaving[n - 1].block = ac_record_block(&arena->allocator->store);
     }
     arena->allocator->calls += n > 0;
@@ -226,7 +227,7 @@ static void return_records(ac_allocator_t *allocator, const ac_leaving_t *leavin
 static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_device_stats_t *stats = arena->allocator->stats;
     ac_segment_t *segment =
-        arena->dead && !AC_PLANTED(put_back_into_dead)
+        arena->dead && !AC_FAILPOINT(put_back_into_dead)
             ? NULL
             : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
     if (!segment)
@@ -247,7 +248,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
     ac_lock(&allocator->lock);
     do {
         /* The work of a broken context is dead, and no fence tells of it any more. */
-        pick.quiet = atomic_load(&arena->line.broken) ? UINT64_MAX : ac_supply_reached(arena);
+        pick.quiet = atomic_load(&arena->timeline.broken) ? UINT64_MAX : ac_supply_reached(arena);
         n = arena->dead ? 0 : take(arena, &pick, leaving, &total);
         if (!n)
             break;

@@ -2,7 +2,7 @@
 #include "allocator/supply/supply.h"
 
 #include "allocator/budget.h"
-#include "plant.h"
+#include "failpoint.h"
 
 void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
     allocator->calls--;
@@ -11,9 +11,9 @@ void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
 }
 
 uint64_t ac_supply_reached(ac_arena_t *arena) {
-    if (AC_PLANTED(page_moved_pending))
+    if (AC_FAILPOINT(page_moved_pending))
         return UINT64_MAX;
-    return ac_fence_reached(&arena->line, atomic_load(&ac_fence_crossed));
+    return ac_fence_reached(&arena->timeline, atomic_load(&ac_fence_shared));
 }
 
 /* --- what is owed --- */
@@ -82,8 +82,7 @@ static uint64_t garbage(const ac_allocator_t *allocator, uint64_t growth) {
     if (settings->gc_threshold <= 0 || settings->limit == AC_UNLIMITED)
         return 0;
     uint64_t wanted = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + growth;
-    uint64_t threshold =
-        (uint64_t)(settings->gc_threshold * (double)settings->limit);
+    uint64_t threshold = (uint64_t)(settings->gc_threshold * (double)settings->limit);
     return wanted > threshold ? wanted - threshold : 0;
 }
 

@@ -77,13 +77,13 @@ END_TEST
 /* A kernel over 1 MiB lasts 5950 ns here. */
 START_TEST(streams) {
     cmd_model_t *model = model_with(CMD_WORK_STREAMS, 0);
-    void *fence, *turn;
+    void *fence, *join;
     cmd_model_kernel(model, 0, MIB);
     cmd_model_kernel(model, 0, MIB);
     cmd_model_kernel(model, 1, MIB); /* beside them */
-    ck_assert_int_eq(ops->turn_record(model, cmd_model_stream_key(1), &turn), AC_OK);
+    ck_assert_int_eq(ops->join_record(model, cmd_model_stream_key(1), &join), AC_OK);
     ck_assert_int_eq(ops->fence_record(model, false, &fence), AC_OK);
-    ck_assert_int_eq(ops->fence_wait(model, turn, 0), AC_OK);
+    ck_assert_int_eq(ops->fence_wait(model, join, 0), AC_OK);
     ck_assert_uint_eq(ops->now_ns(), 5950);
     ck_assert_int_eq(ops->fence_query(model, fence), AC_BUSY);
     ck_assert_int_eq(ops->fence_wait(model, fence, 1000), AC_BUSY); /* the limit */
@@ -100,7 +100,7 @@ START_TEST(streams) {
     cmd_model_synchronise(model);
     ck_assert_uint_gt(ops->now_ns(), before + 5950 + 3000);
     ck_assert_uint_eq(figures_of(model).stream_waits, 1);
-    ops->fence_release(model, turn);
+    ops->fence_release(model, join);
     cmd_model_free(model);
 }
 END_TEST

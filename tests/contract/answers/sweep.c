@@ -15,8 +15,8 @@
  * With SWEEP_WITHIN set no extent is huge: of pages, only running work notices what goes past
  * their end, and ends the context.
  *
- * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became of the
- * arguments that the driver writes to. */
+ * The rows come from cuda_functions.def (sweep_rows.py).  One line a call: result and what became
+ * of the arguments that the driver writes to. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,10 +150,10 @@ static void launch_kernel(uint64_t ns) {
  * endless work comes; one of them handed out again; one freed in stream order. */
 static void never_end(const char *state) {
     enum { FREES = 3 };
-    CUdeviceptr idle, leaned[FREES], later, flag;
+    CUdeviceptr idle, relied[FREES], later, flag;
     MUST(cuMemAlloc_v2(&idle, 100 * MIB));
     for (int i = 0; i < FREES; i++)
-        MUST(cuMemAlloc_v2(&leaned[i], 3 * MIB));
+        MUST(cuMemAlloc_v2(&relied[i], 3 * MIB));
     MUST(cuMemAllocAsync(&later, 3 * MIB, have.stream));
     MUST(cuMemAlloc_v2(&flag, 64));
     MUST(cuMemsetD32_v2(flag, 0, 1));
@@ -161,9 +161,9 @@ static void never_end(const char *state) {
     MUST(cuCtxSynchronize());
     for (int i = 0; i < FREES; i++) {
         launch_kernel(2000000);
-        MUST(cuMemFree_v2(leaned[i]));
+        MUST(cuMemFree_v2(relied[i]));
     }
-    MUST(cuMemAlloc_v2(&leaned[0], 3 * MIB));
+    MUST(cuMemAlloc_v2(&relied[0], 3 * MIB));
     if (!strcmp(state, "busy"))
         launch_kernel((uint64_t)1 << 60);
     else

@@ -2,7 +2,7 @@
  * request waits for it but at the brink of out of memory, and there with a limit.  On a device of
  * 1 GiB; each case runs in a child and judges for itself.
  *
- * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the referee
+ * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the race detector
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,20 +413,20 @@ static void quiet_before_growing(void) {
     leave_in_use(SOME);
     grow();
     MUST(cuCtxSynchronize());
-    EXPECT(simcuda_referee_reports() == 0);
+    EXPECT(simcuda_race_reports() == 0);
 }
 
 static void quiet_before_failing(void) {
     CUdeviceptr at;
     leave_in_use(HALF);
     EXPECT(cuMemAlloc_v2(&at, NEARLY_ALL * MIB) == CUDA_SUCCESS);
-    EXPECT(simcuda_referee_reports() == 0);
+    EXPECT(simcuda_race_reports() == 0);
 }
 
 static void quiet_for_other_calls(void) {
     leave_in_use(HALF);
     EXPECT(create_memory() == CUDA_SUCCESS);
-    EXPECT(simcuda_referee_reports() == 0);
+    EXPECT(simcuda_race_reports() == 0);
 }
 
 static void quiet_when_trimmed(void) {
@@ -435,7 +435,7 @@ static void quiet_when_trimmed(void) {
     leave_in_use(HALF);
     MUST(cuMemPoolTrimTo(pool, 0));
     MUST(cuCtxSynchronize());
-    EXPECT(simcuda_referee_reports() == 0);
+    EXPECT(simcuda_race_reports() == 0);
 }
 
 static const struct {

@@ -1,5 +1,5 @@
 /* The frame of the rules: streams and events for each case, judgement by address, figures and
- * referee. */
+ * race detector. */
 #include "rules.h"
 
 CUcontext context;
@@ -121,7 +121,7 @@ static CUfunction kernel(const char *name, unsigned long long ns) {
 
 int main(int argc, char **argv) {
     accel_status_t (*stats)(char **);
-    if (!test_find("simcuda_referee_reports", &reports))
+    if (!test_find("simcuda_race_reports", &reports))
         return TEST_SKIPPED;
     served = test_find("accel_stats_json", &stats);
     context = test_device(0);

@@ -1,12 +1,12 @@
 /* What the stream-ordered API gets from the pools, one rule a case: which address a request is
- * given tells whether it got memory that work is still under way on, and the referee whether that
- * was right.
+ * given tells whether it got memory that work is still under way on, and the race detector
+ * whether that was right.
  *
  *   rules [limited | CASE]
  *
- * All programs are in good order by themselves, so without the library only the referee is asked.
- * `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs alone.  Exit
- * status 1 after a wrong address or a report, 77 without the simulated device. */
+ * All programs are in good order by themselves, so without the library only the race detector is
+ * asked. `limited`: the cases for settings that leave 8 MiB; a case that spoils others runs
+ * alone.  Exit status 1 after a wrong address or a report, 77 without the simulated device. */
 #include "rules.h"
 
 /* --- one stream, and streams in no order --- */
@@ -533,7 +533,9 @@ static CUlaunchAttribute unknown(void) {
 /* Memory that was given back before `launch` is needed on another stream: that one must not wait
  * for what was launched. */
 static void held_by(room_t *r, void (*launch)(CUdeviceptr memory, CUstream stream)) {
-    enum { LONG = 300 }; /* until frees lean on the stream again, and no turn is recorded early */
+    enum {
+        LONG = 300
+    }; /* until frees rely on the stream again, and no join event is recorded early */
     CUdeviceptr memory, other;
     MUST(cuMemAlloc_v2(&other, size));
     MUST(cuCtxSynchronize());

@@ -5,9 +5,9 @@
  * usage: capture [CASE]
  *
  * Runs under the library on the simulated device.  A `fill` kernel writes one value to a whole
- * buffer; where another owner had the graph's memory, his values would be gone.  The referee
- * is told of lifetimes as the library should see them: a graph's memory is owned until the graph
- * has gone. */
+ * buffer; where another owner had the graph's memory, his values would be gone.  The race
+ * detector is told of lifetimes as the library should see them: a graph's memory is owned until
+ * the graph has gone. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -677,7 +677,7 @@ int main(int argc, char **argv) {
         test_title = cases[i].name;
         cases[i].run();
         MUST(cuCtxSynchronize());
-        EXPECT(simcuda_referee_reports() == 0);
+        EXPECT(simcuda_race_reports() == 0);
         printf("ok %s\n", test_title);
         ran++;
     }

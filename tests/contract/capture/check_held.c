@@ -1,5 +1,5 @@
-/* Held blocks (allocator/retired/retired.h) on the fake device: what is held, what is not, and that the
- * statistics say so. */
+/* Held blocks (allocator/retired/retired.h) on the fake device: what is held, what is not, and
+ * that the statistics say so. */
 #include <stdlib.h>
 
 #include "fake_world.h"
@@ -20,7 +20,7 @@ static uint64_t alloc(int i, uint64_t bytes) {
 static void synchronise(int i) {
     uint64_t now = ac_fence_stamp();
     complete(i);
-    ac_fence_synced(ac_arena_line(arena_of(i)), now);
+    ac_fence_synced(ac_arena_timeline(arena_of(i)), now);
 }
 
 static void give(uint64_t address) {
@@ -116,8 +116,8 @@ START_TEST(untouched_is_not_held) {
 END_TEST
 
 /* Once memory may be reached from every context, work of any counts. */
-START_TEST(crossed) {
-    atomic_store(&ac_fence_crossed, true);
+START_TEST(shared_across_contexts) {
+    atomic_store(&ac_fence_shared, true);
     uint64_t a = alloc(0, MIB);
     ac_order_capture_begin(1);
     submit(1);
@@ -211,7 +211,7 @@ int main(void) {
     tcase_add_test(t, held_while_open);
     tcase_add_test(t, released_behind_a_fence);
     tcase_add_test(t, untouched_is_not_held);
-    tcase_add_test(t, crossed);
+    tcase_add_test(t, shared_across_contexts);
     tcase_add_test(t, not_given_up_for_memory);
     tcase_add_test(t, gone_with_the_context);
     tcase_add_test(t, tainted);

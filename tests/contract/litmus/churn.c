@@ -336,21 +336,15 @@ static void tear_down(place_t *p) {
         MUST(cuEventDestroy_v2(p->event[i]));
 }
 
-/* What may be there at the end: 0 for all that the program made and ended, and for the referee
- * what it remembers of lately released memory.  Default streams keep their last item. */
+/* What may be there at the end: 0 for all that the program made and ended, and for the race
+ * detector what it remembers of lately released memory.  Default streams keep their last item. */
 static unsigned long long most(const char *kind) {
     static const struct {
         const char *kind;
         unsigned long long most;
-    } table[] = {{"contexts", PLACES},
-                 {"green_contexts", 1},
-                 {"modules", PLACES},
-                 {"pools", 2},
-                 {"work", 16},
-                 {"referee_items", 1200},
-                 {"referee_owners", 1200},
-                 {"referee_ranges", 64},
-                 {"referee_chains", 64}};
+    } table[] = {{"contexts", PLACES},  {"green_contexts", 1}, {"modules", PLACES},
+                 {"pools", 2},          {"work", 16},          {"race_items", 1200},
+                 {"race_owners", 1200}, {"race_ranges", 64},   {"race_chains", 64}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(kind, table[i].kind))
             return table[i].most;
@@ -391,7 +385,7 @@ int main(int count, char **list) {
     unsigned long long (*reports)(void), (*calls)(void);
     void (*keep)(int);
     find("simcuda_register_kernel", &register_kernel);
-    find("simcuda_referee_reports", &reports);
+    find("simcuda_race_reports", &reports);
     find("simcuda_calls_total", &calls);
     find("simcuda_keep_order", &keep);
     find("simcuda_dump_order", &dump);

@@ -73,7 +73,7 @@ static void set_up(litmus_t *t) {
     t->simulated = register_kernel;
     test_find("simcuda_advance", &advance);
     if (t->simulated) {
-        test_find("simcuda_referee_reports", &reports);
+        test_find("simcuda_race_reports", &reports);
         test_find("simcuda_owner_begin", &owner_begin);
         test_find("simcuda_owner_end", &owner_end);
         test_find("simcuda_host_saw", &host_saw);
@@ -198,9 +198,9 @@ static const char *judge(litmus_t *t, const litmus_case_t *one, unsigned long lo
     bool racy = one->what & RACY && !t->allocator;
     unsigned value = 0;
     if (racy)
-        return found ? NULL : "is racy, and the referee did not object";
+        return found ? NULL : "is racy, and the race detector did not object";
     if (found)
-        return "is ordered, and the referee objected";
+        return "is ordered, and the race detector objected";
     MUST(cuMemcpyDtoH_v2(&value, t->memory, sizeof value));
     return value == 2 ? NULL : "does not leave the new owner's value in memory";
 }

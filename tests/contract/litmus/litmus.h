@@ -4,7 +4,8 @@
  * uses it again (litmus_new); between the two uses stands what the rule says orders them, or
  * something that does not.  What is checked depends on where the program runs:
  *
- *   simulated device       ordered cases: no report of the referee, the new value is in memory.
+ *   simulated device       ordered cases: no report of the race detector, the new value is in
+ *   memory.
  *                          racy cases: at least one report.
  *   with LITMUS=allocator  handing over is a real free and a real allocation: no report and the
  *                          new value in every case, because the allocator has to provide the
@@ -38,7 +39,7 @@ typedef struct {
 
 enum {
     ORDERED = 0,
-    RACY = 1,        /* the referee must object */
+    RACY = 1,        /* the race detector must object */
     DIRECT = 2,      /* makes no sense with a real free in between */
     TWO_DEVICES = 4, /* needs peer access */
 };

@@ -1,4 +1,4 @@
-/* Tells the simulated device's referee about lifetimes as the program sees them.
+/* Tells the simulated device's race detector about lifetimes as the program sees them.
  *
  * Preloaded before libaccelcache.so: what the program allocates and frees passes here first, so
  * the blocks that the cache cuts from its segments have owners too.  A lifetime begins after

@@ -1,5 +1,5 @@
-/* Random programs that are in good order by themselves, under the referee: what it reports is
- * the fault of the allocator.
+/* Random programs that are in good order by themselves, under the race detector: what it reports
+ * is the fault of the allocator.
  *
  *   stress [SEED [OPERATIONS [THREADS]]]
  *
@@ -147,7 +147,7 @@ int main(int count, char **list) {
     static const simcuda_access_t access = {0, -1, 64, 1};
     simcuda_kernel_t kernel = {"store", NULL, 20000, 2, sizes, 1, &access};
     unsigned long long (*reports)(void);
-    if (!test_find("simcuda_referee_reports", &reports))
+    if (!test_find("simcuda_race_reports", &reports))
         return TEST_SKIPPED;
     workers[0].ctx = test_device(0);
     workers[0].store = test_kernel(&kernel);

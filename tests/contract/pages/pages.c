@@ -214,7 +214,7 @@ int main(int argc, char **argv) {
             use(0);
             simcuda_reset_calls();
             cases[i].run();
-            if (simcuda_referee_reports())
+            if (simcuda_race_reports())
                 return 1;
             return 0;
         }

@@ -2,7 +2,7 @@
  * begins and ends, what orders streams, which context is current.
  *
  *   bodies             runs every case
- *   bodies --planted   with each body spoilt (plant.h: unseen), which its case must notice
+ *   bodies --failpoints   with each body spoilt (failpoint.h: unseen), which its case must notice
  *
  * A case is about one function; the checks are as in rows.c. */
 #include <stdio.h>
@@ -385,17 +385,17 @@ static void do_case(const void *argument) {
 }
 
 int main(int argc, char **argv) {
-    bool planted = argc == 2 && !strcmp(argv[1], "--planted");
+    bool failpoint = argc == 2 && !strcmp(argv[1], "--failpoints");
     unsigned wrong = 0;
-    if (argc > 1 && !planted) {
-        fprintf(stderr, "usage: bodies [--planted]\n");
+    if (argc > 1 && !failpoint) {
+        fprintf(stderr, "usage: bodies [--failpoints]\n");
         return 64;
     }
     for (const case_t *it = cases; it < cases + CASES; it++) {
         int status =
-            checks_run(it->symbol, "its own body", planted ? "unseen" : NULL, do_case, it);
-        wrong += status != (planted ? TEST_WRONG : TEST_GOOD);
-        if (planted && status == TEST_GOOD)
+            checks_run(it->symbol, "its own body", failpoint ? "unseen" : NULL, do_case, it);
+        wrong += status != (failpoint ? TEST_WRONG : TEST_GOOD);
+        if (failpoint && status == TEST_GOOD)
             fprintf(stderr, "%s: passed though spoilt: unseen\n", it->symbol);
     }
     printf("%u cases, %u wrong\n", (unsigned)CASES, wrong);

@@ -59,21 +59,21 @@ unsigned long long figure(const char *name) {
     return value;
 }
 
-int checks_run(const char *symbol, const char *name, const char *plant,
+int checks_run(const char *symbol, const char *name, const char *failpoint,
                void (*job)(const void *argument), const void *argument) {
     char title[TEXT], spoil[TEXT];
     int status;
-    snprintf(title, sizeof title, "%s, %s%s%s", symbol, name, plant ? ", spoilt: " : "",
-             plant ? plant : "");
-    snprintf(spoil, sizeof spoil, "%s:%s", symbol, plant ? plant : "");
+    snprintf(title, sizeof title, "%s, %s%s%s", symbol, name, failpoint ? ", spoilt: " : "",
+             failpoint ? failpoint : "");
+    snprintf(spoil, sizeof spoil, "%s:%s", symbol, failpoint ? failpoint : "");
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         test_title = title;
         test_say = say;
-        quiet = plant;
-        if (plant)
-            setenv("ACCEL_PLANT_ROW", spoil, 1);
+        quiet = failpoint;
+        if (failpoint)
+            setenv("ACCEL_FAILPOINT_ROW", spoil, 1);
         alarm(SECONDS);
         job(argument);
         _exit(TEST_GOOD);

@@ -27,9 +27,10 @@ bool comes_back(CUdeviceptr memory);
 /* A number of the library's statistics. */
 unsigned long long figure(const char *name);
 
-/* Runs `job` in a child, with the row `symbol` spoilt by `plant` unless that is NULL:
- * TEST_GOOD, TEST_WRONG or TEST_BROKEN.  Says what was wrong, on stderr, where nothing is spoilt. */
-int checks_run(const char *symbol, const char *name, const char *plant,
+/* Runs `job` in a child, with the row `symbol` spoilt by `failpoint` unless that is NULL:
+ * TEST_GOOD, TEST_WRONG or TEST_BROKEN.  Says what was wrong, on stderr, where nothing is
+ * spoilt. */
+int checks_run(const char *symbol, const char *name, const char *failpoint,
                void (*job)(const void *argument), const void *argument);
 
 #endif

@@ -3,8 +3,8 @@
  *
  *   rows              runs every row
  *   rows SYMBOL       runs one
- *   rows --planted    for every row and every way to spoil it (plant.h): the checks that are
- * about that must fail (under the planted library)
+ *   rows --failpoints    for every row and every way to spoil it (failpoint.h): the checks that
+ * are about that must fail (under the library with failpoints)
  *
  * What the library should do comes from the driver's signatures (rows.py), not from the hooks'
  * columns.  A new row gets its cases by being there.  Each check is a process of its own, forked
@@ -451,26 +451,26 @@ static void do_job(const void *argument) {
     job->check->run(job->row, job->check->variant);
 }
 
-static int run_check(const row_t *row, const check_t *check, const char *plant) {
+static int run_check(const row_t *row, const check_t *check, const char *failpoint) {
     job_t job = {row, check};
-    return checks_run(row->symbol, check->name, plant, do_job, &job);
+    return checks_run(row->symbol, check->name, failpoint, do_job, &job);
 }
 
 int main(int argc, char **argv) {
     const char *conf = getenv("ROWS_CONF");
-    bool planted = argc > 1 && !strcmp(argv[1], "--planted");
-    const char *only = argc > 1 + planted ? argv[1 + planted] : NULL;
+    bool failpoint = argc > 1 && !strcmp(argv[1], "--failpoints");
+    const char *only = argc > 1 + failpoint ? argv[1 + failpoint] : NULL;
     unsigned runs = 0, wrong = 0;
     check_t check[CHECKS];
-    if (!conf || argc > 2 + planted) {
+    if (!conf || argc > 2 + failpoint) {
         fprintf(stderr, "usage: ROWS_CONF=ctx|streams|sync|pages|single|single_streams rows "
-                        "[--planted] [SYMBOL]\n");
+                        "[--failpoints] [SYMBOL]\n");
         return 64;
     }
     for (const row_t *row = rows; row < rows + ROWS; row++) {
         unsigned count = !only || !strcmp(only, row->symbol) ? checks_of(row, conf, check) : 0;
         for (unsigned i = 0; i < count; i++) {
-            if (!planted) {
+            if (!failpoint) {
                 runs++;
                 wrong += run_check(row, &check[i], NULL) != TEST_GOOD;
                 continue;

@@ -11,7 +11,7 @@
 
 /* --- thread caches --- */
 
-static ac_cache_books_t books;
+static ac_cache_tally_t tally;
 static ac_cache_t *cache;
 
 enum { BYTES = 4096 };
@@ -27,7 +27,7 @@ static void begin_cached(void) {
     begin_large();
     settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
-    cache = ac_cache_open(arena, &books);
+    cache = ac_cache_open(arena, &tally);
     ck_assert_ptr_nonnull(cache);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(ac_cache_free(cache, take()), AC_OK);
@@ -102,7 +102,7 @@ void window_quarantine_beside_owner(void) {
     begin_cached();
     never_at_window("cache_visited", beside);
     ck_assert(ac_cache_enter(cache));
-    ac_arena_quarantine(ac_arena_line(arena), ac_fence_stamp());
+    ac_arena_quarantine(ac_arena_timeline(arena), ac_fence_stamp());
     ac_cache_leave(cache);
     end_cached();
 }
@@ -248,18 +248,18 @@ void window_leaving_not_awaited(void) {
 }
 
 /* Work on the only stream, under whose order memory is handed over early. */
-static void home_works(void) {
-    ac_fence_line_t *line = ac_arena_line(arena);
-    ac_fence_enter(line);
-    ac_single_enter(line, 0x1000, NULL);
+static void sole_works(void) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    ac_fence_enter(timeline);
+    ac_sole_enter(timeline, 0x1000, NULL);
     fake_submit(&context[0]);
-    ac_fence_leave(line);
+    ac_fence_leave(timeline);
 }
 
 void window_idle_without_stamp(void) {
     begin_large();
     uint64_t address = alloc(30 * MIB);
-    home_works();
+    sole_works();
     give(address);
     ck_assert_uint_eq(counters.ordered_frees, 1);
     ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = AC_UNLIMITED});

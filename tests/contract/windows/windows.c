@@ -1,5 +1,5 @@
-/* windows NAME: the test of that WINDOW of shim/plants.def, once as the library is and once with
- * the row's fault, which has to make it fail by an assertion. */
+/* windows NAME: the test of that WINDOW of shim/failpoints.def, once as the library is and once
+ * with the row's fault, which has to make it fail by an assertion. */
 #include "windows.h"
 
 #include <check.h>
@@ -11,18 +11,18 @@
 #include <time.h>
 
 #include "allocator/order/barrier.h"
-#include "plant.h"
+#include "failpoint.h"
 
 static const struct {
     const char *name;
-    int plant;
+    int failpoint;
     void (*test)(void);
 } rows[] = {
-#define PLANT(number, name, text)
+#define FAILPOINT(number, name, text)
 #define WINDOW(number, name, text) {#name, (number), window_##name},
-#include "plants.def"
+#include "failpoints.def"
 #undef WINDOW
-#undef PLANT
+#undef FAILPOINT
 };
 enum { ROWS = sizeof rows / sizeof *rows, ARMED = 8 };
 
@@ -84,15 +84,15 @@ void other_thread_ends(void) {
 START_TEST(run) {
     ac_window = reached;
     rows[_i].test();
-    for (unsigned i = 0; !ac_plant && i < armed_count; i++)
+    for (unsigned i = 0; !ac_failpoint && i < armed_count; i++)
         ck_assert_msg(armed[i].why || atomic_load(&armed[i].over), "window %s was not reached",
                       armed[i].window);
 }
 END_TEST
 
 /* What became of the row's test, with the fault or without; in *message what it said. */
-static enum test_result result_of(int row, int plant, char message[256]) {
-    ac_plant = plant;
+static enum test_result result_of(int row, int failpoint, char message[256]) {
+    ac_failpoint = failpoint;
     Suite *suite = suite_create(rows[row].name);
     TCase *tests = tcase_create(rows[row].name);
     tcase_add_loop_test(tests, run, row, row + 1);
@@ -125,7 +125,7 @@ int main(int argc, char **argv) {
     while (argc == 2 && row < ROWS && strcmp(argv[1], rows[row].name))
         row++;
     if (argc != 2 || row == ROWS) {
-        fprintf(stderr, "usage: windows NAME, a WINDOW of shim/plants.def\n");
+        fprintf(stderr, "usage: windows NAME, a WINDOW of shim/failpoints.def\n");
         return 64;
     }
     if (!applies(argv[1]))
@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: fails as it is: %s\n", argv[1], message);
         return 1;
     }
-    enum test_result result = result_of(row, rows[row].plant, message);
+    enum test_result result = result_of(row, rows[row].failpoint, message);
     printf("%s: %s\n", argv[1], message);
     if (result == CK_FAILURE)
         return 0;

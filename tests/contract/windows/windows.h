@@ -1,18 +1,19 @@
-/* What one thread does in a window of another one: the rows of shim/plants.def that are WINDOWs.
+/* What one thread does in a window of another one: the rows of shim/failpoints.def that are
+ * WINDOWs.
  *
  * Each row has a test, window_<name>, which is right as the library is and fails with the row's
- * fault.  The test does the other thread's part where AC_WINDOW (shim/plant.h) or the device's
- * functions call it, so that every run is the same. */
+ * fault.  The test does the other thread's part where AC_WINDOW (shim/failpoint.h) or the
+ * device's functions call it, so that every run is the same. */
 #ifndef WINDOWS_H
 #define WINDOWS_H
 
 #include <stdbool.h>
 
-#define PLANT(number, name, text)
+#define FAILPOINT(number, name, text)
 #define WINDOW(number, name, text) void window_##name(void);
-#include "plants.def"
+#include "failpoints.def"
 #undef WINDOW
-#undef PLANT
+#undef FAILPOINT
 
 /* At the next passage of the window, once.  Without the fault it has to come to that. */
 void at_window(const char *window, void (*part)(void));

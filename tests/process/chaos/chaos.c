@@ -10,7 +10,7 @@
  * - a failure that the program notices elsewhere than in its own call of that function, or with
  *   another code; for an allocation that the cache serves, any failure at all;
  * - memory, events and streams that are left over, statistics that do not balance;
- * - a report of the referee, values that are not the last ones written.
+ * - a report of the race detector, values that are not the last ones written.
  * The rest of the line that names a failure is the command that runs it again. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -173,8 +173,8 @@ static void run(void) {
     unsigned long long bytes, left = simcuda_live_allocations(&bytes);
     if (left)
         wrong("%llu allocations of %llu bytes outlived their contexts", left, bytes);
-    if (simcuda_referee_reports())
-        wrong("%llu reports of the referee", simcuda_referee_reports());
+    if (simcuda_race_reports())
+        wrong("%llu reports of the race detector", simcuda_race_reports());
     result->whole = true;
 }
 

@@ -1,5 +1,5 @@
 /* What is done to the driver while its calls fail (chaos.h).  In good order by themselves: a
- * report of the referee is the library's. */
+ * report of the race detector is the library's. */
 #include <pthread.h>
 #include <string.h>
 

@@ -77,8 +77,8 @@ static void set_up(const program_t *program) {
 
 static void look(void) {
     char message[200] = "";
-    if (simcuda_referee_reports())
-        run_fail("the referee objects");
+    if (simcuda_race_reports())
+        run_fail("the race detector objects");
     run_check_mismatch();
     if (run.program->slow && run.check && run.check(message, sizeof message))
         run_fail("accel_check: %s", message);

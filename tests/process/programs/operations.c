@@ -49,8 +49,8 @@ static CUresult with_context(int context, CUresult (*act)(const call_t *), const
     return result;
 }
 
-/* Asked of the driver by name: frees by their own names end a lifetime for the referee, also
- * where they are refused. */
+/* Asked of the driver by name: frees by their own names end a lifetime for the race detector,
+ * also where they are refused. */
 static void *by_name(const char *name) {
     void *found = NULL;
     if (cuGetProcAddress(name, &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT) || !found)

@@ -6,7 +6,7 @@
  *   devices N    1 to 3                          slow         accel_check after every operation
  *   loose        plain memory may be freed while other devices use it, which a cache has to
  *                bear although a driver that waits for the memory's device only does not
- *   sim S        more settings of the simulated device, without clock, devices and referee
+ *   sim S        more settings of the simulated device, without clock, devices and race detector
  *   conf S       ACCEL_ALLOC_CONF
  *
  * # starts a comment. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #ifndef PROGRAMS_OWNERS
-#error "PROGRAMS_OWNERS: the library that tells the referee of lifetimes"
+#error "PROGRAMS_OWNERS: the library that tells the race detector of lifetimes"
 #endif
 
 /* Nothing takes this long: a program that does is stuck.  Sanitizers are slow. */

@@ -107,7 +107,7 @@ START_TEST(without_a_driver_there_is_nothing) {
     ck_assert_uint_eq(counted(AC_COUNT_lookups_substituted), 0);
     void *function = &function;
     ck_assert_uint_ne(cuGetProcAddress_v2("cuInit", &function, 2000, 0, NULL), CUDA_SUCCESS);
-    ck_assert(!atomic_load(&ac_fence_uncounted));
+    ck_assert(!atomic_load(&ac_fence_untracked));
 
     /* A later driver is found all the same. */
     void *driver = open_driver();
@@ -133,7 +133,7 @@ START_TEST(addresses_decide) {
     ck_assert_ptr_null(ac_resolve_substitute(real(driver, "cuDeviceGetCount")));
     ck_assert_ptr_eq(dlsym(driver, "cuDeviceGetCount"), real(driver, "cuDeviceGetCount"));
     ck_assert_ptr_null(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2")); /* it is loaded RTLD_LOCAL */
-    ck_assert(!atomic_load(&ac_fence_uncounted));
+    ck_assert(!atomic_load(&ac_fence_untracked));
 }
 END_TEST
 
@@ -206,7 +206,7 @@ START_TEST(rows_decide_where_addresses_cannot) {
     ck_assert(name && !ac_is_ours(name));
     ck_assert_ptr_eq(ask("cuMemAlloc", 99000, 0), hook("cuMemAlloc_v2"));
     ck_assert_ptr_null(ask("cuNothing", 13000, 0));
-    ck_assert(!atomic_load(&ac_fence_uncounted));
+    ck_assert(!atomic_load(&ac_fence_untracked));
 }
 END_TEST
 
@@ -222,9 +222,9 @@ START_TEST(a_newer_variant_is_noticed_when_called) {
     ck_assert(!ac_is_ours(ask("cuProfilerStart", 4000, 0)));
     cuCtxCreate_fn *create = __extension__(cuCtxCreate_fn *) ask("cuCtxCreate", 20000, 0);
     ck_assert(create && __extension__(void *) create != hook("cuCtxCreate_v2"));
-    ck_assert(!atomic_load(&ac_fence_uncounted) && !atomic_load(&ac_current_unseen));
+    ck_assert(!atomic_load(&ac_fence_untracked) && !atomic_load(&ac_current_unseen));
     ck_assert_uint_eq(create(&context, 0, 0), CUDA_SUCCESS);
-    ck_assert(atomic_load(&ac_fence_uncounted) && atomic_load(&ac_current_unseen));
+    ck_assert(atomic_load(&ac_fence_untracked) && atomic_load(&ac_current_unseen));
 }
 END_TEST
 
@@ -238,7 +238,7 @@ START_TEST(an_unknown_function_is_noticed_when_called) {
     ck_assert_ptr_eq(launch, ask("cuFutureLaunch", 13000, 0)); /* they are compared */
     ck_assert_ptr_eq(launch, dlsym(driver, "cuFutureLaunch"));
     ck_assert_ptr_ne(launch, dlsym(driver, "cuFutureDoubles"));
-    ck_assert(!atomic_load(&ac_fence_uncounted) && !atomic_load(&ac_fence_crossed));
+    ck_assert(!atomic_load(&ac_fence_untracked) && !atomic_load(&ac_fence_shared));
     ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 0);
     ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
     ck_assert(ac_fence_is_unseen()); /* the whole of it, though no context was served yet */
@@ -333,14 +333,14 @@ START_TEST(another_name_of_an_unknown_function) {
 }
 END_TEST
 
-/* In a child made by fork no lock of ours may be taken, in a host function the driver not be called:
- * it refuses the program everything there. */
+/* In a child made by fork no lock of ours may be taken, in a host function the driver not be
+ * called: it refuses the program everything there. */
 START_TEST(an_unknown_function_where_the_driver_refuses) {
     void *launch = dlsym(open_driver(), "cuFutureLaunch");
     atomic_store(&ac_state, _i == 0 ? AC_STATE_INERT : AC_STATE_ACTIVE);
     stub_guest = _i == 1;
     ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
-    ck_assert(!atomic_load(&ac_fence_uncounted));
+    ck_assert(!atomic_load(&ac_fence_untracked));
     atomic_store(&ac_state, AC_STATE_ACTIVE);
     stub_guest = false;
     ck_assert_uint_eq(call(launch), CUDA_SUCCESS);
@@ -363,7 +363,7 @@ START_TEST(what_cannot_be_watched_is_noticed_at_once) {
             ck_assert_ptr_nonnull(found);
             ck_assert_ptr_eq(ac_watch(&many[i], 0), found);
         }
-        ck_assert(!atomic_load(&ac_fence_uncounted));
+        ck_assert(!atomic_load(&ac_fence_untracked));
         found = dlsym(driver, "cuFutureLaunch");
         ck_assert_ptr_eq(found, ac_resolve_driver("cuFutureLaunch"));
     }
@@ -394,7 +394,7 @@ START_TEST(a_context_of_graphics_becomes_current) {
         ck_assert_uint_eq(stub_forgotten, 2);
     }
     ck_assert(!atomic_load(&ac_current_unseen));
-    ck_assert(!atomic_load(&ac_fence_uncounted));
+    ck_assert(!atomic_load(&ac_fence_untracked));
     ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 0);
 }
 END_TEST

@@ -6,8 +6,8 @@
  *
  * Checked: every block holds what was last written to it whenever its work is waited for; no
  * call fails but for lack of memory under a limit that was set on purpose; in the end, statistics
- * that say nothing is left, no report of the referee (where it runs), and host memory that does
- * not grow after the first quarter. */
+ * that say nothing is left, no report of the race detector (where it runs), and host memory that
+ * does not grow after the first quarter. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -335,9 +335,9 @@ static int judge_end(unsigned long quarter, unsigned long end) {
         errors++;
     }
     unsigned long long (*reports)(void);
-    find("simcuda_referee_reports", &reports, false);
+    find("simcuda_race_reports", &reports, false);
     if (reports && reports()) {
-        fprintf(stderr, "soak: %llu reports of the referee\n", reports());
+        fprintf(stderr, "soak: %llu reports of the race detector\n", reports());
         errors++;
     }
     return errors + (atomic_load(&wrong_values) != 0) + (atomic_load(&operations) == 0);

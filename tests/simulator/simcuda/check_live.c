@@ -169,7 +169,7 @@ static const pair_t pairs[] = {
     {"mappings", make_mapping, drop_mapping},
     {"captures", make_capture, drop_capture},
     {"work", make_used, drop_used},
-    {"referee_ranges", make_used, drop_used},
+    {"race_ranges", make_used, drop_used},
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 
@@ -185,16 +185,16 @@ START_TEST(one_more_and_one_less) {
 }
 END_TEST
 
-/* The referee keeps the last 1024 releases, to name who took memory away. */
-START_TEST(the_referee_forgets) {
+/* The race detector keeps the last 1024 releases, to name who took memory away. */
+START_TEST(the_race_detector_forgets) {
     enum { TURNS = 5000, KEPT = 1024 };
     for (int i = 0; i < TURNS; i++) {
         make_used();
         drop_used();
     }
-    ck_assert_uint_le(simcuda_live("referee_owners"), KEPT);
-    ck_assert_uint_le(simcuda_live("referee_items"), KEPT);
-    ck_assert_uint_le(simcuda_live("referee_chains"), 4);
+    ck_assert_uint_le(simcuda_live("race_owners"), KEPT);
+    ck_assert_uint_le(simcuda_live("race_items"), KEPT);
+    ck_assert_uint_le(simcuda_live("race_chains"), 4);
     ck_assert_uint_eq(simcuda_live("work"), 0);
 }
 END_TEST
@@ -213,7 +213,7 @@ int main(void) {
     TCase *tests;
     Suite *suite = extra_suite("live", &tests);
     tcase_add_loop_test(tests, one_more_and_one_less, 0, PAIRS);
-    tcase_add_test(tests, the_referee_forgets);
+    tcase_add_test(tests, the_race_detector_forgets);
     tcase_add_test(tests, every_kind_is_known);
     return finish(suite);
 }

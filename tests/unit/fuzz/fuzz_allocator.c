@@ -117,12 +117,12 @@ static void (*const operation[])(void) = {
 static void run(void) {
     uint8_t switches = next < end ? *next++ : 0;
     oracle_begin(switches & 1, switches & 128);
-    oracle.uncounted = switches & 2;
+    oracle.untracked = switches & 2;
     oracle.device.no_fences = switches & 4;
     failures = switches & 8;
     for (int i = 0; i < ORACLE_CACHES && switches & 16; i++)
         oracle_cache();
-    atomic_store(&ac_fence_uncounted, oracle.uncounted);
+    atomic_store(&ac_fence_untracked, oracle.untracked);
     for (oracle.step = 1; next < end; oracle.step++) {
         operation[*next++ % (sizeof operation / sizeof *operation)]();
         oracle_check();

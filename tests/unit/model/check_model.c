@@ -40,7 +40,7 @@ static void without_pages(void) {
     pages = false;
 }
 
-typedef enum { PLAIN, CROSSED, UNCOUNTED, BOTH, MODES } scope_t;
+typedef enum { PLAIN, CROSSED, UNTRACKED, BOTH, MODES } scope_t;
 
 static void one_step(bool rare) {
     static const struct {
@@ -82,8 +82,8 @@ static void one_step(bool rare) {
 }
 
 static void run_steps(scope_t mode, bool rare, unsigned fault_every) {
-    oracle.uncounted = mode == UNCOUNTED || mode == BOTH;
-    atomic_store(&ac_fence_uncounted, oracle.uncounted);
+    oracle.untracked = mode == UNTRACKED || mode == BOTH;
+    atomic_store(&ac_fence_untracked, oracle.untracked);
     unsigned cross_at =
         mode == CROSSED || mode == BOTH ? (unsigned)oracle_draw(STEPS / 2) : STEPS;
     for (oracle.step = 0; oracle.step < STEPS; oracle.step++) {

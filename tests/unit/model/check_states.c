@@ -1,5 +1,5 @@
-/* Steps of a block's state: those of state.def and no others are legal, and random operations take
- * every one of them. */
+/* Steps of a block's state: those of state.def and no others are legal, and random operations
+ * take every one of them. */
 #include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -151,7 +151,7 @@ static void hold(void) {
     ac_order_capture_begin(1);
     ck_assert_int_eq(ac_arena_alloc(arena, 1 << 20, false, &address), AC_OK);
     fake_submit(&context);
-    ac_fence_submitted(ac_arena_line(arena));
+    ac_fence_submitted(ac_arena_timeline(arena));
     ck_assert_int_eq(ac_block_free(address), AC_OK);
     ac_order_capture_end();
     ac_allocator_release(allocator, 1);

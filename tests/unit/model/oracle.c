@@ -67,7 +67,7 @@ static void before_call(void *arg, fake_kind_t kind) {
     else
         oracle.lock_held = true;
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
-        ac_mutex_t *lock = &ac_arena_line(oracle.arena[c])->lock;
+        ac_mutex_t *lock = &ac_arena_timeline(oracle.arena[c])->lock;
         if (ac_try_lock(lock))
             ac_unlock(lock);
         else
@@ -99,8 +99,8 @@ static void open_context(int slot) {
 
 void oracle_begin(bool bump, bool pages) {
     memset(&oracle, 0, sizeof oracle);
-    atomic_store(&ac_fence_crossed, false);
-    atomic_store(&ac_fence_uncounted, false);
+    atomic_store(&ac_fence_shared, false);
+    atomic_store(&ac_fence_untracked, false);
     fake_device_init(&oracle.device, CAPACITY);
     oracle.device.bump = bump;
     oracle.most_caches = ORACLE_CACHES;
@@ -292,8 +292,8 @@ oracle_live_t oracle_give_up(oracle_hazard_t *hazard) {
     *hazard = (oracle_hazard_t){.address = live.address, .size = live.size, .slot = live.slot};
     for (int c = 0; c < ORACLE_CONTEXTS; c++) {
         uint64_t submitted = atomic_load(&oracle.context[c]->submitted);
-        bool counts = c == live.slot || atomic_load(&ac_fence_crossed);
-        if (counts && (oracle.uncounted || submitted > live.born[c]))
+        bool counts = c == live.slot || atomic_load(&ac_fence_shared);
+        if (counts && (oracle.untracked || submitted > live.born[c]))
             hazard->need[c] = submitted;
     }
     expect(oracle.hazards < ORACLE_HAZARDS, "the oracle is full", oracle.step);
@@ -335,12 +335,12 @@ void oracle_bad_free(void) {
 /* As the hooks do: waiting frees get their fence first. */
 void oracle_submit(void) {
     int slot = (int)oracle_draw(ORACLE_CONTEXTS);
-    ac_fence_line_t *line = ac_arena_line(oracle.arena[slot]);
-    if (ac_fence_full(line))
-        ac_fence_close(line, atomic_load(&ac_fence_crossed));
+    ac_timeline_t *timeline = ac_arena_timeline(oracle.arena[slot]);
+    if (ac_fence_full(timeline))
+        ac_fence_close(timeline, atomic_load(&ac_fence_shared));
     fake_submit(oracle.context[slot]);
-    if (!oracle.uncounted)
-        ac_fence_submitted(line);
+    if (!oracle.untracked)
+        ac_fence_submitted(timeline);
 }
 
 void oracle_complete(void) {
@@ -357,7 +357,7 @@ void oracle_synchronize(void) {
         return;
     uint64_t clock = ac_fence_stamp();
     fake_complete(oracle.context[slot], atomic_load(&oracle.context[slot]->submitted));
-    ac_fence_synced(ac_arena_line(oracle.arena[slot]), clock);
+    ac_fence_synced(ac_arena_timeline(oracle.arena[slot]), clock);
 }
 
 void oracle_trim(void) {
@@ -424,7 +424,7 @@ void oracle_capture(void) {
 }
 
 void oracle_cross(void) {
-    atomic_store(&ac_fence_crossed, true);
+    atomic_store(&ac_fence_shared, true);
 }
 
 /* Any call may be busy, memory may be short, recording may be impossible; whether a call that

@@ -28,7 +28,7 @@ typedef struct {
     ac_cache_t *cache;
     int slot;
     bool gone;
-    ac_cache_books_t books;
+    ac_cache_tally_t tally;
 } oracle_cache_t;
 
 typedef struct {
@@ -66,7 +66,7 @@ typedef struct {
     unsigned failed_before; /* device.failed then */
     bool was_reset, lock_held;
     bool broken;    /* a device call answered AC_FAILED: more requests may fail than need */
-    bool uncounted; /* work is submitted that the allocator is not told of */
+    bool untracked; /* work is submitted that the allocator is not told of */
     unsigned ooms, step;
 } oracle_t;
 

@@ -14,11 +14,11 @@ static unsigned open_caches(void) {
 }
 
 static void close_cache(oracle_cache_t *entry) {
-    const ac_cache_books_t none = {.device = 0};
+    const ac_cache_tally_t none = {.device = 0};
     ac_cache_close(entry->cache);
     entry->cache = NULL;
-    if (memcmp(&entry->books, &none, sizeof none) != 0)
-        oracle_wrong("step %u: the books of a closed cache", oracle.step);
+    if (memcmp(&entry->tally, &none, sizeof none) != 0)
+        oracle_wrong("step %u: the tally of a closed cache", oracle.step);
 }
 
 void oracle_cache(void) {
@@ -30,7 +30,7 @@ void oracle_cache(void) {
     }
     entry->slot = (int)oracle_draw(ORACLE_CONTEXTS);
     entry->gone = false;
-    entry->cache = ac_cache_open(oracle.arena[entry->slot], &entry->books);
+    entry->cache = ac_cache_open(oracle.arena[entry->slot], &entry->tally);
     if (!entry->cache && oracle.settings.thread_cache)
         oracle_wrong("step %u: no cache", oracle.step);
     oracle.crowded |= open_caches() > 1;
@@ -67,7 +67,7 @@ uint64_t oracle_size_for(const ac_cache_t *cache, uint64_t fresh) {
 }
 
 uint64_t oracle_waiting(const ac_cache_t *cache) {
-    return cache ? cache->books->side[0].waiting.blocks + cache->books->side[1].waiting.blocks
+    return cache ? cache->tally->side[0].waiting.blocks + cache->tally->side[1].waiting.blocks
                  : 0;
 }
 

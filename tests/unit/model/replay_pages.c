@@ -223,9 +223,9 @@ int main(int argc, char **argv) {
     ac_allocator_t *allocator = ac_allocator_create(&settings, &stats, &counters);
     ac_arena_t *arena = ac_arena_create(allocator, &fake_ops, &context);
     bool good = address && allocator && arena;
-    static ac_cache_books_t books;
+    static ac_cache_tally_t tally;
     if (good && settings.thread_cache)
-        cache = ac_cache_open(arena, &books);
+        cache = ac_cache_open(arena, &tally);
     for (int round = 0; good && round < repeat; round++) {
         unsigned from[FAKE_KINDS];
         memcpy(from, device.calls, sizeof from);

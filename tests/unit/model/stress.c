@@ -9,7 +9,8 @@
  * Where WAYS has `alone` in it there is a single context.  With `ordered` all its work goes to
  * one stream, whose order protects memory as well: new owners come after it, only pages that
  * leave do not.  With `streams` a second one has some of that, now and then: memory that was not
- * waited for has to come after the owner before, and some of it is kept back (quarantine.c).  With `pages` arenas grow by them. */
+ * waited for has to come after the owner before, and some of it is kept back (quarantine.c).
+ * With `pages` arenas grow by them. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static _Atomic uint64_t busy_until[CONTEXTS][GRANULES];
  * stream comes after a stream. */
 static _Atomic uint64_t newest[STREAMS][GRANULES], before[STREAMS][GRANULES];
 static _Atomic uint64_t joined[STREAMS];
-static _Atomic unsigned long leaned; /* granules */
+static _Atomic unsigned long relied; /* granules */
 
 static uint64_t key_of(unsigned stream) {
     return 0x1000 + 16 * stream;
@@ -127,7 +128,7 @@ static void take_granules(const held_t *held) {
         for (unsigned s = 0; s < STREAMS && streams; s++)
             if (atomic_load(&newest[s][g]) > done[0]) {
                 raise(&before[s][g], atomic_load(&newest[s][g]));
-                atomic_fetch_add(&leaned, 1);
+                atomic_fetch_add(&relied, 1);
             }
     }
 }
@@ -147,7 +148,7 @@ static void comes_after(const held_t *held, unsigned stream, uint64_t number) {
 /* A thread's caches, one per arena; NULL: none.  And what it knows of streams. */
 typedef struct {
     ac_cache_t *cache[CONTEXTS];
-    ac_cache_books_t books[CONTEXTS];
+    ac_cache_tally_t tally[CONTEXTS];
     ac_joins_t joins;
 } caches_t;
 
@@ -163,20 +164,20 @@ static void free_held(ac_cache_t *cache, held_t *held) {
 /* The owner gives work on its block (NULL: on nothing of ours) to a context, as the hooks would.
  */
 static void submit(ac_joins_t *joins, const held_t *held, int c, unsigned stream) {
-    ac_fence_line_t *line = ac_arena_line(arena[c]);
-    if (ac_fence_full(line))
-        ac_fence_close(line, atomic_load(&ac_fence_crossed));
+    ac_timeline_t *timeline = ac_arena_timeline(arena[c]);
+    if (ac_fence_full(timeline))
+        ac_fence_close(timeline, atomic_load(&ac_fence_shared));
     uint64_t number;
     if (ordered) {
-        ac_fence_enter(line);
-        ac_single_enter(line, key_of(stream), joins);
+        ac_fence_enter(timeline);
+        ac_sole_enter(timeline, key_of(stream), joins);
         number = fake_submit(&context[c]);
         if (streams && held)
             comes_after(held, stream, number);
-        ac_fence_leave(line);
+        ac_fence_leave(timeline);
     } else {
         number = fake_submit(&context[c]);
-        ac_fence_submitted(line);
+        ac_fence_submitted(timeline);
     }
     uint64_t first = held ? granule_of(held->address) : 0;
     uint64_t end = held ? first + held->size / AC_GRANULE : 0;
@@ -195,7 +196,7 @@ static ac_cache_t *cache_for(caches_t *caches, int c, uint64_t *state) {
     if (draw(state, 500) == 0)
         close_cache(caches, c);
     else if (!caches->cache[c])
-        caches->cache[c] = ac_cache_open(arena[c], &caches->books[c]);
+        caches->cache[c] = ac_cache_open(arena[c], &caches->tally[c]);
     return draw(state, 4) ? caches->cache[c] : NULL;
 }
 
@@ -211,16 +212,16 @@ static unsigned draw_stream(uint64_t *state) {
 
 static _Atomic unsigned long withdrawn;
 
-static bool quarantine(ac_fence_line_t *line, uint64_t until) {
-    bool done = ac_arena_quarantine(line, until);
+static bool quarantine(ac_timeline_t *timeline, uint64_t until) {
+    bool done = ac_arena_quarantine(timeline, until);
     atomic_fetch_add(&withdrawn, done);
     return done;
 }
 
-static void lose_no_patience(ac_fence_line_t *line) {
-    ac_lock(&line->lock);
-    line->single.patience = 0;
-    ac_unlock(&line->lock);
+static void lose_no_backoff(ac_timeline_t *timeline) {
+    ac_lock(&timeline->lock);
+    timeline->single.backoff = 0;
+    ac_unlock(&timeline->lock);
 }
 
 /* The program holds nothing; the second stream gets work, beside the rounds that begin then. */
@@ -228,7 +229,7 @@ static pthread_rwlock_t in_round = PTHREAD_RWLOCK_INITIALIZER;
 
 static void second_works(caches_t *caches, uint64_t *state) {
     bool alone = draw(state, 2);
-    lose_no_patience(ac_arena_line(arena[0]));
+    lose_no_backoff(ac_arena_timeline(arena[0]));
     pthread_rwlock_wrlock(&in_round);
     for (int i = 0; i < SLOTS; i++) {
         held_t *held = atomic_exchange(&board[i], NULL);
@@ -264,7 +265,7 @@ static void one_round(caches_t *caches, uint64_t *state) {
         held->size = info.size;
         take_granules(held);
         held->context = c;
-        if (draw(state, 3) == 0) /* crossed: any context may work on it */
+        if (draw(state, 3) == 0) /* shared across contexts: any context may work on it */
             submit(&caches->joins, held, (int)draw(state, contexts), draw_stream(state));
     }
     held = atomic_exchange(&board[draw(state, SLOTS)], held);
@@ -318,7 +319,7 @@ static void *meddler(void *arg) {
         case 1:
             clock = ac_fence_stamp();
             if (fake_ops.synchronize(&context[c], 0) == AC_OK)
-                ac_fence_synced(ac_arena_line(arena[c]), clock);
+                ac_fence_synced(ac_arena_timeline(arena[c]), clock);
             break;
         case 2:
             ac_fence_capture_begin();
@@ -358,10 +359,10 @@ static void *meddler(void *arg) {
             ac_unlock(&allocator->lock);
             break;
         case 10: /* or memory would wait for fences alone, soon */
-            lose_no_patience(ac_arena_line(arena[c]));
+            lose_no_backoff(ac_arena_timeline(arena[c]));
             break;
         default:
-            ac_fence_poll(ac_arena_line(arena[c]), true);
+            ac_fence_poll(ac_arena_timeline(arena[c]), true);
         }
         sched_yield();
     }
@@ -377,7 +378,7 @@ int main(int argc, char **argv) {
     ordered = streams || (argc > 2 && strstr(argv[2], "ordered"));
     if (ordered || (argc > 2 && strstr(argv[2], "alone")))
         contexts = 1;
-    atomic_store(&ac_single_wanted, ordered);
+    atomic_store(&ac_sole_wanted, ordered);
     settings = fake_settings("thread_cache_mb:2,large_segment_size_mb:4");
     settings.page = settings.small_page = AC_SEGMENT_ALIGN;
     if (ordered)
@@ -390,10 +391,10 @@ int main(int argc, char **argv) {
     for (int c = 0; c < CONTEXTS; c++) {
         fake_context_init(&context[c], &device);
         arena[c] = ac_arena_create(allocator, &fake_ops, &context[c]);
-        ac_arena_line(arena[c])->quarantine = quarantine;
+        ac_arena_timeline(arena[c])->quarantine = quarantine;
     }
     if (contexts > 1)
-        ac_fence_cross();
+        ac_fence_share();
     pthread_create(&other[0], NULL, completer, NULL);
     pthread_create(&other[1], NULL, meddler, NULL);
     for (int i = 0; i < THREADS; i++)
@@ -412,8 +413,8 @@ int main(int argc, char **argv) {
         wrong(why ? why : device.wrong);
     if (stats.reserved_bytes[AC_POOL_ALL].current || device.used)
         wrong("memory is left over");
-    if (streams && ((!context[0].turns && !atomic_load(&withdrawn)) || !atomic_load(&leaned) ||
-                    !counters.fenced_frees))
+    if (streams && ((!context[0].join_events && !atomic_load(&withdrawn)) ||
+                    !atomic_load(&relied) || !counters.fenced_frees))
         wrong("the streams did not matter");
     if (atomic_load(&served) < rounds)
         wrong("hardly anything was served");
@@ -427,7 +428,7 @@ int main(int argc, char **argv) {
     if (device.live_fences)
         wrong("fences are left over");
     printf("stress: %lu served, %lu refused, %u waits and %lu quarantines, %lu errors\n",
-           atomic_load(&served), atomic_load(&refused), context[0].turns, atomic_load(&withdrawn),
-           atomic_load(&errors));
+           atomic_load(&served), atomic_load(&refused), context[0].join_events,
+           atomic_load(&withdrawn), atomic_load(&errors));
     return atomic_load(&errors) != 0;
 }

@@ -1,19 +1,19 @@
 /* The same faults where memory is asked for and freed in the order of a stream. */
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20 };
 
-static void take_on(plants_t *t, CUstream stream) {
+static void take_on(failpoint_run_t *t, CUstream stream) {
     MUST(cuMemAllocAsync(&t->memory, t->bytes, stream));
 }
 
 /* The event that was recorded behind the free is gone; a new one with its handle, never recorded,
  * orders nothing. */
-void plants_ordered_event(plants_t *t) {
+void failpoint_ordered_event(failpoint_run_t *t) {
     CUevent recorded, never;
     t->bytes = MIB;
     take_on(t, t->stream[0]);
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     MUST(cuMemFreeAsync(t->memory, t->stream[0]));
     MUST(cuEventCreate(&recorded, CU_EVENT_DISABLE_TIMING));
     MUST(cuEventRecord(recorded, t->stream[0]));
@@ -23,52 +23,52 @@ void plants_ordered_event(plants_t *t) {
         test_stop(TEST_WRONG, "the event's handle did not come back");
     MUST(cuStreamWaitEvent(t->stream[1], never, 0));
     take_on(t, t->stream[1]);
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
 }
 
 /* Freed in the order of a stream that is gone, asked for on a new one with its handle. */
-void plants_ordered_handle(plants_t *t) {
+void failpoint_ordered_handle(failpoint_run_t *t) {
     CUstream gone, again;
     t->bytes = MIB;
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
     take_on(t, gone);
-    plants_old(t, gone);
+    failpoint_old(t, gone);
     MUST(cuMemFreeAsync(t->memory, gone));
     MUST(cuStreamDestroy_v2(gone));
     MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
     if (again != gone)
         test_stop(TEST_WRONG, "the handle did not come back");
     take_on(t, again);
-    plants_new(t, again);
+    failpoint_new(t, again);
     MUST(cuCtxSynchronize());
 }
 
 /* Nothing else is left: the stream that gets the memory has to wait for the one that freed it. */
-void plants_ordered_wait(plants_t *t) {
+void failpoint_ordered_wait(failpoint_run_t *t) {
     t->bytes = 3 * MIB;
     take_on(t, t->stream[0]);
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     MUST(cuMemFreeAsync(t->memory, t->stream[0]));
     take_on(t, t->stream[1]);
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
 }
 
-/* Memory is handed on in the order of a stream, and then freed on another one, which does not come
- * after the work of the owner before. */
-void plants_former_owner_forgotten(plants_t *t) {
+/* Memory is handed on in the order of a stream, and then freed on another one, which does not
+ * come after the work of the owner before. */
+void failpoint_former_owner_forgotten(failpoint_run_t *t) {
     t->bytes = MIB;
     take_on(t, t->stream[0]);
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     MUST(cuMemFreeAsync(t->memory, t->stream[0]));
     take_on(t, t->stream[0]);
     MUST(cuMemFreeAsync(t->memory, t->stream[1]));
     take_on(t, t->stream[1]);
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
 }
 
-void plants_stream_gone_with_tickets(plants_t *t) {
-    plants_ordered_handle(t);
+void failpoint_stream_gone_with_tickets(failpoint_run_t *t) {
+    failpoint_ordered_handle(t);
 }

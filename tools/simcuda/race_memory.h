@@ -1,9 +1,9 @@
-/* Between the referee's files on memory: whose it is (referee_owners.c) and who used it
- * (referee_memory.c).  Global lock. */
-#ifndef SIM_REFEREE_MEMORY_H
-#define SIM_REFEREE_MEMORY_H
+/* Between the race detector's files on memory: whose it is (race_owners.c) and who used it
+ * (race_memory.c).  Global lock. */
+#ifndef SIM_RACE_MEMORY_H
+#define SIM_RACE_MEMORY_H
 
-#include "referee_order.h"
+#include "race_order.h"
 
 struct sim_owner {
     sim_node_t node; /* key = base */
@@ -18,13 +18,13 @@ struct sim_owner {
     bool by_time; /* record of a pool: comes and goes with work, not with calls */
 };
 
-/* ---- referee_owners.c ---- */
+/* ---- race_owners.c ---- */
 
 sim_owner_t *sim_owner_at(uint64_t address); /* who owns the address now; NULL: it is free */
 bool sim_owner_same(const sim_owner_t *a, const sim_owner_t *b);
 void sim_owner_unref(sim_owner_t *owner);
 
-/* ---- referee_memory.c ---- */
+/* ---- race_memory.c ---- */
 
 /* A lifetime ends: uses that the host has seen complete cannot race with later ones. */
 void sim_uses_retire(const sim_owner_t *ended);

@@ -1,19 +1,19 @@
-/* Windows of the single-stream rule (single.c) and of fences (fence.c), on a device whose oracle
+/* Windows of the single-stream rule (sole.c) and of fences (fence.c), on a device whose oracle
  * knows the order of its work. */
 #include "line_device.h"
 #include "windows.h"
 
 static ac_submitter_t other;
 
-/* As submit() does, where the line's lock may be held. */
+/* As submit() does, where the timeline's lock may be held. */
 static void submit_raw(unsigned stream) {
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY + stream, NULL);
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY + stream, NULL);
     d.submitted[stream]++;
-    ac_fence_leave(&line);
+    ac_fence_leave(&timeline);
 }
 
-static void home_works(void) {
+static void sole_works(void) {
     submit(0);
 }
 
@@ -26,57 +26,57 @@ static void third_works(void) {
 }
 
 static void free_leans(void) {
-    ck_assert(lean());
+    ck_assert(rely());
 }
 
-/* Nothing of the line's work is known to be complete that is not. */
+/* Nothing of the timeline's work is known to be complete that is not. */
 static void check_busy(void) {
-    ck_assert_msg(!ac_fence_line_idle(&line),
+    ck_assert_msg(!ac_timeline_idle(&timeline),
                   "work is under way, and the context counts as idle");
 }
 
 /* --- the single-stream rule --- */
 
-void window_lean_looked_at_once(void) {
+void window_rely_looked_at_once(void) {
     begin();
     submit(0);
-    at_window("lean_begins", second_works);
-    lean();
+    at_window("rely_begins", second_works);
+    rely();
     submit(1);
     end();
 }
 
 static void second_works_early(void) {
-    d.late_turns = true; /* lean() has not noted the free yet */
+    d.late_join_events = true; /* rely() has not noted the free yet */
     submit(1);
 }
 
-void window_lean_raised_late(void) {
+void window_rely_raised_late(void) {
     begin();
     submit(0);
-    at_window("lean_decided", second_works_early);
-    ck_assert(lean());
+    at_window("rely_decided", second_works_early);
+    ck_assert(rely());
     submit(1);
     end();
 }
 
-void window_leaned_read_first(void) {
+void window_relied_read_first(void) {
     begin();
     submit(0);
-    at_window("home_left", free_leans);
+    at_window("sole_left", free_leans);
     submit(1);
     end();
 }
 
-/* Another thread's work for the new home runs, and memory of it is freed. */
-static void home_works_and_leans(void) {
+/* Another thread's work for the new sole stream runs, and memory of it is freed. */
+static void sole_works_and_leans(void) {
     submit_raw(0);
-    ck_assert(lean());
+    ck_assert(rely());
 }
 
-void window_home_before_its_marks(void) {
+void window_sole_before_its_marks(void) {
     begin();
-    at_window("home_made", home_works_and_leans);
+    at_window("sole_made", sole_works_and_leans);
     submit(0);
     submit(1);
     end();
@@ -84,28 +84,28 @@ void window_home_before_its_marks(void) {
 
 /* What the processor of the other thread had kept to itself is to be seen. */
 static void slot_shows(void) {
-    atomic_store(&other.inside, &line);
+    atomic_store(&other.inside, &timeline);
 }
 
-void window_home_without_barrier(void) {
+void window_sole_without_barrier(void) {
     begin();
     ac_fence_list(&other);
     submit(0);
     full_sync();
-    ck_assert(ac_single_passes(&line.single, FIRST_KEY)); /* so the other thread found it */
+    ck_assert(ac_sole_passes(&timeline.single, FIRST_KEY)); /* so the other thread found it */
     at_window("barrier_heavy", slot_shows);
     submit(1);
     slot_shows();
     d.submitted[0]++;
-    lean();
+    rely();
     submit(1);
-    ac_fence_leave_as(&line, &other);
+    ac_fence_leave_as(&timeline, &other);
     end();
 }
 
 static void other_comes_and_goes(void) {
     d.submitted[0]++;
-    ac_fence_mark(&line);
+    ac_fence_mark(&timeline);
 }
 
 void window_idle_marks_read_once(void) {
@@ -113,30 +113,31 @@ void window_idle_marks_read_once(void) {
     ac_fence_list(&other);
     submit(0);
     full_sync();
-    ck_assert(ac_single_passes(&line.single, FIRST_KEY));
+    ck_assert(ac_sole_passes(&timeline.single, FIRST_KEY));
     at_window("barrier_heavy", other_comes_and_goes);
     submit(1);
-    lean();
+    rely();
     submit(1);
     end();
 }
 
-void window_turn_within_epoch(void) {
+void window_join_within_epoch(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    submit(1); /* whose turn covers the home alone */
+    ck_assert(rely());
+    submit(1); /* whose turn covers the sole stream alone */
     d.completed[0] = 1;
-    ac_fence_poll(&line, false);
+    ac_fence_poll(&timeline, false);
     check_busy();
     end();
 }
 
-static uint64_t lane_clock; /* of another thread's stream, the home: it looked, and marked */
+static uint64_t
+    lane_clock; /* of another thread's stream, the sole stream: it looked, and marked */
 
 /* A free of that thread's, and its next submission, which looks where the clock moved. */
 static void lane_leans_and_submits(void) {
-    ck_assert(lean());
+    ck_assert(rely());
     if (lane_clock == ac_fence_now())
         d.submitted[0]++;
     else
@@ -147,20 +148,20 @@ void window_due_before_epoch(void) {
     begin();
     submit(0);
     lane_clock = ac_fence_now();
-    ck_assert(ac_single_passes(&line.single, FIRST_KEY));
-    ac_fence_mark(&line);
-    at_window("lean_announced", lane_leans_and_submits);
-    ck_assert(ac_single_protects(&line));
+    ck_assert(ac_sole_passes(&timeline.single, FIRST_KEY));
+    ac_fence_mark(&timeline);
+    at_window("rely_announced", lane_leans_and_submits);
+    ck_assert(ac_sole_protects(&timeline));
     submit(1);
     end();
 }
 
-/* The program waits for the home; then only what that was given is complete. */
-static void wait_for_home(void) {
-    uint64_t stamp = ac_single_alone(&line, FIRST_KEY);
+/* The program waits for the sole stream; then only what that was given is complete. */
+static void wait_for_sole(void) {
+    uint64_t stamp = ac_sole_alone(&timeline, FIRST_KEY);
     d.completed[0] = d.submitted[0];
     if (stamp)
-        ac_fence_synced(&line, stamp);
+        ac_fence_synced(&timeline, stamp);
     check_busy();
 }
 
@@ -168,7 +169,7 @@ void window_alone_looked_at_once(void) {
     begin();
     submit(0);
     at_window("alone_begins", second_works);
-    wait_for_home();
+    wait_for_sole();
     end();
 }
 
@@ -176,85 +177,85 @@ void window_alone_stamped_late(void) {
     begin();
     submit(0);
     at_window("alone_decided", second_works);
-    wait_for_home();
+    wait_for_sole();
     end();
 }
 
-static void destroy_home(void) {
-    ac_single_stream_gone(&line, FIRST_KEY);
+static void destroy_sole(void) {
+    ac_sole_stream_gone(&timeline, FIRST_KEY);
     atomic_store(&d.gone[0], true);
 }
 
 static bool pinned;
 
-static bool home_is_pinned(void) {
+static bool sole_is_pinned(void) {
     return pinned;
 }
 
-static void home_is_destroyed(void) {
-    pinned = atomic_load(&line.single.naming) > 0; /* before the other thread pins it, too */
-    other_thread(destroy_home, home_is_pinned);
+static void sole_is_destroyed(void) {
+    pinned = atomic_load(&timeline.single.naming) > 0; /* before the other thread pins it, too */
+    other_thread(destroy_sole, sole_is_pinned);
 }
 
-void window_home_not_pinned(void) {
+void window_sole_not_pinned(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    meanwhile = home_is_destroyed;
+    ck_assert(rely());
+    meanwhile = sole_is_destroyed;
     submit(1);
     other_thread_ends();
     end();
 }
 
-void window_home_pinned_late(void) {
+void window_sole_pinned_late(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    at_window("turn_due", home_is_destroyed);
+    ck_assert(rely());
+    at_window("join_due", sole_is_destroyed);
     submit(0);
     other_thread_ends();
     end();
 }
 
-static void home_works_and_leans_again(void) {
+static void sole_works_and_leans_again(void) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
 }
 
-void window_turn_stamped_late(void) {
+void window_join_stamped_late(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    after_turn = home_works_and_leans_again;
+    ck_assert(rely());
+    after_join = sole_works_and_leans_again;
     submit_raw(0);
     submit(1);
     end();
 }
 
-void window_late_turn_taken(void) {
+void window_late_join_taken(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    meanwhile = home_works;
+    ck_assert(rely());
+    meanwhile = sole_works;
     submit(0);
     submit(1);
     end();
 }
 
-static void another_home_is_leaned_on(void) {
-    ac_single_leave(&line);
+static void another_sole_is_relied_on(void) {
+    ac_sole_leave(&timeline);
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(3);
-    ck_assert(lean());
+    ck_assert(rely());
 }
 
-void window_second_turn_taken(void) {
+void window_second_join_taken(void) {
     begin();
     submit(0);
-    ck_assert(lean());
-    meanwhile = another_home_is_leaned_on;
-    ac_single_leave(&line);
+    ck_assert(rely());
+    meanwhile = another_sole_is_relied_on;
+    ac_sole_leave(&timeline);
     submit(1);
     end();
 }
@@ -262,7 +263,7 @@ void window_second_turn_taken(void) {
 void window_leaving_passes(void) {
     begin();
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     meanwhile = third_works;
     submit(1);
     end();
@@ -270,23 +271,23 @@ void window_leaving_passes(void) {
 
 /* The walk over the program's blocks: at its begin a third stream works on one of those that were
  * handed out early, at its end none is held. */
-static bool walk(ac_fence_line_t *of, uint64_t until) {
+static bool walk(ac_timeline_t *of, uint64_t until) {
     static bool inside;
-    ck_assert_uint_ge(until, atomic_load(&of->single.leaned));
+    ck_assert_uint_ge(until, atomic_load(&of->single.relied));
     if (inside)
         return false;
     inside = true;
     submit(2);
     inside = false;
-    memset(&d.leaned, 0, sizeof d.leaned);
+    memset(&d.relied, 0, sizeof d.relied);
     return true;
 }
 
 void window_rule_ended_before_walk(void) {
     begin();
-    line.quarantine = walk;
+    timeline.quarantine = walk;
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
     ck_assert_uint_eq(d.waits, 1); /* of the third one */
     end();
@@ -294,19 +295,19 @@ void window_rule_ended_before_walk(void) {
 
 static uint64_t handed_out;
 
-/* The memory of another free that leans is handed out at once. */
+/* The memory of another free that relies on order is handed out at once. */
 static void memory_comes_back(void) {
-    ck_assert(lean());
-    handed_out = ac_fence_handout(&line);
+    ck_assert(rely());
+    handed_out = ac_fence_handout(&timeline);
     ac_fence_stamp();
 }
 
 void window_early_noted_late(void) {
     begin();
     submit(0);
-    at_window("lean_due", memory_comes_back);
-    ck_assert(lean());
-    ck_assert_uint_le(ac_single_early(&line), handed_out);
+    at_window("rely_due", memory_comes_back);
+    ck_assert(rely());
+    ck_assert_uint_le(ac_sole_early(&timeline), handed_out);
     end();
 }
 
@@ -315,36 +316,36 @@ void window_early_noted_late(void) {
 /* The other thread's call has begun; all that was in the driver before it is complete. */
 static void other_begins(void) {
     ac_fence_list(&other);
-    ck_assert(ac_fence_enter_as(&line, &other));
-    ac_single_enter(&line, FIRST_KEY, NULL);
+    ck_assert(ac_fence_enter_as(&timeline, &other));
+    ac_sole_enter(&timeline, FIRST_KEY, NULL);
     full_sync();
 }
 
 static void other_ends(void) {
     d.submitted[0]++;
-    ac_fence_leave_as(&line, &other);
+    ac_fence_leave_as(&timeline, &other);
 }
 
 void window_wanted_before_inside(void) {
     begin();
     ac_fence_list(&other);
-    ck_assert(ac_fence_enter_as(&line, &other));
-    ac_single_enter(&line, FIRST_KEY, NULL);
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    ck_assert(ac_fence_enter_as(&timeline, &other));
+    ac_sole_enter(&timeline, FIRST_KEY, NULL);
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     at_window("close_begins", other_ends);
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     bool all;
-    uint64_t target = ac_fence_target(&line, &all);
+    uint64_t target = ac_fence_target(&timeline, &all);
     memcpy(d.completed, d.submitted, sizeof d.completed);
-    ac_fence_poll(&line, false);
-    ck_assert_uint_ge(ac_fence_reached(&line, all), target); /* no fence is missing */
+    ac_fence_poll(&timeline, false);
+    ck_assert_uint_ge(ac_fence_reached(&timeline, all), target); /* no fence is missing */
     end();
 }
 
 void window_idle_stamped_late(void) {
     begin();
-    at_window("close_idle", home_works);
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    at_window("close_idle", sole_works);
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     check_busy();
     end();
 }
@@ -376,12 +377,12 @@ void window_marked_once(void) {
 
 void window_marked_after_call(void) {
     begin();
-    uint64_t born = ac_fence_handout(&line);
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY, NULL);
+    uint64_t born = ac_fence_handout(&timeline);
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY, NULL);
     d.submitted[0]++; /* it runs, and tells another thread, which frees */
-    ck_assert(!ac_fence_untouched(&line, born));
-    ac_fence_leave(&line);
+    ck_assert(!ac_fence_untouched(&timeline, born));
+    ac_fence_leave(&timeline);
     end();
 }
 
@@ -390,18 +391,18 @@ void window_target_without_mark(void) {
     begin();
     other_begins();
     d.submitted[0]++;
-    uint64_t target = ac_fence_target(&line, &all);
-    ck_assert_uint_gt(target, ac_fence_reached(&line, all));
-    ac_fence_leave_as(&line, &other);
+    uint64_t target = ac_fence_target(&timeline, &all);
+    ck_assert_uint_gt(target, ac_fence_reached(&timeline, all));
+    ac_fence_leave_as(&timeline, &other);
     end();
 }
 
 void window_handout_within_epoch(void) {
     begin();
     submit(0);
-    uint64_t born = ac_fence_handout(&line);
+    uint64_t born = ac_fence_handout(&timeline);
     submit(0);
-    ck_assert(!ac_fence_untouched(&line, born));
+    ck_assert(!ac_fence_untouched(&timeline, born));
     end();
 }
 
@@ -416,20 +417,20 @@ void window_clock_set_back(void) {
     begin();
     submit(0);
     at_window("handout", others_stamp_thrice);
-    ac_fence_handout(&line);
+    ac_fence_handout(&timeline);
     ck_assert_uint_gt(ac_fence_now(), others_stamp);
     end();
 }
 
 static void a_fence_is_taken(void) {
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
 }
 
 void window_submitted_not_inside(void) {
     begin();
     d.submitted[0]++;
     at_window("mark", a_fence_is_taken);
-    ac_fence_submitted(&line);
+    ac_fence_submitted(&timeline);
     check_busy();
     end();
 }
@@ -437,10 +438,10 @@ void window_submitted_not_inside(void) {
 void window_fence_stamped_late(void) {
     begin();
     submit(0);
-    after_record = home_works;
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    after_record = sole_works;
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     d.completed[0] = 1;
-    ac_fence_poll(&line, false);
+    ac_fence_poll(&timeline, false);
     check_busy();
     end();
 }
@@ -448,16 +449,16 @@ void window_fence_stamped_late(void) {
 void window_fence_released_in_use(void) {
     begin();
     submit(0);
-    ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+    ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     while_asked = full_sync;
-    ac_fence_poll(&line, false);
+    ac_fence_poll(&timeline, false);
     end();
 }
 
 static void the_ring_fills(void) {
     for (int i = 0; i < 2 * AC_FENCE_RING; i++) {
         submit(0);
-        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+        ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     }
 }
 
@@ -465,25 +466,25 @@ void window_fence_dropped_in_use(void) {
     begin();
     for (int i = 0; i < 2; i++) {
         submit(0);
-        ck_assert_int_eq(ac_fence_close(&line, false), AC_OK);
+        ck_assert_int_eq(ac_fence_close(&timeline, false), AC_OK);
     }
-    ac_lock(&line.lock);
-    void *fence = ac_fence_use(&line, line.ring[1].clock);
-    ac_unlock(&line.lock);
+    ac_lock(&timeline.lock);
+    void *fence = ac_fence_use(&timeline, timeline.ring[1].clock);
+    ac_unlock(&timeline.lock);
     while_asked = the_ring_fills;
-    ck_assert_int_eq(line.ops->fence_query(line.context, fence), AC_BUSY);
-    ac_fence_unuse(&line, fence, false);
+    ck_assert_int_eq(timeline.ops->fence_query(timeline.context, fence), AC_BUSY);
+    ac_fence_unuse(&timeline, fence, false);
     end();
 }
 
 static void the_context_ends(void) {
-    ac_fence_line_close(&line);
+    ac_timeline_close(&timeline);
 }
 
 void window_fence_kept_after_context(void) {
     begin();
     submit(0);
     after_record = the_context_ends;
-    ac_fence_close(&line, false);
+    ac_fence_close(&timeline, false);
     ck_assert_uint_eq(d.fences, 0);
 }

@@ -1,5 +1,5 @@
 /* Faults in knowing which context a call is about. */
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20 };
 
@@ -8,12 +8,12 @@ typedef struct {
     CUstream stream[3];
 } side_t;
 
-static side_t side_of(const plants_t *t) {
+static side_t side_of(const failpoint_run_t *t) {
     return (side_t){t->old_owner, t->new_owner, {t->stream[0], t->stream[1], t->stream[2]}};
 }
 
 /* The side of a device, made current. */
-static void turn_to(plants_t *t, int device, const side_t *side) {
+static void turn_to(failpoint_run_t *t, int device, const side_t *side) {
     MUST(cuCtxSetCurrent(t->ctx[device]));
     t->old_owner = side->old_owner;
     t->new_owner = side->new_owner;
@@ -22,58 +22,58 @@ static void turn_to(plants_t *t, int device, const side_t *side) {
 }
 
 /* The default stream was used on one device, and now is on the other. */
-void plants_lane_context_ignored(plants_t *t) {
+void failpoint_path_context_ignored(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr near;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     near = t->memory;
-    plants_second_device(t);
+    failpoint_second_device(t);
     side_t there = side_of(t);
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     CUdeviceptr far = t->memory;
     turn_to(t, 0, &here);
     t->memory = near;
-    plants_new(t, CU_STREAM_LEGACY);
-    plants_new(t, CU_STREAM_LEGACY);
+    failpoint_new(t, CU_STREAM_LEGACY);
+    failpoint_new(t, CU_STREAM_LEGACY);
     turn_to(t, 1, &there);
     MUST(cuMemFree_v2(far));
-    plants_take(t, MIB);
-    plants_old(t, CU_STREAM_LEGACY);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_take(t, MIB);
+    failpoint_old(t, CU_STREAM_LEGACY);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* The copy, work of the first device, reads what the second one's context frees. */
-void plants_second_address_ignored(plants_t *t) {
+void failpoint_second_address_ignored(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUdeviceptr to;
     CUevent copied;
     MUST(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
-    plants_take(t, 2 * MIB);
+    failpoint_take(t, 2 * MIB);
     to = t->memory;
-    plants_second_device(t);
+    failpoint_second_device(t);
     side_t there = side_of(t);
-    plants_take(t, 2 * MIB);
+    failpoint_take(t, 2 * MIB);
     turn_to(t, 0, &here);
     MUST(cuMemcpyDtoDAsync_v2(to, t->memory, 2 * MIB, t->stream[0]));
     MUST(cuEventRecord(copied, t->stream[0]));
     turn_to(t, 1, &there);
     MUST(cuStreamWaitEvent(t->stream[0], copied, 0)); /* a free of the driver's own waits */
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* A free of the driver's own waits for the device, and so for the copy: another context of the
  * device has a wait for it. */
-void plants_context_ends_at_once(plants_t *t) {
+void failpoint_context_ends_at_once(failpoint_run_t *t) {
     side_t here = side_of(t);
     CUcontext gone;
     CUdeviceptr to, from;
     CUevent copied;
     MUST(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
-    plants_take(t, 2 * MIB);
+    failpoint_take(t, 2 * MIB);
     to = t->memory;
-    plants_second_device(t);
+    failpoint_second_device(t);
     CUstream beside = t->stream[0];
     MUST(cuCtxCreate_v2(&gone, 0, 1));
     MUST(cuMemAlloc_v2(&from, 2 * MIB));
@@ -86,16 +86,16 @@ void plants_context_ends_at_once(plants_t *t) {
     MUST(cuCtxDestroy_v2(gone));
     turn_to(t, 0, &here);
     t->memory = to;
-    plants_new(t, t->stream[0]);
+    failpoint_new(t, t->stream[0]);
 }
 
-void plants_current_context_kept(plants_t *t) {
+void failpoint_current_context_kept(failpoint_run_t *t) {
     int device = 0;
-    plants_take(t, MIB);
-    plants_second_device(t);
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
+    failpoint_second_device(t);
+    failpoint_take(t, MIB);
     MUST(cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, t->memory));
     if (device != 1)
         test_stop(TEST_WRONG, "memory of another context than the current one");
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "referee_memory.h"
+#include "race_memory.h"
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -58,7 +58,7 @@ void sim_owner_unref(sim_owner_t *owner) {
 static sim_owner_t *owner_new(sim_node_t **root, uint64_t base, uint64_t size) {
     sim_owner_t *owner = calloc(1, sizeof *owner);
     if (!owner) {
-        sim_referee_on = false;
+        sim_race_on = false;
         return NULL;
     }
     live_owners++;
@@ -111,8 +111,8 @@ void sim_op_release_uses(sim_op_t *op) {
     op->use_count = op->use_room = 0;
 }
 
-void sim_referee_touch(sim_work_t *work, uint64_t address, uint64_t length, bool write,
-                       sim_use_kind_t kind) {
+void sim_race_touch(sim_work_t *work, uint64_t address, uint64_t length, bool write,
+                    sim_use_kind_t kind) {
     sim_op_t *op = sim_op_of(work);
     if (op && length)
         sim_op_add_use(op, &(sim_use_t){address, length, write, kind, NULL});
@@ -136,7 +136,7 @@ static void add_pieces(sim_op_t *op, const sim_use_t *use) {
     }
 }
 
-void sim_referee_resolve(sim_work_t *work) {
+void sim_race_resolve(sim_work_t *work) {
     sim_op_t *op = sim_op_of(work);
     if (!op)
         return;
@@ -176,7 +176,7 @@ static bool is_end(const sim_owner_t *owner, const uint64_t *words, size_t count
     return false;
 }
 
-void sim_referee_arguments(sim_work_t *work, const void *bytes, size_t count) {
+void sim_race_arguments(sim_work_t *work, const void *bytes, size_t count) {
     uint64_t words[512];
     size_t found = count / 8 < 512 ? count / 8 : 512;
     if (found)
@@ -189,26 +189,26 @@ void sim_referee_arguments(sim_work_t *work, const void *bytes, size_t count) {
                 owner = NULL;
         }
         if (owner && !(words[i] == owner->base && is_end(owner, words, found)))
-            sim_referee_touch(work, owner->base, owner->size, true, SIM_USE_GUESS);
+            sim_race_touch(work, owner->base, owner->size, true, SIM_USE_GUESS);
     }
 }
 
-void sim_referee_record_new(const sim_alloc_t *record) {
+void sim_race_record_new(const sim_alloc_t *record) {
     sim_owner_t *owner = owner_new(&records, record->base, record->size);
     if (!owner)
         return;
     owner->by_time = record->kind == SIM_MEM_POOL;
     if (!owner->by_time) /* what the driver had there before is its own affair */
-        sim_referee_range_gone(owner->base, owner->size);
+        sim_race_range_gone(owner->base, owner->size);
 }
 
-void sim_referee_mapped(const sim_alloc_t *record) {
+void sim_race_mapped(const sim_alloc_t *record) {
     sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (owner)
         owner->lifetime = sim_vmm_place(record);
 }
 
-void sim_referee_unmapping(const sim_alloc_t *record) {
+void sim_race_unmapping(const sim_alloc_t *record) {
     const sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (owner)
         sim_uses_release(owner);
@@ -223,7 +223,7 @@ static void remember_release(sim_owner_t *record) {
     releases[at].by = sim_op_entered() ? sim_op_ref(sim_op_entered()) : NULL;
 }
 
-void sim_referee_record_gone(const sim_alloc_t *record) {
+void sim_race_record_gone(const sim_alloc_t *record) {
     sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (!owner)
         return;
@@ -240,7 +240,7 @@ void sim_referee_record_gone(const sim_alloc_t *record) {
         sim_party_t first = {"owned", NULL, inside, inside->base, inside->size, true},
                     second = {"released",  sim_op_entered(), owner,
                               owner->base, owner->size,      true};
-        sim_referee_report(SIM_FOUND_under_owner, inside->base, inside->size, &first, &second);
+        sim_race_report(SIM_FOUND_under_owner, inside->base, inside->size, &first, &second);
         owner_remove(&programs, inside);
     }
     owner_remove(&records, owner);
@@ -257,7 +257,7 @@ static unsigned release_of(uint64_t address) {
     return RELEASES;
 }
 
-void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length) {
+void sim_race_fault(sim_work_t *work, uint64_t address, uint64_t length) {
     sim_party_t by = {"by", work->op, NULL, address, length, true}, gone = {.text = "released"};
     for (size_t i = 0; work->op && i < work->op->use_count; i++)
         if (work->op->uses[i].address - address < length)
@@ -276,8 +276,7 @@ void sim_referee_fault(sim_work_t *work, uint64_t address, uint64_t length) {
         gone.length = gone.owner->size;
         gone.write = true;
     }
-    sim_referee_report(SIM_FOUND_unmapped, by.address, by.length, &by,
-                       at < RELEASES ? &gone : NULL);
+    sim_race_report(SIM_FOUND_unmapped, by.address, by.length, &by, at < RELEASES ? &gone : NULL);
 }
 
 /* ---- graphs ---- */
@@ -300,7 +299,7 @@ static const sim_owner_t *owner_in(uint64_t base, uint64_t size) {
 
 /* What a launch may know of memory that was given back: that the graph itself used it again,
  * for a later owner. */
-void sim_referee_launched(sim_work_t *const *items, size_t count) {
+void sim_race_launched(sim_work_t *const *items, size_t count) {
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; items[i]->op && j < items[i]->op->use_count; j++) {
             const sim_use_t *use = &items[i]->op->uses[j];
@@ -312,7 +311,7 @@ void sim_referee_launched(sim_work_t *const *items, size_t count) {
             sim_party_t by = {"by",         items[i]->op, use->owner,
                               use->address, use->length,  use->write},
                         new = {"belongs to", NULL, now, now->base, now->size, true};
-            sim_referee_report(SIM_FOUND_stale, use->address, use->length, &by, &new);
+            sim_race_report(SIM_FOUND_stale, use->address, use->length, &by, &new);
         }
 }
 
@@ -320,7 +319,7 @@ void sim_referee_launched(sim_work_t *const *items, size_t count) {
 
 static bool usable(void) {
     sim_config_ensure();
-    return sim_referee_on && !(atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING));
+    return sim_race_on && !(atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING));
 }
 
 static void end_owner(sim_owner_t *owner) {
@@ -336,7 +335,7 @@ static void end_inside(uint64_t base, uint64_t size, uint64_t given) {
                             old->base < base + size);) {
         sim_party_t first = {"owned", NULL, old, old->base, old->size, true},
                     second = {"given out", NULL, NULL, given, size, true};
-        sim_referee_report(SIM_FOUND_given_twice, base, size, &first, &second);
+        sim_race_report(SIM_FOUND_given_twice, base, size, &first, &second);
         end_owner(old);
     }
 }
@@ -374,7 +373,7 @@ EXPORT void simcuda_owner_begin(CUdeviceptr address, size_t bytes) {
     if (!usable() || !address || !bytes)
         return;
     sim_lock();
-    if (sim_referee_on && !is_of_a_graph(address)) {
+    if (sim_race_on && !is_of_a_graph(address)) {
         end_overlapping(address, bytes);
         sim_owner_t *owner = owner_new(&programs, address, bytes);
         if (owner)
@@ -404,6 +403,6 @@ EXPORT size_t simcuda_owner_end(CUdeviceptr address) {
     return bytes;
 }
 
-SIM_LIVE_COUNT(referee_owners) {
+SIM_LIVE_COUNT(race_owners) {
     return live_owners;
 }

@@ -1,5 +1,5 @@
-/* The referee's order: which work happens before which by CUDA's documented rules, as far as
- * the program established it.  Global lock.
+/* The race detector's order: which work happens before which by CUDA's documented rules, as far
+ * as the program established it.  Global lock.
  *
  * The edges are those the simulator makes (sim_work_after: stream order, default streams,
  * events, graph edges, context-wide records and waits), kept although an item is complete
@@ -29,14 +29,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "referee_order.h"
+#include "race_order.h"
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 enum { TEXTS = 200, PAIRS = 256 }; /* reports written out; recent pairs that are not repeated */
 
-bool sim_referee_on;
+bool sim_race_on;
 static FILE *out;
 static bool aborts;
 static atomic_ullong reports, found[SIM_FINDINGS];
@@ -48,7 +48,7 @@ static uint64_t host_version = 1;
 static sim_op_t *entered;
 static uint64_t live_ops;
 
-bool sim_referee_open(const char *how) {
+bool sim_race_open(const char *how) {
     if (!how || !*how || !strcmp(how, "off"))
         return true;
     aborts = !strcmp(how, "abort");
@@ -57,7 +57,7 @@ bool sim_referee_open(const char *how) {
         fprintf(stderr, "simcuda: ACCEL_SIM: race_detector: cannot write %s\n", how);
         return false;
     }
-    sim_referee_on = true;
+    sim_race_on = true;
     return true;
 }
 
@@ -75,7 +75,7 @@ static sim_vector_t *vector_ref(sim_vector_t *vector) {
 }
 
 /* Makes *slot one that may be written and has room for `count`; without memory the order is
- * lost and what depends on it could be reported wrongly, so the referee retires. */
+ * lost and what depends on it could be reported wrongly, so the race detector retires. */
 static bool vector_own(sim_vector_t **slot, unsigned count) {
     sim_vector_t *old = *slot;
     if (old && old->refs == 1 && old->count >= count)
@@ -83,7 +83,7 @@ static bool vector_own(sim_vector_t **slot, unsigned count) {
     unsigned room = old && old->count > count ? old->count : count;
     sim_vector_t *made = calloc(1, sizeof *made + room * sizeof *made->at);
     if (!made) {
-        sim_referee_on = false;
+        sim_race_on = false;
         return false;
     }
     made->refs = 1;
@@ -157,12 +157,12 @@ void sim_op_unref(sim_op_t *op) {
     live_ops--;
 }
 
-void sim_referee_forget(sim_work_t *work) {
+void sim_race_forget(sim_work_t *work) {
     sim_op_unref(work->op);
     work->op = NULL;
 }
 
-void sim_referee_clone(sim_work_t *to, const sim_work_t *from) {
+void sim_race_clone(sim_work_t *to, const sim_work_t *from) {
     sim_op_t *op = from->op ? sim_op_of(to) : NULL;
     for (size_t i = 0; op && i < from->op->use_count; i++)
         sim_op_add_use(op, &from->op->uses[i]);
@@ -241,10 +241,10 @@ static sim_op_t *settle(sim_work_t *work) {
         vector_join(&op->pre, host);
         op->host_seen = host_version;
     }
-    sim_referee_resolve(work);
+    sim_race_resolve(work);
     sim_op_join_frees(op);
     if (!op->chain && !op->joint && !place(op)) {
-        sim_referee_on = false;
+        sim_race_on = false;
         return NULL;
     }
     op->settled = true;
@@ -270,7 +270,7 @@ static void join_start(sim_work_t *work, sim_op_t *op, const sim_op_t *other) {
     vector_raise(&op->extra, other->chain, other->pos);
 }
 
-void sim_referee_after_start(sim_work_t *work, sim_work_t *before) {
+void sim_race_after_start(sim_work_t *work, sim_work_t *before) {
     sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
     if (!other || op->settled)
         return;
@@ -280,7 +280,7 @@ void sim_referee_after_start(sim_work_t *work, sim_work_t *before) {
         sim_op_join(op, other);
 }
 
-void sim_referee_after(sim_work_t *work, sim_work_t *before) {
+void sim_race_after(sim_work_t *work, sim_work_t *before) {
     if (!before || before == work)
         return;
     sim_op_t *op = sim_op_of(work), *other = op ? settle(before) : NULL;
@@ -292,7 +292,7 @@ void sim_referee_after(sim_work_t *work, sim_work_t *before) {
         sim_op_join(op, other);
 }
 
-void sim_referee_submit(sim_work_t *work) {
+void sim_race_submit(sim_work_t *work) {
     sim_op_t *op = settle(work);
     if (!op)
         return;
@@ -317,23 +317,23 @@ void sim_op_host_learns(const sim_op_t *op) {
     host_learns(op, true);
 }
 
-void sim_referee_done(sim_work_t *work) {
+void sim_race_done(sim_work_t *work) {
     if (work->op)
         work->op->done = true;
 }
 
-void sim_referee_seen(sim_work_t *work) {
+void sim_race_seen(sim_work_t *work) {
     if (work && work->op && work->op->settled)
         host_learns(work->op, true);
 }
 
-void sim_referee_reached(sim_work_t *work) {
+void sim_race_reached(sim_work_t *work) {
     if (work && work->op && work->op->settled)
         host_learns(work->op, false);
 }
 
 /* A value written to host memory may be polled there. */
-void sim_referee_enter(sim_work_t *work) {
+void sim_race_enter(sim_work_t *work) {
     if (!work->op || !work->op->settled)
         return;
     entered = work->op;
@@ -344,13 +344,13 @@ void sim_referee_enter(sim_work_t *work) {
     }
 }
 
-void sim_referee_leave(void) {
+void sim_race_leave(void) {
     entered = NULL;
 }
 
 /* ---- streams that are gone ---- */
 
-void sim_referee_stream_gone(sim_op_t **gone, sim_work_t *last) {
+void sim_race_stream_gone(sim_op_t **gone, sim_work_t *last) {
     sim_op_t *op = last ? settle(last) : NULL;
     if (op && !*gone)
         *gone = op_new();
@@ -362,7 +362,7 @@ void sim_referee_stream_gone(sim_op_t **gone, sim_work_t *last) {
     (*gone)->undecided |= op->undecided;
 }
 
-void sim_referee_after_gone(const sim_op_t *gone, sim_work_t *work) {
+void sim_race_after_gone(const sim_op_t *gone, sim_work_t *work) {
     sim_op_t *op = gone ? sim_op_of(work) : NULL;
     if (op && !op->settled) {
         vector_join(&op->pre, gone->pre);
@@ -370,7 +370,7 @@ void sim_referee_after_gone(const sim_op_t *gone, sim_work_t *work) {
     }
 }
 
-void sim_referee_gone_free(sim_op_t **gone) {
+void sim_race_gone_free(sim_op_t **gone) {
     sim_op_unref(*gone);
     *gone = NULL;
 }
@@ -385,11 +385,11 @@ static const struct {
 #undef SIM_FINDING
 };
 
-EXPORT unsigned long long simcuda_referee_reports(void) {
+EXPORT unsigned long long simcuda_race_reports(void) {
     return atomic_load(&reports);
 }
 
-EXPORT unsigned long long simcuda_referee_found(const char *finding) {
+EXPORT unsigned long long simcuda_race_found(const char *finding) {
     for (unsigned i = 0; finding && i < SIM_FINDINGS; i++)
         if (!strcmp(findings[i].name, finding))
             return atomic_load(&found[i]);
@@ -434,14 +434,14 @@ static void describe(const sim_party_t *party) {
                 party->length, owner);
 }
 
-void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
-                        const sim_party_t *first, const sim_party_t *second) {
+void sim_race_report(sim_finding_t what, uint64_t address, uint64_t length,
+                     const sim_party_t *first, const sim_party_t *second) {
     if (said_already(what, first, second))
         return;
     atomic_fetch_add(&found[what], 1);
     if (atomic_fetch_add(&reports, 1) < TEXTS) {
-        fprintf(out, "simcuda referee: %s: 0x%" PRIx64 "+%" PRIu64 "\n", findings[what].text,
-                address, length);
+        fprintf(out, "simcuda race detector: %s: 0x%" PRIx64 "+%" PRIu64 "\n",
+                findings[what].text, address, length);
         describe(first);
         describe(second);
         fflush(out);
@@ -450,10 +450,10 @@ void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
         abort();
 }
 
-SIM_LIVE_COUNT(referee_items) {
+SIM_LIVE_COUNT(race_items) {
     return live_ops;
 }
 
-SIM_LIVE_COUNT(referee_chains) {
+SIM_LIVE_COUNT(race_chains) {
     return chains;
 }

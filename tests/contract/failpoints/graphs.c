@@ -1,5 +1,5 @@
 /* Faults in keeping memory for graphs. */
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20 };
 
@@ -11,26 +11,26 @@ static CUgraphExec instantiate(CUgraph graph) {
 
 /* A graph of work for memory that is freed while it is captured, and launched later: good only
  * where the allocator keeps the memory for the graph. */
-static CUgraph captured(plants_t *t) {
+static CUgraph captured(failpoint_run_t *t) {
     CUgraph graph;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-    plants_old(t, t->stream[0]);
-    plants_give(t);
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
     MUST(cuStreamEndCapture(t->stream[0], &graph));
     return graph;
 }
 
 /* Another owner gets the memory, if it is to be had, and then the graph runs. */
-static void run_late(plants_t *t, CUgraphExec exec) {
-    plants_seek(t, PLANTS_SOME);
-    plants_new(t, t->stream[1]);
+static void run_late(failpoint_run_t *t, CUgraphExec exec) {
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
     MUST(cuGraphLaunch(exec, t->stream[0]));
     MUST(cuCtxSynchronize());
     MUST(cuGraphExecDestroy(exec));
 }
 
-void plants_graph_memory_released(plants_t *t) {
+void failpoint_graph_memory_released(failpoint_run_t *t) {
     CUgraph graph = captured(t);
     CUgraphExec exec = instantiate(graph);
     MUST(cuGraphDestroy(graph));
@@ -38,7 +38,7 @@ void plants_graph_memory_released(plants_t *t) {
 }
 
 /* The other graph has no node, and does not fit. */
-void plants_failed_update_released(plants_t *t) {
+void failpoint_failed_update_released(failpoint_run_t *t) {
     CUgraph graph = captured(t), other;
     CUgraphExec exec = instantiate(graph);
     CUgraphExecUpdateResultInfo info;
@@ -50,13 +50,13 @@ void plants_failed_update_released(plants_t *t) {
 }
 
 /* The program adds the work to the graph of the capture by itself. */
-void plants_joined_nodes_unseen(plants_t *t) {
+void failpoint_joined_nodes_unseen(failpoint_run_t *t) {
     CUstreamCaptureStatus status;
     CUgraph graph;
     CUgraphNode node;
     unsigned value = 1;
     MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     void *params[] = {&t->memory, &value};
     CUDA_KERNEL_NODE_PARAMS kernel = {.func = t->old_owner,
                                       .gridDimX = 1,
@@ -70,12 +70,12 @@ void plants_joined_nodes_unseen(plants_t *t) {
     MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
     MUST(cuStreamUpdateCaptureDependencies(t->stream[0], &node, 1,
                                            CU_STREAM_SET_CAPTURE_DEPENDENCIES));
-    plants_give(t);
+    failpoint_give(t);
     MUST(cuStreamEndCapture(t->stream[0], &graph));
     run_late(t, instantiate(graph));
 }
 
-void plants_captured_launch_forgotten(plants_t *t) {
+void failpoint_captured_launch_forgotten(failpoint_run_t *t) {
     CUgraph graph = captured(t), around;
     CUgraphExec exec = instantiate(graph);
     MUST(cuGraphDestroy(graph));
@@ -86,7 +86,7 @@ void plants_captured_launch_forgotten(plants_t *t) {
     run_late(t, instantiate(around));
 }
 
-void plants_child_graph_forgotten(plants_t *t) {
+void failpoint_child_graph_forgotten(failpoint_run_t *t) {
     CUgraph graph = captured(t), around;
     CUgraphNode node;
     MUST(cuGraphCreate(&around, 0));
@@ -95,7 +95,7 @@ void plants_child_graph_forgotten(plants_t *t) {
     run_late(t, instantiate(around));
 }
 
-void plants_graph_clone_forgotten(plants_t *t) {
+void failpoint_graph_clone_forgotten(failpoint_run_t *t) {
     CUgraph graph = captured(t), clone;
     MUST(cuGraphClone(&clone, graph));
     MUST(cuGraphDestroy(graph));
@@ -103,13 +103,13 @@ void plants_graph_clone_forgotten(plants_t *t) {
 }
 
 /* The graph is launched, and goes while it runs. */
-void plants_graph_gone_with_launches(plants_t *t) {
+void failpoint_graph_gone_with_launches(failpoint_run_t *t) {
     CUgraph graph = captured(t);
     CUgraphExec exec = instantiate(graph);
     MUST(cuGraphDestroy(graph));
     MUST(cuGraphLaunch(exec, t->stream[0]));
     MUST(cuGraphExecDestroy(exec));
-    plants_seek(t, PLANTS_SOME);
-    plants_new(t, t->stream[1]);
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
 }

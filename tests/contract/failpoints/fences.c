@@ -3,49 +3,49 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20 };
 
-void plants_fence_after_publishing(plants_t *t) {
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+void failpoint_fence_after_publishing(failpoint_run_t *t) {
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
-void plants_legacy_stream_only(plants_t *t) {
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+void failpoint_legacy_stream_only(failpoint_run_t *t) {
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
-void plants_event_on_wrong_stream(plants_t *t) {
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+void failpoint_event_on_wrong_stream(failpoint_run_t *t) {
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
-    plants_ordered_wait(t);
+    failpoint_ordered_wait(t);
 }
 
 /* The free waits for a fence, which the first work of the captured stream would be in time for.
  */
-void plants_record_during_capture(plants_t *t) {
+void failpoint_record_during_capture(failpoint_run_t *t) {
     CUgraph graph = NULL;
     CUgraphExec exec;
-    plants_take(t, 64 * MIB);
-    plants_old(t, t->stream[0]);
-    plants_give(t);
+    failpoint_take(t, 64 * MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
     MUST(cuStreamBeginCapture_v2(t->stream[1], CU_STREAM_CAPTURE_MODE_RELAXED));
-    bool good = !plants_elsewhere(t, t->stream[1]);
+    bool good = !failpoint_elsewhere(t, t->stream[1]);
     if (cuStreamEndCapture(t->stream[1], &graph) || !good)
         test_stop(TEST_WRONG, "capture invalidated");
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
     MUST(cuGraphLaunch(exec, t->stream[1]));
-    plants_seek(t, PLANTS_SOME);
-    plants_new(t, t->stream[2]);
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[2]);
     MUST(cuCtxSynchronize());
     MUST(cuGraphExecDestroy(exec));
     MUST(cuGraphDestroy(graph));
@@ -53,48 +53,48 @@ void plants_record_during_capture(plants_t *t) {
 
 /* First no event can be made for a fence; then there is one, and the limit leaves no other memory
  * than what waits for it. */
-void plants_fence_dropped_at_oom(plants_t *t) {
+void failpoint_fence_dropped_at_oom(failpoint_run_t *t) {
     CUdeviceptr held;
-    plants_take(t, 3 * MIB);
+    failpoint_take(t, 3 * MIB);
     for (int i = 0; i < 8; i++) /* beside it as well: or the segment would go back, and wait */
         cuMemAlloc_v2(&held, MIB);
-    plants_old(t, t->stream[0]);
-    plants_give(t);
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
     simcuda_fail("cuEventCreate@1");
-    plants_seek(t, PLANTS_SOME);
+    failpoint_seek(t, FAILPOINT_SOME);
     simcuda_clear_faults();
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
-    plants_old(t, t->stream[0]);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_old(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* The event of the fence would be recorded again for a stream that has nothing left to do. */
-void plants_event_reused_early(plants_t *t) {
+void failpoint_event_reused_early(failpoint_run_t *t) {
     CUstream idle;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     MUST(cuStreamCreate(&idle, CU_STREAM_NON_BLOCKING));
-    MUST(plants_elsewhere(t, idle));
+    MUST(failpoint_elsewhere(t, idle));
     MUST(cuStreamSynchronize(idle));
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     CUdeviceptr before = t->memory;
-    plants_hand_over(t); /* records the fence */
+    failpoint_hand_over(t); /* records the fence */
     MUST(cuStreamDestroy_v2(idle));
     if (t->memory != before) {
         MUST(cuMemFree_v2(t->memory));
         t->memory = before;
-        plants_seek(t, PLANTS_MANY); /* more than lie free: asks for the fence */
+        failpoint_seek(t, FAILPOINT_MANY); /* more than lie free: asks for the fence */
     }
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     MUST(cuCtxSynchronize());
-    plants_ordered_event(t);
+    failpoint_ordered_event(t);
 }
 
 /* ---- a synchronisation under way ---- */
 
 typedef struct {
-    plants_t *t;
+    failpoint_run_t *t;
     unsigned long long frees; /* of the driver, before */
     _Atomic bool inside, freed;
 } meeting_t;
@@ -115,35 +115,35 @@ static void *synchronise(void *argument) {
     return NULL;
 }
 
-void plants_free_during_synchronisation(plants_t *t) {
+void failpoint_free_during_synchronisation(failpoint_run_t *t) {
     meeting_t meeting = {.t = t, .frees = simcuda_calls("cuMemFree_v2")};
     pthread_t thread;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     CUdeviceptr memory = t->memory;
     t->memory = t->beside;
-    plants_old(t, t->stream[2]); /* or the host function would run before the host waits */
+    failpoint_old(t, t->stream[2]); /* or the host function would run before the host waits */
     t->memory = memory;
     MUST(cuLaunchHostFunc(t->stream[2], hold_up, &meeting));
     if (pthread_create(&thread, NULL, synchronise, &meeting))
         test_stop(TEST_WRONG, "no thread");
     while (!atomic_load(&meeting.inside))
         sched_yield();
-    plants_old(t, t->stream[0]);
-    plants_give(t);
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
     atomic_store(&meeting.freed, true);
     pthread_join(thread, NULL);
-    plants_seek(t, PLANTS_SOME);
-    plants_new(t, t->stream[1]);
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* A size that comes again, so that the thread keeps what it frees of it. */
-void plants_waiting_served(plants_t *t) {
+void failpoint_waiting_served(failpoint_run_t *t) {
     for (int i = 0; i < 3; i++) {
-        plants_take(t, MIB);
-        plants_give(t);
+        failpoint_take(t, MIB);
+        failpoint_give(t);
     }
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }

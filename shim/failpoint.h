@@ -1,11 +1,11 @@
-/* Planted faults (plants.def): how the tests make the shim wrong in one place at a time.
+/* Failpoints (failpoints.def): how the tests make the shim wrong in one place at a time.
  *
- * In the product AC_PLANTED is the constant false and leaves no code.  The library of the tests
- * is built from the same sources with AC_PLANTS and brings `ac_plant`, the number of the chosen
- * fault or 0, which is set before anything else happens.
+ * In the product AC_FAILPOINT is the constant false and leaves no code.  The library of the tests
+ * is built from the same sources with AC_FAILPOINTS and brings `ac_failpoint`, the number of the
+ * chosen fault or 0, which is set before anything else happens.
  *
  * One row of cuda_functions.def can be spoilt as well (tests/contract/rows): where that would be
- * done stands AC_ROW_PLANTED(symbol, way).
+ * done stands AC_ROW_FAILPOINT(symbol, way).
  *   long       the call is passed on and nothing else done, where it goes the long way
  *   short      the same where it goes the short way
  *   elsewhere  another stream is marked than the one that the work goes to
@@ -19,35 +19,35 @@
  * calls `ac_window`, where a test has set that, which does the other thread's part
  * (tests/contract/windows).  Locks may be held: a test does there what another thread could do
  * just then. */
-#ifndef AC_PLANT_H
-#define AC_PLANT_H
+#ifndef AC_FAILPOINT_H
+#define AC_FAILPOINT_H
 
 enum {
-#define PLANT(number, name, text) AC_PLANT_##name = (number),
-#include "plants.def"
-#undef PLANT
-    AC_PLANT_NONE = 0
+#define FAILPOINT(number, name, text) AC_FAILPOINT_##name = (number),
+#include "failpoints.def"
+#undef FAILPOINT
+    AC_FAILPOINT_NONE = 0
 };
 
-#ifdef AC_PLANTS
+#ifdef AC_FAILPOINTS
 #include "lock.h"
 
-extern int ac_plant;
+extern int ac_failpoint;
 extern void (*ac_window)(const char *name);
-int ac_row_planted(const char *symbol, const char *way);
+int ac_row_failpoint(const char *symbol, const char *way);
 /* The other thread holds none of this one's locks. */
 static inline void ac_window_reached(const char *name) {
     uint32_t held = ac_ranks_swap(0);
     ac_window(name);
     ac_ranks_swap(held);
 }
-#define AC_WINDOW(name)             (ac_window ? ac_window_reached(#name) : (void)0)
-#define AC_PLANTED(name)            (ac_plant == AC_PLANT_##name)
-#define AC_ROW_PLANTED(symbol, way) ac_row_planted(#symbol, #way)
+#define AC_WINDOW(name)               (ac_window ? ac_window_reached(#name) : (void)0)
+#define AC_FAILPOINT(name)            (ac_failpoint == AC_FAILPOINT_##name)
+#define AC_ROW_FAILPOINT(symbol, way) ac_row_failpoint(#symbol, #way)
 #else
-#define AC_WINDOW(name)             ((void)0)
-#define AC_PLANTED(name)            (AC_PLANT_##name == AC_PLANT_NONE)
-#define AC_ROW_PLANTED(symbol, way) 0
+#define AC_WINDOW(name)               ((void)0)
+#define AC_FAILPOINT(name)            (AC_FAILPOINT_##name == AC_FAILPOINT_NONE)
+#define AC_ROW_FAILPOINT(symbol, way) 0
 #endif
 
 #endif

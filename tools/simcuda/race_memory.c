@@ -9,7 +9,7 @@
  * memory: what is compared there does not depend on the address. */
 #include <stdlib.h>
 
-#include "referee_memory.h"
+#include "race_memory.h"
 #include "state.h"
 
 typedef struct {
@@ -35,7 +35,7 @@ static uint64_t live_segments;
 static segment_t *segment_new(uint64_t first, uint64_t end) {
     segment_t *segment = calloc(1, sizeof *segment);
     if (!segment) {
-        sim_referee_on = false;
+        sim_race_on = false;
         return NULL;
     }
     live_segments++;
@@ -164,8 +164,8 @@ static void judge_segment(segment_t *segment, const entry_t *now, uint64_t delta
         }
         if (!same && !ordered && !now->op->undecided) {
             sim_party_t first = party("first", old), second = party("second", now);
-            sim_referee_report(SIM_FOUND_unordered, segment->node.key + delta,
-                               segment->end - segment->node.key, &first, &second);
+            sim_race_report(SIM_FOUND_unordered, segment->node.key + delta,
+                            segment->end - segment->node.key, &first, &second);
         }
         i++;
     }
@@ -173,7 +173,7 @@ static void judge_segment(segment_t *segment, const entry_t *now, uint64_t delta
 }
 
 /* A graph keeps naming memory that was given back after the node was made.  If it has a new
- * owner by now, see sim_referee_launched. */
+ * owner by now, see sim_race_launched. */
 static bool is_unowned(const sim_use_t *use) {
     return !(use->owner->live && !use->owner->hosts) && !sim_owner_at(use->address);
 }
@@ -184,10 +184,10 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
         return; /* not mapped: found when it runs */
     if (use->kind == SIM_USE_PLAIN && is_unowned(use)) {
         sim_party_t by = party("by", &now);
-        sim_referee_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
+        sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
     for (place_t p = place_of(use->address, use->address + use->length); place_next(&p);)
-        for (uint64_t at = p.key; at < p.key_end && sim_referee_on;) {
+        for (uint64_t at = p.key; at < p.key_end && sim_race_on;) {
             segment_t *segment = segment_first(at);
             uint64_t next =
                 segment && segment->node.key < p.key_end ? segment->node.key : p.key_end;
@@ -202,7 +202,7 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
 }
 
 void sim_op_judge(sim_op_t *op) {
-    for (size_t i = 0; i < op->use_count && sim_referee_on; i++)
+    for (size_t i = 0; i < op->use_count && sim_race_on; i++)
         judge_use(op, &op->uses[i]);
 }
 
@@ -286,8 +286,8 @@ void sim_uses_release(const sim_owner_t *record) {
                     sim_party_t first = party("used", entry),
                                 second = {"released",   by,           record,
                                           record->base, record->size, true};
-                    sim_referee_report(SIM_FOUND_released, segment->node.key + p.delta,
-                                       segment->end - segment->node.key, &first, &second);
+                    sim_race_report(SIM_FOUND_released, segment->node.key + p.delta,
+                                    segment->end - segment->node.key, &first, &second);
                 }
                 entry_drop(segment, i);
             }
@@ -296,7 +296,7 @@ void sim_uses_release(const sim_owner_t *record) {
         }
 }
 
-void sim_referee_range_gone(uint64_t base, uint64_t size) {
+void sim_race_range_gone(uint64_t base, uint64_t size) {
     cut(base);
     cut(base + size);
     for (segment_t *segment = segment_first(base), *next;
@@ -310,7 +310,7 @@ void sim_referee_range_gone(uint64_t base, uint64_t size) {
 
 __attribute__((visibility("default"))) void simcuda_host_saw(const void *address) {
     sim_config_ensure();
-    if (!sim_referee_on || atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING))
+    if (!sim_race_on || atomic_load(&sim_gate) & (SIM_GATE_FORKED | SIM_GATE_EXITING))
         return;
     sim_lock();
     const segment_t *segment = segment_around((uintptr_t)address);
@@ -320,6 +320,6 @@ __attribute__((visibility("default"))) void simcuda_host_saw(const void *address
     sim_unlock();
 }
 
-SIM_LIVE_COUNT(referee_ranges) {
+SIM_LIVE_COUNT(race_ranges) {
     return live_segments;
 }

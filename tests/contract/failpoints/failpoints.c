@@ -1,10 +1,11 @@
-/* plants NAME: sets up the device, runs the program for that row of shim/plants.def (plants.h).
+/* failpoints NAME: sets up the device, runs the program for that row of shim/failpoints.def
+ * (failpoints.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plants.h"
+#include "failpoints.h"
 
 enum {
     BESIDE = 1 << 20,
@@ -32,7 +33,7 @@ static void register_kernels(void) {
     simcuda_register_kernel(&(simcuda_kernel_t){.name = "endless", .duration_ns = ENDLESS_NS});
 }
 
-static void set_up(plants_t *t, int device) {
+static void set_up(failpoint_run_t *t, int device) {
     CUmodule module;
     t->ctx[device] = test_device(device);
     MUST(cuModuleLoadData(&module, ptx));
@@ -43,11 +44,11 @@ static void set_up(plants_t *t, int device) {
         t->stream[i] = test_stream();
 }
 
-void plants_second_device(plants_t *t) {
+void failpoint_second_device(failpoint_run_t *t) {
     set_up(t, 1);
 }
 
-void plants_take(plants_t *t, size_t bytes) {
+void failpoint_take(failpoint_run_t *t, size_t bytes) {
     t->bytes = bytes;
     MUST(cuMemAlloc_v2(&t->beside, BESIDE));
     MUST(cuMemAlloc_v2(&t->memory, bytes));
@@ -58,19 +59,19 @@ static CUresult launch(CUfunction kernel, CUstream stream, CUdeviceptr to, unsig
     return cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-void plants_old(plants_t *t, CUstream stream) {
+void failpoint_old(failpoint_run_t *t, CUstream stream) {
     MUST(launch(t->old_owner, stream, t->memory, OLD_VALUE));
 }
 
-void plants_new(plants_t *t, CUstream stream) {
+void failpoint_new(failpoint_run_t *t, CUstream stream) {
     MUST(launch(t->new_owner, stream, t->memory, NEW_VALUE));
 }
 
-void plants_long(plants_t *t, CUstream stream) {
+void failpoint_long(failpoint_run_t *t, CUstream stream) {
     MUST(cuLaunchKernel(t->endless, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
 
-void plants_new_programmatic(plants_t *t, CUstream stream) {
+void failpoint_new_programmatic(failpoint_run_t *t, CUstream stream) {
     unsigned value = NEW_VALUE;
     void *params[] = {&t->memory, &value};
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -79,7 +80,7 @@ void plants_new_programmatic(plants_t *t, CUstream stream) {
     MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
 }
 
-void plants_old_event(plants_t *t, CUstream stream, CUevent event) {
+void failpoint_old_event(failpoint_run_t *t, CUstream stream, CUevent event) {
     unsigned value = OLD_VALUE;
     void *params[] = {&t->memory, &value};
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT};
@@ -88,16 +89,16 @@ void plants_old_event(plants_t *t, CUstream stream, CUevent event) {
     MUST(cuLaunchKernelEx(&config, t->old_owner, params, NULL));
 }
 
-CUresult plants_elsewhere(plants_t *t, CUstream stream) {
+CUresult failpoint_elsewhere(failpoint_run_t *t, CUstream stream) {
     return launch(t->new_owner, stream, t->beside, OLD_VALUE);
 }
 
-void plants_give(plants_t *t) {
+void failpoint_give(failpoint_run_t *t) {
     MUST(cuMemFree_v2(t->memory));
 }
 
-void plants_seek(plants_t *t, int most) {
-    CUdeviceptr before = t->memory, kept[PLANTS_MANY];
+void failpoint_seek(failpoint_run_t *t, int most) {
+    CUdeviceptr before = t->memory, kept[FAILPOINT_MANY];
     int count = 0;
     do {
         if (cuMemAlloc_v2(&kept[count], t->bytes))
@@ -113,11 +114,11 @@ void plants_seek(plants_t *t, int most) {
 
 static struct {
     const char *name;
-    void (*part)(plants_t *t);
-    plants_t *t;
+    void (*part)(failpoint_run_t *t);
+    failpoint_run_t *t;
 } window;
 
-void plants_at_window(const char *name, void (*part)(plants_t *t), plants_t *t) {
+void failpoint_at_window(const char *name, void (*part)(failpoint_run_t *t), failpoint_run_t *t) {
     window.part = part;
     window.t = t;
     window.name = name;
@@ -130,7 +131,7 @@ void ac_test_window(const char *name) {
     window.part(window.t);
 }
 
-void plants_settle(plants_t *t) {
+void failpoint_settle(failpoint_run_t *t) {
     unsigned value = 0;
     for (int i = 0; i < 2; i++)
         if (t->ctx[i]) {
@@ -144,37 +145,38 @@ void plants_settle(plants_t *t) {
 
 static const struct {
     const char *name;
-    void (*run)(plants_t *t);
+    void (*run)(failpoint_run_t *t);
 } programs[] = {
-#define PLANT(number, name, text) {#name, plants_##name},
+#define FAILPOINT(number, name, text) {#name, failpoint_##name},
 #define WINDOW(number, name, text)
-#include "plants.def"
+#include "failpoints.def"
 #undef WINDOW
-#undef PLANT
-    {"page_moved", plants_page_moved},
-    {"page_moved_waited", plants_page_moved_waited},
-    {"page_taken", plants_page_taken},
-    {"page_taken_waited", plants_page_taken_waited},
-    {"stream_of_strange_context", plants_stream_of_strange_context},
-    {"freed_on_untold_stream", plants_freed_on_untold_stream},
-    {"no_stream", plants_no_stream},
-    {"found_and_not_called", plants_found_and_not_called},
-    {"many_attributes", plants_many_attributes},
-    {"found_before_contexts", plants_found_before_contexts},
-    {"too_many_contexts", plants_too_many_contexts},
+#undef FAILPOINT
+    {"page_moved", failpoint_page_moved},
+    {"page_moved_waited", failpoint_page_moved_waited},
+    {"page_taken", failpoint_page_taken},
+    {"page_taken_waited", failpoint_page_taken_waited},
+    {"stream_of_strange_context", failpoint_stream_of_strange_context},
+    {"freed_on_untold_stream", failpoint_freed_on_untold_stream},
+    {"no_stream", failpoint_no_stream},
+    {"found_and_not_called", failpoint_found_and_not_called},
+    {"many_attributes", failpoint_many_attributes},
+    {"found_before_contexts", failpoint_found_before_contexts},
+    {"too_many_contexts", failpoint_too_many_contexts},
 };
 
 int main(int argc, char **argv) {
-    plants_t t = {.bytes = 0};
+    failpoint_run_t t = {.bytes = 0};
     for (size_t i = 0; argc == 2 && i < sizeof programs / sizeof *programs; i++)
         if (!strcmp(argv[1], programs[i].name)) {
             register_kernels();
             set_up(&t, 0);
             programs[i].run(&t);
-            plants_settle(&t);
+            failpoint_settle(&t);
             return 0;
         }
-    fprintf(stderr,
-            "usage: plants NAME, a row of shim/plants.def or a name at the table's end\n");
+    fprintf(
+        stderr,
+        "usage: failpoints NAME, a row of shim/failpoints.def or a name at the table's end\n");
     return TEST_USAGE;
 }

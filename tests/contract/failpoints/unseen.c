@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20, BUSY_MIB = 64 };
 
@@ -20,17 +20,17 @@ typedef struct {
     CUdeviceptr beside;
 } side_t;
 
-static side_t side_of(const plants_t *t) {
+static side_t side_of(const failpoint_run_t *t) {
     return (side_t){t->old_owner, t->new_owner, t->stream[0], t->beside};
 }
 
 /* A long kernel beside `memory`, of which the library knows. */
-static void keep_busy(plants_t *t, const side_t *side) {
+static void keep_busy(failpoint_run_t *t, const side_t *side) {
     CUfunction own = t->old_owner;
     CUdeviceptr memory = t->memory;
     t->old_owner = side->old_owner;
     t->memory = side->beside;
-    plants_old(t, side->stream);
+    failpoint_old(t, side->stream);
     t->old_owner = own;
     t->memory = memory;
 }
@@ -43,29 +43,29 @@ static void refuse(const char *what) {
 }
 
 /* The old owner's stream is of a context that is not current. */
-void plants_stream_of_current_context(plants_t *t) {
-    plants_take(t, MIB);
-    plants_second_device(t);
-    plants_take(t, MIB);
+void failpoint_stream_of_current_context(failpoint_run_t *t) {
+    failpoint_take(t, MIB);
+    failpoint_second_device(t);
+    failpoint_take(t, MIB);
     MUST(cuCtxSetCurrent(t->ctx[0]));
     refuse("cuStreamGetCtx>=1");
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     MUST(cuCtxSetCurrent(t->ctx[1]));
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* A context of `t->ctx[0]`'s device, current; what is freed there waits for the whole device. */
-static CUcontext beside_first(plants_t *t) {
+static CUcontext beside_first(failpoint_run_t *t) {
     CUcontext made;
     MUST(cuCtxCreate_v2(&made, 0, 0));
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     return made;
 }
 
 /* `memory`, of `owner`, is written to by a copy in `stream` of `from`, behind other work there.
  */
-static void late_copy(plants_t *t, CUcontext owner, CUcontext from, CUstream stream) {
+static void late_copy(failpoint_run_t *t, CUcontext owner, CUcontext from, CUstream stream) {
     CUdeviceptr there;
     MUST(RAW(cuMemAlloc_v2)(&there, (size_t)BUSY_MIB * MIB));
     MUST(RAW(cuMemsetD8Async)(there, 1, (size_t)BUSY_MIB * MIB, stream));
@@ -73,15 +73,15 @@ static void late_copy(plants_t *t, CUcontext owner, CUcontext from, CUstream str
     MUST(cuMemcpyPeerAsync(t->memory, owner, there, from, MIB, stream));
 }
 
-static void new_owner_fills(plants_t *t) {
+static void new_owner_fills(failpoint_run_t *t) {
     CUstream stream;
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    plants_hand_over(t);
+    failpoint_hand_over(t);
     MUST(cuMemsetD32Async(t->memory, 2, 1, stream));
 }
 
 /* Nor has the library ever served that context: the copy is the first that it gets. */
-void plants_stream_of_strange_context(plants_t *t) {
+void failpoint_stream_of_strange_context(failpoint_run_t *t) {
     CUcontext owner = beside_first(t);
     MUST(RAW(cuCtxSetCurrent)(t->ctx[0]));
     refuse("cuStreamGetCtx>=1");
@@ -91,56 +91,56 @@ void plants_stream_of_strange_context(plants_t *t) {
 }
 
 /* The free is the driver's to refuse, and it does not. */
-void plants_freed_on_untold_stream(plants_t *t) {
-    plants_take(t, MIB);
+void failpoint_freed_on_untold_stream(failpoint_run_t *t) {
+    failpoint_take(t, MIB);
     MUST(cuMemAllocAsync(&t->memory, MIB, NULL));
     MUST(cuCtxSynchronize());
     refuse("cuStreamGetCtx>=1");
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     MUST(cuMemFreeAsync(t->memory, t->stream[0]));
-    plants_seek(t, PLANTS_SOME);
-    plants_new(t, t->stream[1]);
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* A handle that no driver knows is refused, and that is all. */
-void plants_no_stream(plants_t *t) {
+void failpoint_no_stream(failpoint_run_t *t) {
     CUdeviceptr before;
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
     if (cuMemsetD8Async(t->memory, 1, 16, (CUstream)(uintptr_t)0x7770) == CUDA_SUCCESS)
         test_stop(TEST_WRONG, "a stream that is none took work");
     MUST(cuCtxSynchronize());
     before = t->memory;
-    plants_give(t);
-    plants_seek(t, 1);
+    failpoint_give(t);
+    failpoint_seek(t, 1);
     if (t->memory != before)
         test_stop(TEST_WRONG, "freed memory was not served at once");
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* More attributes than the library copies, on a stream whose context is not told. */
-void plants_many_attributes(plants_t *t) {
+void failpoint_many_attributes(failpoint_run_t *t) {
     enum { MANY = 100 };
     CUlaunchAttribute attribute[MANY] = {{0}}; /* they are ignored, but for one */
     unsigned value = 1;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     void *params[] = {&t->memory, &value};
     attribute[MANY - 1].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attribute[MANY - 1].value.programmaticStreamSerializationAllowed = 1;
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, t->stream[0], attribute, MANY};
     refuse("cuStreamGetCtx>=1");
     MUST(cuLaunchKernelEx(&config, t->new_owner, params, NULL));
-    plants_new(t, t->stream[0]);
+    failpoint_new(t, t->stream[0]);
 }
 
 /* --- ways into the driver that no table has --- */
 
 static const side_t *near_side;
-static plants_t *of_table;
+static failpoint_run_t *of_table;
 
 /* What a newer driver could have: a copy into `memory`, from the other device. */
 static CUresult future_copy(void) {
-    plants_t *t = of_table;
+    failpoint_run_t *t = of_table;
     return RAW(cuMemcpyPeerAsync)(t->memory, t->ctx[1], near_side->beside, t->ctx[0], (size_t)MIB,
                                   near_side->stream);
 }
@@ -153,57 +153,57 @@ static CUresult (*look_up(const char *name))(void) {
 }
 
 /* `memory` is freed, and served again, in its own context only. */
-static void by_future_copy(plants_t *t, bool early) {
+static void by_future_copy(failpoint_run_t *t, bool early) {
     CUresult (*copy)(void) = NULL;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
         test_stop(TEST_WRONG, "the driver takes no function");
     if (early)
         copy = look_up("cuFutureCopy");
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     side_t side = side_of(t);
     near_side = &side;
     of_table = t;
-    plants_second_device(t);
-    plants_take(t, MIB);
+    failpoint_second_device(t);
+    failpoint_take(t, MIB);
     if (!early)
         copy = look_up("cuFutureCopy");
     MUST(cuCtxSetCurrent(t->ctx[0]));
     keep_busy(t, &side);
     MUST(copy());
     MUST(cuCtxSetCurrent(t->ctx[1]));
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
-void plants_unseen_in_one_context(plants_t *t) {
+void failpoint_unseen_in_one_context(failpoint_run_t *t) {
     by_future_copy(t, false);
 }
 
 /* The library has not served any context when the function is found. */
-void plants_found_before_contexts(plants_t *t) {
+void failpoint_found_before_contexts(failpoint_run_t *t) {
     by_future_copy(t, true);
 }
 
 /* A runtime looks up functions that it never calls: freed memory is served at once as before. */
-void plants_found_and_not_called(plants_t *t) {
+void failpoint_found_and_not_called(failpoint_run_t *t) {
     CUdeviceptr before;
     if (simcuda_offer_function("cuFutureCopy", __extension__(void *) future_copy))
         test_stop(TEST_WRONG, "the driver takes no function");
     look_up("cuFutureCopy");
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
     MUST(cuCtxSynchronize());
     before = t->memory;
-    plants_give(t);
-    plants_seek(t, 1);
+    failpoint_give(t);
+    failpoint_seek(t, 1);
     if (t->memory != before)
         test_stop(TEST_WRONG, "freed memory was not served at once");
-    plants_new(t, t->stream[0]);
+    failpoint_new(t, t->stream[0]);
 }
 
 /* By a table. */
 static CUresult table_old(void) {
-    plants_t *t = of_table;
+    failpoint_run_t *t = of_table;
     unsigned value = 1;
     void *params[] = {&t->memory, &value};
     return RAW(cuLaunchKernel)(t->old_owner, 1, 1, 1, 1, 1, 1, 0, t->stream[0], params, NULL);
@@ -215,9 +215,9 @@ static const struct {
 } table = {sizeof table, table_old};
 static const CUuuid table_id = {"accelcache test"};
 
-void plants_unknown_table_harmless(plants_t *t) {
+void failpoint_unknown_table_harmless(failpoint_run_t *t) {
     const void *found = NULL;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     of_table = t;
     if (simcuda_offer_table(&table_id, &table))
         test_stop(TEST_WRONG, "the driver takes no table");
@@ -225,13 +225,13 @@ void plants_unknown_table_harmless(plants_t *t) {
     if (found != &table)
         test_stop(TEST_WRONG, "the driver's table came back changed");
     MUST(table.old());
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* --- more contexts than there are records --- */
 
-void plants_too_many_contexts(plants_t *t) {
+void failpoint_too_many_contexts(failpoint_run_t *t) {
     enum { CONTEXTS = 300 };
     CUcontext owner = beside_first(t), last = NULL;
     CUstream stream;

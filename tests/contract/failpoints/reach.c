@@ -1,17 +1,17 @@
 /* Faults in knowing who may touch the memory: streams, contexts, devices. */
-#include "plants.h"
+#include "failpoints.h"
 
 enum { MIB = 1 << 20, PROCESSORS = 1, DEFAULT_STREAM = 1 };
 
 /* The copy is work of the other device's context; the memory's own has only a wait for it. */
-void plants_peer_copy_elsewhere(plants_t *t) {
+void failpoint_peer_copy_elsewhere(failpoint_run_t *t) {
     CUfunction here[2] = {t->old_owner, t->new_owner};
     CUstream stream = t->stream[1];
     CUstream waiting = t->stream[0];
     CUdeviceptr there;
     CUevent copied;
-    plants_take(t, MIB);
-    plants_second_device(t);
+    failpoint_take(t, MIB);
+    failpoint_second_device(t);
     MUST(cuMemAlloc_v2(&there, MIB));
     MUST(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
     MUST(cuMemcpyPeerAsync(there, t->ctx[1], t->memory, t->ctx[0], MIB, t->stream[0]));
@@ -20,11 +20,11 @@ void plants_peer_copy_elsewhere(plants_t *t) {
     MUST(cuStreamWaitEvent(waiting, copied, 0)); /* a free of the driver's own comes after it */
     t->old_owner = here[0];
     t->new_owner = here[1];
-    plants_hand_over(t);
-    plants_new(t, stream);
+    failpoint_hand_over(t);
+    failpoint_new(t, stream);
 }
 
-void plants_green_context_synchronised(plants_t *t) {
+void failpoint_green_context_synchronised(failpoint_run_t *t) {
     static struct { _Alignas(16) unsigned char room[256]; } processors;
     CUdevResource *all = (CUdevResource *)(void *)&processors;
     CUdevResourceDesc share;
@@ -34,23 +34,23 @@ void plants_green_context_synchronised(plants_t *t) {
     MUST(cuDevResourceGenerateDesc(&share, all, 1));
     MUST(cuGreenCtxCreate(&green, share, 0, DEFAULT_STREAM));
     MUST(cuCtxFromGreenCtx(&view, green));
-    plants_take(t, MIB);
-    plants_old(t, t->stream[0]);
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
     MUST(cuCtxSetCurrent(view));
     MUST(cuCtxSynchronize());
     MUST(cuCtxSetCurrent(t->ctx[0]));
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
-void plants_destroyed_stream_running(plants_t *t) {
+void failpoint_destroyed_stream_running(failpoint_run_t *t) {
     CUstream gone;
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
-    plants_take(t, MIB);
-    plants_old(t, gone);
+    failpoint_take(t, MIB);
+    failpoint_old(t, gone);
     MUST(cuStreamDestroy_v2(gone));
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }
 
 /* A handle that came back; `gone` was the only stream, and its order protects what was freed. */
@@ -64,21 +64,21 @@ static CUstream again_for(CUstream gone) {
 }
 
 /* The handle first names two streams of one device, then one of the other. */
-void plants_stream_handle_reused(plants_t *t) {
+void failpoint_stream_handle_reused(failpoint_run_t *t) {
     CUstream gone;
-    plants_take(t, MIB);
+    failpoint_take(t, MIB);
     MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
-    plants_old(t, gone);
-    plants_hand_over(t);
+    failpoint_old(t, gone);
+    failpoint_hand_over(t);
     gone = again_for(gone);
-    plants_new(t, gone);
+    failpoint_new(t, gone);
     MUST(cuCtxSynchronize());
-    plants_ordered_handle(t);
+    failpoint_ordered_handle(t);
 
-    plants_second_device(t);
-    plants_take(t, MIB);
+    failpoint_second_device(t);
+    failpoint_take(t, MIB);
     gone = again_for(gone);
-    plants_old(t, gone);
-    plants_hand_over(t);
-    plants_new(t, t->stream[1]);
+    failpoint_old(t, gone);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
 }

@@ -5,7 +5,7 @@
  * first, which needs no library for it: the page of a hole is mapped where memory is needed.
  * Either way round: taking it away first happens to wait for the work, which CUDA does not
  * promise in all cases. */
-#include "plants.h"
+#include "failpoints.h"
 
 enum { PAGE = 2 << 20 };
 
@@ -16,7 +16,7 @@ static void map(CUdeviceptr at, CUmemGenericAllocationHandle page) {
     MUST(cuMemSetAccess(at, PAGE, &access, 1));
 }
 
-static void move(plants_t *t, bool waits, bool taken_first) {
+static void move(failpoint_run_t *t, bool waits, bool taken_first) {
     const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemGenericAllocationHandle page;
@@ -28,7 +28,7 @@ static void move(plants_t *t, bool waits, bool taken_first) {
 
     t->memory = hole;
     simcuda_owner_begin(hole, PAGE);
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     simcuda_owner_end(hole);
     if (waits)
         MUST(cuStreamSynchronize(t->stream[0]));
@@ -38,41 +38,41 @@ static void move(plants_t *t, bool waits, bool taken_first) {
     map(needed, page);
     t->memory = needed;
     simcuda_owner_begin(needed, PAGE);
-    plants_new(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
     if (!taken_first)
         MUST(cuMemUnmap(hole, PAGE));
 }
 
-void plants_page_moved(plants_t *t) {
+void failpoint_page_moved(failpoint_run_t *t) {
     move(t, false, false);
 }
 
-void plants_page_moved_waited(plants_t *t) {
+void failpoint_page_moved_waited(failpoint_run_t *t) {
     move(t, true, false);
 }
 
-void plants_page_taken(plants_t *t) {
+void failpoint_page_taken(failpoint_run_t *t) {
     move(t, false, true);
 }
 
-void plants_page_taken_waited(plants_t *t) {
+void failpoint_page_taken_waited(failpoint_run_t *t) {
     move(t, true, true);
 }
 
 /* The same by the library: memory is short, so the pages of what was freed go where a larger
  * request is served.  The only stream's order lets others have that memory at once, but does not
  * keep its pages in place. */
-void plants_page_moved_pending(plants_t *t) {
+void failpoint_page_moved_pending(failpoint_run_t *t) {
     enum { MIB = 1 << 20, OLD_AT = 16 * MIB, NEW_AT = 15 * MIB };
     CUdeviceptr behind, freed;
-    plants_take(t, 32 * MIB);
+    failpoint_take(t, 32 * MIB);
     MUST(cuMemAlloc_v2(&behind, MIB)); /* or the larger one would begin where this one did */
     freed = t->memory;
     t->memory += OLD_AT;
-    plants_old(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
     t->memory = freed;
-    plants_give(t);
+    failpoint_give(t);
     MUST(cuMemAlloc_v2(&t->memory, 48 * MIB));
     t->memory += NEW_AT; /* the page that the old owner wrote to */
-    plants_new(t, t->stream[0]);
+    failpoint_new(t, t->stream[0]);
 }

@@ -1,8 +1,8 @@
-/* Between the referee's two files: what is kept of an item. */
-#ifndef SIM_REFEREE_ORDER_H
-#define SIM_REFEREE_ORDER_H
+/* Between the race detector's two files: what is kept of an item. */
+#ifndef SIM_RACE_ORDER_H
+#define SIM_RACE_ORDER_H
 
-#include "referee.h"
+#include "race.h"
 
 /* Positions reached on each chain; immutable once shared. */
 typedef struct {
@@ -66,8 +66,8 @@ typedef struct {
     uint64_t address, length;
     bool write;
 } sim_party_t;
-void sim_referee_report(sim_finding_t what, uint64_t address, uint64_t length,
-                        const sim_party_t *first, const sim_party_t *second);
+void sim_race_report(sim_finding_t what, uint64_t address, uint64_t length,
+                     const sim_party_t *first, const sim_party_t *second);
 void sim_owner_describe(const sim_owner_t *owner, char *out, size_t room);
 
 #endif

@@ -1,4 +1,4 @@
-/* The books of thread caches (thread_cache.h): how near a peak is, and what the device statistics
+/* The tally of thread caches (thread_cache.h): how near a peak is, and what the device statistics
  * take over. */
 #include "allocator/cache/cache_int.h"
 
@@ -56,7 +56,7 @@ void ac_cache_set_room(ac_cache_t *cache) {
         }
     }
     for (int i = 0; i < AC_FLOWS; i++)
-        cache->books->side[i].room = room[i];
+        cache->tally->side[i].room = room[i];
     cache->share = ac_pending_share(allocator);
 }
 
@@ -81,25 +81,25 @@ static void second_grows(int64_t *room, int64_t *slack, int64_t *lead, int64_t n
 void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
-    ac_cache_side_t *side = &cache->books->side[flow];
+    ac_cache_side_t *side = &cache->tally->side[flow];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_books_add(&side->flow.given, 1);
-    ac_books_add(&side->flow.given_bytes, size);
-    ac_books_add(&side->flow.given_requested, requested);
-    ac_books_add(&side->waiting.blocks, 1);
-    ac_books_add(&side->waiting.bytes, size);
-    ac_books_add(&side->waiting.requested, requested);
-    ac_books_add(&cache->books->fenced, 1);
+    ac_tally_add(&side->flow.given, 1);
+    ac_tally_add(&side->flow.given_bytes, size);
+    ac_tally_add(&side->flow.given_requested, requested);
+    ac_tally_add(&side->waiting.blocks, 1);
+    ac_tally_add(&side->waiting.bytes, size);
+    ac_tally_add(&side->waiting.requested, requested);
+    ac_tally_add(&cache->tally->fenced, 1);
     first_grows(&side->room.blocks, &cache->slack[flow].blocks, &cache->lead[flow].blocks, 1);
     first_grows(&side->room.bytes, &cache->slack[flow].bytes, &cache->lead[flow].bytes,
                 (int64_t)size);
 }
 
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {
-    ac_cache_side_t *side = &cache->books->side[flow];
-    ac_books_add(&side->waiting.blocks, -ready->blocks);
-    ac_books_add(&side->waiting.bytes, -ready->bytes);
-    ac_books_add(&side->waiting.requested, -ready->requested);
+    ac_cache_side_t *side = &cache->tally->side[flow];
+    ac_tally_add(&side->waiting.blocks, -ready->blocks);
+    ac_tally_add(&side->waiting.bytes, -ready->bytes);
+    ac_tally_add(&side->waiting.requested, -ready->requested);
     second_grows(&side->room.blocks, &cache->slack[flow].blocks, &cache->lead[flow].blocks,
                  (int64_t)ready->blocks);
     second_grows(&side->room.bytes, &cache->slack[flow].bytes, &cache->lead[flow].bytes,
@@ -126,8 +126,8 @@ static bool has_room(int64_t *own, int64_t *other, int64_t *slack, int64_t *othe
 
 bool ac_cache_has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
                         uint64_t requested) {
-    ac_cache_room_t *own = &cache->books->side[flow].room;
-    ac_cache_room_t *other = &cache->books->side[!flow].room;
+    ac_cache_room_t *own = &cache->tally->side[flow].room;
+    ac_cache_room_t *other = &cache->tally->side[!flow].room;
     ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
     ac_cache_room_t *lead = &cache->lead[flow];
     return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, &lead->blocks,
@@ -148,7 +148,7 @@ static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
     *sum = (ac_cache_sum_t){.ordered = 0};
     for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
-        ac_cache_books_add(cache->books, true, sum);
+        ac_cache_tally_add(cache->tally, true, sum);
     absorb(allocator, sum);
 }
 
@@ -186,16 +186,16 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         return;
     /* The figures of one cache alone may show a peak that the others' make none. */
     bool alone = allocator->caches == cache && !cache->next;
-    bool news = cache && !ac_cache_books_absorbed(cache->books);
+    bool news = cache && !ac_cache_tally_absorbed(cache->tally);
     if (alone && !news)
         return;
     if (news && !alone)
-        ac_cache_books_add(cache->books, false, &sum);
+        ac_cache_tally_add(cache->tally, false, &sum);
     if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
         ac_caches_absorb(allocator, &sum);
     } else if (news) {
         sum = (ac_cache_sum_t){.ordered = 0};
-        ac_cache_books_add(cache->books, true, &sum);
+        ac_cache_tally_add(cache->tally, true, &sum);
         absorb(allocator, &sum);
     }
     /* The only one counts on being alone in what it adds to the figures. */
@@ -217,7 +217,7 @@ void ac_caches_after(ac_cache_t *cache, uint64_t size) {
     /* What was served raised the figures of both sides: of one its own, of the other the sum.
      * Less room than there is does no harm. */
     for (int i = 0; i < AC_FLOWS; i++) {
-        ac_cache_side_t *side = &cache->books->side[i];
+        ac_cache_side_t *side = &cache->tally->side[i];
         side->room.blocks--;
         side->room.bytes -= (int64_t)size;
         side->room.requested -= (int64_t)size;

@@ -9,28 +9,28 @@
 #include "no_membarrier.h"
 
 START_TEST(one_stream_protects_what_is_freed) {
-    ck_assert(!lean()); /* no stream yet */
+    ck_assert(!rely()); /* no stream yet */
     for (int i = 0; i < 3; i++) {
         submit(0);
-        ck_assert(lean());
+        ck_assert(rely());
     }
-    ck_assert_uint_eq(d.turns, 2); /* before the second and the third */
+    ck_assert_uint_eq(d.join_events, 2); /* before the second and the third */
     ck_assert_uint_eq(d.waits + d.syncs, 0);
 }
 END_TEST
 
 START_TEST(a_second_stream_waits_once) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
-    ck_assert(!lean());
-    ck_assert_uint_eq(d.turns, 1);
+    ck_assert(!rely());
+    ck_assert_uint_eq(d.join_events, 1);
     ck_assert_uint_eq(d.waits, 1);
     submit(1);
     submit(0);
     ck_assert_uint_eq(d.waits, 1);
     submit(2); /* so does a third */
-    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.join_events, 1);
     ck_assert_uint_eq(d.waits, 2);
     ck_assert_uint_eq(d.syncs + d.host_waits, 0);
 }
@@ -39,42 +39,42 @@ END_TEST
 START_TEST(without_a_free_nothing_is_waited_for) {
     submit(0);
     submit(1);
-    ck_assert_uint_eq(d.turns + d.waits + d.syncs, 0);
-    ck_assert(!lean());
+    ck_assert_uint_eq(d.join_events + d.waits + d.syncs, 0);
+    ck_assert(!rely());
 }
 END_TEST
 
-START_TEST(an_idle_context_changes_its_home) {
+START_TEST(an_idle_context_changes_its_sole) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     full_sync();
     submit(1);
-    ck_assert(lean());
-    ck_assert_uint_eq(d.turns + d.waits, 0);
+    ck_assert(rely());
+    ck_assert_uint_eq(d.join_events + d.waits, 0);
 }
 END_TEST
 
-START_TEST(what_is_done_needs_no_turn) {
+START_TEST(what_is_done_needs_no_join) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     full_sync();
     submit(0); /* may run for ever */
     submit(1);
-    ac_single_settle(&line, false);
-    ck_assert_uint_eq(d.turns + d.waits + d.host_waits + d.syncs, 0);
+    ac_sole_settle(&timeline, false);
+    ck_assert_uint_eq(d.join_events + d.waits + d.host_waits + d.syncs, 0);
 }
 END_TEST
 
 START_TEST(no_thread_waits_for_a_stream_that_is_held) {
     submit(0);
-    ck_assert(lean());
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY, &joins);
-    ac_single_hold(&line);
-    ck_assert_uint_eq(d.turns, 1); /* before the work that holds it */
+    ck_assert(rely());
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY, &joins);
+    ac_sole_hold(&timeline);
+    ck_assert_uint_eq(d.join_events, 1); /* before the work that holds it */
     d.submitted[0]++;
-    ac_fence_leave(&line);
-    ck_assert(!lean());
+    ac_fence_leave(&timeline);
+    ck_assert(!rely());
     submit(1);
     ck_assert_uint_eq(d.before[1].at[0], 1);
 }
@@ -82,38 +82,38 @@ END_TEST
 
 START_TEST(a_free_after_that_needs_one) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     full_sync();
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
-    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.join_events, 1);
     ck_assert_uint_eq(d.waits, 1);
 }
 END_TEST
 
 START_TEST(after_several_streams_a_synchronisation_leads_back) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
     submit(2);
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(2);
-    ck_assert(lean());
+    ck_assert(rely());
     unsigned waits = d.waits;
     submit(0);
     ck_assert_uint_eq(d.waits, waits + 1);
 }
 END_TEST
 
-START_TEST(a_turn_that_is_over_is_not_waited_for) {
+START_TEST(a_join_that_is_over_is_not_waited_for) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
-    ac_fence_close(&line, false);
+    ac_fence_close(&timeline, false);
     memcpy(d.completed, d.submitted, sizeof d.completed);
-    ck_assert(ac_fence_poll(&line, false));
+    ck_assert(ac_fence_poll(&timeline, false));
     submit(2);
     ck_assert_uint_eq(d.waits, 1);
 }
@@ -121,21 +121,21 @@ END_TEST
 
 START_TEST(a_stream_handle_that_returns_waits_again) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1);
-    ac_single_stream_gone(&line, FIRST_KEY + 1);
+    ac_sole_stream_gone(&timeline, FIRST_KEY + 1);
     memset(&d.before[1], 0, sizeof d.before[1]); /* another stream with this handle */
     submit(1);
     ck_assert_uint_eq(d.waits, 2);
 }
 END_TEST
 
-START_TEST(the_home_may_be_destroyed) {
+START_TEST(the_sole_may_be_destroyed) {
     submit(0);
-    ck_assert(lean());
-    ac_single_stream_gone(&line, FIRST_KEY);
-    ck_assert_uint_eq(d.turns, 1); /* recorded while the stream could be named */
-    submit(0);                     /* another stream with its handle */
+    ck_assert(rely());
+    ac_sole_stream_gone(&timeline, FIRST_KEY);
+    ck_assert_uint_eq(d.join_events, 1); /* recorded while the stream could be named */
+    submit(0);                           /* another stream with its handle */
     submit(1);
     ck_assert_uint_eq(d.waits, 2);
 }
@@ -143,10 +143,10 @@ END_TEST
 
 START_TEST(a_capture_ends_the_rule_for_its_time) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     ac_fence_capture_begin();
-    ck_assert(!lean());
-    ck_assert_uint_eq(d.turns, 1);
+    ck_assert(!rely());
+    ck_assert_uint_eq(d.join_events, 1);
     d.captures[0] = true;
     ac_fence_capture_began();
     submit(0); /* captured: no work */
@@ -154,27 +154,27 @@ START_TEST(a_capture_ends_the_rule_for_its_time) {
     ck_assert_uint_eq(d.waits, 1);
     d.captures[0] = false;
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(1);
-    ck_assert(lean());
+    ck_assert(rely());
 }
 END_TEST
 
-/* Another thread destroys the home while this one is about to name it to the device. */
+/* Another thread destroys the sole stream while this one is about to name it to the device. */
 static _Atomic bool destroying, destroyed;
 
-static void *destroy_home(void *unused) {
+static void *destroy_sole(void *unused) {
     (void)unused;
     atomic_store(&destroying, true);
-    ac_single_stream_gone(&line, FIRST_KEY);
+    ac_sole_stream_gone(&timeline, FIRST_KEY);
     atomic_store(&destroyed, true);
     return NULL;
 }
 
 static pthread_t destroyer;
 
-static void the_home_is_destroyed(void) {
-    ck_assert_int_eq(pthread_create(&destroyer, NULL, destroy_home, NULL), 0);
+static void the_sole_is_destroyed(void) {
+    ck_assert_int_eq(pthread_create(&destroyer, NULL, destroy_sole, NULL), 0);
     while (!atomic_load(&destroying))
         sched_yield();
     for (int i = 0; i < 100 && !atomic_load(&destroyed); i++)
@@ -182,10 +182,10 @@ static void the_home_is_destroyed(void) {
     ck_assert_msg(!atomic_load(&destroyed), "a stream that is gone is named to the device");
 }
 
-START_TEST(who_destroys_the_home_waits_for_who_names_it) {
+START_TEST(who_destroys_the_sole_waits_for_who_names_it) {
     submit(0);
-    ck_assert(lean());
-    meanwhile = the_home_is_destroyed;
+    ck_assert(rely());
+    meanwhile = the_sole_is_destroyed;
     submit(1);
     pthread_join(destroyer, NULL);
     ck_assert(atomic_load(&destroyed));
@@ -203,81 +203,83 @@ static void a_third_stream_works(void) {
     submit(2);
 }
 
-/* The second thread to leave the home finds that it cannot record: the capture's turn is there.
+/* The second thread to leave the sole stream finds that it cannot record: the capture's join is
+ * there.
  */
 START_TEST(a_capture_begins_while_two_threads_leave) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     meanwhile = a_third_stream_works;
     submit(1);
     ck_assert_uint_eq(d.waits, 2);
-    ck_assert_uint_eq(d.turns, 1);
+    ck_assert_uint_eq(d.join_events, 1);
 }
 END_TEST
 
-START_TEST(no_home_while_a_capture_begins) {
-    ac_single_close();
+START_TEST(no_sole_while_a_capture_begins) {
+    ac_sole_close();
     submit(0);
-    ck_assert(!lean());
-    ac_single_open();
+    ck_assert(!rely());
+    ac_sole_open();
 }
 END_TEST
 
 START_TEST(settling_makes_the_host_wait) {
     submit(0);
-    ck_assert(lean());
-    ac_single_settle(&line, false);
+    ck_assert(rely());
+    ac_sole_settle(&timeline, false);
     ck_assert_uint_eq(d.host_waits, 1);
     ck_assert_uint_eq(d.completed[0], 1);
     submit(1);
     ck_assert_uint_eq(d.waits, 0);
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(1);
-    ck_assert(lean());
-    ac_single_settle(&line, true);
+    ck_assert(rely());
+    ac_sole_settle(&timeline, true);
     full_sync();
     submit(1);
-    ck_assert(!lean()); /* for good */
+    ck_assert(!rely()); /* for good */
 }
 END_TEST
 
-/* It may be of any context: its stream comes after what leans on the home, unless it is that. */
-START_TEST(a_stray_waits_for_the_turn) {
+/* It may be of any context: its stream comes after what relies on the sole stream, unless it is
+ * that. */
+START_TEST(a_stray_waits_for_the_join) {
     submit(0);
-    ck_assert(lean());
+    ck_assert(rely());
     ac_fence_stray_begin(FIRST_KEY + !_i);
-    ck_assert_int_eq(lean(), _i);
+    ck_assert_int_eq(rely(), _i);
     ck_assert_uint_eq(d.waits, !_i);
     ac_fence_stray_end(false);
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(1);
-    ck_assert(lean()); /* the rule goes on */
+    ck_assert(rely()); /* the rule goes on */
 }
 END_TEST
 
 START_TEST(crossing_ends_the_rule) {
     submit(0);
-    ck_assert(lean());
-    ac_fence_cross();
+    ck_assert(rely());
+    ac_fence_share();
     ck_assert_uint_eq(d.completed[0], 1);
     submit(0);
-    ck_assert(!lean());
+    ck_assert(!rely());
 }
 END_TEST
 
 START_TEST(without_fences_or_waits_it_synchronises) {
     submit(0);
-    ck_assert(lean());
-    d.no_turns = true;
+    ck_assert(rely());
+    d.no_join_events = true;
     submit(1);
     ck_assert_uint_eq(d.syncs, 1);
     full_sync();
-    forget_turns();
+    forget_join_events();
     submit(1);
-    ck_assert(lean());
-    d.no_turns = false, d.no_waits = true;
+    ck_assert(rely());
+    d.no_join_events = false, d.no_waits = true;
     submit(0);
     ck_assert_uint_eq(d.host_waits, 1);
 }
@@ -286,123 +288,124 @@ END_TEST
 /* Its kernel ran before the call returned, and told another thread that the memory is free. */
 START_TEST(a_free_beside_a_call_leans) {
     submit(0);
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY, &joins);
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY, &joins);
     d.submitted[0]++;
-    ck_assert(lean());
+    ck_assert(rely());
     submit(1); /* while it is still inside */
     ck_assert_uint_eq(d.before[1].at[0], 2);
-    ac_fence_leave(&line);
-    ck_assert(!lean());
+    ac_fence_leave(&timeline);
+    ck_assert(!rely());
 }
 END_TEST
 
 /* A fence that is recorded meanwhile covers that work, one from before the free does not. */
-START_TEST(a_turn_beside_a_call_is_over_when_its_work_is) {
+START_TEST(a_join_beside_a_call_is_over_when_its_work_is) {
     submit(0);
-    ac_fence_enter(&line);
-    ac_single_enter(&line, FIRST_KEY, &joins);
-    ac_fence_close(&line, false);
+    ac_fence_enter(&timeline);
+    ac_sole_enter(&timeline, FIRST_KEY, &joins);
+    ac_fence_close(&timeline, false);
     d.submitted[0]++;
-    ck_assert(lean());
+    ck_assert(rely());
     d.completed[0] = 1;
-    ac_fence_poll(&line, false);
+    ac_fence_poll(&timeline, false);
     submit(1);
     ck_assert_uint_eq(d.waits, 1);
-    ac_fence_close(&line, false);
-    ac_fence_leave(&line);
+    ac_fence_close(&timeline, false);
+    ac_fence_leave(&timeline);
     memcpy(d.completed, d.submitted, sizeof d.completed);
-    ck_assert(ac_fence_poll(&line, false));
+    ck_assert(ac_fence_poll(&timeline, false));
     submit(2);
     ck_assert_uint_eq(d.waits, 1);
 }
 END_TEST
 
-/* Another thread passed when there was no home, and its work may come at any time. */
-START_TEST(no_home_beside_who_is_inside) {
+/* Another thread passed when there was no sole stream, and its work may come at any time. */
+START_TEST(no_sole_beside_who_is_inside) {
     static ac_submitter_t other;
     ac_fence_list(&other);
     submit(0);
-    submit(1); /* nothing was leaned on: every stream works */
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
-    ck_assert(ac_fence_enter_as(&line, &other));
-    ac_single_enter(&line, FIRST_KEY + 2, NULL);
+    submit(1); /* nothing was relied on: every stream works */
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
+    ck_assert(ac_fence_enter_as(&timeline, &other));
+    ac_sole_enter(&timeline, FIRST_KEY + 2, NULL);
     full_sync();
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_NONE);
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_NONE);
     submit(0);
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
-    ck_assert(!lean());
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
+    ck_assert(!rely());
     d.submitted[2]++;
-    ac_fence_leave_as(&line, &other);
+    ac_fence_leave_as(&timeline, &other);
     full_sync();
     submit(0);
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_ONE);
-    ck_assert(lean());
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_ONE);
+    ck_assert(rely());
 }
 END_TEST
 
-/* The same when the home changes hands: the old one's thread is still inside. */
+/* The same when the sole stream changes hands: the old one's thread is still inside. */
 START_TEST(no_heir_beside_who_is_inside) {
     static ac_submitter_t other;
     ac_fence_list(&other);
     submit(0);
-    ck_assert(ac_fence_enter_as(&line, &other));
-    ac_single_enter(&line, FIRST_KEY, NULL);
+    ck_assert(ac_fence_enter_as(&timeline, &other));
+    ac_sole_enter(&timeline, FIRST_KEY, NULL);
     full_sync();
     submit(1);
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
     d.submitted[0]++;
-    ac_fence_leave_as(&line, &other);
+    ac_fence_leave_as(&timeline, &other);
 }
 END_TEST
 
-/* Others may be inside unseen where the kernel's barrier fails: no stream becomes a home. */
-START_TEST(no_home_without_a_barrier) {
+/* Others may be inside unseen where the kernel's barrier fails: no stream becomes a sole
+ * stream. */
+START_TEST(no_sole_without_a_barrier) {
     static ac_submitter_t other;
     ac_fence_list(&other);
     if (!ac_barrier_is_light() || !refuse_membarrier(EPERM))
         return; /* others have a barrier of their own; filters are forbidden here */
     submit(0);
-    ck_assert_int_eq(ac_single_mode(atomic_load(&line.single.word)), AC_SINGLE_MANY);
-    ck_assert(!lean());
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&timeline.single.word)), AC_SOLE_MANY);
+    ck_assert(!rely());
 }
 END_TEST
 
 /* The work may run, and tell another thread so, before its call returns. */
 START_TEST(work_is_marked_before_its_call) {
-    for (int home = 0; home < 2; home++) { /* the first becomes it, the second is let in */
-        uint64_t born = ac_fence_handout(&line);
-        ac_fence_enter(&line);
-        ac_single_enter(&line, FIRST_KEY, &joins);
-        ck_assert(!ac_fence_untouched(&line, born));
-        ac_fence_leave(&line);
-        ck_assert(!ac_fence_untouched(&line, born));
+    for (int sole = 0; sole < 2; sole++) { /* the first becomes it, the second is let in */
+        uint64_t born = ac_fence_handout(&timeline);
+        ac_fence_enter(&timeline);
+        ac_sole_enter(&timeline, FIRST_KEY, &joins);
+        ck_assert(!ac_fence_untouched(&timeline, born));
+        ac_fence_leave(&timeline);
+        ck_assert(!ac_fence_untouched(&timeline, born));
     }
 }
 END_TEST
 
-/* A wait for the home is worth a synchronisation. */
-START_TEST(the_home_does_all_the_work) {
-    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
+/* A wait for the sole stream is worth a synchronisation. */
+START_TEST(the_sole_does_all_the_work) {
+    ck_assert_uint_eq(ac_sole_alone(&timeline, FIRST_KEY), 0);
     submit(0);
-    ck_assert(lean());
-    uint64_t alone = ac_single_alone(&line, FIRST_KEY);
-    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY + 1), 0);
+    ck_assert(rely());
+    uint64_t alone = ac_sole_alone(&timeline, FIRST_KEY);
+    ck_assert_uint_eq(ac_sole_alone(&timeline, FIRST_KEY + 1), 0);
     submit(0); /* after it */
     d.completed[0] = 1;
-    ac_fence_synced(&line, alone);
-    ck_assert_uint_eq(atomic_load(&line.done), alone);
-    submit(1); /* what was leaned on is complete */
+    ac_fence_synced(&timeline, alone);
+    ck_assert_uint_eq(atomic_load(&timeline.done), alone);
+    submit(1); /* what was relied on is complete */
     ck_assert_uint_eq(d.waits, 0);
-    ck_assert_uint_eq(ac_single_alone(&line, FIRST_KEY), 0);
+    ck_assert_uint_eq(ac_sole_alone(&timeline, FIRST_KEY), 0);
 }
 END_TEST
 
 START_TEST(the_setting_switches_it_off) {
-    atomic_store(&ac_single_wanted, false);
+    atomic_store(&ac_sole_wanted, false);
     submit(0);
-    ck_assert(!lean());
-    atomic_store(&ac_single_wanted, true);
+    ck_assert(!rely());
+    atomic_store(&ac_sole_wanted, true);
 }
 END_TEST
 
@@ -410,8 +413,8 @@ static _Atomic bool enough;
 
 static void *close_and_poll(void *unused) {
     while (!atomic_load(&enough)) {
-        ac_fence_close(&line, false);
-        ac_fence_poll(&line, false);
+        ac_fence_close(&timeline, false);
+        ac_fence_poll(&timeline, false);
     }
     return unused;
 }
@@ -425,10 +428,10 @@ START_TEST(what_no_mark_counts_takes_a_fence_of_its_own) {
     for (int i = 0; i < 4000; i++) {
         bool all;
         unsigned before = atomic_load(&recorded);
-        uint64_t target = ac_fence_target(&line, &all);
-        bool ready = target <= ac_fence_reached(&line, all);
+        uint64_t target = ac_fence_target(&timeline, &all);
+        bool ready = target <= ac_fence_reached(&timeline, all);
         ck_assert_msg(!ready || atomic_load(&recorded) != before, "free %d took no fence", i);
-        while (target > ac_fence_reached(&line, all))
+        while (target > ac_fence_reached(&timeline, all))
             sched_yield();
     }
     atomic_store(&enough, true);
@@ -448,40 +451,40 @@ START_TEST(random_programs) {
             d.completed[stream] = d.submitted[stream];
             break;
         case 2:
-            ac_fence_close(&line, false);
+            ac_fence_close(&timeline, false);
             break;
         case 3:
-            ac_fence_poll(&line, false);
+            ac_fence_poll(&timeline, false);
             break;
         case 4: /* the program makes one stream wait for another */
             d.before[stream].at[(stream + 1) % STREAMS] = d.submitted[(stream + 1) % STREAMS];
             break;
         case 5:
             if (rand() % 8 == 0)
-                ac_single_settle(&line, false);
+                ac_sole_settle(&timeline, false);
             break;
         case 6:
-            forget_turns();
+            forget_join_events();
             if (rand() % 4 == 0) {
                 ac_fence_capture_begin();
-                ck_assert(!lean());
+                ck_assert(!rely());
                 ac_fence_capture_began();
             }
             break;
         case 7:
         case 8:
         case 9:
-            lean();
+            rely();
             break;
-        default: /* bursts on one stream, so that there is a home now and then */
+        default: /* bursts on one stream, so that there is a sole stream now and then */
             for (int n = rand() % 6; n >= 0; n--) {
                 submit(stream);
                 if (rand() % 2)
-                    lean();
+                    rely();
             }
         }
     }
-    ck_assert_uint_gt(d.turns, 100);
+    ck_assert_uint_gt(d.join_events, 100);
     ck_assert_uint_gt(d.waits, 100);
 }
 END_TEST
@@ -494,29 +497,29 @@ int main(void) {
     tcase_add_test(tests, one_stream_protects_what_is_freed);
     tcase_add_test(tests, a_second_stream_waits_once);
     tcase_add_test(tests, without_a_free_nothing_is_waited_for);
-    tcase_add_test(tests, an_idle_context_changes_its_home);
+    tcase_add_test(tests, an_idle_context_changes_its_sole);
     tcase_add_test(tests, after_several_streams_a_synchronisation_leads_back);
-    tcase_add_test(tests, a_turn_that_is_over_is_not_waited_for);
+    tcase_add_test(tests, a_join_that_is_over_is_not_waited_for);
     tcase_add_test(tests, a_stream_handle_that_returns_waits_again);
-    tcase_add_test(tests, the_home_may_be_destroyed);
+    tcase_add_test(tests, the_sole_may_be_destroyed);
     tcase_add_test(tests, a_capture_ends_the_rule_for_its_time);
     tcase_add_test(tests, a_capture_begins_while_two_threads_leave);
-    tcase_add_test(tests, who_destroys_the_home_waits_for_who_names_it);
-    tcase_add_test(tests, what_is_done_needs_no_turn);
+    tcase_add_test(tests, who_destroys_the_sole_waits_for_who_names_it);
+    tcase_add_test(tests, what_is_done_needs_no_join);
     tcase_add_test(tests, a_free_after_that_needs_one);
     tcase_add_test(tests, no_thread_waits_for_a_stream_that_is_held);
-    tcase_add_test(tests, no_home_while_a_capture_begins);
+    tcase_add_test(tests, no_sole_while_a_capture_begins);
     tcase_add_test(tests, settling_makes_the_host_wait);
-    tcase_add_loop_test(tests, a_stray_waits_for_the_turn, 0, 2);
+    tcase_add_loop_test(tests, a_stray_waits_for_the_join, 0, 2);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
     tcase_add_test(tests, a_free_beside_a_call_leans);
-    tcase_add_test(tests, a_turn_beside_a_call_is_over_when_its_work_is);
-    tcase_add_test(tests, no_home_beside_who_is_inside);
+    tcase_add_test(tests, a_join_beside_a_call_is_over_when_its_work_is);
+    tcase_add_test(tests, no_sole_beside_who_is_inside);
     tcase_add_test(tests, no_heir_beside_who_is_inside);
-    tcase_add_test(tests, no_home_without_a_barrier);
+    tcase_add_test(tests, no_sole_without_a_barrier);
     tcase_add_test(tests, work_is_marked_before_its_call);
-    tcase_add_test(tests, the_home_does_all_the_work);
+    tcase_add_test(tests, the_sole_does_all_the_work);
     tcase_add_test(tests, the_setting_switches_it_off);
     tcase_add_test(tests, what_no_mark_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);

@@ -1,0 +1,228 @@
+/* The single-stream rule: while one stream does all the work of a context, the order of that
+ * stream protects freed memory, and a free needs no fence.
+ *
+ * A free that finds work pending on the only stream in use (the *sole stream*) is ready at once:
+ * the next owner can use the memory only through work, and work on the sole stream comes later
+ * than what is pending there.  Such a free *relies* on the sole stream.  The next work for the
+ * sole stream is preceded by a fence, recorded on the sole stream: the *join event*.  From the
+ * first work on a second stream on frees take fences.  If the program holds memory by then that
+ * was freed under the rule and handed out again, that stream is made to wait, on the device, for
+ * the newest join event, and so is each further one before its first work, until the join event
+ * is known to be over.  Else no stream waits: what is free of such memory is kept from new owners
+ * until the join event is over (*quarantine*).
+ *
+ *   NONE     nothing is pending: the next stream becomes the sole stream
+ *   ONE      the sole stream does all the work: frees rely on it
+ *   LEAVING  frees no longer rely, and what relied on order last has no join event yet: it is
+ *            being recorded, or could not be recorded
+ *   JOINING  the join event is recorded: streams but the sole stream wait for it before their
+ *            first work
+ *   MANY     nothing relies on anything: fences decide.  A synchronisation leads back to NONE.
+ *            A quarantine leads from LEAVING and JOINING to here
+ *   NEVER    as MANY, for good
+ *
+ * A join event makes streams wait that the program meant to run side by side.  So a context that
+ * had one backs off: frees rely on order again only after a longer stretch of work on one stream
+ * (of frees or requests with work in between: such is the clock, fence.h), four times as long
+ * after each further join event.
+ *
+ * What a join event covers.  All that relied on order, and no work that was submitted to the sole
+ * stream after the free: such work may wait for what the program does next, on the host or on
+ * another stream, and a wait for the join event would never end.  What the join event does cover,
+ * the driver's own free would have waited for.  So the host may wait for it without a limit, too.
+ *   A submission to the sole stream that begins after a free relied on it finds `relied` above
+ *   `covered` and records the join event first.  It looks where the clock moved since it last
+ *   did; so the free ends the epoch after it has raised `relied`, unless that was done after an
+ *   earlier free that still has no join event (`due`).  `covered` is raised to the join event's
+ *   stamp when the join event is in the ring, not before: all that submit until then record a
+ *   join event of their own.  The first to come back with a join event for all that relied on
+ *   order is taken; those that come later may have been recorded behind work of others.
+ *   The join event lies in the context's ring of fences.  While one stream does all the work,
+ *   what is complete there is complete in the context: such a join event is a fence as any other,
+ *   and what relied is known to be complete when `done` reaches its stamp.  The ring drops other
+ *   fences where it is full, not the newest join event.
+ *
+ * Quarantine.  Memory that relied on order, and whose work is not known to be over, lies in free
+ * memory or in blocks that were handed out since: *early* ones.  Where the program holds none of
+ * these, a second stream cannot touch any of it before it is handed out again, and that can be
+ * put off.
+ *   Which blocks are early.  The first free that relies on a sole stream sets `early` to one
+ * above the clock that it found, ends the epoch, and only then sets `due`: whichever free returns
+ * finds `early` set, and the clock has reached it.  Memory that relied on order is handed out
+ * after that return, with a clock not below `early`; nor below the clock of its free, which is
+ * above `done` as long as the work is not over.  So a block
+ * with a clock below `early`, or not above `done`, is not early.  Others may be taken for early
+ * that are not: those that were handed out after the first such free out of other memory.
+ *   The walk (quarantine.c) looks at all blocks of the context in LEAVING or JOINING, when no
+ * free relies on order any more, with the allocator's lock and all owners kept out of their
+ * caches.  A free that relied was decided inside a cache or under that lock, and is over when the
+ * walk has both.  So it finds each piece of such memory once, in a block that is held or in free
+ * memory, and what it takes out of use is all: none comes after it.  That is
+ *     what caches keep, which goes to the free memory first;
+ *     free blocks whose stamp (block.h) is not reached: it comes later than the last free there;
+ *     slabs with free slots, where that of their segment is not.
+ * They wait for a stamp that covers all that relied on order, as blocks do for their fence; a
+ * block that waits for a fence anyway, waits for its memory's former work as well.  What the walk
+ * cannot tell counts as held: blocks freed in the order of a stream before their fence is
+ * reached, and those that were handed on in such an order, because that stream may be a second
+ * one that has not come here yet; blocks that graphs may use; pages that a thread maps or moves
+ * just then; a cache whose owner does not come out.  While a stream captures there is no
+ * quarantine: what waits could not be asked for.
+ *   No sole stream is made between the walk and what follows from it: who asked for it is inside.
+ *
+ * Not protected by a stream's order, so that the rule ends for good where they occur:
+ * programmatic launches, other contexts that reach the memory, other processes and devices that
+ * were given it, submissions that are not seen.  The host then waits for the join event; a
+ * programmatic launch is made an ordinary one for as long as the join event is not over.
+ *
+ * What a free relies on is in the driver when it happens: work on the memory has returned from
+ * its call, or its kernel ran.  So it is on the sole stream, whichever thread is inside, and
+ * covered by every stamp that is taken later (fence.h): by a join event whose stamp is not below
+ * the clock that the free found, and by `done` once that reaches this clock.
+ *
+ * Two pairs must not miss each other.
+ *   A free raises `relied`, then finds `word` unchanged; a thread that leaves changes `word`,
+ *   then reads `relied`.  All four are sequentially consistent.  A free that finds `relied` high
+ *   enough only reads: it read a value that a thread which leaves later has to find as well.
+ *   A submission stores that it is inside, then reads `word`, or finds the clock as it was when
+ *   it last did; a thread that makes a sole stream of the next stream (NONE or LEAVING to ONE)
+ *   wrote `word` and moved the clock, then looks at which threads are inside.  The submission has
+ *   no barrier but ac_barrier_light; the other side, which is rare, has ac_barrier_heavy, and
+ *   goes to MANY where that fails.  Nothing else is decided by which threads are inside: a join
+ *   event is recorded for what relied on order, which no look at `word` can miss.
+ * And for what a join event covers: `relied` is raised before the epoch ends; a submission reads
+ * the clock before it compares `relied` with `covered`.
+ *
+ * Invariants (under the timeline's lock): in JOINING the fence with the clock `covered` is in the
+ * ring, or `done` has reached it; `relied` was raised before any free that relied on order saw
+ * its `word` a second time.  The lock is never held over a device call. */
+#ifndef AC_SOLE_H
+#define AC_SOLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct ac_timeline ac_timeline_t;
+
+typedef enum {
+    AC_SOLE_NONE,
+    AC_SOLE_ONE,
+    AC_SOLE_LEAVING,
+    AC_SOLE_JOINING,
+    AC_SOLE_MANY,
+    AC_SOLE_NEVER
+} ac_sole_mode_t;
+
+/* Streams are keys (device.h) of at most 48 bits; 0 is none. */
+enum { AC_SOLE_MODE_BITS = 3, AC_SOLE_KEY_BITS = 48 };
+
+/* The lock is that of the timeline. */
+typedef struct {
+    /* mode, sole, and a count of changes in the bits above; changed under the lock */
+    _Atomic uint64_t word;
+    _Atomic uint64_t relied;  /* the clock of the newest free that relied on the sole stream */
+    _Atomic uint64_t covered; /* the stamp of the newest join event; changed under the lock */
+    _Atomic uint64_t due;     /* an epoch was ended after `relied` had reached this clock */
+    _Atomic uint64_t since;   /* the clock from which on frees may rely on order */
+    uint64_t left;            /* in LEAVING: a stamp that covers all that relied on order */
+    uint64_t backoff;         /* epochs that a new sole stream has to see alone before that */
+    _Atomic uint64_t
+        early;     /* what relied on this sole stream is handed out from here on; 0: none */
+    uint64_t join; /* counts those that streams have to wait for */
+    bool waited;   /* a stream would have run beside this sole stream */
+    _Atomic unsigned naming; /* threads that record a join event: they name the sole stream */
+    unsigned awaiting;       /* threads that wait for them; under the lock */
+    pthread_cond_t named;    /* none any more */
+} ac_sole_t;
+
+/* What a thread remembers of the streams that it made wait.  Forgetting costs one more wait. */
+enum { AC_SOLE_JOINS = 16 };
+typedef struct {
+    struct {
+        const void *timeline;
+        uint64_t stream, join;
+    } slot[AC_SOLE_JOINS];
+} ac_joins_t;
+
+/* Streams become sole streams only while this is set: the setting `single_stream`. */
+extern _Atomic bool ac_sole_wanted;
+
+static inline ac_sole_mode_t ac_sole_mode(uint64_t word) {
+    return (ac_sole_mode_t)(word & ((1u << AC_SOLE_MODE_BITS) - 1));
+}
+
+static inline uint64_t ac_sole_stream(uint64_t word) {
+    return word >> AC_SOLE_MODE_BITS & (((uint64_t)1 << AC_SOLE_KEY_BITS) - 1);
+}
+
+/* Whether frees relied on order that have no join event yet. */
+static inline bool ac_sole_due(const ac_sole_t *single) {
+    return atomic_load_explicit(&single->relied, memory_order_acquire) >
+           atomic_load_explicit(&single->covered, memory_order_acquire);
+}
+
+/* Whether work for `stream` needs no more than this look. */
+static inline bool ac_sole_passes(const ac_sole_t *single, uint64_t stream) {
+    uint64_t word = atomic_load(&single->word);
+    ac_sole_mode_t mode = ac_sole_mode(word);
+    return mode >= AC_SOLE_MANY ||
+           (mode == AC_SOLE_ONE && ac_sole_stream(word) == stream && !ac_sole_due(single));
+}
+
+/* Before work goes to `stream`, inside and before the first mark (fence.h).  Takes the locks of
+ * the timeline's allocator.  May make the stream wait on the device; where that is impossible it
+ * blocks until the join event is over.  A stream that captures takes no work: nothing is done.
+ * `joins` is the calling thread's, NULL: none. */
+void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins);
+
+/* Whether the order of the only stream in use protects memory that is freed now; it then counts
+ * as relied on. */
+bool ac_sole_protects(ac_timeline_t *timeline);
+
+/* Blocks with a lower clock are not early.  Any thread. */
+uint64_t ac_sole_early(const ac_timeline_t *timeline);
+
+/* Before the program waits for `stream`: a stamp up to which it was given all of the context's
+ * work, so that a wait that succeeds is worth a synchronisation (ac_fence_synced); 0: others were
+ * given some. */
+uint64_t ac_sole_alone(const ac_timeline_t *timeline, uint64_t stream);
+
+/* Frees rely on no stream any more, and the join event is recorded where they did.  Called before
+ * something that ends a stream's order, or makes recording impossible: a capture. */
+void ac_sole_leave(ac_timeline_t *timeline);
+
+/* The stream that work is about to go to may be held by it until the program does something else,
+ * maybe on another stream: none may be made to wait for that.  The join event is recorded before
+ * it. */
+void ac_sole_hold(ac_timeline_t *timeline);
+
+/* The stream is about to be destroyed: its key may come back for another one, and from the return
+ * on no call of ours names it. */
+void ac_sole_stream_gone(ac_timeline_t *timeline, uint64_t stream);
+
+/* As _leave, and the host waits until the join event is over: from the return on all free memory
+ * is out of reach of the device or waits for a fence.  `forever`: the rule ends. */
+void ac_sole_settle(ac_timeline_t *timeline, bool forever);
+
+/* Work is about to come that keeps no stream's order.  True: the rule has ended for good, and no
+ * memory relies on it.  False: the join event is not over; ask again later.  Does not wait for
+ * it. */
+bool ac_sole_unorder(ac_timeline_t *timeline);
+
+/* A synchronisation found the context idle: a stream may become the sole stream. */
+void ac_sole_synced(ac_timeline_t *timeline);
+
+/* No stream becomes a sole stream, and no free relies on one, between the two: around the
+ * beginning of a capture. */
+void ac_sole_close(void);
+void ac_sole_open(void);
+
+/* The context is gone: drop the join event. */
+void ac_sole_end(ac_timeline_t *timeline);
+
+/* Nonzero if an invariant does not hold. */
+int ac_sole_check(ac_timeline_t *timeline);
+
+#endif

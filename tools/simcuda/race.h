@@ -1,0 +1,70 @@
+/* Between the race detector and the rest of the simulator.  Global lock for all of it.
+ *
+ * The race detector knows two things that the scheduler forgets: which work is ordered before
+ * which (the scheduler drops an order as soon as the earlier item is complete; completion alone
+ * orders nothing for a program that did not look), and whose memory an item touches.  Every call
+ * below is guarded by `if (sim_race_on)` at its place, so that it costs one predicted branch
+ * while off. */
+#ifndef SIM_RACE_H
+#define SIM_RACE_H
+
+#include "sim.h"
+
+/* ---- order (race.c) ---- */
+
+extern bool sim_race_on;
+/* Key `race detector`: off, on (stderr), abort, or a file.  False: the file cannot be written. */
+bool sim_race_open(const char *how);
+
+/* `work` is ordered after `before`, whatever state that is in. */
+void sim_race_after(sim_work_t *work, sim_work_t *before);
+/* `work` is ordered after what comes before `before`; what comes after `work`, after both. */
+void sim_race_after_start(sim_work_t *work, sim_work_t *before);
+/* The item goes to the scheduler: its order is final, its uses are judged. */
+void sim_race_submit(sim_work_t *work);
+void sim_race_forget(sim_work_t *work); /* the item is freed */
+/* A graph launch copies its node; owners stay those of the time the node was made. */
+void sim_race_clone(sim_work_t *to, const sim_work_t *from);
+/* The items of a launch, all submitted: memory that is another's by now. */
+void sim_race_launched(sim_work_t *const *items, size_t count);
+void sim_race_done(sim_work_t *work); /* the item is complete; the host need not have seen it */
+/* The host saw the item complete: all it submits from now on comes later. */
+void sim_race_seen(sim_work_t *work);
+/* The host saw the item begin: so is only what comes before it. */
+void sim_race_reached(sim_work_t *work);
+/* An effect happens between the two calls, lock held: a release, a value written. */
+void sim_race_enter(sim_work_t *work);
+void sim_race_leave(void);
+/* A stream goes; its work stays in the order of its context, as part of *gone. */
+void sim_race_stream_gone(struct sim_op **gone, sim_work_t *last);
+void sim_race_after_gone(const struct sim_op *gone, sim_work_t *work); /* NULL: nothing */
+void sim_race_gone_free(struct sim_op **gone);
+
+/* ---- memory (race_memory.c) ---- */
+
+typedef enum {
+    SIM_USE_PLAIN,
+    SIM_USE_GUESS, /* an argument that looks like a pointer */
+    SIM_USE_ALLOC, /* stream-ordered allocation: after the frees of the same memory */
+    SIM_USE_FREE,
+} sim_use_kind_t;
+
+/* A use that the scheduler need not check. */
+void sim_race_touch(sim_work_t *work, uint64_t address, uint64_t length, bool write,
+                    sim_use_kind_t kind);
+/* Looks for addresses in the arguments of a kernel that declares nothing. */
+void sim_race_arguments(sim_work_t *work, const void *bytes, size_t count);
+/* Fixes the owners of what the item has declared so far; done at submission at the latest. */
+void sim_race_resolve(sim_work_t *work);
+
+void sim_race_record_new(const sim_alloc_t *record);
+void sim_race_record_gone(const sim_alloc_t *record);
+/* A pool gives addresses back: what was there is the driver's own affair. */
+void sim_race_range_gone(uint64_t base, uint64_t size);
+/* A mapping's record is complete; a mapping is about to go. */
+void sim_race_mapped(const sim_alloc_t *record);
+void sim_race_unmapping(const sim_alloc_t *record);
+/* The item touches memory that is not mapped, at the time it runs. */
+void sim_race_fault(sim_work_t *work, uint64_t address, uint64_t length);
+
+#endif
