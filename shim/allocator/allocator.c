@@ -1,12 +1,12 @@
 /* Requests and frees: the ladder from a cached block to "out of memory".
  *
  * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part
- * inline (thread_cache.h).  A miss that free memory serves passes 20, each once:
+ * inline (thread_cache.h).  A miss that free memory serves passes 22, each once:
  *   ac_cache_alloc, alloc                                    the request
  *   ac_find_first, lock, ac_size_round                       its size and pool
  *   ac_cache_flush_large                                     what is kept whole and in the way
- *   search, ac_cache_affords                                 whether it counts as a hit
- *   ac_size_fit, ac_free_index_find                          the block
+ *   search, ac_cache_affords, ac_cache_has_rooms             whether it counts as a hit
+ *   ac_pending_drain, ac_size_fit, ac_free_index_find        the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
  *   ac_cache_serve, ac_cache_expect, unlock                  the program's
