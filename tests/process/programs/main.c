@@ -3,8 +3,8 @@
  *   programs test [--seed N] [--programs N] [--operations N] [--slow] [--least N]
  *       Runs that many programs of that many operations, seeds N, N + 1, ...; some of them
  *       twice, which must come to the same (unless contexts end, or the machine is so busy that
- *       waits run out of time), and plain, where nothing may be found.  A program that fails is shrunk and written down.  --least: fails with fewer
- *       operations in all.
+ *       waits run out of time), and plain, where nothing may be found.  A program that fails is
+ *       shrunk and written down.  --least: fails with fewer operations in all.
  *   programs catch [--seed N] [--programs N] [--operations N] [--longest N]
  *       The other way round, for a library with a fault: passes if a program fails and can be
  *       shrunk to at most that many operations.
