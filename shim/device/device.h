@@ -87,7 +87,8 @@ typedef struct {
 
     /* Wait for all work of the context, for about `limit_ns` (0: for ever).  AC_OK; AC_BUSY when
      * that has passed, or while anything captures; AC_FAILED.  With a limit work that is
-     * submitted meanwhile may be waited for as well. */
+     * submitted meanwhile may be waited for as well; where events tell that the context is idle
+     * the wait may last a tenth of a second, however short the limit. */
     ac_status_t (*synchronize)(void *context, uint64_t limit_ns);
 
     /* What is submitted to stream `to` from now on comes after all that stream `from` was given

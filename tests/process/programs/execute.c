@@ -91,7 +91,7 @@ static int stream_of(const op_t *op) {
 
 /* The shortest limit of the library that an operation in lockstep can reach: where a wait ends by
  * it, how busy the machine is decides what comes next, since virtual time passes by polls. */
-#define LIMIT_NS 50000000
+#define LIMIT_NS 100000000
 
 static uint64_t real_ns(void) {
     struct timespec now;
