@@ -4,7 +4,7 @@
 #include "allocator/give_back.h"
 #include "failpoint.h"
 
-/* Lock the allocator that owns `address`; NULL: nobody does. */
+/* Lock the allocator that owns `address`; NULL: none does. */
 static ac_arena_t *lock_owner(uint64_t address) {
     ac_arena_t *arena = ac_page_map_owner(address);
     if (!arena)

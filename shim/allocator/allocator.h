@@ -59,8 +59,8 @@ void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
-/* Free the block at `address`, whoever owns it.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS (inside
- * our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its
+/* Free the block at `address`, of whichever allocator.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS
+ * (inside our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its
  * work does not end. */
 ac_status_t ac_block_free(uint64_t address);
 

@@ -88,8 +88,8 @@ void ac_allocator_drop_records(ac_allocator_t *allocator);
 
 /* --- thread_cache.c: under the lock, but ac_caches_recall and _drop --- */
 
-/* Before a request of the cache's owner is served centrally (NULL: by somebody without one): the
- * books are absorbed as far as a peak depends on them. */
+/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+ * tallies are absorbed as far as a peak depends on them. */
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested);
 
@@ -99,7 +99,7 @@ void ac_caches_before_free(ac_allocator_t *allocator);
 /* After the request was served centrally. */
 void ac_caches_after(ac_cache_t *cache, uint64_t size);
 
-/* Absorb the books of all caches; *sum is what they held and did since. */
+/* Absorb the tallies of all caches; *sum is what they held and did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
@@ -108,12 +108,12 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 /* A block of the size was served from the pool: there may be more such requests, and frees. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
 
-/* Whether the books have room for a request of the owner, served with `size` bytes of the pool:
+/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool:
  * no peak rises, and nothing has to be absorbed before. */
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
 
 /* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
- * one, which is nobody's so far. */
+ * one; the caller keeps the block. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
 /* Free the block, which is allocated and ready, `leans` by its stream alone, as a hit would where
@@ -141,7 +141,8 @@ bool ac_cache_leave_all(ac_cache_t *cache);
  * not known.  True if there was any.  Without the lock. */
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* The same, and it returns with the lock: what came back is nobody else's yet. */
+/* The same, and it returns with the lock: no other thread can have taken what
+ * came back. */
 void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 
 /* The same, and all caches learn of peaks and settings that have changed. */

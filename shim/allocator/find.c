@@ -31,7 +31,7 @@ static void conclude(const ac_request_t *request) {
     ac_caches_after(request->cache, request->size);
 }
 
-/* Whether the books of the request's cache have room for it: then they count it as a hit, which
+/* Whether the tally of the request's cache has room for it: then it counts it as a hit, which
  * is little work, and nothing has to be announced. */
 static bool is_affordable(const ac_request_t *request) {
     return !request->stream &&

@@ -101,7 +101,7 @@ static ac_status_t wait_for(const ac_request_t *request, const ac_look_t *now) {
         ac_fence_wait(&arena->timeline, now->reach, now->oldest, request->soon - begin);
     uint64_t spent = arena->ops->now_ns() - begin;
     if (status == AC_BUSY)
-        ac_fence_in_vain(&arena->timeline, now->oldest);
+        ac_fence_missed(&arena->timeline, now->oldest);
     ac_lock(&arena->allocator->lock);
     arena->allocator->counters->fence_waits++;
     arena->allocator->counters->fence_wait_ns += spent;

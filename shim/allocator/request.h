@@ -14,8 +14,8 @@ typedef struct {
     bool cached_only;          /* free memory or nothing: no call of the device */
     bool scarce;               /* the device has no more: any block that fits is right */
     bool shrink;               /* about to fail: pages of the least size */
-    /* What `added` of the arena was when its free memory was last searched in vain, and the same
-     * for a search with `scarce`; 0: never. */
+    /* What `added` of the arena was when its free memory was last searched without success, the
+     * same for a search with `scarce`; 0: never. */
     uint64_t seen[2];
     uint64_t changes; /* how many of the allocator's `changes` were its own */
     uint64_t soon;    /* ns: until then it waits for work rather than grow */

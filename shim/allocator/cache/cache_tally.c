@@ -37,7 +37,7 @@ static void share_both(const ac_stat_t one[AC_POOL_KINDS], const ac_stat_t two[A
 
 #define EACH_SIDE(of, figure) ((int64_t *[]){&of[0].figure, &of[1].figure})
 
-/* With other threads about nobody knows how near a peak is. */
+/* With other caches in use it is not known how near a peak is. */
 void ac_cache_set_room(ac_cache_t *cache) {
     const ac_allocator_t *allocator = cache->arena->allocator;
     const ac_device_stats_t *s = allocator->stats;

@@ -20,7 +20,7 @@ enum { LARGE_IDLE = 2 };
 enum { RECALL_TRIES = 10000 };
 
 /* In place of a block. */
-static ac_block_t nobodys = {.address = 1};
+static ac_block_t no_block = {.address = 1};
 
 static uint32_t clamp(uint64_t n, uint32_t low, uint32_t high) {
     return n < low ? low : n > high ? high : (uint32_t)n;
@@ -402,7 +402,7 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
 }
 
 /* Let the owners in again, or with AC_GATE_GONE as `then` never; before that `visit` (NULL:
- * nobody) sees each cache whose owner is out of it.  True if it said so of any.  With both locks.
+ * none) sees each cache whose owner is out of it.  True if it said so of any.  With both locks.
  */
 static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint32_t then) {
     bool any = false;
@@ -414,7 +414,7 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
             AC_WINDOW(cache_visited);
             any |= visit(cache);
         }
-        if (then) { /* one that was not seen as well: nobody looks into it any more */
+        if (then) { /* one that was not seen as well: it is never used again */
             atomic_fetch_or(&cache->gate, then);
             unlist(cache);
         }
@@ -558,7 +558,7 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
                               .timeline = &arena->timeline,
                               .tally = tally};
         for (int i = 0; i < AC_CACHE_HANDED; i++)
-            cache->handed[i] = &nobodys;
+            cache->handed[i] = &no_block;
         ac_lock(&allocator->lock);
         configure(cache);
         cache->next = allocator->caches;

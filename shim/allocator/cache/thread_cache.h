@@ -8,16 +8,16 @@
  * device is asked for more, before a wait, and before every trim, each thread's cache is
  * *recalled*. So what caches hold is free memory wherever it matters.
  *
- * A hit holds `busy`; whoever recalls a cache sets a bit of `gate`, runs a heavy barrier
+ * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
  * (barrier.h), and touches the magazines only when it then finds the cache not busy.  The owner
  * looks at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
  *
  * Whatever decides if freed memory is ready (fence.h) decides here as well.  A block that is not
  * ready *waits* in the cache, behind those of its size that were freed before; what has become
  * ready goes to the magazine when that is empty, in one burst, because one fence covers many.
- * Such blocks are pending wherever that matters: they are active in the statistics, and whoever
- * takes a cache's blocks makes these the arena's pending ones (allocator.c).  None waits that
- * more than the own context may touch, or that a capture may have named: these need the lock.
+ * Such blocks count as active in the statistics, and a recall moves them to the arena's lists
+ * (retired.h).  Blocks that other contexts may access, or that a capture may have recorded, never
+ * wait here; freeing them takes the lock.
  *
  * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
@@ -104,7 +104,7 @@ struct ac_cache {
     uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next;                        /* the allocator's list, under its lock */
-    ac_cache_t *sibling;                     /* for whoever owns the cache */
+    ac_cache_t *sibling;                     /* the owner's next cache */
     ac_magazine_t magazine[AC_CACHE_MAGAZINES];
     ac_cache_queue_t queue[AC_CACHE_MAGAZINES];
     /* Blocks of sizes that have no magazine, given without the lock: they go to the free memory
@@ -175,8 +175,8 @@ static inline bool ac_cache_usable(const ac_cache_t *cache) {
     return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
 }
 
-/* Between the two nobody else touches the magazines.  False: somebody does, or it takes more to
- * keep them out (ac_cache_take_long). */
+/* Between the two no other thread touches the magazines.  False: one does, or it takes more to
+ * keep it out (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {
     bool early = AC_FAILPOINT(gate_before_busy) && atomic_load(&cache->gate) == 0;
     AC_WINDOW(cache_enters);
@@ -312,7 +312,7 @@ static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
 
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
- * work is seen: whoever calls this knows (ac_fence_simple). */
+ * work is seen: the caller has made sure of that (ac_fence_simple). */
 static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))

@@ -14,8 +14,9 @@ static ac_timeline_t *_Atomic lines[AC_FENCE_LINES]; /* the live ones */
 _Atomic unsigned ac_timeline_high;
 static ac_mutex_t timelines_lock = AC_MUTEX(TIMELINES);
 
-/* All that ever had a slot.  Counted before their first entry by an operation that is a full
- * barrier: who counts only itself after a store of its own misses nobody that does not see it. */
+/* All threads that ever had a slot.  Each counts itself before its first entry, by an operation
+ * that is a full barrier.  Store, barrier, load on both sides: of two threads at least one sees
+ * the other.  A thread that finds itself alone may skip the barrier. */
 static ac_submitter_t *_Atomic submitters;
 static _Atomic unsigned submitter_count;
 
@@ -121,7 +122,7 @@ void ac_fence_enter(ac_timeline_t *timeline) {
 void ac_fence_leave(ac_timeline_t *timeline) {
     ac_fence_mark(timeline);
     atomic_fetch_sub(&timeline->inside,
-                     1); /* last: whoever finds nobody inside has to find the mark */
+                     1); /* last: a thread that finds none inside has to find the mark */
 }
 
 void ac_fence_submitted(ac_timeline_t *timeline) {

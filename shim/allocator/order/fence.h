@@ -12,18 +12,19 @@
  * A submission marks its timeline before the driver is called and after it returned, mostly by
  * two loads that find the mark made.
  *   (1) What returned with mark m was in the driver before the clock left m: the second mark was
- *       read from the clock after the call.  So last_submit <= done and nobody inside: all is
- *       complete.  `done` comes of stamps only and stays below the clock.
+ *       read from the clock after the call.  So with last_submit <= done and no thread inside all
+ *       is complete.  `done` comes of stamps only and stays below the clock.
  *   (2) A free at a time when the clock shows e may wait for any target >= e: it is reached by a
  *       stamp that was taken later than the free, and what may touch the memory was in the
  *       driver then, also if its call has not returned (it may run already, and have told another
  *       thread through mapped memory that the block can be freed).  A target below e,
- * last_submit, is right while nobody is inside: by (1).  Once somebody is, the free marks the
- * timeline itself: no fence recorded so far has the clock's present epoch. (3) A block is handed
- * out with a clock that is above all marks so far, and not above the clock: where last_submit is
- * the present epoch, that epoch is ended.  A submission that may use the block begins later and
- * marks at least that clock before the driver sees it. So `untouched` is one comparison, whoever
- * is inside.
+ *       last_submit, is right while no thread is inside: by (1).  If a submission is in flight,
+ *       the free itself marks the timeline: no fence recorded so far has the clock's present
+ *       epoch.
+ *   (3) A block is handed out with a clock that is above all marks so far, and not above the
+ *       clock: where last_submit is the present epoch, that epoch is ended.  A submission that
+ *       may use the block begins later and marks at least that clock before the driver sees it.
+ *       So `untouched` is one comparison, whichever threads are inside.
  *
  * The clock also moves when a timeline gets something that its next submission has to look at:
  * frees that are due for a fence, another state of the single-stream rule, streams that are to be
@@ -40,16 +41,16 @@
  * consistent.  What else is assumed is that the driver takes work, and takes a record, by atomic
  * operations of its own: a submission whose second mark was read before a stamp was taken in
  * before that stamp's record.  On x86 this holds as it stands (an atomic operation is a full
- * barrier); elsewhere a full fence comes before the second mark.  Where somebody must be seen who
- * may have stored his slot just now, and will decide by what he looks at next (sole.h), the two
- * sides use barrier.h.
+ * barrier); elsewhere a full fence comes before the second mark.  Where a thread must be seen that
+ * may have stored its slot just now, and decides by what it reads next (sole.h), the two sides
+ * use barrier.h.
  *
  * Invariants (ac_fence_check):
  *   ring entries are ordered by clock;
  *   done < ac_fence_clock, last_submit <= ac_fence_clock.
  *
- * A timeline lies in its arena's record and serves one context only: whoever still holds it when
- * the context has gone finds `live` unset, and can do no harm to a later context.
+ * A timeline lies in its arena's record and serves one context only: a thread that still uses it
+ * when the context has gone finds `live` unset, and does no harm to a later context.
  *
  * All functions are thread-safe.  `lock` guards the ring and the single-stream rule, and is never
  * held over a device call.  A fence stays in the ring while the device is asked about it: `uses`
@@ -100,7 +101,7 @@ struct ac_timeline {
     _Atomic uint32_t open;   /* frees wait that no fence covers: their weight */
     _Atomic bool live;       /* the context exists; never set again once unset */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
-    atomic_flag polled;  /* somebody queries: others go on without waiting */
+    atomic_flag polled;  /* a thread queries: others go on without waiting */
     ac_sole_t single;    /* the single-stream rule */
     _Atomic uint32_t credit; /* weight of frees that no fence was taken for; some may be lost */
     _Atomic uint64_t done;
@@ -127,7 +128,7 @@ extern _Atomic unsigned ac_timeline_high;
  * from now on wait for all of them.  Never unset. */
 extern AC_HIDDEN _Atomic bool ac_fence_shared;
 
-/* Work may be submitted that nobody counts: every free takes a fence of its own. Never unset. */
+/* Work may be submitted that is not counted: every free takes a fence of its own.  Never unset. */
 extern AC_HIDDEN _Atomic bool ac_fence_untracked;
 
 /* Set them, and end the single-stream rule everywhere: on return no free memory relies on the
@@ -225,7 +226,7 @@ AC_FENCE_HOT void ac_fence_mark(ac_timeline_t *timeline) {
     ac_fence_raise(&timeline->last_submit, clock);
 }
 
-/* Work was submitted to the context in a way that nobody saw: a mark, and inside while it is
+/* Work was submitted to the context in a way that no hook saw: a mark, and inside while it is
  * made, or another thread may end the epoch in between and find nothing under way. */
 void ac_fence_submitted(ac_timeline_t *timeline);
 
@@ -410,8 +411,8 @@ ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uin
  * two milliseconds, enough for a device that is idle. */
 bool ac_fence_look(ac_timeline_t *timeline, bool all, uint64_t clock);
 
-/* Whether such a wait may end in time: not while a target is to come that was waited for in vain,
- * since fences complete in order, and the work before it may not end before the program goes on.
+/* Whether such a wait may end in time: not while a target is to come that a wait did not see
+ * reached, since fences complete in order, and the work before it may not end before the program goes on.
  * Else each request would be kept for as long. */
 static inline bool ac_fence_hopeful(const ac_timeline_t *timeline, bool all) {
     return ac_fence_reached(timeline, all) >= atomic_load(&timeline->overdue) ||
@@ -419,7 +420,7 @@ static inline bool ac_fence_hopeful(const ac_timeline_t *timeline, bool all) {
 }
 
 /* The target was waited for, and not reached in time. */
-static inline void ac_fence_in_vain(ac_timeline_t *timeline, uint64_t target) {
+static inline void ac_fence_missed(ac_timeline_t *timeline, uint64_t target) {
     ac_fence_raise(&timeline->overdue, target);
 }
 

@@ -37,8 +37,8 @@ static bool in_force(const ac_timeline_t *timeline) {
 }
 
 /* All work is complete but that of `self` callers, who are inside and have not marked it yet.
- * Under the lock and after a change of `word`: whoever submits meanwhile is seen here, or sees
- * that change and waits for the lock. */
+ * Under the lock and after a change of `word`: a thread that submits meanwhile is seen here, or
+ * sees that change and waits for the lock. */
 static bool is_idle(const ac_timeline_t *timeline, unsigned self) {
     if (atomic_load(&timeline->last_submit) > atomic_load(&timeline->done))
         return false;
@@ -71,7 +71,7 @@ bool ac_sole_protects(ac_timeline_t *timeline) {
         return false;
     }
     AC_WINDOW(rely_begins);
-    /* Before the second look: whoever leaves the sole stream after it finds the mark. */
+    /* Before the second look: a thread that leaves the sole stream after it finds the mark. */
     if (!AC_FAILPOINT(rely_raised_late))
         rely(single, now);
     if (atomic_load(&single->word) != word && !AC_FAILPOINT(rely_looked_at_once))
@@ -461,8 +461,8 @@ void ac_sole_pass(ac_timeline_t *timeline, uint64_t stream, ac_joins_t *joins) {
     ac_fence_let_go(timeline, spare);
 }
 
-/* Leave the sole stream, whoever began it; returns with the lock and neither in ONE nor in
- * LEAVING. */
+/* Leave the sole stream, also where another thread began to; returns with the lock and neither in
+ * ONE nor in LEAVING. */
 static void leave_sole(ac_timeline_t *timeline) {
     ac_sole_t *single = &timeline->single;
     ac_lock(&timeline->lock);

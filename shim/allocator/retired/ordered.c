@@ -528,7 +528,7 @@ static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
     }
     if (ac_fence_wait(timeline, all, clock, AC_PATIENCE_NS) != AC_BUSY)
         return true;
-    ac_fence_in_vain(timeline, clock);
+    ac_fence_missed(timeline, clock);
     return false;
 }
 

@@ -111,7 +111,7 @@ extern AC_HIDDEN _Atomic bool ac_block_stepped[AC_BLOCK_STATES][AC_BLOCK_STATES]
 void ac_block_check_step(ac_block_state_t from, ac_block_state_t to);
 #endif
 
-/* The one way to change a block's state, for whoever holds the block: state.def. */
+/* The one way to change a block's state; the caller holds the block as state.def says. */
 static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
 #ifdef AC_CHECKED
     ac_block_check_step(atomic_load_explicit(&block->state, memory_order_relaxed), to);

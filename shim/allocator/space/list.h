@@ -2,8 +2,8 @@
  * that know their first item alone, AC_QUEUE those of lists with both ends.  `link` is what the
  * names of the item's two pointers begin with: with list_ these are list_prev and list_next.
  *
- * An item is in one list of a link at a time; in none its two pointers mean nothing.  Whoever
- * calls holds what guards the list.
+ * An item is in one list of a link at a time; in none its two pointers mean nothing.  The
+ * caller holds what guards the list.
  *
  *   name_push(list, item)           first
  *   name_append(list, item)         last: queues only

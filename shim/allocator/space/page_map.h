@@ -7,7 +7,7 @@
  * all places have room.
  *
  * Lookups take no lock: nothing is ever given back, and arena records stay for ever, so the
- * answer is at worst outdated: whoever needs the truth locks the owner's allocator and asks
+ * answer is at worst outdated: a caller that needs the truth locks the owner's allocator and asks
  * again.  A start that does not change during a lookup is found whatever else does: it stays in
  * the word where it was put, also when a larger table takes over, and that one is complete when
  * it does.  Words of one page are written under the lock of the one allocator that owns the page:

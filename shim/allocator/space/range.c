@@ -301,7 +301,7 @@ void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_s
         ac_block_set_state(moving, AC_BLOCK_TRANSIT);
         ac_segment_coalesce(moving, quiet);
     }
-    /* Else host memory is short, and nobody could free what is here: it stays as it is until the
+    /* Else host memory is short, and what is here could not be freed: it stays as it is until the
      * context goes. */
 }
 

@@ -41,7 +41,7 @@ ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size) {
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
-/* Large free blocks are kept for requests that nearly fill them, where memory is dear. */
+/* Large free blocks are kept for requests that nearly fill them, where memory is short. */
 ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
     const uint64_t large = (uint64_t)32 << 20;
     ac_fit_t fit = ac_size_fit_last(settings, size);

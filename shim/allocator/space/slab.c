@@ -75,9 +75,9 @@ static ac_slots_t *records_of(const ac_slab_t *slab) {
     return &slab->block->segment->space->store->slots;
 }
 
-/* What a record of the slot says, for whoever it is.  Its address comes last: whoever was handed
- * the block may know it by the same record from before, and frees it without the lock as soon as
- * that says its address (ac_cache_owns). */
+/* What a record of the slot says.  Its address comes last: the thread that was handed the block
+ * may know it by the same record from before, and frees it without the lock as soon as that says
+ * its address (ac_cache_owns). */
 static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     ac_segment_t *segment = slab->block->segment;
     uint64_t word = word_of(slab, i), address = address_of(slab, i);
@@ -105,7 +105,7 @@ static ac_block_t *give_record(ac_slab_t *slab, unsigned i) {
     return record;
 }
 
-/* The record is nobody's, and the slot's word is another one. */
+/* The record becomes a spare one, and the slot's word is another one. */
 static void take_record(ac_slab_t *slab, unsigned i, uint64_t word) {
     ac_block_t *record = record_in(word_of(slab, i));
     records_remove(records_of(slab), record);

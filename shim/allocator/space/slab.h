@@ -3,7 +3,7 @@
  * A block of its own record costs more host memory than a quarter of its 512 bytes.  In a slab a
  * block is a *slot* of 16 bytes, and has a record only while something happens to it: while it is
  * new, in a thread's cache, pending or held.
- * To everybody else such a record is a block as any other, but that it has no neighbours and that
+ * Elsewhere such a record is a block as any other, but that it has no neighbours and that
  * ac_segment_coalesce gives its slot back.  Records of blocks that the program just holds return
  * to their slots when there are many (ac_slabs_drop_records).
  *
@@ -74,7 +74,7 @@ static inline bool ac_block_is_slab(const ac_block_t *block) {
  * pool, or host memory is short. */
 ac_block_t *ac_slab_carve(ac_space_t *space, uint64_t size);
 
-/* The slot is free again, and its record nobody's; `slot` may be what ac_slab_at shows. */
+/* The slot is free again, and its record a spare one; `slot` may be what ac_slab_at shows. */
 void ac_slab_coalesce(ac_block_t *slot);
 
 /* The block that is allocated at `address` in a slab, with a record from now on.  AC_BAD_ADDRESS;

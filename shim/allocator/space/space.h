@@ -57,7 +57,7 @@ void ac_record_block_return(ac_store_t *store, ac_block_t *block);
 ac_segment_t *ac_record_segment(ac_store_t *store);
 void ac_record_segment_return(ac_store_t *store, ac_segment_t *segment);
 void *ac_record_memory(size_t bytes);                     /* zeroed, whole pages */
-void ac_record_memory_return(void *memory, size_t bytes); /* only what nobody has seen yet */
+void ac_record_memory_return(void *memory, size_t bytes); /* only what was never published */
 
 /* segment.c: all under the lock. */
 

@@ -88,8 +88,8 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
     return what;
 }
 
-/* AC_OK; AC_OOM: host memory is short, for the books of so many pages; AC_FAILED: the context has
- * gone. */
+/* AC_OK; AC_OOM: host memory is short, for the records of so many pages; AC_FAILED: the context
+ * has gone. */
 static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t bytes) {
     ac_arena_t *arena = growth->ask->arena;
     ac_status_t status = AC_FAILED;
@@ -160,7 +160,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     ac_block_t *oldest = NULL;
     uint64_t first, count;
     if (atomic_load(&arena->timeline.broken))
-        return NULL; /* nobody tells any more what its work does: its end will */
+        return NULL; /* what its work does is not told any more: its end will */
     for (ac_block_t *hole = arena->holes.last; hole; hole = hole->age_prev) {
         if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
@@ -487,7 +487,7 @@ void ac_expand_account(ac_range_t *range, int64_t bytes) {
         ac_stat_pools_down(stats->reserved_bytes, range->segment->pool, -bytes);
 }
 
-/* The books follow what the device did: first what went, so that no peak shows a page twice. */
+/* The records follow what the device did: first what went, so that no peak shows a page twice. */
 static void account_all(ac_growth_t *growth) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     ac_device_counters_t *counters = allocator->counters;
@@ -511,7 +511,7 @@ static void charge_remap(ac_growth_t *growth) {
             growth->pages_moved * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
 }
 
-/* What the device may be asked for was announced; it is now in the books or was not to be had. */
+/* What the device may be asked for was announced; it is now recorded or was not to be had. */
 static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) {
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
@@ -524,8 +524,8 @@ static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) 
     ac_supply_end_call(allocator, true);
 }
 
-/* The free block around `address` is the request's, unless host memory was too short to have it
- * in the books. */
+/* The free block around `address` is the request's, unless host memory was too short to
+ * record it. */
 static ac_status_t serve(const ac_growth_ask_t *ask, ac_block_t *block, uint64_t address) {
     if (!block || block->state != AC_BLOCK_FREE || block->size < ask->size ||
         address - block->address >= block->size)

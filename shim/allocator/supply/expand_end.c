@@ -15,7 +15,7 @@ void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
     if (now < until) {
         uint64_t target = ac_fence_now();
         if (ac_fence_wait(&arena->timeline, all, target, until - now) == AC_BUSY)
-            ac_fence_in_vain(&arena->timeline, target);
+            ac_fence_missed(&arena->timeline, target);
         return;
     }
     ac_fence_close(&arena->timeline, all);

@@ -6,7 +6,7 @@
  * is *owed*, and goes back later.  And only what is quiet: the device is done with it
  * (ac_segment_t, ac_range_hole_enter).
  *
- * Whoever calls has recalled the caches of threads before, where what they keep may matter: nothing
+ * The caller has recalled the caches of threads before, where what they keep may matter: nothing
  * here looks into them, nor at what is freed and waits.  Functions take the lock themselves unless
  * they say otherwise. */
 #ifndef AC_SUPPLY_H
