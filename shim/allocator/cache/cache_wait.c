@@ -43,9 +43,9 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     cache->loose_bytes += size;
 }
 
-/* Whether a stream's order may protect what is freed now: who asks in earnest should be able to
- * go by the answer, or it costs a turn. */
-static bool may_lean(const ac_cache_t *cache) {
+/* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where
+ * its answer can be used: a free that relies on the order costs a join event. */
+static bool may_rely(const ac_cache_t *cache) {
     return ac_sole_mode(atomic_load(&cache->timeline->single.word)) < AC_SOLE_MANY;
 }
 
@@ -56,7 +56,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);
     bool own = magazine->size == size;
     bool room = (own && magazine->left) || may_be_loose(cache, size);
-    if ((!room && (!own || may_lean(cache))) || ac_order_capturing())
+    if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, own ? &ticket : NULL);
     if (how == AC_FREE_WAITS) {

@@ -14,8 +14,9 @@ typedef enum { AC_FREE_READY, AC_FREE_LEANS, AC_FREE_WAITS } ac_free_t;
 
 /* What memory of the timeline's context that is freed now has to wait for; `used` is its ticket
  * up to now.  The program's calls on it have returned.  Once per free; who is told LEANS and does
- * not use the memory has cost a turn, and no more.  `ticket` NULL: WAITS is all that is asked
- * for, and may be said of what is ready.  _touched: something was submitted since `handout`.
+ * not use the memory has cost a join event, and no more.  `ticket` NULL: WAITS is all that is
+ * asked for, and may be said of what is ready.  _touched: something was submitted since
+ * `handout`.
  * Without the allocator's lock only a ticket of OWN may be used: one of ALL could come into its
  * list behind a later one, one of CAPTURE after the episode's list was released. */
 ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket);

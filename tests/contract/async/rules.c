@@ -18,9 +18,8 @@ static void same_stream(room_t *r) {
 }
 
 static void no_edge(room_t *r) {
-    CUdeviceptr old = busy(r->s[0]);
+    CUdeviceptr plain, old = busy(r->s[0]);
     OTHER(next(r->s[1]), old);
-    CUdeviceptr plain;
     MUST(cuMemAlloc_v2(&plain, size));
     OTHER(plain, old);
     touch(plain, r->s[1]);
