@@ -131,7 +131,7 @@ static bool add_view(ac_ipc_mapping_t *mapping, uint64_t address, uint64_t size)
         view_count++;
     }
     if (!known || views[at].size != size)
-        views[at].id = ++ids;
+        views[at].id = (uint64_t)3 << 62 | ++ids; /* no driver's, and no block's of ours */
     views[at].size = size;
     views[at].opens++;
     if (mapping->widest < size)

@@ -75,6 +75,8 @@ ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *sour
             worst = answer;
         answer = worst;
     }
+    if (answer == AC_IPC_HIDDEN && neighbour && kill(token->pid, 0) != 0 && errno == ESRCH)
+        answer = AC_IPC_ENDED;
     errno = saved;
     return answer;
 }

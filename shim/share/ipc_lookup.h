@@ -15,7 +15,8 @@
 typedef enum {
     AC_IPC_FOUND,
     AC_IPC_FREED,  /* the table is there, and the block's lifetime is over */
-    AC_IPC_HIDDEN, /* no such table: the process has ended, or cannot be seen from here */
+    AC_IPC_ENDED,  /* no such table, and no such process */
+    AC_IPC_HIDDEN, /* no such table: the process cannot be seen from here */
     AC_IPC_BAD     /* it is there, and cannot be read: cut short, or of a newer version */
 } ac_ipc_answer_t;
 

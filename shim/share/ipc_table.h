@@ -47,7 +47,7 @@ typedef struct {
 _Static_assert(sizeof(ac_ipc_header_t) == 192 && sizeof(ac_ipc_entry_t) == 192, "one size");
 
 /* Slots: the header is number 0 of its chunk, so that no token has slot 0. */
-enum { AC_IPC_SLOTS = AC_IPC_CHUNK / sizeof(ac_ipc_entry_t), AC_IPC_CHUNKS = 512 };
+enum { AC_IPC_SLOTS = AC_IPC_CHUNK / (int)sizeof(ac_ipc_entry_t), AC_IPC_CHUNKS = 512 };
 static inline uint64_t ac_ipc_slot_at(uint32_t slot) {
     return (uint64_t)(slot / AC_IPC_SLOTS) * AC_IPC_CHUNK +
            slot % AC_IPC_SLOTS * sizeof(ac_ipc_entry_t);

@@ -16,9 +16,10 @@ import rooms
 # every layer may write to them, they know no layer above.
 LEAVES = {"observe", "config"}
 MAY_INCLUDE = {
-    "intercept": {"allocator", "device"} | LEAVES,
+    "intercept": {"allocator", "device", "share"} | LEAVES,
     "allocator": {"device"} | LEAVES,
     "device": LEAVES,
+    "share": LEAVES,
     "observe": LEAVES,
     "config": LEAVES,
 }
