@@ -82,7 +82,7 @@ struct ac_block {
     ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
     ac_block_t *age_prev, *age_next; /* see above */
-    ac_lifetime_t *lifetime; /* ALLOCATED: what others were told of it; NULL: nothing */
+    ac_lifetime_t *lifetime;         /* ALLOCATED: what others were told of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
