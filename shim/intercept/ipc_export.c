@@ -132,7 +132,8 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
         if (ac_block_find(info->address, info) != AC_OK || info->serial != serial)
             return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
         if (info->exported) {
-            ac_ipc_table_token(slot_of(info->exported), serial, (unsigned char *)handle->reserved);
+            ac_ipc_table_token(slot_of(info->exported), serial,
+                               (unsigned char *)handle->reserved);
             return CUDA_SUCCESS;
         }
         status = publish(thread, info, &entry, &slot, &error);
@@ -156,9 +157,10 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (!handle)
         return real(handle, info.segment_address);
     if (info.paged)
-        return refuse(thread, handle, "memory of expandable segments has none",
-                      "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is shared "
-                      "so");
+        return refuse(
+            thread, handle, "memory of expandable segments has none",
+            "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is shared "
+            "so");
     if (info.size == info.segment_size) {
         complete(&info);
         return export_segment(thread, handle, &info);

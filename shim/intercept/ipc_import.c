@@ -165,8 +165,8 @@ static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     }
     if (answer == AC_IPC_HIDDEN || answer == AC_IPC_BAD) {
         ac_count(thread, AC_COUNT_ipc_unresolved);
-        ac_log_once(AC_LOG_WARNING,
-                    "an IPC handle of process %d was not opened: %s", (int)token->pid,
+        ac_log_once(AC_LOG_WARNING, "an IPC handle of process %d was not opened: %s",
+                    (int)token->pid,
                     answer == AC_IPC_BAD
                         ? "its table of exported memory cannot be read; both processes need the "
                           "same version of accelcache"
@@ -205,8 +205,9 @@ static CUresult open_handle(ac_thread_t *thread, open_fn *real, CUdeviceptr *poi
     if (origin == AC_IPC_OURS)
         return open_token(thread, real, pointer, handle, flags, &import);
     ac_count(thread, AC_COUNT_ipc_unresolved);
-    ac_log_once(AC_LOG_WARNING, "an IPC handle was not opened: a newer version of accelcache made "
-                                "it; both processes need the same");
+    ac_log_once(AC_LOG_WARNING,
+                "an IPC handle was not opened: a newer version of accelcache made "
+                "it; both processes need the same");
     return answer_without(real, pointer, handle, flags, false);
 }
 

@@ -26,8 +26,8 @@ static ac_ipc_answer_t read_entry(int fd, const ac_ipc_token_t *token, ac_ipc_en
         return AC_IPC_BAD;
     if (header.nonce != token->nonce)
         return AC_IPC_HIDDEN; /* of another process image with this pid */
-    if (header.version != AC_IPC_TABLE_VERSION || header.entry != sizeof *entry ||
-        !token->slot || !read_at(fd, entry, sizeof *entry, ac_ipc_slot_at(token->slot)))
+    if (header.version != AC_IPC_TABLE_VERSION || header.entry != sizeof *entry || !token->slot ||
+        !read_at(fd, entry, sizeof *entry, ac_ipc_slot_at(token->slot)))
         return AC_IPC_BAD;
     if (entry->serial != token->serial)
         return AC_IPC_FREED;

@@ -36,10 +36,10 @@ typedef struct {
 } ac_ipc_header_t;
 
 typedef struct {
-    uint64_t serial;  /* 0: no block */
-    uint64_t offset;  /* of the block in what the driver's handle maps, bytes */
-    uint64_t size;    /* of the block as the program asked for it, bytes */
-    uint64_t mapping; /* bytes of the whole */
+    uint64_t serial;                 /* 0: no block */
+    uint64_t offset;                 /* of the block in what the driver's handle maps, bytes */
+    uint64_t size;                   /* of the block as the program asked for it, bytes */
+    uint64_t mapping;                /* bytes of the whole */
     unsigned char uuid[AC_IPC_UUID]; /* of the device */
     unsigned char handle[AC_IPC_HANDLE];
     unsigned char rest[80];

@@ -15,7 +15,8 @@ typedef struct {
     uint32_t check;
     unsigned char stray[AC_IPC_STRAY], rest[14];
 } layout_t;
-_Static_assert(sizeof(layout_t) == AC_IPC_TOKEN && offsetof(layout_t, check) == 40, "as described");
+_Static_assert(sizeof(layout_t) == AC_IPC_TOKEN && offsetof(layout_t, check) == 40,
+               "as described");
 
 /* CRC-32C (Castagnoli), a bit at a time: a token is made once in the life of a block. */
 static uint32_t crc(uint32_t sum, const unsigned char *bytes, size_t count) {
@@ -61,7 +62,8 @@ static bool is_plain(const unsigned char *text, size_t count) {
     return true;
 }
 
-ac_ipc_origin_t ac_ipc_token_read(const unsigned char bytes[AC_IPC_TOKEN], ac_ipc_token_t *token) {
+ac_ipc_origin_t ac_ipc_token_read(const unsigned char bytes[AC_IPC_TOKEN],
+                                  ac_ipc_token_t *token) {
     layout_t layout;
     memcpy(&layout, bytes, sizeof layout);
     if (memcmp(layout.magic, magic, sizeof magic) != 0 || layout.check != check_of(&layout))
