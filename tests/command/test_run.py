@@ -445,6 +445,28 @@ class Real(base.CommandTest):
         self.assertGreater(whole["on"]["saved_calls"], 190)
         self.assertGreater(whole["on"]["shim_ns"], 0)
 
+    FROM_POOL = """
+    typedef unsigned long long ptr;
+    int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+    int cuDeviceGetDefaultMemPool(void **, int);
+    int cuMemAllocFromPoolAsync(ptr *, unsigned long, void *, void *);
+    int main(void) {
+        void *context, *pool;
+        ptr p;
+        int failed = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context);
+        failed |= cuDeviceGetDefaultMemPool(&pool, 0);
+        for (int i = 0; i < 100; i++)
+            failed |= cuMemAllocFromPoolAsync(&p, 1 << 20, pool, 0);
+        return failed;
+    }
+    """
+
+    def test_compare_from_pool(self):
+        program = self.compile("pool", self.FROM_POOL, "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", program).stdout)
+        self.assertEqual(whole["off"]["driver_calls"], 100)
+        self.assertGreater(whole["off"]["passed_ns"], 100)
+
     POOL = """
 import ctypes, multiprocessing, os, signal, sys
 
