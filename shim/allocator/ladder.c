@@ -155,6 +155,10 @@ ac_status_t ac_block_free(uint64_t address) {
     return free_block(NULL, NULL, address);
 }
 
+ac_status_t ac_cache_free_missed(ac_cache_t *cache, uint64_t address) {
+    return free_block(cache, ac_cache_block(cache, address), address);
+}
+
 ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = ac_cache_block(cache, address);
     if (block && ac_cache_give(cache, block, address))

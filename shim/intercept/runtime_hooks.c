@@ -110,15 +110,21 @@ ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     return CUDA_SUCCESS;
 }
 
-static __attribute__((noinline)) ac_runtime_error_t free_slow(ac_thread_t *thread, void *pointer,
-                                                              const void *caller) {
+static ac_status_t free_of(ac_cache_t *cache, uint64_t address, const ac_cache_t *missed) {
+    if (!cache)
+        return ac_block_free(address);
+    return cache == missed ? ac_cache_free_missed(cache, address) : ac_cache_free(cache, address);
+}
+
+/* `missed`: the cache that did not keep the block; NULL: none was asked. */
+static __attribute__((noinline)) ac_runtime_error_t
+free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache_t *missed) {
     server_t server = server_for(thread, caller);
     if (server.context && pointer && !ac_frees_synchronize()) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_hit_freeing(thread, address);
-        ac_status_t status =
-            server.cache ? ac_cache_free(server.cache, address) : ac_block_free(address);
+        ac_status_t status = free_of(server.cache, address, missed);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK)
             return CUDA_SUCCESS;
@@ -132,14 +138,15 @@ static __attribute__((noinline)) ac_runtime_error_t free_slow(ac_thread_t *threa
 static __attribute__((noinline)) ac_runtime_error_t
 free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
     ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
-    return free_slow(thread, pointer, caller);
+    return free_slow(thread, pointer, caller, NULL);
 }
 
 static __attribute__((noinline)) ac_runtime_error_t
 free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
-    if (ac_cache_give_away(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
+    ac_cache_t *cache = thread->fast.cache;
+    if (ac_cache_give_away(cache, (uint64_t)(uintptr_t)pointer))
         return CUDA_SUCCESS;
-    return free_slow(thread, pointer, caller);
+    return free_slow(thread, pointer, caller, cache);
 }
 
 ac_runtime_error_t cudaFree(void *pointer) {

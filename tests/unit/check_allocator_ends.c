@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 
 /* --- contexts that end --- */
@@ -46,6 +47,30 @@ START_TEST(addresses_come_back_before_the_news) {
     give(b);
     ck_assert_uint_eq(ac_allocator_trim(allocator, true), 20 * MIB);
     ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* The same where the dead context is another allocator's, whose lock may not be taken: the memory
+ * goes back to the device, and the request fails. */
+START_TEST(addresses_of_another_device_go_back) {
+    static ac_device_stats_t stats_there;
+    static ac_device_counters_t counters_there;
+    static fake_context_t late;
+    ac_allocator_t *there = ac_allocator_create(&settings, &stats_there, &counters_there);
+    fake_context_init(&late, &device);
+    ac_arena_t *dead = ac_arena_create(there, &fake_ops, &late);
+    uint64_t a, b;
+    ck_assert_int_eq(try_alloc(dead, 10 * MIB, &a), AC_OK);
+    fake_context_kill(&late);
+    uint64_t used = device.used;
+    ck_assert_int_eq(try_alloc(other, 10 * MIB, &b), AC_FAILED);
+    ck_assert_uint_eq(device.used, used);
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(allocator->supply->growing, 0);
+    ck_assert_uint_eq(allocator->calls, 0);
+    ac_arena_drop(dead);
+    ck_assert_int_eq(try_alloc(other, 10 * MIB, &b), AC_OK);
+    ck_assert_uint_eq(a, b);
 }
 END_TEST
 
@@ -233,6 +258,7 @@ int main(void) {
     tcase_add_test(large, a_refused_segment_needs_no_memory);
     tcase_add_test(tight, a_context_takes_its_memory_along);
     tcase_add_test(tight, addresses_come_back_before_the_news);
+    tcase_add_test(tight, addresses_of_another_device_go_back);
     tcase_add_test(tight, memory_for_an_ended_context_goes_back);
     tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
     tcase_add_test(tight, the_limit_holds_for_two);
