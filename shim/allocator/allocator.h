@@ -69,9 +69,10 @@ typedef struct {
     ac_arena_t *arena;
     uint64_t address, size, requested; /* bytes */
     uint64_t segment_address, segment_size;
-    bool allocated; /* false: freed or never handed out */
-    bool async;     /* by a request that named a stream */
-    bool paged;     /* on pages of an expandable segment */
+    bool allocated;   /* false: freed or never handed out */
+    bool async;       /* by a request that named a stream */
+    uint16_t mempool; /* of that request (space/mempool.h); 0 */
+    bool paged;       /* on pages of an expandable segment */
 } ac_block_info_t;
 
 /* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */

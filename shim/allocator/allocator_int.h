@@ -60,7 +60,6 @@ struct ac_allocator {
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended */
     ac_expand_t expand;
-    uint64_t async_most[AC_MARKS];     /* peaks of async_bytes */
     ac_cache_t *caches, *spare_caches; /* of threads, for all arenas */
     _Atomic unsigned cache_count;
     ac_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
@@ -168,14 +167,15 @@ bool ac_retired_let_go(ac_arena_t *arena, uint64_t episode);
 /* A request that may be served so. */
 typedef struct {
     ac_stream_t stream;
+    unsigned mempool;
     int pool;
     uint64_t size, requested; /* bytes, rounded and as asked for */
     ac_fit_t fit;
     uint64_t address; /* of the block that was taken */
 } ac_order_request_t;
 
-/* The block serves a request that named a stream. */
-void ac_ordered_handed_out(ac_block_t *block);
+/* The block serves a request that named a stream, of the memory pool. */
+void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 
 /* Hand out a block of the stream itself, or of one that is known to come before it, and say so in
  * the counters.  `exhaustive`: whatever it takes to find one. */

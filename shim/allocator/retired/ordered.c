@@ -233,16 +233,12 @@ void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket) {
 
 /* --- serving --- */
 
-void ac_ordered_handed_out(ac_block_t *block) {
+void ac_ordered_handed_out(ac_block_t *block, unsigned mempool) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
-    block->async = true;
+    ac_mempool_take(block, mempool);
     /* It is counted, and freed in an order that the cache knows not. */
     AC_BLOCK_SET(block, owner_arena, 0);
     allocator->counters->async_allocs++;
-    allocator->async_bytes += block->size;
-    for (int mark = 0; mark < AC_MARKS; mark++)
-        if (allocator->async_bytes > allocator->async_most[mark])
-            allocator->async_most[mark] = allocator->async_bytes;
 }
 
 /* Cut the block after `size` bytes; what is left takes its place in the list.  Without a record
@@ -291,7 +287,7 @@ static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *req
     if (!block)
         return false;
     cut(arena->ordered, block, request->size, request->requested);
-    ac_ordered_handed_out(block);
+    ac_ordered_handed_out(block, request->mempool);
     request->address = block->address;
     return true;
 }
@@ -414,7 +410,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
             allocator->counters->async_same_stream++;
         else
             allocator->counters->async_waits++;
-        ac_ordered_handed_out(block);
+        ac_ordered_handed_out(block, request->mempool);
         request->address = address;
     } else {
         /* As it was; a stream that has gone meanwhile took its place in the lists along. */
@@ -555,19 +551,6 @@ void ac_streams_unordered(void) {
     unsigned i = 0;
     for (ac_arena_t *arena; (arena = ac_ordered_next(&i));)
         ac_arena_unordered(arena, true);
-}
-
-void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {
-    ac_lock(&allocator->lock);
-    *now = allocator->async_bytes;
-    *most = allocator->async_most[mark];
-    ac_unlock(&allocator->lock);
-}
-
-void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark) {
-    ac_lock(&allocator->lock);
-    allocator->async_most[mark] = allocator->async_bytes;
-    ac_unlock(&allocator->lock);
 }
 
 /* --- the checker --- */

@@ -24,6 +24,7 @@
 
 #include "allocator/allocator.h"
 #include "allocator/order/order.h"
+#include "allocator/space/mempool.h"
 
 /* The legacy default stream's key. */
 enum { AC_STREAM_LEGACY = 1 };
@@ -32,7 +33,11 @@ enum { AC_STREAM_LEGACY = 1 };
  * where each submission is to be looked at for another reason (green contexts). */
 extern AC_HIDDEN _Atomic bool ac_streams_tracked;
 
-/* ac_arena_alloc for a stream. The caller has seen that the stream is the arena's context's. */
+/* ac_arena_alloc for a stream, of the memory pool with that number (space/mempool.h).  The caller
+ * has seen that the stream is the arena's context's, and claimed the bytes where the pool has a
+ * limit.  _alloc_on: of the first pool. */
+ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
+                                uint64_t bytes, bool cached_only, uint64_t *address);
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address);
 
@@ -87,10 +92,24 @@ void ac_event_forget(uint64_t event);
 bool ac_event_distrust(uint64_t event);
 bool ac_event_trust(uint64_t event); /* true if it was distrusted */
 
-/* Bytes that the program holds in blocks that requests of streams were served with: now, and at
- * most since the mark was reset.  There are two marks, as a pool has. */
-typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
-void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most);
-void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark);
+/* Memory pools (mempools.c).  The number stands for a new pool: marks and settings begin anew;
+ * blocks that are still out count on. */
+void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t threshold,
+                     uint64_t limit);
+
+void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures);
+void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
+void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold);
+
+/* The program trims the pool to `least` bytes: what it holds in reserve beyond that is none any
+ * more, and as much idle memory of the device goes back as no pool is to find again.  Waits for
+ * nothing. */
+void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least);
+
+/* In a pool with a limit a request of `bytes` is under way, and counts there until it is served,
+ * or until _unclaim.  False: beside `other` bytes that the driver holds for the pool it would exceed
+ * the limit. */
+bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes, uint64_t other);
+void ac_mempool_unclaim(ac_allocator_t *allocator, unsigned number, uint64_t bytes);
 
 #endif

@@ -69,8 +69,8 @@ struct ac_block {
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
     _Atomic uint16_t
-        owner_arena; /* number of the arena whose caches may take it when it is freed; 0 */
-    bool async;      /* allocated: by a request that named a stream */
+        owner_arena;  /* number of the arena whose caches may take it when it is freed; 0 */
+    uint16_t mempool; /* allocated: the memory pool of a request that named a stream; 0: none */
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
@@ -149,7 +149,8 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     AC_BLOCK_SET(block, slab, NULL);
     block->ticket.place = 0;
     block->ticket.key = AC_KEY_NONE;
-    block->ticket.all = block->async = block->oversize = false;
+    block->ticket.all = block->oversize = false;
+    block->mempool = 0;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, owner_arena, 0);
 }

@@ -7,6 +7,7 @@
 #define AC_SPACE_H
 
 #include "allocator/settings.h"
+#include "allocator/space/mempool.h"
 #include "allocator/space/range.h"
 #include "allocator/space/slab.h"
 #include "observe/stats.h"
@@ -15,11 +16,11 @@
 #define AC_STORE_FIELDS                                                                          \
     ac_settings_t settings;                                                                      \
     ac_device_stats_t *stats;                                                                    \
-    uint32_t epoch;           /* of ac_allocator_decay */                                        \
-    uint64_t high_water;      /* most bytes allocated at a time */                               \
-    uint64_t async_bytes;     /* held by requests that named a stream */                         \
-    ac_block_t *spare_blocks; /* by list_next */                                                 \
-    ac_block_t *fresh_blocks; /* [fresh_left]: never used yet */                                 \
+    uint32_t epoch;                     /* of ac_allocator_decay */                              \
+    uint64_t high_water;                /* most bytes allocated at a time */                     \
+    ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \
+    ac_block_t *spare_blocks;           /* by list_next */                                       \
+    ac_block_t *fresh_blocks;           /* [fresh_left]: never used yet */                       \
     unsigned fresh_left, next_chunk;                                                             \
     ac_segment_t *spare_segments;                                                                \
     ac_slots_t slots;
