@@ -108,11 +108,9 @@ static void passing(ac_thread_t *thread, ask_t *ask) {
         thread->last_alloc = NULL;
     ac_count(thread, AC_COUNT_passed_async);
     ac_count(thread, ask->passed);
-    ask->begin = ac_cuda_ops.now_ns();
 }
 
 static void passed(ac_thread_t *thread, const ask_t *ask, CUresult result) {
-    ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - ask->begin);
     if (ask->mempool) {
         ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver's to count */
         if (result == CUDA_SUCCESS)
@@ -120,6 +118,21 @@ static void passed(ac_thread_t *thread, const ask_t *ask, CUresult result) {
     }
     submitted(thread, ask->stream, ask->per_thread, result);
 }
+
+static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
+                            CUstream stream) {
+    uint64_t begin = ac_passed_begin(thread);
+    CUresult result = real(pointer, stream);
+    if (thread)
+        ac_count(thread, AC_COUNT_passed_async_frees);
+    ac_passed_end(thread, begin);
+    return result;
+}
+
+/* The driver's call for a request, timed. */
+#define TIMED(call)                                                                              \
+    (ask.begin = ac_passed_begin(thread), result = (call), ac_passed_end(thread, ask.begin),     \
+     result)
 
 #define ALLOC(symbol, by_thread, by_name, which, params, args)                                   \
     CUresult symbol params {                                                                     \
@@ -136,7 +149,7 @@ static void passed(ac_thread_t *thread, const ask_t *ask, CUresult result) {
             result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;              \
         } else {                                                                                 \
             passing(thread, &ask);                                                               \
-            AC_ASK_DRIVER(served, result, bytes, real args);                                     \
+            AC_ASK_DRIVER(served, result, bytes, TIMED(real args));                              \
             passed(thread, &ask, result);                                                        \
         }                                                                                        \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
@@ -252,9 +265,11 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
             return real(AC_UNOWNED, stream);                                                     \
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
         if (ac_owned(pointer)) {                                                                 \
+            uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
             result = free_on_stream(thread, real, pointer, stream, per_thread);                  \
+            ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
-            result = real(pointer, stream);                                                      \
+            result = driver_free(thread, real, pointer, stream);                                 \
             submitted(thread, stream, per_thread, result);                                       \
         }                                                                                        \
         ac_trace_freed(pointer, result != CUDA_SUCCESS);                                         \

@@ -22,9 +22,8 @@
 #ifndef AC_STREAMS_H
 #define AC_STREAMS_H
 
-#include "allocator/allocator.h"
+#include "allocator/space/block.h"
 #include "allocator/order/order.h"
-#include "allocator/space/mempool.h"
 
 /* The legacy default stream's key. */
 enum { AC_STREAM_LEGACY = 1 };
@@ -32,18 +31,6 @@ enum { AC_STREAM_LEGACY = 1 };
 /* Set with the first request or free that names a stream: before, no edge has any use.  Earlier
  * where each submission is to be looked at for another reason (green contexts). */
 extern AC_HIDDEN _Atomic bool ac_streams_tracked;
-
-/* ac_arena_alloc for a stream, of the memory pool with that number (space/mempool.h).  The caller
- * has seen that the stream is the arena's context's, and claimed the bytes where the pool has a
- * limit.  _alloc_on: of the first pool. */
-ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
-                                uint64_t bytes, bool cached_only, uint64_t *address);
-ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
-                              bool cached_only, uint64_t *address);
-
-/* ac_block_free in the order of `stream`, a stream of the context of `arena`.  Whose block it is
- * does not matter; the work before it counts as submitted to that context. */
-ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
 
 /* Whether a stream that memory was freed on is known to be independent or not; and say so: it
  * waits for no other stream without being told to. */
@@ -55,6 +42,14 @@ void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent)
  * most.  To be called before that work.  False: it is not over, the next call has to see to it;
  * this work has to keep to the order. */
 bool ac_arena_unordered(ac_arena_t *arena, bool wait);
+
+/* The same for all arenas, with the wait. */
+void ac_streams_unordered(void);
+
+/* Work may go where no hook sees it (ac_fence_unseen), and nothing is handed on by the order of
+ * streams any more, whatever events prove.  The only function for what was not seen: a way into
+ * the driver, a submission, a context. */
+void ac_streams_unseen(void);
 
 /* Something was put into a stream of the arena's context, after it happened: the legacy default
  * stream, or another. */
@@ -91,25 +86,5 @@ void ac_event_forget(uint64_t event);
  * before it is destroyed.  True if that was not known before. */
 bool ac_event_distrust(uint64_t event);
 bool ac_event_trust(uint64_t event); /* true if it was distrusted */
-
-/* Memory pools (mempools.c).  The number stands for a new pool: marks and settings begin anew;
- * blocks that are still out count on. */
-void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t threshold,
-                     uint64_t limit);
-
-void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures);
-void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
-void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold);
-
-/* The program trims the pool to `least` bytes: what it holds in reserve beyond that is none any
- * more, and as much idle memory of the device goes back as no pool is to find again.  Waits for
- * nothing. */
-void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least);
-
-/* In a pool with a limit a request of `bytes` is under way, and counts there until it is served,
- * or until _unclaim.  False: beside `other` bytes that the driver holds for the pool it would exceed
- * the limit. */
-bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes, uint64_t other);
-void ac_mempool_unclaim(ac_allocator_t *allocator, unsigned number, uint64_t bytes);
 
 #endif

@@ -3,7 +3,7 @@
  * synchronisation. */
 #include "allocator/space/mempool.h"
 
-#include "allocator/space/space.h"
+#include "allocator/space/block.h"
 
 static _Atomic uint64_t syncs;
 
@@ -36,7 +36,7 @@ uint64_t ac_mempool_bytes(const ac_block_t *block) {
 
 void ac_mempool_take(ac_block_t *block, unsigned number) {
     ac_mempool_t *pool = ac_mempool_settle(block->segment->space->store, number);
-    block->mempool = (uint16_t)number;
+    block->mempool = (uint8_t)number;
     uint64_t bytes = ac_mempool_bytes(block);
     pool->claimed -= bytes < pool->claimed ? bytes : pool->claimed; /* until now under way */
     pool->now[AC_MARK_USED] += bytes;

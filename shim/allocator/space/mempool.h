@@ -11,45 +11,25 @@
 #ifndef AC_MEMPOOL_H
 #define AC_MEMPOOL_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-/* Numbers are 1 to AC_MEMPOOLS - 1; 0 is a request that names no stream. */
-enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
-
-/* The two high-water marks of a pool. */
-typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
-
-/* Bytes. */
-typedef struct {
-    uint64_t now[AC_MARKS], most[AC_MARKS]; /* `most`: since the mark was reset */
-    uint64_t threshold;                     /* kept in reserve across synchronisations */
-    uint64_t limit;                         /* of `used`; 0: none */
-    uint64_t claimed;                       /* where there is a limit: by requests under way */
-    uint64_t syncs;                         /* synchronisations that `now` takes in */
-} ac_mempool_t;
-
-struct ac_store;
-struct ac_block;
+#include "allocator/space/space.h"
 
 /* The program synchronised a stream, an event or a context.  Any thread. */
 void ac_mempool_synced(void);
 
 /* The figures of the moment. */
-ac_mempool_t *ac_mempool_settle(struct ac_store *store, unsigned number);
+ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number);
 
 /* The block, which is allocated, serves a request of the pool (not 0) from now on; and no more. */
-void ac_mempool_take(struct ac_block *block, unsigned number);
-void ac_mempool_give(const struct ac_block *block);
+void ac_mempool_take(ac_block_t *block, unsigned number);
+void ac_mempool_give(const ac_block_t *block);
 
 /* What of the block counts in the pool. */
-uint64_t ac_mempool_bytes(const struct ac_block *block);
+uint64_t ac_mempool_bytes(const ac_block_t *block);
 
 /* The same for a request of so many bytes. */
 uint64_t ac_mempool_round(uint64_t bytes);
 
 /* Idle bytes that pools with a release threshold are to find again, without pool `but` (0: all). */
-uint64_t ac_mempool_kept(struct ac_store *store, unsigned but);
+uint64_t ac_mempool_kept(ac_store_t *store, unsigned but);
 
 #endif
