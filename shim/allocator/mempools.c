@@ -61,7 +61,7 @@ bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes
     ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
     uint64_t size = ac_mempool_round(bytes);
     uint64_t taken = pool->now[AC_MARK_USED] + pool->claimed + other;
-    bool fits = taken <= pool->limit && size <= pool->limit - taken;
+    bool fits = bytes <= pool->limit && taken <= pool->limit && size <= pool->limit - taken;
     if (fits)
         pool->claimed += size;
     ac_unlock(&allocator->lock);
