@@ -37,6 +37,17 @@ static void make_event(void) {
 static void drop_event(void) {
     OK(cuEventDestroy_v2(event));
 }
+static void make_shared_event(void) {
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+}
+static void make_export(void) {
+    CUipcMemHandle text;
+    OK(cuMemAlloc_v2(&range, GRAIN));
+    OK(cuIpcGetMemHandle(&text, range));
+}
+static void drop_export(void) {
+    OK(cuMemFree_v2(range));
+}
 static void make_context(void) {
     CUcontext pushed;
     OK(cuCtxCreate_v2(&context, 0, 0));
@@ -167,6 +178,8 @@ static const pair_t pairs[] = {
     {"handles", make_handle, drop_handle},
     {"physical", make_mapping, drop_mapping},
     {"mappings", make_mapping, drop_mapping},
+    {"shared_events", make_shared_event, drop_event},
+    {"exports", make_export, drop_export},
     {"captures", make_capture, drop_capture},
     {"work", make_used, drop_used},
     {"race_ranges", make_used, drop_used},
