@@ -123,6 +123,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
             allow_peer(context, base);
     }
     base = ac_ipc_base(mapping);
+    AC_WINDOW(segment_opened);
     bool lasting = lives(import);
     if (!lasting || !ac_ipc_view_add(mapping, entry->offset, entry->size)) {
         leave(mapping);

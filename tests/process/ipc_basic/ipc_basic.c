@@ -195,6 +195,39 @@ static void freed_before(void) {
     peer_stop(&peer);
 }
 
+/* Freed after its entry was read, while the driver opens the segment (the library calls this back):
+ * an error, and nothing stays open. */
+static peer_t *exporter;
+static CUdeviceptr to_free;
+__attribute__((visibility("default"))) void ac_test_window(const char *name);
+void ac_test_window(const char *name) {
+    if (exporter && !strcmp(name, "segment_opened")) {
+        peer_t *peer = exporter;
+        exporter = NULL;
+        MUST(peer_ask(peer, (peer_ask_t){.what = PEER_FREE, .address = to_free}).result);
+    }
+}
+
+static CUipcMemHandle exported_there(peer_t *peer, CUdeviceptr *address);
+static unsigned word_at(CUdeviceptr address);
+
+static void meanwhile(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr other, there = 5;
+    for (int turn = 0; turn < 2; turn++) {
+        CUipcMemHandle handle = exported_there(&peer, &to_free);
+        exporter = &peer;
+        GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_HANDLE);
+        EXPECT(there == 5 && !exporter && figure("ipc_imported") == 0);
+    }
+    CUipcMemHandle handle = exported_there(&peer, &other);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_ERROR_INVALID_VALUE);
+    peer_stop(&peer);
+}
+
 /* Freed while it is open: the importer's view stays until it is closed. */
 static void gone(void) {
     peer_t peer = peer_start(program, 0, true);
@@ -349,20 +382,30 @@ static void exported_by_bare(void) {
 
 /* --- other devices and contexts --- */
 
-/* With another device current: the importer's frees wait for its other contexts from then on. */
+/* Opened with another device current, which gets access to the memory's device then: what this
+ * process frees there waits for work of both devices from then on. */
 static void peers(void) {
     peer_t peer = peer_start(program, 0, true);
     CUdeviceptr address, there;
     CUipcMemHandle handle = exported_there(&peer, &address);
-    test_device(0);
-    CUdeviceptr own_block = taken(4 * KIB, 1);
-    test_device(1);
-    long long fenced = figure("fenced_frees") + figure("ordered_frees");
-    (void)fenced;
-    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    CUcontext first = test_device(0), second = test_device(1);
+    CUdeviceptr beside = taken(KIB, 1);
+    CUstream stream = test_stream();
+    for (int turn = 0; turn < 2; turn++) {
+        MUST(cuCtxSetCurrent(first));
+        CUdeviceptr block = taken(4 * KIB, 1);
+        MUST(cuCtxSetCurrent(second));
+        MUST(cuMemsetD8Async(beside, 0, KIB, stream)); /* nothing says that it is over */
+        MUST(cuCtxSetCurrent(first));
+        freed(block);
+        EXPECT((figure("fenced_frees") > 0) == turn);
+        MUST(cuCtxSetCurrent(second));
+        MUST(cuStreamSynchronize(stream));
+        GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    }
     EXPECT(word_at(there) == 11);
-    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
-    freed(own_block);
+    for (int i = 0; i < 2; i++)
+        GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
     peer_stop(&peer);
 }
 
@@ -578,6 +621,7 @@ static const struct {
     {"reused", reused},
     {"freed", freed_before},
     {"gone", gone},
+    {"meanwhile", meanwhile},
     {"own", own},
     {"ended", ended},
     {"killed", killed},
