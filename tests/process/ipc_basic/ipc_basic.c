@@ -421,6 +421,21 @@ static void contexts(void) {
         MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT, .size = 1}).result);
         GIVES(peer_close(&peer, there), CUDA_ERROR_INVALID_VALUE);
     }
+    /* Other memory at the address where something was open speaks for itself. */
+    MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT}).result);
+    CUdeviceptr there = opened(&peer, handle);
+    MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT, .size = 1}).result);
+    enum { LARGE = 2 * MIB };
+    peer_t plain = peer_start(program, 0, false);
+    peer_ask_t ask = {.what = PEER_ALLOC, .size = LARGE, .word = 1};
+    CUdeviceptr other = opened(&peer, peer_ask(&plain, ask).handle);
+    EXPECT(there - other < LARGE); /* else this shows nothing */
+    peer_answer_t range = peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there});
+    EXPECT(range.address == other && range.size == LARGE);
+    GIVES(peer_close(&peer, other), CUDA_SUCCESS);
+    GIVES(peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there}).result,
+          CUDA_ERROR_INVALID_VALUE);
+    peer_stop(&plain);
     EXPECT(peer_reads(&peer, opened(&peer, handle), 4 * KIB, 12));
     peer_stop(&peer);
 }
