@@ -135,6 +135,20 @@ static void two_views(void) {
     }
 }
 
+/* The last close of a block waits for work of the context, whether the segment is closed or not. */
+static void waits(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUipcMemHandle handle[2] = {handle_of(taken(4 * KIB, 1)), handle_of(taken(4 * KIB, 2))};
+    CUdeviceptr there[2] = {opened(&peer, handle[0]), opened(&peer, handle[1])};
+    opened(&peer, handle[0]);
+    for (int i = 0; i < 3; i++) {
+        peer_answer_t answer =
+            peer_ask(&peer, (peer_ask_t){.what = PEER_WORK, .address = there[i / 2]});
+        EXPECT(answer.result == CUDA_SUCCESS && answer.word == (i > 0));
+    }
+    peer_stop(&peer);
+}
+
 /* A handle denotes the block, wherever in it the address was. */
 static void interior(void) {
     peer_t peer = peer_start(program, 0, true);
@@ -635,6 +649,7 @@ static const struct {
     {"counted", counted},
     {"two_views", two_views},
     {"interior", interior},
+    {"waits", waits},
     {"lifetimes", lifetimes},
     {"reused", reused},
     {"freed", freed_before},
