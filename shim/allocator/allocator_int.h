@@ -64,6 +64,7 @@ struct ac_allocator {
     ac_cache_t *caches, *spare_caches; /* of threads, for all arenas */
     _Atomic unsigned cache_count;
     ac_mutex_t recall_lock; /* one recall at a time; rank: before `lock` */
+    bool syncing;           /* a change of SYNC_MEMOPS is under way (identity.c) */
 };
 
 /* --- lost.c --- */
@@ -242,7 +243,11 @@ bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until);
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
+/* identity.c: the same before the block is freed: what it asked of the driver is taken back. */
+ac_status_t ac_allocator_lock_to_free(uint64_t address, ac_block_t **found,
+                                      ac_allocator_t **locked);
+
+/* address.c: free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
  * for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do. */
 ac_status_t ac_block_free_without_record(uint64_t address);
 

@@ -43,4 +43,13 @@ ac_lifetime_t *ac_lifetime_begin(ac_block_t *block);
 /* The block is being freed, or lost with its context. */
 void ac_lifetime_end(ac_block_t *block);
 
+/* SYNC_MEMOPS is an attribute of what the driver knows as an allocation: a segment, or each page.
+ * The block, which has a record, asks for it, or does no more; the driver is the caller's to
+ * tell. */
+void ac_lifetime_set_sync(ac_block_t *block, bool on);
+
+/* How many blocks ask for it in the driver's allocation around `address`, which lies in the block;
+ * *end: where that ends. */
+uint32_t ac_lifetime_synced(const ac_block_t *block, uint64_t address, uint64_t *end);
+
 #endif
