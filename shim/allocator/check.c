@@ -33,7 +33,8 @@ static void count_synced(ac_check_t *check, const ac_block_t *block) {
     uint64_t end;
     if (!block->lifetime || !block->lifetime->sync)
         return;
-    for (uint64_t at = block->address; at < block->address + block->size; at = end, check->synced++)
+    for (uint64_t at = block->address; at < block->address + block->size;
+         at = end, check->synced++)
         expect(check, ac_lifetime_synced(block, at, &end), "a block asks for SYNC_MEMOPS");
 }
 

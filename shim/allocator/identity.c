@@ -68,7 +68,8 @@ ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported
 /* --- SYNC_MEMOPS --- */
 
 /* Lock the block's allocator when no other change is under way, or that takes too long. */
-static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block, ac_allocator_t **allocator) {
+static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
+                                ac_allocator_t **allocator) {
     for (bool late = false;;) {
         ac_status_t status = ac_allocator_lock_block(address, block, allocator);
         if (status != AC_OK || !(*allocator)->syncing || late)
