@@ -106,7 +106,7 @@ static bool tell_driver(const sync_change_t *change, uint32_t least) {
     for (bool more = true; more; at = next) {
         ac_lock(&change->allocator->lock);
         const ac_block_t *block = still(change->allocator, change->address, change->serial);
-        bool on = block && ac_lifetime_synced(block, at, &next) > least;
+        bool on = block && ac_segment_synced(block, at, &next) > least;
         more = block && next < block->address + block->size;
         ac_unlock(&change->allocator->lock);
         if (block && !change->set(change->arg, at, on))
@@ -119,7 +119,7 @@ static void count_change(const sync_change_t *change, bool on) {
     ac_lock(&change->allocator->lock);
     ac_block_t *block = still(change->allocator, change->address, change->serial);
     if (block)
-        ac_lifetime_set_sync(block, on);
+        ac_segment_set_sync(block, on);
     ac_unlock(&change->allocator->lock);
 }
 

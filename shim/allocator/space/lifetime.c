@@ -35,29 +35,9 @@ ac_lifetime_t *ac_lifetime_begin(ac_block_t *block) {
     return lifetime;
 }
 
-void ac_lifetime_set_sync(ac_block_t *block, bool on) {
-    ac_segment_t *segment = block->segment;
-    int by = on - block->lifetime->sync;
-    block->lifetime->sync = on;
-    if (!segment->range)
-        segment->synced += (uint32_t)by;
-    for (uint64_t at = block->address; segment->range && at < block->address + block->size;)
-        at = ac_range_count_synced(segment->range, at, by);
-}
-
-uint32_t ac_lifetime_synced(const ac_block_t *block, uint64_t address, uint64_t *end) {
-    ac_segment_t *segment = block->segment;
-    *end = segment->range ? ac_range_count_synced(segment->range, address, 0)
-                          : segment->address + segment->size;
-    return segment->range ? ac_range_synced(segment->range, address) : segment->synced;
-}
-
 void ac_lifetime_end(ac_block_t *block) {
     ac_store_t *store = block->segment->space->store;
     ac_lifetime_t *lifetime = block->lifetime;
-    if (!lifetime)
-        return;
-    ac_lifetime_set_sync(block, false);
     if (lifetime->exported)
         ac_lifetime_notify(lifetime->exported, 0);
     block->lifetime = NULL;

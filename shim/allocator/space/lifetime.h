@@ -40,16 +40,7 @@ extern AC_HIDDEN void (*ac_lifetime_notify)(uint64_t exported, uint64_t serial);
  * to take the block into its cache (ac_block_identify).  NULL: host memory is short. */
 ac_lifetime_t *ac_lifetime_begin(ac_block_t *block);
 
-/* The block is being freed, or lost with its context. */
+/* The block is being freed, or lost with its context; it counts nowhere (ac_segment_set_sync). */
 void ac_lifetime_end(ac_block_t *block);
-
-/* SYNC_MEMOPS is an attribute of what the driver knows as an allocation: a segment, or each page.
- * The block, which has a record, asks for it, or does no more; the driver is the caller's to
- * tell. */
-void ac_lifetime_set_sync(ac_block_t *block, bool on);
-
-/* How many blocks ask for it in the driver's allocation around `address`, which lies in the block;
- * *end: where that ends. */
-uint32_t ac_lifetime_synced(const ac_block_t *block, uint64_t address, uint64_t *end);
 
 #endif
