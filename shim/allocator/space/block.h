@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "allocator/ticket.h"
-#include "allocator/space/lifetime.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -25,6 +24,7 @@ typedef struct ac_allocator ac_allocator_t;
 typedef struct ac_cache ac_cache_t; /* cache/thread_cache.h */
 typedef struct ac_space ac_space_t; /* space.h */
 typedef struct ac_store ac_store_t;
+typedef struct ac_lifetime ac_lifetime_t; /* lifetime.h */
 struct ac_range;
 struct ac_slab;
 
@@ -185,6 +185,7 @@ struct ac_segment {
     uint32_t busy;
     uint32_t allocated; /* of them: allocated, or in a thread's cache, waiting or not */
     uint32_t held;      /* of them: held */
+    uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */

@@ -634,6 +634,42 @@ static void native(void) {
     peer_stop(&peer);
 }
 
+/* Stream-ordered memory: as the driver's pools have it, or with async_ipc:true as plain memory.  What
+ * its place was used for before is over when another process gets to know it. */
+static void async_memory(bool shareable) {
+    peer_t peer = peer_start(program, 0, true);
+    CUstream stream = test_stream();
+    CUdeviceptr block, there;
+    CUipcMemHandle handle;
+    taken(4 * KIB, 1); /* so that none fills a segment */
+    for (int i = 0; i < 3; i++) {
+        MUST(cuMemAllocAsync(&block, 70 * KIB, stream));
+        MUST(cuMemsetD32Async(block, 9, 70 * KIB / 4, stream));
+        if (i < 2)
+            MUST(cuMemFreeAsync(block, stream));
+    }
+    if (!shareable) {
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(figure("ipc_refused") == 0); /* the driver gives none either */
+    } else {
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_SUCCESS);
+        EXPECT(cuStreamQuery(stream) == CUDA_SUCCESS);
+        there = opened(&peer, handle);
+        EXPECT(peer_reads(&peer, there, 70 * KIB, 9));
+        MUST(cuMemFreeAsync(block, stream));
+        GIVES(peer_open(&peer, handle, &there), CUDA_ERROR_INVALID_HANDLE);
+    }
+    peer_stop(&peer);
+}
+
+static void async(void) {
+    async_memory(false);
+}
+
+static void async_ipc(void) {
+    async_memory(true);
+}
+
 static void off(void) {
     CUipcMemHandle handle;
     GIVES(cuIpcGetMemHandle(&handle, taken(4 * KIB, 1)), CUDA_ERROR_INVALID_VALUE);
@@ -670,6 +706,8 @@ static const struct {
     {"figures", figures},
     {"table", table},
     {"native", native},
+    {"async", async},
+    {"async_ipc", async_ipc},
     {"off", off},
 };
 
