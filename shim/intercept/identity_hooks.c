@@ -13,14 +13,6 @@ static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
 }
 
-static void refuse(ac_thread_t *thread, const char *what) {
-    ac_count(thread, AC_COUNT_refused_shares);
-    ac_log_once(AC_LOG_WARNING,
-                "%s of memory inside a segment was refused: only a block at its start can be "
-                "shared; run with ACCEL_ALLOC_CONF=enabled:false if the program depends on it",
-                what);
-}
-
 /* Others than streams of this context may use the block from now on: no stream's order holds them
  * back from memory that earlier work is still busy with. */
 static void expose(const ac_block_info_t *info) {
