@@ -143,9 +143,10 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Memory of a pool has no such handle. */
+/* Memory of a pool has no such handle: a block that stands for such memory has none either. */
 static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address) {
-    return info->allocated && address - info->address < info->requested && !info->async;
+    return info->allocated && address - info->address < info->requested &&
+           !ac_block_is_pooled(info);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
