@@ -192,11 +192,45 @@ static CUresult copy(const ask_t *ask) {
     return result ? result : cuCtxSynchronize();
 }
 
+/* For the race detector a view is an owner of its own, from its first opening to its last close:
+ * what the library opened may be larger. */
+static struct {
+    CUdeviceptr at;
+    unsigned opens;
+} views[4096];
+
+static void view_opened(CUdeviceptr address) {
+    unsigned free_one = 0;
+    size_t size;
+    for (unsigned i = 1; i < sizeof views / sizeof *views; i++) {
+        if (views[i].opens && views[i].at == address) {
+            views[i].opens++;
+            return;
+        }
+        if (!views[i].opens)
+            free_one = i;
+    }
+    NEED(free_one);
+    MUST(cuMemGetAddressRange_v2(NULL, &size, address));
+    views[free_one].at = address;
+    views[free_one].opens = 1;
+    simcuda_owner_begin(address, size);
+}
+
+static CUresult close_memory(CUdeviceptr address) {
+    for (unsigned i = 1; i < sizeof views / sizeof *views; i++)
+        if (views[i].opens && views[i].at == address && !--views[i].opens)
+            simcuda_owner_end(address);
+    return cuIpcCloseMemHandle(address);
+}
+
 static CUresult open_memory(const ask_t *ask, answer_t *answer) {
     CUipcMemHandle handle;
     CUdeviceptr address = 0;
     memcpy(&handle, ask->handle, sizeof handle);
     CUresult result = cuIpcOpenMemHandle_v2(&address, handle, (unsigned)ask->a);
+    if (!result)
+        view_opened(address);
     answer->address = address;
     return result;
 }
@@ -323,7 +357,7 @@ static CUresult perform(const ask_t *ask, answer_t *answer) {
     case DO_OPEN_FLAGS:
         return open_memory(ask, answer);
     case DO_CLOSE:
-        return cuIpcCloseMemHandle(ask->a);
+        return close_memory(ask->a);
     case DO_EVENT:
         return new_event(ask, answer);
     case DO_EVENT_EXPORT:
