@@ -23,12 +23,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "right.h"
+#include "share/ipc_table.h"
 
 enum { MOST = 16, KEPT = 12, OPEN = 4, LARGEST = 1 << 20, SECONDS = 60, PAUSE_NS = 50000 };
 
@@ -224,6 +224,44 @@ static unsigned long long live(const char *kind) {
     return gpu.simulated && count ? count(kind) : 0;
 }
 
+static unsigned entries_in(const char *path) {
+    static unsigned char chunk[AC_IPC_CHUNK];
+    unsigned used = 0;
+    FILE *file = fopen(path, "r");
+    for (bool first = true; file && fread(chunk, sizeof chunk, 1, file) == 1; first = false)
+        for (size_t at = first ? sizeof(ac_ipc_header_t) : 0;
+             at + sizeof(ac_ipc_entry_t) <= sizeof chunk; at += sizeof(ac_ipc_entry_t)) {
+            uint64_t serial;
+            memcpy(&serial, chunk + at, sizeof serial);
+            used += serial != 0;
+        }
+    if (file)
+        fclose(file);
+    return used;
+}
+
+/* Blocks that the library still shows to other processes.  Where ACCEL_LIVE_DIR names its folder:
+ * elsewhere this looks at nothing. */
+static unsigned entries_left(void) {
+    char folder[512], own[64], path[1024];
+    const char *live_dir = getenv("ACCEL_LIVE_DIR");
+    snprintf(folder, sizeof folder, "%s/accelcache-%u", live_dir ? live_dir : "",
+             (unsigned)geteuid());
+    snprintf(own, sizeof own, "-%d.ipc", (int)getpid());
+    DIR *names = live_dir ? opendir(folder) : NULL;
+    unsigned used = 0;
+    for (const struct dirent *name; names && (name = readdir(names));) {
+        size_t length = strlen(name->d_name), tail = strlen(own);
+        if (length < tail || strcmp(name->d_name + length - tail, own) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, name->d_name);
+        used += entries_in(path);
+    }
+    if (names)
+        closedir(names);
+    return used;
+}
+
 static void tidy(void) {
     for (unsigned i = 0; i < OPEN; i++)
         if (open_at[i])
@@ -233,6 +271,8 @@ static void tidy(void) {
     block_free(&posted);
     if (live("imports"))
         WRONG("member %u: %llu allocations of others are open\n", me, live("imports"));
+    if (entries_left())
+        WRONG("member %u: %u entries are left in its table\n", me, entries_left());
 }
 
 static bool all_done(void) {

@@ -71,6 +71,13 @@ answer_t actor_ask(actor_t *actor, ask_t ask) {
     return actor_answer(actor);
 }
 
+answer_t actor_do(actor_t *actor, const uint64_t words[5]) {
+    return actor_ask(
+        actor,
+        (ask_t){
+            .what = (do_t)words[0], .a = words[1], .b = words[2], .c = words[3], .d = words[4]});
+}
+
 static int wait_for(actor_t *actor) {
     int status = -1;
     close(actor->socket);
@@ -81,7 +88,7 @@ static int wait_for(actor_t *actor) {
 }
 
 void actor_end(actor_t *actor) {
-    actor_tell(actor, (ask_t){DO_EXIT});
+    actor_tell(actor, (ask_t){.what = DO_EXIT});
     int status = wait_for(actor);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
@@ -116,7 +123,7 @@ handle_t handle_of(actor_t *actor, uint64_t address) {
 }
 
 CUresult try_open(actor_t *actor, handle_t handle, uint64_t *address) {
-    ask_t ask = {DO_OPEN, .a = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
+    ask_t ask = {.what = DO_OPEN, .a = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS};
     memcpy(ask.handle, &handle, sizeof handle);
     answer_t answer = actor_ask(actor, ask);
     *address = answer.address;
@@ -136,7 +143,7 @@ bool reads(actor_t *actor, uint64_t address, uint64_t bytes, uint32_t word) {
 }
 
 static uint64_t named(actor_t *actor, do_t what, const char *text) {
-    ask_t ask = {what};
+    ask_t ask = {.what = what};
     snprintf(ask.text, sizeof ask.text, "%s", text);
     return actor_value(actor_ask(actor, ask));
 }
@@ -192,33 +199,35 @@ static CUresult copy(const ask_t *ask) {
     return result ? result : cuCtxSynchronize();
 }
 
-/* For the race detector a view is an owner of its own, from its first opening to its last close:
- * what the library opened may be larger. */
+/* For the race detector a view is an owner of its own: what the library opened is larger.  The
+ * newest view of a place says whose it is; an older one may still be open. */
 static struct {
     CUdeviceptr at;
+    size_t size;
     unsigned opens;
 } views[4096];
+enum { VIEWS = sizeof views / sizeof *views };
 
 static void view_opened(CUdeviceptr address) {
-    unsigned free_one = 0;
+    unsigned mine = VIEWS;
     size_t size;
-    for (unsigned i = 1; i < sizeof views / sizeof *views; i++) {
-        if (views[i].opens && views[i].at == address) {
-            views[i].opens++;
-            return;
-        }
-        if (!views[i].opens)
-            free_one = i;
-    }
-    NEED(free_one);
     MUST(cuMemGetAddressRange_v2(NULL, &size, address));
-    views[free_one].at = address;
-    views[free_one].opens = 1;
+    for (unsigned i = 0; i < VIEWS; i++) {
+        if (views[i].opens && views[i].at < address + size &&
+            address < views[i].at + views[i].size)
+            simcuda_owner_end(views[i].at);
+        if (views[i].opens ? views[i].at == address : mine == VIEWS)
+            mine = i;
+    }
+    NEED(mine < VIEWS);
+    views[mine].at = address;
+    views[mine].size = size;
+    views[mine].opens++;
     simcuda_owner_begin(address, size);
 }
 
 static CUresult close_memory(CUdeviceptr address) {
-    for (unsigned i = 1; i < sizeof views / sizeof *views; i++)
+    for (unsigned i = 0; i < VIEWS; i++)
         if (views[i].opens && views[i].at == address && !--views[i].opens)
             simcuda_owner_end(address);
     return cuIpcCloseMemHandle(address);
@@ -404,7 +413,7 @@ static CUresult perform(const ask_t *ask, answer_t *answer) {
 
 static void again(int socket) {
     char number[16];
-    answer_t answer = {CUDA_SUCCESS};
+    answer_t answer = {.result = CUDA_SUCCESS};
     snprintf(number, sizeof number, "%d", socket);
     NEED(send(socket, &answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer);
     execl("/proc/self/exe", "ipc", "actor", number, (char *)NULL);
@@ -415,7 +424,7 @@ int actor_main(int socket) {
     ask_t ask;
     become_ready();
     while (recv(socket, &ask, sizeof ask, 0) == sizeof ask) {
-        answer_t answer = {CUDA_SUCCESS};
+        answer_t answer = {.result = CUDA_SUCCESS};
         if (ask.what == DO_EXIT)
             return 0;
         if (ask.what == DO_EXEC)

@@ -75,7 +75,8 @@ extern bool under_library;
 actor_t *actor_start(under_t under);
 /* Waits for the answer; the script ends with TEST_WRONG if the actor does not live to give it. */
 answer_t actor_ask(actor_t *actor, ask_t ask);
-/* The two halves. */
+answer_t actor_do(actor_t *actor, const uint64_t words[5]); /* what, a, b, c, d */
+/* The two halves of actor_ask. */
 void actor_tell(actor_t *actor, ask_t ask);
 answer_t actor_answer(actor_t *actor);
 /* As a program ends, which has to be well; by SIGKILL; it is waited for. */
@@ -87,7 +88,8 @@ int actor_main(int socket);
 
 /* ---- in words ---- */
 
-#define ASK(actor, ...)     actor_ask(actor, (ask_t){__VA_ARGS__})
+/* A request and its words: ASK(actor, DO_FILL, address, bytes, word). */
+#define ASK(actor, ...)     actor_do(actor, (const uint64_t[5]){__VA_ARGS__})
 #define RESULT(actor, ...)  ASK(actor, __VA_ARGS__).result
 #define VALUE(actor, ...)   actor_value(ASK(actor, __VA_ARGS__))
 #define ADDRESS(actor, ...) actor_address(ASK(actor, __VA_ARGS__))
