@@ -1,4 +1,4 @@
-/* ipc bare|library [CASE...]: scripts of several processes that share memory and events.
+/* ipc bare|library [FILE|CASE...]: scripts of several processes that share memory and events.
  *
  * What a script expects is what the driver answers without the library: `bare` shows that it is so
  * on the simulated device, `library` that it stays so.  Environment: IPC_LIBRARY, what actors are
@@ -17,10 +17,10 @@
 enum { LIMIT_S = 50 };
 
 static const struct {
-    const char *name, *what;
+    const char *file, *name, *what;
     void (*run)(void);
 } cases[] = {
-#define CASE(name, what) {#name, what, case_##name},
+#define CASE(file, name, what) {#file, #name, what, case_##name},
     IPC_CASES
 #undef CASE
 };
@@ -44,9 +44,9 @@ static int run(size_t at) {
     return TEST_WRONG;
 }
 
-static bool is_chosen(const char *name, int count, char **names) {
+static bool is_chosen(size_t at, int count, char **names) {
     for (int i = 0; i < count; i++)
-        if (!strcmp(names[i], name))
+        if (!strcmp(names[i], cases[at].name) || !strcmp(names[i], cases[at].file))
             return true;
     return count == 0;
 }
@@ -57,12 +57,13 @@ int main(int argc, char **argv) {
         return actor_main(atoi(argv[2]));
     if (argc < 2 || (strcmp(argv[1], "bare") && strcmp(argv[1], "library")) ||
         !getenv("IPC_LIBRARY") || !getenv("IPC_OWNERS")) {
-        fprintf(stderr, "usage: ipc bare|library [CASE...], with IPC_LIBRARY and IPC_OWNERS\n");
+        fprintf(stderr,
+                "usage: ipc bare|library [FILE|CASE...], with IPC_LIBRARY and IPC_OWNERS\n");
         return TEST_USAGE;
     }
     under_library = !strcmp(argv[1], "library");
     for (size_t at = 0; at < CASES; at++) {
-        if (!is_chosen(cases[at].name, argc - 2, argv + 2))
+        if (!is_chosen(at, argc - 2, argv + 2))
             continue;
         int status = run(at);
         ran++;
