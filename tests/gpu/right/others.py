@@ -85,8 +85,10 @@ def judge(what, name, run):
 
 def devices():
     smi = shutil.which("nvidia-smi")
-    listed = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False) if smi else None
-    return max(1, len(listed.stdout.splitlines())) if listed else 1
+    if not smi:
+        return 1
+    listed = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False)
+    return max(1, len(listed.stdout.splitlines()))
 
 
 def main():

@@ -2,12 +2,12 @@
  *
  *   right_ring MEMBERS EXCHANGES [KILLS [SEED]]
  *
- * Each member allocates, fills, takes base and size from cuMemGetAddressRange and exports the base;
- * the next member opens it, copies what lies behind the offset, closes it and looks at every word.
- * Blocks stay allocated beside others for a while, mappings stay open for a while; some blocks are
- * freed, and their place given to another one, before the next member looks.  KILLS times a random
- * member is killed and started anew.  EXCHANGES counts over all members, those that a kill cut
- * short left out.
+ * Each member allocates, fills, takes base and size from cuMemGetAddressRange and exports the
+ * base; the next member opens it, copies what lies behind the offset, closes it and looks at every
+ * word.  Blocks stay allocated beside others for a while, mappings stay open for a while; some
+ * blocks are freed, and their place given to another one, before the next member looks.  KILLS
+ * times a random member is killed and started anew.  EXCHANGES counts over all members, those that
+ * a kill cut short left out.
  *
  * The process that was started is not a member and calls no CUDA.  One line on stdout, the same
  * each time; exit status 1 where a content is wrong, a handle opens that must not, one does not

@@ -99,8 +99,8 @@ static void transfers(find_fn *find) {
     actor_end(exporter);
 }
 
-/* uct_cuda_ipc_cache: overlapping regions are looked for by address; an equal id is a hit whatever
- * the size, another id drops the region. */
+/* uct_cuda_ipc_cache: overlapping regions are looked for by address; an equal id is a hit
+ * whatever the size, another id drops the region. */
 static uint64_t find_ucx(const offer_t *offer) {
     for (unsigned i = 0; i < CACHED; i++) {
         mapping_t *old = &cache[i];

@@ -183,8 +183,8 @@ void case_forked(void) {
     actor_end(exporter);
 }
 
-/* The same process number, another program: its handles are dead, new ones are good.  The library,
- * which finds no table that the token is of, leaves the answer to the driver. */
+/* The same process number, another program: its handles are dead, new ones are good.  The
+ * library, which finds no table that the token is of, leaves the answer to the driver. */
 static void refused(actor_t *importer, handle_t handle) {
     uint64_t view;
     CUresult result = try_open(importer, handle, &view);

@@ -1,7 +1,7 @@
 /* ipc bare|library [FILE|CASE...]: scripts of several processes that share memory and events.
  *
- * What a script expects is what the driver answers without the library: `bare` shows that it is so
- * on the simulated device, `library` that it stays so.  Environment: IPC_LIBRARY, what actors are
+ * What a script expects is what the driver answers without the library: `bare` shows that it is
+ * so on the simulated device, `library` that it stays so.  Environment: IPC_LIBRARY, what actors are
  * preloaded with under the library, IPC_OWNERS, without it. */
 #include <signal.h>
 #include <stdio.h>
