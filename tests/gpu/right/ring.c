@@ -5,9 +5,9 @@
  * Each member allocates, fills, takes base and size from cuMemGetAddressRange and exports the
  * base; the next member opens it, copies what lies behind the offset, closes it and looks at every
  * word.  Blocks stay allocated beside others for a while, mappings stay open for a while; some
- * blocks are freed, and their place given to another one, before the next member looks.  KILLS
- * times a random member is killed and started anew.  EXCHANGES counts over all members, those that
- * a kill cut short left out.
+ * blocks are freed, and their place given to another one, before the next member looks or while it
+ * does.  KILLS times a random member is killed and started anew.  EXCHANGES counts over all
+ * members, those that a kill cut short left out.
  *
  * The process that was started is not a member and calls no CUDA.  One line on stdout, the same
  * each time; exit status 1 where a content is wrong, a handle opens that must not, one does not
@@ -42,6 +42,7 @@ typedef struct {
     uint32_t seed;          /* of the first of them */
     unsigned kills;         /* of the sender, when it was started */
     bool freed;             /* the block is not there any more */
+    bool racing;            /* it is freed at this moment: nothing is known of its contents */
 } mail_t;
 
 /* In memory that all of them share; it outlives a member that is killed. */
@@ -113,6 +114,7 @@ static void post(void) {
     mail->seed = posted.seed;
     mail->kills = my_kills;
     mail->freed = !below(16);
+    mail->racing = !mail->freed && !below(16);
     if (base + bytes < posted.at + posted.words * sizeof(uint32_t) || base > posted.at)
         WRONG("the range of a block is not around it\n");
     if (mail->offset != inside * sizeof(uint32_t))
@@ -124,7 +126,13 @@ static void post(void) {
     }
     mail->offset = inside; /* in words, from the start of what the handle names */
     MUST(cu.cuCtxSynchronize());
+    bool racing = mail->racing;
     atomic_store(&mail->state, FULL);
+    if (racing) {
+        unsigned words = posted.words;
+        block_free(&posted);
+        posted = block_new(words);
+    }
 }
 
 /* The next member has looked: the block goes, or stays beside others. */
@@ -179,7 +187,7 @@ static bool take_block(const mail_t *mail) {
     const unsigned flag = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
     CUresult result = cu.cuIpcOpenMemHandle_v2(&opened, mail->handle, flag);
     bool killed = mail->kills != atomic_load(&board->kills[left]);
-    if (result && !mail->freed && !killed)
+    if (result && !mail->freed && !mail->racing && !killed)
         WRONG("member %u: opening block %08x of member %u: %s\n", me, mail->seed, left,
               gpu_error(result));
     if (!result && mail->freed && gpu.simulated)
@@ -189,14 +197,14 @@ static bool take_block(const mail_t *mail) {
     if (!below(8)) {
         result = cu.cuIpcOpenMemHandle_v2(&again, mail->handle, flag);
         killed = mail->kills != atomic_load(&board->kills[left]);
-        if (!killed && (result || again != opened))
+        if (!killed && !mail->racing && (result || again != opened))
             WRONG("member %u: a second opening: %s, %s address\n", me, gpu_error(result),
                   again == opened ? "the same" : "another");
         if (!result)
             MUST(cu.cuIpcCloseMemHandle(again));
     }
     /* What a killed process had is the driver's affair, but the simulated one's is known. */
-    if (!mail->freed && (gpu.simulated || !killed))
+    if (!mail->freed && !mail->racing && (gpu.simulated || !killed))
         look(mail, opened);
     close_later(opened);
     return true;
