@@ -1,6 +1,7 @@
 /* What a block looks like from outside: address ranges, pointer attributes, sharing.  A block
  * inside a segment answers as an allocation of its own; what cannot be answered so is refused. */
 #include "intercept/body.h"
+#include "intercept/ipc.h"
 
 #include <unistd.h>
 
@@ -10,14 +11,6 @@
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
 static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
-}
-
-static void refuse(ac_thread_t *thread, const char *what) {
-    ac_count(thread, AC_COUNT_refused_shares);
-    ac_log_once(AC_LOG_WARNING,
-                "%s of memory inside a segment was refused: only a block at its start can be "
-                "shared; run with ACCEL_ALLOC_CONF=enabled:false if the program depends on it",
-                what);
 }
 
 /* Others than streams of this context may use the block from now on: no stream's order holds them
@@ -42,7 +35,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(base, size, address);
+        return ac_ipc_address_range(real, base, size, address);
     CUdeviceptr segment;
     size_t segment_bytes;
     CUresult result = real(&segment, &segment_bytes,
@@ -148,7 +141,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(data, attribute, address);
+        return ac_ipc_attribute(real, data, attribute, address);
     if (!inside(&info, address))
         return real(data, attribute, AC_UNOWNED);
     CUresult result = real(data, attribute, address);
@@ -166,7 +159,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(count, attributes, data, address);
+        return ac_ipc_attributes(real, count, attributes, data, address);
     if (!inside(&info, address))
         return real(count, attributes, data, AC_UNOWNED);
     CUresult result = real(count, attributes, data, address);
@@ -219,25 +212,6 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     if (status == AC_OK)
         expose(&info);
     return ask.result;
-}
-
-/* --- sharing --- */
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
-    ac_block_info_t info;
-    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(handle, address);
-    if (!inside(&info, address) || info.async) /* memory of a pool has no such handle */
-        return real(handle, AC_UNOWNED);
-    if (info.paged || info.address != info.segment_address) {
-        refuse(thread, "an IPC handle");
-        return real(handle, AC_UNOWNED);
-    }
-    CUresult result = real(handle, address);
-    if (result == CUDA_SUCCESS)
-        taint(thread, &info);
-    return result;
 }
 
 /* --- handles of ranges --- */
