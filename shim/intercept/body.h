@@ -132,6 +132,14 @@ void ac_pool_touch(CUmemoryPool pool);
 /* The pool that memory served for stream-ordered requests of the device stands for. */
 CUmemoryPool ac_pool_of(CUdevice device);
 
+/* Whether the block answers as memory of that pool: it serves a stream-ordered request, without
+ * async_ipc.  identity_hooks.c */
+bool ac_block_is_pooled(const ac_block_info_t *info);
+
+/* Blocks on pages can be exported: plain ones say that they are IPC-capable.  Set by what exports
+ * them.  identity_hooks.c */
+extern _Atomic bool ac_pages_exportable;
+
 /* The device that the block lies on. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {
     const ac_cuda_context_t *context = ac_arena_context(info->arena);
