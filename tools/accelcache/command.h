@@ -22,7 +22,7 @@ enum {
 
 /* argv[0] is "accelcache NAME", for getopt's messages; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
-cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
+cmd_subcommand_fn cmd_run, cmd_stat, cmd_ps, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
     cmd_doctor, cmd_bench;
 
 /* One line on stderr, with "accelcache <subcommand>: " in front. */

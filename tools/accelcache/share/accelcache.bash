@@ -5,12 +5,13 @@ _accelcache() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor trace gen replay tune bench --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "run stat ps config doctor trace gen replay tune bench --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
     run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --keep --stdin --json --help" ;;
-    stat) options="--json --remove --help" ;;
+    stat) options="--json --diff --summary --remove --help" ;;
+    ps) options="--running --no-header --json --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
     trace) options="--long --summary --json --help" ;;
