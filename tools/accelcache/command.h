@@ -16,6 +16,8 @@ enum {
     CMD_FAILED = 1,       /* tried, and failed or found a problem */
     CMD_USAGE = 2,        /* the command line makes no sense */
     CMD_DIFFERS = 117,    /* run --compare --strict: the outputs differ */
+    CMD_PEAK = 118,       /* run --max-peak: more was held */
+    CMD_LEAK = 119,       /* run --fail-on-leak: something was held at exit */
     CMD_CANNOT_RUN = 126, /* run: the program is there, and cannot run under the library */
     CMD_NOT_FOUND = 127   /* run: there is no such program */
 };

@@ -305,33 +305,6 @@ static int print_json(const comparison_t *c) {
 
 /* ------------------------------------------------------------------ running */
 
-/* A folder for all files: --keep, or a temporary one (a comma in TMPDIR would end the key
- * `dump`).  malloc'd; NULL after a message. */
-static char *make_folder(const cmd_run_t *run) {
-    if (run->keep) {
-        if (mkdir(run->keep, 0777) && errno != EEXIST) {
-            cmd_say("--keep %s: %s", run->keep, strerror(errno));
-            return NULL;
-        }
-        char *folder = realpath(run->keep, NULL);
-        if (folder && !strpbrk(folder, ",%"))
-            return folder;
-        cmd_say("--keep %s: %s", run->keep,
-                folder ? "the path may hold no comma and no percent sign" : strerror(errno));
-        free(folder);
-        return NULL;
-    }
-    const char *base = getenv("TMPDIR");
-    if (!base || base[0] != '/' || strpbrk(base, ",%"))
-        base = "/tmp";
-    char *folder = cmd_format("%s/accelcache-XXXXXX", base);
-    if (mkdtemp(folder))
-        return folder;
-    cmd_say("%s: %s", folder, strerror(errno));
-    free(folder);
-    return NULL;
-}
-
 /* Show what a failed run said. */
 static void show_failure(const cmd_trial_t *trial, const char *which) {
     static const char *const names[] = {"stdout", "stderr"};
@@ -407,7 +380,7 @@ static void trials_free(cmd_trial_t *trial, int count) {
 
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf) {
     comparison_t c = {.run = run, .simulated = run->simulated, .count = 2 * run->repeat};
-    char *folder = make_folder(run);
+    char *folder = cmd_trial_folder(run->keep);
     if (!folder)
         return CMD_FAILED;
     c.first = cmd_alloc((size_t)run->warm_up * sizeof *c.first);

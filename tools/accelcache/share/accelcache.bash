@@ -9,7 +9,7 @@ _accelcache() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --keep --stdin --json --help" ;;
+    run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --max-peak --fail-on-leak --junit --keep --stdin --json --help" ;;
     stat) options="--json --diff --summary --remove --help" ;;
     ps) options="--running --no-header --json --help" ;;
     config) options="--json --markdown --stats --help" ;;
@@ -40,7 +40,7 @@ _accelcache() {
                 fi
                 return
                 ;;
-            --conf | --dump | --trace | --lib | --repeat | --warm-up | --keep | --stdin) ((at++)) ;;
+            --conf | --dump | --trace | --lib | --repeat | --warm-up | --max-peak | --junit | --keep | --stdin) ((at++)) ;;
             -*) ;;
             *)
                 mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -50,11 +50,11 @@ _accelcache() {
         done
     fi
     case $previous in
-    --conf | --repeat | --warm-up | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
+    --conf | --repeat | --warm-up | --max-peak | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
         --pending | --ordinal | --seconds) return ;;
     --streams) mapfile -t COMPREPLY < <(compgen -W "real" -- "$word") && return ;;
     --objective) mapfile -t COMPREPLY < <(compgen -W "memory time balanced" -- "$word") && return ;;
-    --costs | -o | --dump | --trace | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+    --costs | -o | --dump | --trace | --lib | --stdin | --junit) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then
