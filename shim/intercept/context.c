@@ -471,7 +471,7 @@ static void adopt(void) {
 
 void ac_context_unseen(void) {
     ac_count(ac_thread_tls, AC_COUNT_untracked_submissions);
-    ac_fence_unseen();
+    ac_streams_unseen();
     adopt();
 }
 

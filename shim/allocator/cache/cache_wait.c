@@ -1,5 +1,8 @@
 /* Blocks that wait in a thread's cache (thread_cache.h): frees beside work, without the lock. */
 #include "allocator/cache/cache_int.h"
+#include "allocator/retired/retired.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/size.h"
 
 /* --- the owner gives and takes --- */
 
@@ -21,7 +24,7 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     else
         queue->first = block;
     queue->last = block;
-    ac_fence_want(cache->timeline, false, ac_pending_weight(cache->share, block->size));
+    ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
 }
 
 /* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:

@@ -1,6 +1,6 @@
 /* The size that a request is served with, the blocks that may serve it, and the segment that is
  * asked for where there are none. */
-#include "allocator/space/space.h"
+#include "allocator/space/size.h"
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;

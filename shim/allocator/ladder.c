@@ -101,13 +101,18 @@ static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
     return block->segment->tainted && !held;
 }
 
+static ac_status_t free_without_record(uint64_t address) {
+    ac_status_t status = ac_block_free_without_record(address);
+    return status == AC_BUSY ? ac_block_free(address) : status;
+}
+
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
     if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
-            return status == AC_OOM ? ac_block_free_without_record(address) : status;
+            return status == AC_OOM ? free_without_record(address) : status;
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
@@ -160,7 +165,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
         ac_fence_submitted(&arena->timeline);
-        return ac_block_free_without_record(address);
+        return free_without_record(address);
     }
     if (status != AC_OK)
         return status;
@@ -177,7 +182,8 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     bool leaves = false;
     if (ac_key_is_stream(ticket.key)) {
         ac_ordered_add(block, &ticket);
-        ac_fence_earn(&arena->timeline, ac_pending_weight(ac_pending_share(allocator), size));
+        uint64_t share = ac_budget_fence(&allocator->settings, allocator->high_water);
+        ac_fence_earn(&arena->timeline, ac_fence_weight(share, size));
     } else {
         leaves = wait_for_ticket(block, &ticket);
     }
