@@ -36,6 +36,9 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
         settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
         settings.small_page = AC_SEGMENT_ALIGN;
         settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
+    } else if (config->ipc == AC_IPC_OWN_SEGMENTS) {
+        settings.max_split_size = AC_SEGMENT_ALIGN + AC_GRANULE;
+        settings.large_segment_size = AC_SEGMENT_ALIGN;
     }
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);

@@ -1,4 +1,5 @@
 /* Context records and the allocators of their devices (context.h). */
+#include "intercept/ipc_views.h"
 #include "intercept/context.h"
 
 #include <pthread.h>
@@ -323,6 +324,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
+        ac_ipc_context_gone(ending->context[i]);
     }
     ac_graphs_prune();
 }

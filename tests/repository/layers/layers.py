@@ -16,9 +16,10 @@ import rooms
 # every layer may write to them, they know no layer above.
 LEAVES = {"observe", "config"}
 MAY_INCLUDE = {
-    "intercept": {"allocator", "device"} | LEAVES,
+    "intercept": {"allocator", "device", "share"} | LEAVES,
     "allocator": {"device"} | LEAVES,
     "device": LEAVES,
+    "share": LEAVES,
     "observe": LEAVES,
     "config": LEAVES,
 }
@@ -134,6 +135,8 @@ BREAKS = [  # file, text put there, what the report must say
     ("shim/allocator/x.c", "void f(b *b) { atomic_store(&b->state, 1); }\n",
      "past ac_block_set_state"),
     ("shim/device/x.c", '#include "../allocator/x.h"\n', "device includes"),
+    ("shim/share/x.c", '#include "device/cuda_abi.h"\n', "share includes"),
+    ("shim/allocator/x.c", '#include "share/ipc_table.h"\n', "allocator includes"),
     ("shim/observe/x.c", '#include "device/cuda_abi.h"\n', "observe includes"),
     ("shim/config/x.c", '#include "allocator/x.h"\n', "config includes"),
     ("shim/observe/x.c", "void f(void) { abort(); }\n", "abort could hurt"),
