@@ -159,6 +159,36 @@ static void render_hooks(const json_t *hooks) {
     free(list);
 }
 
+/* Memory shared with other processes, where any is. */
+static void render_shares(const json_t *document) {
+    static const struct {
+        const char *label, *counter[2], *unit, *doc;
+    } rows[] = {
+        {"exports", {"ipc_exported", NULL}, "blocks", "blocks that others may open"},
+        {"held now", {"ipc_exported_bytes", NULL}, "bytes", "of them"},
+        {"exports", {"exported_segments", NULL}, "segments", "whole segments"},
+        {"imports", {"ipc_imported", NULL}, "calls", "of other processes' memory"},
+        {"refusals", {"ipc_refused", "refused_shares"}, "calls", "of handles asked for"},
+        {"not found", {"ipc_unresolved", NULL}, "calls", "processes of handles to be opened"},
+    };
+    cmd_table_t *table = NULL;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t value = 0;
+        for (int k = 0; k < 2 && rows[i].counter[k]; k++)
+            value += cmd_document_counter(document, rows[i].counter[k]);
+        if (!value)
+            continue;
+        if (!table)
+            table = cmd_table_new("lrl");
+        render_count(table, rows[i].label, rows[i].unit, value, rows[i].doc);
+    }
+    if (!table)
+        return;
+    printf("\n%sshared with other processes%s  accelcache doctor says what it costs\n",
+           cmd_bold(), cmd_plain());
+    cmd_table_print(table, 2);
+}
+
 void cmd_render(const json_t *document, const char *source) {
     render_process(document, source);
     const json_t *devices = json_object_get(document, "devices");
@@ -172,6 +202,7 @@ void cmd_render(const json_t *document, const char *source) {
     render_count(table, #name, #unit, cmd_document_counter(document, #name), doc);
 #include "observe/counters.def"
     cmd_table_print(table, 2);
+    render_shares(document);
     const json_t *hooks = json_object_get(document, "hooks");
     if (json_object_size(hooks))
         render_hooks(hooks);
