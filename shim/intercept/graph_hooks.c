@@ -4,7 +4,7 @@
 #include "intercept/graph_hooks.h"
 
 #include "allocator/order/capture.h"
-#include "allocator/retired/pending.h"
+#include "allocator/retired/retired.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
 #include "failpoint.h"

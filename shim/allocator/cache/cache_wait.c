@@ -98,8 +98,8 @@ bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     return block && ac_cache_give(cache, block, address);
 }
 
-bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if ((!ac_cache_waits(cache) && !atomic_load(&cache->gate)) || !enter_long(cache))
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if (!enter_long(cache))
         return false;
     uint64_t size = ac_size_round(cache->divisions, bytes);
     ac_block_t *block = ac_cache_pop(cache, size, bytes, ac_fence_handout);

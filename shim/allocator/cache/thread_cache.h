@@ -133,9 +133,6 @@ void ac_cache_close(ac_cache_t *cache);
 
 /* --- hits --- */
 
-/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
-bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-
 /* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
  * record is not its any more: only inside the cache that does not change. */
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
@@ -254,6 +251,13 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
     const ac_cache_side_t *side = cache->tally->side;
     return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
+}
+
+/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    return (ac_cache_waits(cache) || atomic_load(&cache->gate)) &&
+           ac_cache_take_waiting(cache, bytes, address);
 }
 
 /* Whether the owner asked for the size lately. */

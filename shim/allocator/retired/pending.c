@@ -27,7 +27,7 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
     return *oldest != UINT64_MAX;
 }
 
-static bool drain_queues(ac_arena_t *arena) {
+bool ac_pending_drain_some(ac_arena_t *arena) {
     bool any = arena->ordered && ac_ordered_drain(arena);
     if (arena->slabs.aside && arena->slabs.until <= ac_fence_reached(&arena->timeline, false)) {
         ac_slabs_take_back(&arena->space);
@@ -46,12 +46,6 @@ static bool drain_queues(ac_arena_t *arena) {
         }
     }
     return any;
-}
-
-bool ac_pending_drain(ac_arena_t *arena) {
-    const ac_block_queue_t *fence = arena->retired->fence;
-    bool waiting = arena->ordered || fence[0].first || fence[1].first || arena->slabs.aside;
-    return waiting && drain_queues(arena);
 }
 
 void ac_allocator_drain(ac_allocator_t *allocator) {

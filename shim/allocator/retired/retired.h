@@ -38,6 +38,9 @@ void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
  * that waits no less long; NULL: the last. */
 void ac_retired_insert(ac_block_t *block, ac_block_t *hint);
 
+/* Whether the allocator has a block that waits for the episode.  Takes the lock (pending.c). */
+bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode);
+
 /* The block, with a ticket of OWN, ALL or CAPTURE, leaves its list and is in transit. */
 void ac_retired_remove(ac_block_t *block);
 
