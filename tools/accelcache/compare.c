@@ -27,7 +27,8 @@
     FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns),                     \
            "requests that waited for the device to finish with freed memory")                    \
     FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns),                                    \
-           "the library's own work, estimated from one call in 128; what a thread serves from "  \
+           "the library's own work, estimated from one call in 128, and so rough below some "    \
+           "thousand calls; what a thread serves from "                                          \
            "its own cache, about 10 ns a call, is not in it")                                    \
     FIGURE(driver_calls, calls, "driver calls made",                                             \
            PROCESS(passed_allocs) + PROCESS(passed_frees) + PROCESS(passed_async) +              \
