@@ -1,4 +1,5 @@
 /* Context records and the allocators of their devices (context.h). */
+#include "intercept/ipc_views.h"
 #include "intercept/context.h"
 
 #include <pthread.h>
@@ -46,7 +47,8 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_log_once(AC_LOG_WARNING,
                     "no room for the live statistics of a further device: free space where the "
                     "live pages are (/dev/shm, or ACCEL_LIVE_DIR). Until then `accelcache stat "
-                    "PID` does not show it; the dump at exit is written as usual");
+                    "PID` does not show it; exit writes the dump as usual, a signal or _exit "
+                    "leaves no figures of it");
     char name[sizeof live->name] = "";
     CUuuid uuid = {{0}};
     size_t total = 0;
@@ -322,6 +324,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
+        ac_ipc_context_gone(ending->context[i]);
     }
     ac_graphs_prune();
 }
@@ -470,7 +473,7 @@ static void adopt(void) {
 
 void ac_context_unseen(void) {
     ac_count(ac_thread_tls, AC_COUNT_untracked_submissions);
-    ac_fence_unseen();
+    ac_streams_unseen();
     adopt();
 }
 

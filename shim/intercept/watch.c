@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "allocator/retired/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
@@ -37,7 +38,7 @@ AC_EARLY static void tell_traits(unsigned traits) {
 AC_EARLY void ac_unknown_function(unsigned traits) {
     ac_count_early(AC_COUNT_unknown_functions);
     tell_traits(traits);
-    ac_fence_unseen();
+    ac_streams_unseen();
 }
 
 /* Where the driver gives nothing to the device, and our own calls would hang or fail: in a fork
