@@ -5,8 +5,8 @@ usage: clients.py NAME...      the clients of catalogue.py, or --table for all o
        clients.py --self-test  that a client which differs is noticed
 
 Each client runs plain, then under the library in each of its settings.  What its judge makes of
-the two runs is compared line by line.  Exit status 77: the client is not installed; `install` says
-how it gets there, AC_CLIENTS names the folder that it made.
+the two runs is compared line by line.  Exit status 77: the client is not installed; `install` gets
+those of PyPI into the folder that AC_CLIENTS names.
 
 The environment names what was built: AC_LIBRARY, AC_SIM_DIR, AC_STANDINS (libraries that some
 clients want beside the driver), AC_SANITIZER_RUNTIME (to be preloaded first, or empty).
