@@ -1,5 +1,6 @@
 /* Blocks that others get to know: their lifetimes begin here, and are exported (lifetime.h). */
 #include "allocator/allocator_int.h"
+#include "allocator/space/lifetime.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
