@@ -2,6 +2,7 @@
 #include "allocator/allocator_int.h"
 #include "allocator/space/lifetime.h"
 #include "device/wait.h"
+#include "failpoint.h"
 
 /* An owner that does not come out of its cache is waited for so often. */
 enum { TRIES = 4 };
@@ -32,7 +33,7 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
-        if (may_be_taken(block) && i < TRIES) {
+        if (may_be_taken(block) && i < TRIES && !AC_FAILPOINT(identified_in_reach)) {
             ac_unlock(&allocator->lock);
             keep_for_program(allocator, address);
             continue;

@@ -143,7 +143,7 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Memory of a pool has no such handle: a block that stands for such memory has none either. */
+/* Memory of a pool has no such handle, unless it answers as plain memory (async_ipc). */
 static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested &&
            !ac_block_is_pooled(info);
