@@ -654,6 +654,10 @@ static void async_memory(bool shareable) {
     } else {
         GIVES(cuIpcGetMemHandle(&handle, block), CUDA_SUCCESS);
         EXPECT(cuStreamQuery(stream) == CUDA_SUCCESS);
+        /* Once is enough. */
+        MUST(cuMemsetD32Async(block, 9, 70 * KIB / 4, stream));
+        EXPECT(same(handle_of(block), handle) && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+        MUST(cuStreamSynchronize(stream));
         there = opened(&peer, handle);
         EXPECT(peer_reads(&peer, there, 70 * KIB, 9));
         MUST(cuMemFreeAsync(block, stream));
