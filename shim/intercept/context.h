@@ -1,7 +1,9 @@
 /* Contexts of the program: which one a call works on, and its arena.
  *
  * A record is found by handle and, where the driver has ids, checked by id; when a context goes,
- * its record is marked dead and never used again. */
+ * its record is marked dead.  It may serve a later context of the device (CUDA wants no call of the
+ * program under way in a context that is destroyed), so that a program that makes contexts in a loop
+ * does not grow. */
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
@@ -17,6 +19,7 @@ typedef struct ac_context {
     ac_timeline_t *timeline;
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
+    uint64_t end;  /* of a dead one: how many contexts had ended before; under the table's lock */
 } ac_context_t;
 
 /* The record of a timeline's context: a timeline is opened with the record's driver part. */

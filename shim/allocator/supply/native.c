@@ -100,14 +100,15 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
         segment = ac_arena_add(arena, ask->pool, address, size);
     if (segment)
         ask->serve(ask->arg, segment->first);
+    if (status == AC_OK && !segment) { /* within the call: the arena may serve another context */
+        ac_unlock(&allocator->lock);
+        arena->ops->segment_free(arena->context, address);
+        ac_lock(&allocator->lock);
+        status = AC_FAILED;
+    }
     /* A failure changes what others find only where the announced bytes stood in their way. */
     unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
-    if (status != AC_OK || segment)
-        return status;
-    ac_unlock(&allocator->lock);
-    arena->ops->segment_free(arena->context, address);
-    ac_lock(&allocator->lock);
-    return AC_FAILED;
+    return status;
 }
 
 /* Beyond the budget, idle segments that are too small go first where that waits for nothing.  The
