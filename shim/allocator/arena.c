@@ -99,8 +99,6 @@ bool ac_arena_is_over(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
     bool over = arena->dead && !arena->segments && !arena->lost_ranges && !allocator->calls;
-    for (int pool = 0; pool < AC_POOL_KINDS; pool++)
-        over &= !arena->growths[pool];
     ac_unlock(&allocator->lock);
     return over && ac_timeline_is_over(&arena->timeline);
 }
