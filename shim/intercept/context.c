@@ -2,6 +2,7 @@
 #include "intercept/context.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "allocator/carve.h"
@@ -193,8 +194,7 @@ static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice devi
     unsigned slot = 0;
     while (slot < CONTEXTS && contexts[slot])
         slot++;
-    ac_context_t *context =
-        take_over(handle, id, device, created, slot < CONTEXTS ? RESTING : 0);
+    ac_context_t *context = take_over(handle, id, device, created, slot < CONTEXTS ? RESTING : 0);
     if (context)
         return context;
     for (unsigned i = 0; slot == CONTEXTS && i < CONTEXTS; i++)
@@ -266,6 +266,20 @@ static void gone(ac_context_t *context) {
     forget_streams(context);
 }
 
+_Atomic int ac_contexts_ending;
+
+bool ac_context_owns(uint64_t address) {
+    enum { LIMIT_NS = 1000000000 };
+    uint64_t begin = ac_cuda_ops.now_ns();
+    for (;;) {
+        ac_arena_t *owner = ac_block_arena(address);
+        const ac_cuda_context_t *context = owner ? ac_arena_context(owner) : NULL;
+        if (!context || !atomic_load(&context->dying) || ac_cuda_ops.now_ns() - begin > LIMIT_NS)
+            return owner;
+        sched_yield();
+    }
+}
+
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
     return (uintptr_t)context->cuda.handle == handle;
 }
@@ -292,6 +306,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++)
         ac_arena_quiesce(found.context[i]->arena, limit_ns);
+    atomic_fetch_add(&ac_contexts_ending, (int)found.count);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
         forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
@@ -356,6 +371,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     if (!destroyed) {
         for (unsigned i = 0; i < ending->count; i++)
             ac_cuda_context_spare(&ending->context[i]->cuda);
+        atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
         return;
     }
     for (unsigned i = 0; i < ending->count; i++)
@@ -369,6 +385,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_expand_bury(ending->context[i]->arena);
         ac_cuda_context_spare(&ending->context[i]->cuda); /* last: now it may serve again */
     }
+    atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
     ac_graphs_prune();
 }
 

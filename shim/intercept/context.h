@@ -71,6 +71,12 @@ ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` tha
 ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 
+/* Contexts between _ending and _ended.  Meanwhile the driver may have given addresses of theirs to
+ * another owner: _owns waits until it is known whose `address` is (a second at the most), which was
+ * found to be ours. */
+extern AC_HIDDEN _Atomic int ac_contexts_ending;
+bool ac_context_owns(uint64_t address);
+
 /* The primary context of a device was retained, or reset, by any caller; is about to be released:
  * whether that may be the last time.  A release that fails was none: _retained again, but for
  * AC_LAST_UNSEEN. */

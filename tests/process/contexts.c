@@ -156,7 +156,7 @@ static int side_by_side(void) {
 
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
-        {"created", of_created}, {"released", of_released},    {"reset", of_reset},
+        {"created", of_created}, {"released", of_released},      {"reset", of_reset},
         {"threads", of_threads}, {"side_by_side", side_by_side},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);

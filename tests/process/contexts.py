@@ -22,7 +22,10 @@ class Contexts(HostTest):
                     self.assertLess(held, MOST)
 
     def test_side_by_side(self):
-        for conf in ("single_stream:true", "expandable_segments:true"):
+        """While the driver ends one context it gives that one's addresses to another, of another
+        device too."""
+        for conf in ("single_stream:true", "expandable_segments:true", "fence:streams",
+                     "single_stream:false"):
             with self.subTest(conf=conf):
                 env = self.environment(conf + ",dump:none",
                                        ACCEL_SIM="devices:2,clock:virtual,race_detector:on")

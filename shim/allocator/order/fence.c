@@ -71,8 +71,8 @@ static void sweep(ac_timeline_t *timeline) {
 
 bool ac_timeline_is_over(ac_timeline_t *timeline) {
     ac_lock(&timeline->lock);
-    bool over = !atomic_load(&timeline->live) && !timeline->count &&
-                !timeline->single.awaiting && !atomic_load(&timeline->single.naming);
+    bool over = !atomic_load(&timeline->live) && !timeline->count && !timeline->single.awaiting &&
+                !atomic_load(&timeline->single.naming);
     ac_unlock(&timeline->lock);
     return over && !ac_fence_inside(timeline, 0);
 }
