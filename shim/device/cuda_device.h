@@ -158,6 +158,13 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context);
  * True: that is new, and what is mapped already has to be told (pages_allow). */
 bool ac_cuda_peer_add(CUdevice device, CUdevice peer);
 
+/* `peer` may not any more.  True: that is new.  Pages that are mapped keep it in their lists until
+ * pages_allow is called for them between _take_back and _taken; what _take_back answers is whether
+ * any may.  One thread at a time calls these three and _add. */
+bool ac_cuda_peer_remove(CUdevice device, CUdevice peer);
+bool ac_cuda_peers_take_back(CUdevice device, bool take);
+void ac_cuda_peers_taken(CUdevice device);
+
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
  * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;
  * segments are asked for as the program would ask. */

@@ -10,6 +10,7 @@
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
+#include "intercept/peers.h"
 #include "intercept/process.h"
 #include "intercept/tracing.h"
 #include "observe/log.h"
@@ -383,6 +384,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
+        ac_peers_context_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda); /* last: now it may serve again */
     }
     atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);

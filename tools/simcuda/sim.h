@@ -198,6 +198,11 @@ bool sim_vmm_rdma(const sim_alloc_t *record); /* network cards may use it */
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
+/* Whether kernels of the context may touch these bytes, all of which are mapped: memory of another
+ * device only with peer access to its context, or with that device's right on the mapping. */
+bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);
+bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write);
+bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id);
 /* Where the bytes at a device, managed or host address really are. No lock needed. */
 void *sim_bytes(uint64_t address);
 

@@ -485,6 +485,12 @@ SIM_API(cuMemSetAccess)
     return CUDA_SUCCESS;
 }
 
+bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write) {
+    unsigned flags = ((const mapping_t *)record->owner)->access[device];
+    return write ? flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                 : flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 static sim_alloc_t *mapping_around(uint64_t address) {
     sim_alloc_t *record = sim_alloc_around(address);
     return record && record->kind == SIM_MEM_VMM ? record : NULL;
