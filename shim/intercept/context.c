@@ -98,6 +98,20 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
     return allocator && ac_allocator_figures(allocator, deadline, stats, counters);
 }
 
+static void look_for_memory(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    ac_device_stats_t stats;
+    (void)device;
+    ac_allocator_stats(allocator, &stats);
+    *(bool *)arg |= stats.reserved_bytes[AC_POOL_ALL].current > 0;
+}
+
+bool ac_context_has_memory(void) {
+    bool any = ac_is_enabled();
+    if (!any)
+        ac_device_each(look_for_memory, &any);
+    return any;
+}
+
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
     ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);

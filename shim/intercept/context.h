@@ -110,6 +110,10 @@ static inline unsigned ac_context_count(void) {
 /* Another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
 
+/* Whether any allocator has memory, or may get some.  With enabled:false mostly none ever had: then
+ * nothing waits for work, and nothing is to be recorded. */
+bool ac_context_has_memory(void);
+
 /* Settings of the allocators from the configuration (at activation and when it changes). */
 void ac_context_configure(void);
 
