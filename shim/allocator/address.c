@@ -185,6 +185,12 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
                               .async = block->state == AC_BLOCK_ALLOCATED && block->async,
                               .paged = block->segment->range != NULL};
+    const ac_lifetime_t *lifetime = info->allocated ? block->lifetime : NULL;
+    if (lifetime) {
+        info->serial = lifetime->serial;
+        info->exported = lifetime->exported;
+        info->sync = lifetime->sync;
+    }
     ac_unlock(&arena->allocator->lock);
     return AC_OK;
 }

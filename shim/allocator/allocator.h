@@ -77,6 +77,9 @@ typedef struct {
     bool allocated; /* false: freed or never handed out */
     bool async;     /* by a request that named a stream */
     bool paged;     /* on pages of an expandable segment */
+    /* lifetime.h; allocated: serial 0: others know nothing of it */
+    uint64_t serial, exported;
+    bool sync;
 } ac_block_info_t;
 
 /* AC_OK and *info for an address inside one of our segments; AC_NOT_OURS. */
@@ -89,6 +92,18 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * from now on and goes back to the driver when its last block is freed.  AC_OK (also when it
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
+
+/* Others get to know the block at `address`: *serial names its lifetime (space/lifetime.h), now and
+ * whenever it is asked for again, and no other one.  Its pages, if it has any, never move from now
+ * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM:
+ * host memory is short. */
+ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
+
+/* Other processes get to know it: ac_block_info_t shows `exported` (not 0) from now on, and
+ * ac_lifetime_notify is called with it, now and at the block's free.  AC_OK; AC_BAD_ADDRESS: its
+ * lifetime is not `serial`, and nothing was called; AC_NOT_OURS.  Called for a block that is
+ * exported already it changes nothing: AC_BUSY. */
+ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
 
 /* What others know of the block's memory has to stay true: its pages, if it has any, never move.
  * Answers as ac_block_taint. */

@@ -43,6 +43,8 @@ static void check_used(ac_check_t *check, const ac_block_t *block) {
     count(check, block);
     expect(check, block->state != AC_BLOCK_UNUSED, "unused block in a segment");
     expect(check, block->state != AC_BLOCK_TRANSIT, "block in transit");
+    expect(check, !block->lifetime || (block->state == AC_BLOCK_ALLOCATED && !block->owner_arena),
+           "lifetime of a block that the program does not hold");
     if (block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block))
         return;
     /* What is left of a block that was freed in stream order may be all rounding; what waits

@@ -60,6 +60,33 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
     ac_context_note(context, result);
 }
 
+static CUresult driver_alloc(ac_thread_t *thread, cuMemAllocAsync_fn *real, CUdeviceptr *pointer,
+                             size_t bytes, CUstream stream) {
+    uint64_t begin = ac_passed_begin(thread);
+    CUresult result = real(pointer, bytes, stream);
+    ac_passed_end(thread, begin);
+    return result;
+}
+
+static CUresult driver_alloc_from(ac_thread_t *thread, cuMemAllocFromPoolAsync_fn *real,
+                                  CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                  CUstream stream) {
+    uint64_t begin = ac_passed_begin(thread);
+    CUresult result = real(pointer, bytes, pool, stream);
+    ac_passed_end(thread, begin);
+    return result;
+}
+
+static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
+                            CUstream stream) {
+    uint64_t begin = ac_passed_begin(thread);
+    CUresult result = real(pointer, stream);
+    if (thread)
+        ac_count(thread, AC_COUNT_passed_async_frees);
+    ac_passed_end(thread, begin);
+    return result;
+}
+
 #define ALLOC_ASYNC(symbol, per_thread)                                                          \
     CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUstream stream) {                       \
         AC_ENTER_OR_RETURN(symbol);                                                              \
@@ -72,7 +99,8 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
         if (thread)                                                                              \
             thread->last_alloc = NULL;                                                           \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_ASK_DRIVER(served, result, bytes, real(pointer, bytes, stream));                      \
+        AC_ASK_DRIVER(served, result, bytes,                                                     \
+                      driver_alloc(thread, real, pointer, bytes, stream));                       \
         passed(thread, stream, per_thread, result);                                              \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
                                   ac_stream_resolved(stream, per_thread));                       \
@@ -87,7 +115,8 @@ ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
         if (thread)                                                                              \
             ac_pool_touch(pool);                                                                 \
         ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_RETRY(result, AC_NEED(bytes), real(pointer, bytes, pool, stream));                    \
+        AC_RETRY(result, AC_NEED(bytes),                                                         \
+                 driver_alloc_from(thread, real, pointer, bytes, pool, stream));                 \
         passed(thread, stream, per_thread, result);                                              \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
                                   ac_stream_resolved(stream, per_thread));                       \
@@ -193,9 +222,11 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
             return real(AC_UNOWNED, stream);                                                     \
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
         if (ac_owned(pointer)) {                                                                 \
+            uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
             result = free_on_stream(thread, real, pointer, stream, per_thread);                  \
+            ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
-            result = real(pointer, stream);                                                      \
+            result = driver_free(thread, real, pointer, stream);                                 \
             passed(thread, stream, per_thread, result);                                          \
         }                                                                                        \
         ac_trace_freed(pointer, result != CUDA_SUCCESS);                                         \

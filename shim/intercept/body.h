@@ -104,6 +104,16 @@ typedef enum {
 ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
                      uint64_t bytes, uint64_t *address);
 
+/* Around a driver call that the program's allocation or free was left to: its time is counted
+ * (passed_ns), with enabled:false as well, so that the gain can be told. */
+static inline uint64_t ac_passed_begin(const ac_thread_t *thread) {
+    return thread ? ac_cuda_ops.now_ns() : 0;
+}
+static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
+    if (thread)
+        ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+}
+
 /* The call of the driver for a request of `bytes` that was not served: `result` of `call`. */
 #define AC_ASK_DRIVER(served, result, bytes, call)                                               \
     do {                                                                                         \

@@ -48,7 +48,8 @@ static ac_allocator_t *make_allocator(CUdevice device) {
         ac_log_once(AC_LOG_WARNING,
                     "no room for the live statistics of a further device: free space where the "
                     "live pages are (/dev/shm, or ACCEL_LIVE_DIR). Until then `accelcache stat "
-                    "PID` does not show it; the dump at exit is written as usual");
+                    "PID` does not show it; exit writes the dump as usual, a signal or _exit "
+                    "leaves no figures of it");
     char name[sizeof live->name] = "";
     CUuuid uuid = {{0}};
     size_t total = 0;

@@ -25,12 +25,12 @@ static ac_served_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *point
     return served;
 }
 
-/* An allocation that is left to the driver: timed, so that the gain can be told. */
+/* An allocation that is left to the driver. */
 static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes) {
-    uint64_t begin = ac_cuda_ops.now_ns();
+    uint64_t begin = ac_passed_begin(thread);
     CUresult result = AC_REAL(cuMemAlloc_v2)(pointer, bytes);
     ac_count(thread, AC_COUNT_passed_allocs);
-    ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
+    ac_passed_end(thread, begin);
     ac_context_note_current(thread, result);
     return result;
 }
@@ -55,6 +55,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
                               bytes, NULL);
 }
 
+static CUresult driver_alloc_pitch(ac_thread_t *thread, CUdeviceptr *pointer, size_t *pitch,
+                                   size_t width, size_t height, unsigned element_size) {
+    uint64_t begin = ac_passed_begin(thread);
+    CUresult result = AC_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height, element_size);
+    ac_passed_end(thread, begin);
+    return result;
+}
+
 /* Rows are padded to 512 bytes, as NVIDIA's devices do. */
 CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
                             unsigned element_size) {
@@ -74,7 +82,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
             return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, row_bytes * height, NULL);
     }
     AC_ASK_DRIVER(served, result, row_bytes * height,
-                  real(pointer, pitch, width, height, element_size));
+                  driver_alloc_pitch(thread, pointer, pitch, width, height, element_size));
     if (thread)
         ac_count(thread, AC_COUNT_passed_allocs);
     ac_context_note_current(thread, result);
@@ -143,13 +151,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
         ac_trace_freed(pointer, result != CUDA_SUCCESS);
         return result;
     }
-    uint64_t begin = thread ? ac_cuda_ops.now_ns() : 0;
+    uint64_t begin = ac_passed_begin(thread);
     CUresult result = real(pointer);
+    ac_passed_end(thread, begin);
     ac_trace_freed(pointer, result != CUDA_SUCCESS);
     if (!thread)
         return result;
     ac_count(thread, AC_COUNT_passed_frees);
-    ac_count_add(thread, AC_COUNT_passed_ns, ac_cuda_ops.now_ns() - begin);
     ac_context_note_current(thread, result);
     return result;
 }

@@ -408,7 +408,8 @@ static void set_up(void) {
     if (error)
         ac_log(AC_LOG_WARNING,
                "no shared page for live statistics in %s: %s; %s. Until then `accelcache stat "
-               "PID` does not see this program; the dump at exit is written as usual",
+               "PID` does not see this program; exit writes the dump as usual, a signal or _exit "
+               "leaves no figures",
                ac_live_dir(), strerror(error),
                error == EEXIST ? "remove what lies there under this program's name"
                                : remedy(error, "free space there, or name a writable folder "

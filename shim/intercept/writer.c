@@ -234,7 +234,8 @@ void ac_writer_start(void) {
         ac_log_once(
             AC_LOG_WARNING,
             "no thread for dumps on request%s: %s; raise the limit on memory or processes "
-            "(ulimit -v, -u). The dump at exit is written as usual",
+            "(ulimit -v, -u). Exit writes the dump as usual, and `accelcache stat PID` shows "
+            "the figures at any time",
             ac_decay_interval(config) ? ", nor for idle_trim_ms and keep_free" : "",
             strerror(error));
         return;

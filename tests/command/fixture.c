@@ -5,7 +5,9 @@
  *                         stdin, then leaves as a program does
  *   fixture app [WORD]    a program under ACCEL_ALLOC_CONF: writes its dump where `dump` says,
  *                         with more driver calls when `enabled` is false; prints WORD, and with
- *                         WORD "setting" whether caching is on; ends with status 3 on "fail" */
+ *                         WORD "setting" whether caching is on; ends with status 3 on "fail",
+ *                         by _exit on "leave" and by SIGTERM on "term", both with
+ *                         a dump from before there were figures, as of an interval */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +77,9 @@ static int be_program(const char *word) {
         fprintf(stderr, "fixture: %s\n", error.text);
         return 1;
     }
+    bool leaves = !strcmp(word, "leave") || !strcmp(word, "term");
+    if (leaves && ac_dump_write(config.dump, "interval", path, sizeof path))
+        return 1;
     ac_device_counters_t *counters = &ac_live->device[1].counters;
     counters->cached_allocs = config.enabled ? 990 : 0;
     counters->driver_allocs = config.enabled ? 10 : 0;
@@ -85,6 +90,12 @@ static int be_program(const char *word) {
         printf("line one\ncaching is %s\n", config.enabled ? "on" : "off");
     else
         printf("%s\n", word);
+    if (leaves) {
+        fflush(stdout);
+        if (!strcmp(word, "term"))
+            raise(SIGTERM);
+        _exit(0);
+    }
     if (ac_dump_write(config.dump, "exit", path, sizeof path))
         return 1;
     ac_live_close();

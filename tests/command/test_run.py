@@ -6,6 +6,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import unittest
 
 import base
@@ -77,6 +78,8 @@ class Run(base.CommandTest):
     def test_usage(self):
         self.assertIn("no program", self.run_with(2).stderr)
         self.run_with(2, "--repeat", "0", "--compare", "true")
+        self.run_with(2, "--warm-up", "-1", "--compare", "true")
+        self.run_with(2, "--strict", "true")
         self.run_with(2, "--json", "true")
         self.run_with(2, "--compare", "--dump", "x", "true")
         self.assertIn("does not exist", self.expect(1, "run", "--lib", "none", "true").stderr)
@@ -221,6 +224,8 @@ class Compare(base.CommandTest):
         self.assertEqual([run["caching"] for run in whole["runs"]], 3 * [False, True])
         self.assertEqual([run["dumps"] for run in whole["runs"]], 6 * [1])
         self.assertGreater(whole["off"]["wall_ns"], 0)
+        self.assertEqual(list(whole["figures"]), list(whole["off"]))
+        self.assertEqual(whole["warm_up"], 1)
         self.assertEqual(self.left(), [])
 
     def test_text(self):
@@ -229,20 +234,96 @@ class Compare(base.CommandTest):
         self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 +100 times fewer$")
         self.assertRegex(out, r"(?m)^peak reserved +12\.0 MiB +12\.0 MiB$")
         self.assertIn("stdout  byte-identical", out)
+        self.assertIn("1 run each way, after 1 that does not count", out)
+        for label in ("wall time", "in allocation calls", "driver, for the program",
+                      "driver calls saved", "peak allocated"):
+            self.assertRegex(out, rf"(?m)^  {label}: .*")
+
+    def left_behind(self):
+        return [name for _, _, files in os.walk(self.live) for name in files]
+
+    def test_processes_that_write_nothing(self):
+        """Those that end by _exit or a signal are found by their counters, which count for more
+        than what they wrote at an interval, and are gone when they were read."""
+        fixture = base.FIXTURE
+        for end, status in (("leave", 0), ("term", 143)):
+            with self.subTest(end=end):
+                script = f"{fixture} app {end}; [ $? = {status} ] && {fixture} app hello"
+                whole = json.loads(self.compare(0, "--json", "--", "sh", "-c", script).stdout)
+                self.assertEqual(whole["off"]["driver_calls"], 2000)
+                self.assertEqual(whole["on"]["saved_calls"], 1980)
+                for run in whole["runs"]:
+                    self.assertEqual((run["dumps"], run["ended_without_dump"]), (2, 1))
+                self.assertEqual(self.left_behind(), [])
+        out = self.compare(0, "sh", "-c", f"{fixture} app leave").stdout
+        self.assertRegex(out, r"(?m)^driver calls made +1,000 +10 ")
+        self.assertIn("with caching off 1 process ended by a signal or _exit and wrote no", out)
+        self.assertNotIn("did not use CUDA", out)
+        self.compare(0, "--keep", "kept", fixture, "app", "leave")
+        out = self.expect(0, "stat", "kept/on-1/" + [name for name in os.listdir(
+            self.path("kept/on-1")) if name.endswith(".json")][0]).stdout
+        self.assertIn("rendered from its live page", out)
+
+    def test_a_process_that_stays(self):
+        script = f"{base.FIXTURE} live < fifo > ready & echo $! >> pids; read line < ready"
+        for name in ("fifo", "ready"):
+            os.mkfifo(self.path(name))
+        fifo = os.open(self.path("fifo"), os.O_RDWR)
+        self.addCleanup(os.close, fifo)
+        try:
+            out = self.compare(0, "bash", "-c", script).stdout
+        finally:
+            with open(self.path("pids"), encoding="ascii") as pids:
+                for pid in pids:
+                    os.kill(int(pid), signal.SIGKILL)
+        self.assertIn("with caching on 1 process outlived the program", out)
+
+    def test_other_processes_are_not_counted(self):
+        other = subprocess.Popen([base.FIXTURE, "live"], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, env=self.environment)
+        self.assertEqual(other.stdout.readline(), b"ready\n")
+        whole = json.loads(self.compare(0, "--json", base.FIXTURE, "app").stdout)
+        self.assertEqual([run["dumps"] for run in whole["runs"]], [1, 1])
+        other.communicate(timeout=50)
+
+    def test_first_run(self):
+        """One run comes before those that count, and its output tells what any two differ in."""
+        script = "echo $ACCEL_ALLOC_CONF | grep -o enabled:.* >> runs; [ -e seen ]; echo $?; touch seen"
+        self.assertIn("byte-identical", self.compare(0, "--repeat", "2", "sh", "-c", script).stdout)
+        with open(self.path("runs"), encoding="ascii") as runs:
+            self.assertEqual([line.split(":")[1].strip() for line in runs],
+                             ["false", "false", "true", "true", "false"])
+        os.remove(self.path("seen"))
+        self.assertIn("differs\n", self.compare(0, "--warm-up", "0", "sh", "-c", script).stdout)
+        self.assertIn("differs between runs of the same setting",
+                      self.compare(0, "sh", "-c", "echo $$").stdout)
+        self.assertIn("in a run that does not count",
+                      self.compare(3, base.FIXTURE, "app", "fail").stderr)
+
+    def test_strict(self):
+        self.compare(0, "--strict", base.FIXTURE, "app")
+        result = self.compare(117, "--strict", base.FIXTURE, "app", "setting")
+        self.assertIn("first difference", result.stdout)
+        out = self.compare(117, "--strict", "--json", base.FIXTURE, "app", "setting").stdout
+        self.assertFalse(json.loads(out)["stdout_identical"])
 
     def test_difference(self):
         out = self.compare(0, base.FIXTURE, "app", "setting").stdout
         self.assertIn("first difference in line 2:\n    off: caching is off\n"
                       "    on:  caching is on\n", out)
-        self.assertIn("time stamps", out)
-        out = self.compare(0, "--repeat", "2", base.FIXTURE, "app", "setting").stdout
+        self.assertIn("runs of the same setting agree: caching changes it", out)
+        out = self.compare(0, "--repeat", "2", "--warm-up", "0", base.FIXTURE, "app",
+                           "setting").stdout
+        self.assertIn("runs of the same setting agree: caching changes it", out)
+        out = self.compare(0, "--warm-up", "0", base.FIXTURE, "app", "setting").stdout
         self.assertIn("time stamps", out)
         out = self.compare(0, "--repeat", "2", "sh", "-c", "echo $$").stdout
         self.assertIn("differs between runs of the same setting", out)
 
     def test_failure(self):
         result = self.compare(3, base.FIXTURE, "app", "fail")
-        self.assertIn("with caching off the program ended with status 3", result.stderr)
+        self.assertIn("with caching off, in a run that does not count, the program ended with "
+                      "status 3", result.stderr)
         self.assertIn("\nfail\n", result.stderr)
         self.assertEqual(result.stdout, "")
         self.compare(128 + signal.SIGKILL, "sh", "-c", "kill -KILL $$")
@@ -337,6 +418,86 @@ class Real(base.CommandTest):
         self.assertGreaterEqual(whole["on"]["reserved_peak"], 1 << 20)
         text = self.expect(0, "run", "--sim", "--compare", self.program).stdout
         self.assertRegex(text, r"(?m)^caching +off \(simulated\) +on \(simulated\)$")
+
+    STREAM_ORDERED = """
+    typedef unsigned long long ptr;
+    int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+    int cuMemAllocAsync(ptr *, unsigned long, void *), cuMemFreeAsync(ptr, void *);
+    int main(void) {
+        void *context;
+        ptr p;
+        int failed = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context);
+        for (int i = 0; i < 100; i++)
+            failed |= cuMemAllocAsync(&p, 1 << 20, 0) | cuMemFreeAsync(p, 0);
+        return failed;
+    }
+    """
+
+    def test_compare_stream_ordered(self):
+        """What caching saves of cudaMallocAsync is seen: with it off the calls are timed too."""
+        program = self.compile("ordered", self.STREAM_ORDERED, "-L" + base.SIM_DIR,
+                               "-l:libcuda.so.1")
+        whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", program).stdout)
+        self.assertEqual(whole["off"]["driver_calls"], 200)
+        self.assertGreater(whole["off"]["passed_ns"], 200)
+        self.assertEqual(whole["off"]["saved_calls"], 0)
+        self.assertLess(whole["on"]["driver_calls"], 10)
+        self.assertGreater(whole["on"]["saved_calls"], 190)
+        self.assertGreater(whole["on"]["shim_ns"], 0)
+
+    FROM_POOL = """
+    typedef unsigned long long ptr;
+    int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+    int cuDeviceGetDefaultMemPool(void **, int);
+    int cuMemAllocFromPoolAsync(ptr *, unsigned long, void *, void *);
+    int main(void) {
+        void *context, *pool;
+        ptr p;
+        int failed = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context);
+        failed |= cuDeviceGetDefaultMemPool(&pool, 0);
+        for (int i = 0; i < 100; i++)
+            failed |= cuMemAllocFromPoolAsync(&p, 1 << 20, pool, 0);
+        return failed;
+    }
+    """
+
+    def test_compare_from_pool(self):
+        program = self.compile("pool", self.FROM_POOL, "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", program).stdout)
+        self.assertEqual(whole["off"]["driver_calls"], 100)
+        self.assertGreater(whole["off"]["passed_ns"], 100)
+
+    POOL = """
+import ctypes, multiprocessing, os, signal, sys
+
+def work(number):
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context, p = ctypes.c_void_p(), ctypes.c_ulonglong()
+    failed = cuda.cuInit(0) | cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    failed |= cuda.cuCtxSetCurrent(context)
+    for _ in range(50):
+        failed |= cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(1 << 20))
+        failed |= cuda.cuMemFree_v2(p)
+    barrier.wait()
+    return failed
+
+barrier = multiprocessing.Barrier(2)
+pool = multiprocessing.get_context("fork").Pool(2)
+print(pool.map(work, range(2), 1))
+pool.terminate()
+pool.join()
+"""
+
+    @unittest.skipIf(base.SANITIZER, "the interpreter's own leaks are reported")
+    def test_python_pool(self):
+        script = self.write("pool.py", self.POOL)
+        whole = json.loads(self.expect(0, "run", "--sim", "--compare", "--json", sys.executable,
+                                       script).stdout)
+        self.assertEqual(whole["off"]["driver_calls"], 200)
+        self.assertGreater(whole["on"]["saved_calls"], 190)
+        for run in whole["runs"]:
+            self.assertEqual((run["dumps"], run["ended_without_dump"]), (2, 2))
+        self.assertEqual([files for _, _, files in os.walk(self.live) if files], [])
 
     def test_doctor(self):
         out = self.expect(0, "doctor", "--sim", "--", self.program).stdout

@@ -265,6 +265,34 @@ class Processes(base.CommandTest):
         self.assertEqual(os.listdir(self.live), [])
         self.assertIn("no live page", self.expect(1, "stat", str(process.pid)).stderr)
 
+    def test_folder_with_processes_that_wrote_nothing(self):
+        """`stat DIR` has those that were to write there, and what they wrote earlier once only."""
+        out = self.path("out")
+        os.mkdir(out)
+        conf = f"dump:{out}/accelcache-%p.json"
+        for word in ("hello", "leave"):
+            self.fixture("app", word, ACCEL_ALLOC_CONF=conf)
+        with self.assertRaises(subprocess.CalledProcessError):
+            self.fixture("app", "term", ACCEL_ALLOC_CONF=conf)
+        self.fixture("app", "leave", ACCEL_ALLOC_CONF=f"dump:{self.folder}/accelcache-%p.json")
+        alive = self.start(ACCEL_ALLOC_CONF=conf)
+        self.assertEqual(len(os.listdir(out)), 3)  # two from before there were figures
+        whole = json.loads(self.expect(0, "stat", "--json", out).stdout)
+        self.assertEqual(sorted(document["reason"] for document in whole),
+                         ["exit", "killed", "killed"])
+        calls = [document["devices"][0]["counters"]["cached_allocs"] for document in whole]
+        self.assertEqual(calls, [990] * 3)
+        self.assertRegex(self.expect(0, "stat", out).stdout, r"killed .*process \d+, not written")
+        for name in os.listdir(out):
+            os.remove(os.path.join(out, name))
+        self.assertEqual(len(json.loads(self.expect(0, "stat", "--json", out).stdout)), 2)
+        self.expect(0, "stat", "--remove", out)
+        self.assertIn("a signal or _exit ended writes none", self.expect(1, "stat", out).stderr)
+        self.assertIn("a signal or _exit ended writes none",
+                      self.expect(1, "stat", "accelcache-7.json").stderr)
+        self.assertEqual(len(self.pages()), 2)  # that of another folder, and of the living one
+        self.assertIn("running", self.expect(0, "stat", str(alive.pid)).stdout)
+
     def test_killed_is_kept_when_the_output_was_lost(self):
         process = self.start()
         self.kill(process)

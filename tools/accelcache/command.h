@@ -15,6 +15,7 @@ enum {
     CMD_OK = 0,           /* done */
     CMD_FAILED = 1,       /* tried, and failed or found a problem */
     CMD_USAGE = 2,        /* the command line makes no sense */
+    CMD_DIFFERS = 117,    /* run --compare --strict: the outputs differ */
     CMD_CANNOT_RUN = 126, /* run: the program is there, and cannot run under the library */
     CMD_NOT_FOUND = 127   /* run: there is no such program */
 };

@@ -10,45 +10,57 @@
 #include <unistd.h>
 
 /* What is compared: one row each.
- *   FIGURE(key, unit, "label", expression of a trial `t`) */
+ *   FIGURE(key, unit, "label", expression of a trial `t`, "what it measures") */
 #define FIGURES                                                                                  \
-    FIGURE(wall_ns, ns, "wall time", t->wall)                                                    \
+    FIGURE(wall_ns, ns, "wall time", t->wall, "from the start of the program to its end")        \
     FIGURE(allocation_ns, ns, "in allocation calls",                                             \
            PROCESS(passed_ns) + DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns) +               \
-               DEVICE(fence_wait_ns) + PROCESS(shim_ns))                                         \
-    FIGURE(passed_ns, ns, "  driver, for the program", PROCESS(passed_ns))                       \
+               DEVICE(fence_wait_ns) + PROCESS(shim_ns),                                         \
+           "host time of requests for memory and of frees: the four rows below; threads at "     \
+           "work at the same time add up")                                                       \
+    FIGURE(passed_ns, ns, "  driver, for the program", PROCESS(passed_ns),                       \
+           "in the driver, for requests and frees of the program that are left to it, "          \
+           "stream-ordered ones included")                                                       \
     FIGURE(segment_ns, ns, "  driver, for segments",                                             \
-           DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns))                                     \
-    FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns))                     \
-    FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns))                                    \
+           DEVICE(driver_alloc_ns) + DEVICE(driver_free_ns),                                     \
+           "in the driver, for the memory that the library serves requests from")                \
+    FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns),                     \
+           "requests that waited for the device to finish with freed memory")                    \
+    FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns),                                    \
+           "the library's own work, estimated from one call in 128; what a thread serves from "  \
+           "its own cache, about 10 ns a call, is not in it")                                    \
     FIGURE(driver_calls, calls, "driver calls made",                                             \
-           PROCESS(passed_allocs) + PROCESS(passed_frees) + DEVICE(driver_allocs) +              \
-               DEVICE(driver_frees))                                                             \
+           PROCESS(passed_allocs) + PROCESS(passed_frees) + PROCESS(passed_async) +              \
+               PROCESS(passed_async_frees) + DEVICE(driver_allocs) + DEVICE(driver_frees),       \
+           "allocations and frees that reached the driver")                                      \
     FIGURE(saved_calls, calls, "driver calls saved",                                             \
-           DEVICE(cached_allocs) + DEVICE(cached_frees))                                         \
-    FIGURE(reserved_peak, bytes, "peak reserved", t->figures.reserved_peak)                      \
-    FIGURE(allocated_peak, bytes, "peak allocated", t->figures.allocated_peak)
+           DEVICE(cached_allocs) + DEVICE(cached_frees), "allocations and frees that did not")   \
+    FIGURE(reserved_peak, bytes, "peak reserved", t->figures.reserved_peak,                      \
+           "most memory that the library had from the driver at a time; with caching off it "    \
+           "has none")                                                                           \
+    FIGURE(allocated_peak, bytes, "peak allocated", t->figures.allocated_peak,                   \
+           "most memory that the program held of it at a time")
 #define DEVICE(name)  (int64_t) t->figures.device.name
 #define PROCESS(name) (int64_t) t->figures.process[AC_COUNT_##name]
 
 enum {
-#define FIGURE(key, unit, label, expression) FIGURE_##key,
+#define FIGURE(key, unit, label, expression, doc) FIGURE_##key,
     FIGURES
 #undef FIGURE
         FIGURE_COUNT
 };
 
 static const struct {
-    const char *key, *unit, *label;
+    const char *key, *unit, *label, *doc;
 } figure_rows[] = {
-#define FIGURE(key, unit, label, expression) {#key, #unit, label},
+#define FIGURE(key, unit, label, expression, doc) {#key, #unit, label, doc},
     FIGURES
 #undef FIGURE
 };
 
 static int64_t figure_value(const cmd_trial_t *t, int figure) {
     switch (figure) {
-#define FIGURE(key, unit, label, expression)                                                     \
+#define FIGURE(key, unit, label, expression, doc)                                                \
     case FIGURE_##key:                                                                           \
         return expression;
         FIGURES
@@ -64,10 +76,11 @@ static bool is_untracked(int figure, int64_t value) {
 
 typedef struct {
     const cmd_run_t *run;
-    cmd_trial_t *trial; /* off and on in turn */
-    int count;          /* run so far */
+    cmd_trial_t *first; /* those before, uncounted, all off */
+    cmd_trial_t *trial; /* off and on of each round */
+    int count;          /* of `trial` */
     bool simulated;
-    bool same_stdout, same_stderr; /* of the last two */
+    bool same_stdout, same_stderr; /* of the last round */
     bool steady;                   /* runs with the same setting agree in stdout */
     int64_t value[2][FIGURE_COUNT];
 } comparison_t;
@@ -101,6 +114,8 @@ static void compare_outputs(comparison_t *c) {
     c->same_stdout = cmd_trial_same(off, on, "stdout");
     c->same_stderr = cmd_trial_same(off, on, "stderr");
     c->steady = true;
+    for (int i = 0; i < c->run->warm_up; i++)
+        c->steady &= cmd_trial_same(&c->first[i], off, "stdout");
     for (int i = 2; i < c->count; i++)
         c->steady &= cmd_trial_same(&c->trial[i - 2], &c->trial[i], "stdout");
 }
@@ -160,22 +175,55 @@ static void print_outputs(const comparison_t *c) {
     if (!c->same_stdout) {
         print_difference(c);
         if (!c->steady)
-            puts("  it differs between runs of the same setting as well: not caching's doing");
+            puts("  it differs between runs of the same setting as well: not caching's doing "
+                 "(time\n"
+                 "  stamps, measured times, addresses and process ids do that)");
+        else if (c->run->warm_up || c->count > 2)
+            puts("  runs of the same setting agree: caching changes it. --keep DIR keeps both "
+                 "outputs,\n"
+                 "  --conf free_sync:true tells whether the program relies on frees to wait");
         else
             puts("  time stamps, measured times, addresses and process ids in the output differ\n"
-                 "  between any two runs; --repeat 2 tells whether it is that, --keep DIR keeps "
-                 "both");
+                 "  between any two runs; without --warm-up 0 a first run tells whether it is "
+                 "that");
     }
     if (!c->same_stderr)
         puts("stderr  differs");
+}
+
+static void print_measures(void) {
+    printf("\n%swhat they measure%s\n", cmd_bold(), cmd_plain());
+    for (int i = 0; i < FIGURE_COUNT; i++) {
+        const char *label = figure_rows[i].label + strspn(figure_rows[i].label, " ");
+        char *text = cmd_format("%s: %s.", label, figure_rows[i].doc);
+        cmd_print_paragraph(text, 2);
+        free(text);
+    }
+}
+
+/* Processes of the program whose figures were not written by themselves. */
+static void print_unwritten(const cmd_trial_t *trial) {
+    const char *way = trial->cached ? "on" : "off";
+    if (trial->left)
+        printf("with caching %s %u process%s ended by a signal or _exit and wrote no statistics: "
+               "the\nfigures are those of their counters in shared memory\n",
+               way, trial->left, trial->left == 1 ? "" : "es");
+    if (trial->running)
+        printf(
+            "with caching %s %u process%s outlived the program: the figures are those so far\n",
+            way, trial->running, trial->running == 1 ? "" : "es");
 }
 
 static void print_comparison(const comparison_t *c) {
     const char *mark = c->simulated ? " (simulated)" : "";
     fputs(cmd_bold(), stdout);
     cmd_print_safe(c->run->command[0]);
-    printf("%s: %d run%s each way%s\n\n", cmd_plain(), c->count / 2, c->count > 2 ? "s" : "",
-           c->count > 2 ? ", medians" : "");
+    printf("%s: %d run%s each way%s", cmd_plain(), c->count / 2, c->count > 2 ? "s" : "",
+           c->count > 2 ? " in turn, medians" : "");
+    if (c->run->warm_up)
+        printf(", after %d that %s not count", c->run->warm_up,
+               c->run->warm_up == 1 ? "does" : "do");
+    puts("\n");
     char *head[2] = {cmd_format("off%s", mark), cmd_format("on%s", mark)};
     cmd_table_t *table = cmd_table_new("lrrl");
     cmd_table_row(table, "caching", head[0], head[1], "");
@@ -199,13 +247,17 @@ static void print_comparison(const comparison_t *c) {
              "(accelcache doctor -- PROGRAM says which)");
     for (int i = 0; i < 2; i++)
         if (c->trial[i].dumps > 1)
-            printf("%u processes wrote statistics with caching %s: figures are their sums\n",
-                   c->trial[i].dumps, i ? "on" : "off");
+            printf("with caching %s %u processes used CUDA: figures are their sums, of peaks as "
+                   "well\n",
+                   i ? "on" : "off", c->trial[i].dumps);
+    for (int i = 0; i < 2; i++)
+        print_unwritten(&c->trial[i]);
     if (c->run->keep) {
         fputs("dumps and outputs are in ", stdout);
         cmd_print_safe(c->run->keep);
         putchar('\n');
     }
+    print_measures();
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -232,14 +284,22 @@ static int print_json(const comparison_t *c) {
         json_object_set_new(json, "caching", json_boolean(t->cached));
         json_object_set_new(json, "status", json_integer(t->status));
         json_object_set_new(json, "dumps", json_integer(t->dumps));
+        json_object_set_new(json, "ended_without_dump", json_integer(t->left));
+        json_object_set_new(json, "still_running", json_integer(t->running));
         json_array_append_new(trials, json);
     }
+    json_t *measures = json_object();
+    for (int i = 0; i < FIGURE_COUNT; i++)
+        json_object_set_new(
+            measures, figure_rows[i].key,
+            json_pack("{s:s, s:s}", "unit", figure_rows[i].unit, "measures", figure_rows[i].doc));
     json_t *whole =
-        json_pack("{s:s, s:i, s:o, s:b, s:i, s:o, s:o, s:b, s:b, s:b, s:o}", "schema",
+        json_pack("{s:s, s:i, s:o, s:b, s:i, s:i, s:o, s:o, s:o, s:b, s:b, s:b, s:o}", "schema",
                   "accelcache-compare", "version", 1, "command", command, "simulated",
-                  c->simulated, "repeat", c->count / 2, "off", figures_json(c->value[0]), "on",
-                  figures_json(c->value[1]), "stdout_identical", c->same_stdout,
-                  "stderr_identical", c->same_stderr, "stdout_steady", c->steady, "runs", trials);
+                  c->simulated, "repeat", c->count / 2, "warm_up", c->run->warm_up, "figures",
+                  measures, "off", figures_json(c->value[0]), "on", figures_json(c->value[1]),
+                  "stdout_identical", c->same_stdout, "stderr_identical", c->same_stderr,
+                  "stdout_steady", c->steady, "runs", trials);
     return cmd_print_json(whole, 0);
 }
 
@@ -273,10 +333,10 @@ static char *make_folder(const cmd_run_t *run) {
 }
 
 /* Show what a failed run said. */
-static void show_failure(const cmd_trial_t *trial) {
+static void show_failure(const cmd_trial_t *trial, const char *which) {
     static const char *const names[] = {"stdout", "stderr"};
-    cmd_say("with caching %s the program ended with status %d; its output:",
-            trial->cached ? "on" : "off", trial->status);
+    cmd_say("with caching %s%s the program ended with status %d; its output:",
+            trial->cached ? "on" : "off", which, trial->status);
     for (int i = 0; i < 2; i++) {
         char *path = cmd_format("%s/%s", trial->folder, names[i]);
         size_t length = 0;
@@ -288,44 +348,71 @@ static void show_failure(const cmd_trial_t *trial) {
     }
 }
 
-/* All runs; 0, or the status to end with. */
-static int run_trials(comparison_t *c, const char *folder, const char *program,
-                      const char *conf) {
-    const cmd_run_t *run = c->run;
-    for (int i = 0; i < 2 * run->repeat; i++) {
-        cmd_trial_t *trial = &c->trial[i];
-        int stopped = 0;
-        trial->cached = i % 2;
-        trial->folder = cmd_format("%s/%s-%d", folder, trial->cached ? "on" : "off", i / 2 + 1);
-        c->count = i + 1;
-        /* Dumps of an earlier comparison in the same --keep folder would be counted again. */
-        cmd_folder_remove(trial->folder);
-        if (mkdir(trial->folder, 0777)) {
-            cmd_say("%s: %s", trial->folder, strerror(errno));
-            return CMD_FAILED;
-        }
-        if (cmd_trial_run(trial, program, run->command, conf,
-                          run->input ? run->input : "/dev/null", &stopped))
-            return CMD_FAILED;
-        if (stopped) {
-            cmd_say("stopped by signal %d", stopped);
-            return 128 + stopped;
-        }
-        if (trial->status) {
-            show_failure(trial);
-            return trial->status;
-        }
+typedef struct {
+    const comparison_t *c;
+    const char *folder, *program, *conf;
+} runner_t;
+
+/* One run in `folder`/`name`; `which` is said of it where it fails.  0, or the status to end
+ * with. */
+static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char *name,
+                   const char *which) {
+    const cmd_run_t *run = runner->c->run;
+    int stopped = 0;
+    trial->cached = cached;
+    trial->folder = cmd_format("%s/%s", runner->folder, name);
+    free(name);
+    /* Dumps of an earlier comparison in the same --keep folder would be counted again. */
+    cmd_folder_remove(trial->folder);
+    if (mkdir(trial->folder, 0777)) {
+        cmd_say("%s: %s", trial->folder, strerror(errno));
+        return CMD_FAILED;
     }
-    return CMD_OK;
+    if (cmd_trial_run(trial, runner->program, run->command, runner->conf,
+                      run->input ? run->input : "/dev/null", &stopped))
+        return CMD_FAILED;
+    if (stopped) {
+        cmd_say("stopped by signal %d", stopped);
+        return 128 + stopped;
+    }
+    if (trial->status)
+        show_failure(trial, which);
+    return trial->status;
+}
+
+/* All runs: first those that do not count, because the first run of a program pays for what later
+ * ones find (files in memory, compiled kernels).  Then off and on in turn, and each round begins
+ * with the other one, so that a machine that grows slower favours neither.  0, or the status to
+ * end with. */
+static int run_trials(const runner_t *runner) {
+    const comparison_t *c = runner->c;
+    int status = CMD_OK;
+    for (int i = 0; i < c->run->warm_up && !status; i++)
+        status = run_one(runner, &c->first[i], false, cmd_format("first-%d", i + 1),
+                         ", in a run that does not count,");
+    for (int i = 0; i < c->count && !status; i++) {
+        int round = i / 2;
+        bool cached = (i + round) % 2;
+        status = run_one(runner, &c->trial[2 * round + cached], cached,
+                         cmd_format("%s-%d", cached ? "on" : "off", round + 1), "");
+    }
+    return status;
+}
+
+static void trials_free(cmd_trial_t *trial, int count) {
+    for (int i = 0; i < count; i++)
+        free(trial[i].folder);
+    free(trial);
 }
 
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf) {
-    comparison_t c = {.run = run, .simulated = run->simulated};
+    comparison_t c = {.run = run, .simulated = run->simulated, .count = 2 * run->repeat};
     char *folder = make_folder(run);
     if (!folder)
         return CMD_FAILED;
-    c.trial = cmd_alloc((size_t)run->repeat * 2 * sizeof *c.trial);
-    int status = run_trials(&c, folder, program, conf);
+    c.first = cmd_alloc((size_t)run->warm_up * sizeof *c.first);
+    c.trial = cmd_alloc((size_t)c.count * sizeof *c.trial);
+    int status = run_trials(&(runner_t){&c, folder, program, conf});
     if (!status) {
         find_medians(&c);
         compare_outputs(&c);
@@ -333,12 +420,13 @@ int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf)
             status = print_json(&c);
         else
             print_comparison(&c);
+        if (!status && run->strict && !c.same_stdout)
+            status = CMD_DIFFERS;
     }
     if (!run->keep)
         cmd_folder_remove(folder);
-    for (int i = 0; i < c.count; i++)
-        free(c.trial[i].folder);
-    free(c.trial);
+    trials_free(c.first, run->warm_up);
+    trials_free(c.trial, c.count);
     free(folder);
     return status;
 }

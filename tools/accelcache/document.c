@@ -189,15 +189,10 @@ bool cmd_page_find(int pid, uint64_t space, ac_live_name_t *name, char **error) 
     return false;
 }
 
-json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error) {
-    char why[1200];
-    const ac_live_t *page = ac_live_read(name, alive, why, sizeof why);
-    if (!page) {
-        *error = cmd_format("%s", why);
-        return NULL;
-    }
+/* The document of a page, which is released. */
+static json_t *document_of_page(const ac_live_t *page, bool alive, char **error) {
     size_t length;
-    char *text = ac_dump_text(page, *alive ? "running" : "killed", &length);
+    char *text = ac_dump_text(page, alive ? "running" : "killed", &length);
     ac_live_free(page);
     if (!text) {
         *error = cmd_format("out of memory");
@@ -206,6 +201,72 @@ json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error)
     json_t *document = document_parse(text, length, error);
     free(text);
     return document;
+}
+
+json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error) {
+    char why[1200];
+    const ac_live_t *page = ac_live_read(name, alive, why, sizeof why);
+    if (!page) {
+        *error = cmd_format("%s", why);
+        return NULL;
+    }
+    return document_of_page(page, *alive, error);
+}
+
+/* ------------------------------------------------------------------ pages of a folder */
+
+typedef struct {
+    struct stat folder;
+    cmd_page_fn *visit;
+    void *arg;
+} page_walk_t;
+
+/* The name of the file in the folder that the page's process writes its dump to; malloc'd, NULL
+ * where it writes elsewhere. */
+static char *dump_in_folder(const page_walk_t *walk, const ac_live_t *page) {
+    char conf[AC_LIVE_CONF], path[AC_LIVE_EXE + AC_CONFIG_PATH];
+    struct stat folder;
+    ac_config_t config;
+    ac_config_error_t error;
+    ac_live_conf(page, conf);
+    if (ac_config_parse(conf, &config, &error, NULL) || config.dump[0] != '/' ||
+        ac_dump_path(config.dump, page, path, sizeof path))
+        return NULL;
+    char *file = strrchr(path, '/') + 1, *name = cmd_format("%s", file);
+    *file = '\0';
+    if (*name && stat(path, &folder) == 0 && folder.st_dev == walk->folder.st_dev &&
+        folder.st_ino == walk->folder.st_ino)
+        return name;
+    free(name);
+    return NULL;
+}
+
+static void visit_page(const ac_live_name_t *name, void *arg) {
+    const page_walk_t *walk = arg;
+    char why[1200], *error = NULL;
+    bool alive;
+    if (name->user != geteuid()) /* root sees those of others, who may claim any folder */
+        return;
+    const ac_live_t *page = ac_live_read(name, &alive, why, sizeof why);
+    char *file = page ? dump_in_folder(walk, page) : NULL;
+    if (!file) {
+        if (page)
+            ac_live_free(page);
+        return;
+    }
+    json_t *document = document_of_page(page, alive, &error);
+    if (document)
+        walk->visit(name, document, alive, file, walk->arg);
+    else
+        cmd_say("%s: %s", file, error);
+    free(error);
+    free(file);
+}
+
+void cmd_pages_of_folder(const char *folder, cmd_page_fn *visit, void *arg) {
+    page_walk_t walk = {.visit = visit, .arg = arg};
+    if (stat(folder, &walk.folder) == 0)
+        ac_live_each(visit_page, &walk);
 }
 
 /* ------------------------------------------------------------------ sums */

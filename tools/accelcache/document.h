@@ -25,6 +25,13 @@ json_t *cmd_document_live(const ac_live_name_t *name, bool *alive, char **error)
 /* The page that the user means by "PID" or "PID@NAMESPACE".  False: *error as above. */
 bool cmd_page_find(int pid, uint64_t space, ac_live_name_t *name, char **error);
 
+/* Live pages of this user's processes that write their dump into `folder`, as their key `dump`
+ * says by an absolute name: `visit` gets the name of that file in the folder.  What a process that
+ * ended by a signal or by _exit counted is found so.  The document is the visitor's to decref. */
+typedef void cmd_page_fn(const ac_live_name_t *name, json_t *document, bool alive,
+                         const char *file, void *arg);
+void cmd_pages_of_folder(const char *folder, cmd_page_fn *visit, void *arg);
+
 /* A figure of a device: `pool` NULL for single statistics, `field` NULL for plain counts.
  * 0 where it is absent (loading checks that it is not). */
 int64_t cmd_document_stat(const json_t *device, const char *name, const char *pool,

@@ -25,7 +25,7 @@ static const char *reason_text(const char *reason) {
         {"interval", "written at an interval, the process went on"},
         {"request", "written on request of the program"},
         {"running", "running: rendered from its live page"},
-        {"killed", "killed: rendered from its live page"},
+        {"killed", "killed: rendered from its live page (a signal or _exit ended it)"},
     };
     for (unsigned i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (!strcmp(reason, texts[i][0]))

@@ -22,17 +22,20 @@ static const char help[] =
     "  --lib FILE      the library to preload, instead of the one beside this command\n"
     "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G)\n"
     "  --compare       run it with caching off, then on, and print what caching changes\n"
-    "  --repeat N      --compare: N runs each way (1); figures are medians\n"
+    "  --repeat N      --compare: N runs each way (1), in turn; figures are medians\n"
+    "  --warm-up N     --compare: N runs first, with caching off, that do not count (1)\n"
+    "  --strict        --compare: end with status 117 where what they print on stdout differs\n"
     "  --keep DIR      --compare: leave dumps and outputs in DIR\n"
     "  --stdin FILE    --compare: every run reads FILE (default: nothing)\n"
     "  --json          --compare: the result as JSON\n\n"
     "The program takes the place of this command: process id, signals and status are its own.\n"
     "With --compare its output is captured: it is shown where a run fails or where the runs\n"
     "differ, and kept with --keep.  The status is then 0, or that of the first failed run\n"
-    "(128 + number for a signal).\n\n"
+    "(128 + number for a signal).  Processes of it that end by a signal or by _exit write no\n"
+    "statistics: their figures are read from their counters in shared memory.\n\n"
     "Exit status: the program's; 1 the library was not found, 2 wrong usage, 126 the program\n"
     "cannot run under the library (static, setuid, another architecture, not executable),\n"
-    "127 there is no such program.\n";
+    "127 there is no such program; 117 --strict, and the outputs differ.\n";
 
 enum {
     OPT_CONF = 256,
@@ -42,6 +45,8 @@ enum {
     OPT_SIM,
     OPT_COMPARE,
     OPT_REPEAT,
+    OPT_WARM_UP,
+    OPT_STRICT,
     OPT_KEEP,
     OPT_STDIN
 };
@@ -53,16 +58,27 @@ static const struct option options[] = {{"conf", required_argument, NULL, OPT_CO
                                         {"sim", optional_argument, NULL, OPT_SIM},
                                         {"compare", no_argument, NULL, OPT_COMPARE},
                                         {"repeat", required_argument, NULL, OPT_REPEAT},
+                                        {"warm-up", required_argument, NULL, OPT_WARM_UP},
+                                        {"strict", no_argument, NULL, OPT_STRICT},
                                         {"keep", required_argument, NULL, OPT_KEEP},
                                         {"stdin", required_argument, NULL, OPT_STDIN},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
 
+/* A number of runs; 0, or the exit status after a message. */
+static int read_runs(const char *option, const char *text, int least, int *runs) {
+    char *end;
+    long number = strtol(text, &end, 10);
+    *runs = (int)number;
+    if (!*end && end != text && number >= least && number <= 1000)
+        return 0;
+    return cmd_usage("%s: expected a number from %d to 1000, got \"%s\"", option, least, text);
+}
+
 /* 0: go on; else the exit status (negative: 0 after --help). */
 static int read_options(cmd_run_t *run, int argc, char **argv) {
-    int option;
-    char *end;
+    int option, status = 0;
     while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
         switch (option) {
         case OPT_CONF:
@@ -85,10 +101,13 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
             run->compare = true;
             break;
         case OPT_REPEAT:
-            run->repeat = (int)strtol(optarg, &end, 10);
-            if (*end || end == optarg || run->repeat < 1 || run->repeat > 1000)
-                return cmd_usage("--repeat: expected a number from 1 to 1000, got \"%s\"",
-                                 optarg);
+            status = read_runs("--repeat", optarg, 1, &run->repeat);
+            break;
+        case OPT_WARM_UP:
+            status = read_runs("--warm-up", optarg, 0, &run->warm_up);
+            break;
+        case OPT_STRICT:
+            run->strict = true;
             break;
         case OPT_KEEP:
             run->keep = optarg;
@@ -105,12 +124,18 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
         default:
             return cmd_usage_hint();
         }
+        if (status)
+            return status;
     }
     run->command = argv + optind;
     if (!run->command[0])
         return cmd_usage("no program was given");
-    if (!run->compare && (run->json || run->repeat != 1 || run->keep || run->input))
-        return cmd_usage("--json, --repeat, --keep and --stdin belong to --compare");
+    if (!run->compare &&
+        (run->json || run->repeat || run->warm_up >= 0 || run->strict || run->keep || run->input))
+        return cmd_usage("--json, --repeat, --warm-up, --strict, --keep and --stdin belong to "
+                         "--compare");
+    run->repeat = run->repeat ? run->repeat : 1;
+    run->warm_up = run->warm_up < 0 ? 1 : run->warm_up;
     if (run->compare && run->dump)
         return cmd_usage("--dump does not go with --compare: use --keep DIR");
     if (run->compare && run->trace)
@@ -290,7 +315,7 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
 }
 
 int cmd_run(int argc, char **argv) {
-    cmd_run_t run = {.repeat = 1};
+    cmd_run_t run = {.warm_up = -1}; /* not given */
     int status = read_options(&run, argc, argv);
     if (status)
         return status < 0 ? CMD_OK : status;

@@ -8,6 +8,8 @@ typedef struct {
     const char *conf, *dump, *trace, *library; /* as given, NULL: not */
     const char *keep, *input; /* --compare: folder for its files, the program's stdin */
     bool compare, json, simulated;
+    bool strict;     /* --compare: outputs that differ have a status of their own */
+    int warm_up;     /* --compare: runs before those that count */
     const char *sim; /* ACCEL_SIM, NULL: as in the environment */
     int repeat;
     char **command;

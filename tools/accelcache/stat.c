@@ -17,7 +17,8 @@ static const char help[] =
     "Usage: accelcache stat [--json] [--remove] [FILE|DIR|PID]...\n"
     "Shows statistics dumps.\n\n"
     "  FILE   a dump; one alone is shown in full, several in a line each with their sum\n"
-    "  DIR    every accelcache-*.json in it that is a regular file\n"
+    "  DIR    every accelcache-*.json in it that is a regular file, and processes that were to\n"
+    "         write there (their key dump says so) and were killed or ended by _exit\n"
     "  PID    a process that runs under the library, or was killed (write ./123 for a file);\n"
     "         PID@NAMESPACE for one of another pid namespace (a container), as the list names "
     "it\n"
@@ -46,6 +47,11 @@ static void shown_add(shown_t *shown, json_t *document, const char *source) {
     shown->document[shown->count++] = (cmd_rendered_t){document, cmd_format("%s", source)};
 }
 
+static void shown_killed(shown_t *shown, const ac_live_name_t *name) {
+    shown->killed = cmd_resize(shown->killed, (shown->killed_count + 1) * sizeof *shown->killed);
+    shown->killed[shown->killed_count++] = *name;
+}
+
 static void shown_fail(shown_t *shown, const char *source, char *error) {
     cmd_say("%s: %s", source, error);
     free(error);
@@ -63,13 +69,24 @@ static void shown_clear(shown_t *shown) {
 
 /* ------------------------------------------------------------------ arguments */
 
+/* `error` with what may be behind it; it is freed. */
+static char *hinted(char *error, const char *hint) {
+    char *whole = cmd_format("%s; %s", error, hint);
+    free(error);
+    return whole;
+}
+
 static void take_file(shown_t *shown, const char *path) {
     char *error;
     json_t *document = cmd_document_load(path, &error);
     if (document)
         shown_add(shown, document, path);
     else
-        shown_fail(shown, path, error);
+        shown_fail(shown, path,
+                   access(path, F_OK) == 0
+                       ? error
+                       : hinted(error, "a process that a signal or _exit ended writes none: "
+                                       "accelcache stat lists it"));
 }
 
 static int is_dump(const struct dirent *entry) {
@@ -86,6 +103,48 @@ static bool is_file(const char *path) {
     return S_ISREG(status.st_mode);
 }
 
+/* Processes that were to write their dump into a folder and cannot any more. */
+typedef struct {
+    struct {
+        char *file;
+        json_t *document;
+        ac_live_name_t name;
+    } * page;
+    unsigned count;
+} unwritten_t;
+
+static void note_unwritten(const ac_live_name_t *name, json_t *document, bool alive,
+                           const char *file, void *arg) {
+    unwritten_t *list = arg;
+    if (alive) {
+        json_decref(document);
+        return;
+    }
+    list->page = cmd_resize(list->page, (list->count + 1) * sizeof *list->page);
+    list->page[list->count].file = cmd_format("%s", file);
+    list->page[list->count].document = document;
+    list->page[list->count++].name = *name;
+}
+
+static bool is_unwritten(const unwritten_t *list, const char *file) {
+    for (unsigned i = 0; i < list->count; i++)
+        if (!strcmp(list->page[i].file, file))
+            return true;
+    return false;
+}
+
+/* What they counted, in place of what they may have written earlier. */
+static void take_unwritten(shown_t *shown, const unwritten_t *list) {
+    for (unsigned i = 0; i < list->count; i++) {
+        char *source = cmd_format("process %d, not written", list->page[i].name.pid);
+        shown_add(shown, list->page[i].document, source);
+        shown_killed(shown, &list->page[i].name);
+        free(source);
+        free(list->page[i].file);
+    }
+    free(list->page);
+}
+
 static void take_folder(shown_t *shown, const char *path) {
     struct dirent **entry;
     int count = scandir(path, &entry, is_dump, versionsort);
@@ -93,22 +152,26 @@ static void take_folder(shown_t *shown, const char *path) {
         shown_fail(shown, path, cmd_format("%s", strerror(errno)));
         return;
     }
-    if (count == 0)
+    unwritten_t unwritten = {0};
+    cmd_pages_of_folder(path, note_unwritten, &unwritten);
+    if (count + (int)unwritten.count == 0)
         shown_fail(shown, path,
                    cmd_format("no accelcache-*.json there: nothing used CUDA, or the key `dump` "
-                              "names another place"));
+                              "names another place; a process that a signal or _exit ended "
+                              "writes none: accelcache stat lists it"));
     unsigned skipped = 0;
     for (int i = 0; i < count; i++) {
         size_t length = strlen(path);
         char *file = cmd_format("%s%s%s", path, length && path[length - 1] == '/' ? "" : "/",
                                 entry[i]->d_name);
-        if (is_file(file))
-            take_file(shown, file);
-        else
+        if (!is_file(file))
             skipped++;
+        else if (!is_unwritten(&unwritten, entry[i]->d_name))
+            take_file(shown, file);
         free(file);
         free(entry[i]);
     }
+    take_unwritten(shown, &unwritten);
     if (skipped)
         cmd_say("%s: %u of accelcache-*.json skipped: no regular file%s", path, skipped,
                 skipped == 1 ? "" : "s");
@@ -130,11 +193,8 @@ static void take_process(shown_t *shown, int pid, uint64_t space) {
         return;
     }
     shown_add(shown, document, source);
-    if (!alive) {
-        shown->killed =
-            cmd_resize(shown->killed, (shown->killed_count + 1) * sizeof *shown->killed);
-        shown->killed[shown->killed_count++] = name;
-    }
+    if (!alive)
+        shown_killed(shown, &name);
 }
 
 /* A process id, digits alone, with a pid namespace behind an @ or without one (0). */

@@ -95,7 +95,31 @@ static int run_child(cmd_trial_t *trial, const char *program, char **command, co
     return 0;
 }
 
+/* Write the document of a page where its process would have, over what it wrote earlier: at
+ * an interval, say.  The page of a process that is gone is not left behind. */
+static void save_page(const ac_live_name_t *name, json_t *document, bool alive, const char *file,
+                      void *arg) {
+    cmd_trial_t *trial = arg;
+    char *path = cmd_format("%s/%s", trial->folder, file);
+    if (json_dump_file(document, path, JSON_PRESERVE_ORDER)) {
+        cmd_say("%s: cannot be written; free space there, or name another folder with TMPDIR or "
+                "--keep",
+                path);
+        trial->failed = true;
+    } else {
+        trial->left += !alive;
+        trial->running += alive;
+        if (!alive)
+            ac_live_remove(name);
+    }
+    free(path);
+    json_decref(document);
+}
+
 static int read_dumps(cmd_trial_t *trial) {
+    cmd_pages_of_folder(trial->folder, save_page, trial);
+    if (trial->failed)
+        return -1;
     DIR *folder = opendir(trial->folder);
     if (!folder) {
         cmd_say("%s: %s", trial->folder, strerror(errno));

@@ -12,12 +12,16 @@ typedef struct {
     char *folder;   /* its dumps, and the files "stdout" and "stderr" */
     int status;     /* as a shell shows it: 128 + number for a signal */
     int64_t wall;   /* ns */
-    unsigned dumps; /* processes that wrote statistics */
+    unsigned dumps; /* processes with statistics */
+    unsigned left;  /* of them: ended by a signal or _exit, figures are those of the live page */
+    unsigned running; /* of them: outlived the program, figures are those so far */
+    bool failed;      /* inside */
     cmd_figures_t figures;
 } cmd_trial_t;
 
 /* Run `program` with `command` as its arguments and `conf` as ACCEL_ALLOC_CONF; `input` is its
- * standard input.  Files go to trial->folder, which exists.  Returns 0, or -1 after a message.
+ * standard input.  Files go to trial->folder, which exists; so does what processes counted that
+ * ended without writing it, in place of their live pages.  Returns 0, or -1 after a message.
  * From the first call on SIGINT, SIGTERM and SIGHUP reach the program, and end the
  * comparison: *stopped is then the signal's number, else 0. */
 int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const char *conf,

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "allocator/ticket.h"
+#include "allocator/space/lifetime.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -71,6 +72,7 @@ struct ac_block {
     _Atomic uint16_t
         owner_arena; /* number of the arena whose caches may take it when it is freed; 0 */
     bool async;      /* allocated: by a request that named a stream */
+    bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
         _Atomic uint64_t age;       /* FREE, of a range: ac_range_hole_age */
@@ -80,7 +82,7 @@ struct ac_block {
     ac_ticket_t ticket;
     struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
     ac_block_t *age_prev, *age_next; /* see above */
-    bool oversize; /* counted in oversize_allocations: the limit may change meanwhile */
+    ac_lifetime_t *lifetime;         /* ALLOCATED: what others were told of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
@@ -147,6 +149,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->segment = segment;
     block->prev = block->next = NULL;
     AC_BLOCK_SET(block, slab, NULL);
+    block->lifetime = NULL;
     block->ticket.place = 0;
     block->ticket.key = AC_KEY_NONE;
     block->ticket.all = block->async = block->oversize = false;

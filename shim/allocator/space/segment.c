@@ -133,6 +133,7 @@ static void count_lost(ac_block_t *block, void *unused) {
         return;
     }
     if (block->state == AC_BLOCK_ALLOCATED) {
+        ac_lifetime_end(block);
         if (block->async)
             block->segment->space->store->async_bytes -= block->size;
         ac_stat_pools_down(s->allocation, pool, 1);
@@ -268,6 +269,8 @@ void ac_segment_release(ac_block_t *block) {
     ac_store_t *store = block->segment->space->store;
     ac_device_stats_t *s = store->stats;
     int pool = block->segment->pool;
+    if (block->lifetime)
+        ac_lifetime_end(block);
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;

@@ -22,6 +22,7 @@
     ac_block_t *fresh_blocks; /* [fresh_left]: never used yet */                                 \
     unsigned fresh_left, next_chunk;                                                             \
     ac_segment_t *spare_segments;                                                                \
+    ac_lifetime_t *spare_lifetimes;                                                              \
     ac_slots_t slots;
 
 #define AC_SPACE_FIELDS                                                                          \

@@ -9,7 +9,7 @@ _accelcache() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    run) options="--conf --dump --trace --lib --sim --compare --repeat --keep --stdin --json --help" ;;
+    run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --keep --stdin --json --help" ;;
     stat) options="--json --remove --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
@@ -39,7 +39,7 @@ _accelcache() {
                 fi
                 return
                 ;;
-            --conf | --dump | --trace | --lib | --repeat | --keep | --stdin) ((at++)) ;;
+            --conf | --dump | --trace | --lib | --repeat | --warm-up | --keep | --stdin) ((at++)) ;;
             -*) ;;
             *)
                 mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -49,7 +49,7 @@ _accelcache() {
         done
     fi
     case $previous in
-    --conf | --repeat | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
+    --conf | --repeat | --warm-up | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
         --pending | --ordinal | --seconds) return ;;
     --streams) mapfile -t COMPREPLY < <(compgen -W "real" -- "$word") && return ;;
     --objective) mapfile -t COMPREPLY < <(compgen -W "memory time balanced" -- "$word") && return ;;

@@ -1,0 +1,244 @@
+/* What others are told of a block: serials of lifetimes, exports, and that blocks beside it go on
+ * being used. */
+#include <string.h>
+
+#include "allocator_frame.h"
+
+enum { KIB = 1024 };
+
+static ac_cache_tally_t tally;
+static ac_cache_t *cache;
+
+static void begin_cached(void) {
+    begin_large();
+    settings.thread_cache = 8 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    memset(&tally, 0, sizeof tally);
+    cache = ac_cache_open(arena, &tally);
+    ck_assert_ptr_nonnull(cache);
+}
+
+static void end_cached(void) {
+    end();
+    ac_cache_close(cache);
+    end();
+}
+
+static uint64_t take(uint64_t bytes) {
+    uint64_t address = 0;
+    ck_assert_int_eq(ac_cache_alloc(cache, bytes, false, &address), AC_OK);
+    return address;
+}
+
+static void put(uint64_t address) {
+    ck_assert_int_eq(ac_cache_free(cache, address), AC_OK);
+}
+
+static uint64_t serial_of(uint64_t address) {
+    uint64_t serial = 0;
+    ck_assert_int_eq(ac_block_identify(address, &serial), AC_OK);
+    ck_assert_uint_ne(serial, 0);
+    return serial;
+}
+
+static ac_block_info_t info_of(uint64_t address) {
+    ac_block_info_t info;
+    ck_assert_int_eq(ac_block_find(address, &info), AC_OK);
+    return info;
+}
+
+/* --- serials --- */
+
+static const uint64_t sizes[] = {512, 4 * KIB, 5 * KIB, 64 * KIB, 300 * KIB, 3 * MIB, 40 * MIB};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* Of each size, through the cache and around it: an address comes back at once, its serial never. */
+START_TEST(no_two_lifetimes_have_one_serial) {
+    uint64_t last = 0;
+    for (int i = 0; i < 20; i++) {
+        uint64_t address = take(sizes[_i]);
+        ck_assert_uint_eq(info_of(address).serial, 0);
+        uint64_t serial = serial_of(address);
+        ck_assert_uint_gt(serial, last);
+        ck_assert_uint_eq(serial_of(address), serial);
+        ck_assert_uint_eq(info_of(address + sizes[_i] / 2).serial, serial);
+        last = serial;
+        put(address);
+        ck_assert_uint_eq(info_of(address).serial, 0);
+    }
+}
+END_TEST
+
+START_TEST(blocks_in_the_order_of_streams_have_serials) {
+    uint64_t address, last = 0;
+    for (int i = 0; i < 5; i++) {
+        ck_assert_int_eq(ac_arena_alloc_on(arena, 0x1000, MIB, false, &address), AC_OK);
+        uint64_t serial = serial_of(address);
+        ck_assert_uint_gt(serial, last);
+        last = serial;
+        ck_assert_int_eq(ac_block_free_on(arena, 0x1000, address), AC_OK);
+    }
+}
+END_TEST
+
+START_TEST(only_blocks_have_serials) {
+    uint64_t address = take(3 * MIB), serial = 7;
+    ck_assert_int_eq(ac_block_identify(address + 512, &serial), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_identify(FAKE_BASE - 1, &serial), AC_NOT_OURS);
+    put(address);
+    ck_assert_int_eq(ac_block_identify(address, &serial), AC_BAD_ADDRESS);
+    ck_assert_uint_eq(serial, 7);
+}
+END_TEST
+
+/* A slot without a record gets one, and keeps it. */
+START_TEST(a_slot_keeps_its_serial) {
+    uint64_t a = alloc(512), b = alloc(512);
+    ac_allocator_drop_records(allocator);
+    ck_assert_uint_eq(allocator->slots.count, 0);
+    uint64_t serial = serial_of(a);
+    ac_allocator_drop_records(allocator);
+    ck_assert_uint_eq(allocator->slots.count, 1);
+    ck_assert_uint_eq(serial_of(a), serial);
+    ac_lock(&allocator->lock);
+    ck_assert(ac_slabs_dissolve(&arena->space));
+    ac_unlock(&allocator->lock);
+    end();
+    ck_assert_uint_eq(serial_of(a), serial);
+    give(a);
+    ck_assert_uint_eq(info_of(a).serial, 0);
+    give(b);
+}
+END_TEST
+
+/* --- the blocks beside it --- */
+
+/* A thousand blocks of which each is known outside take what they would take unknown. */
+START_TEST(known_blocks_cost_no_segment) {
+    enum { BLOCKS = 1000 };
+    static uint64_t address[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++)
+        address[i] = take(4 * KIB);
+    int64_t before = stats.reserved_bytes[AC_POOL_ALL].current;
+    for (int i = 0; i < BLOCKS; i += 2)
+        put(address[i]);
+    for (int i = 1; i < BLOCKS; i += 2)
+        serial_of(address[i]);
+    for (int i = 0; i < BLOCKS; i += 2)
+        serial_of(address[i] = take(4 * KIB));
+    ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, before);
+    for (int i = 0; i < BLOCKS; i++)
+        put(address[i]);
+}
+END_TEST
+
+/* Its free takes the lock; what lies beside it goes on being kept by its thread. */
+START_TEST(threads_keep_no_known_block) {
+    uint64_t known = take(MIB), beside = take(MIB), address;
+    serial_of(known);
+    put(known);
+    put(beside);
+    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
+    ck_assert_uint_eq(address, beside);
+    put(beside);
+}
+END_TEST
+
+/* --- exports --- */
+
+static struct { uint64_t exported, serial; } told[4];
+static unsigned tellings;
+
+static void tell(uint64_t exported, uint64_t serial) {
+    told[tellings % 4].exported = exported;
+    told[tellings++ % 4].serial = serial;
+}
+
+static void begin_told(void) {
+    begin_cached();
+    ac_lifetime_notify = tell;
+    tellings = 0;
+}
+
+START_TEST(an_export_ends_with_its_lifetime) {
+    uint64_t address = take(sizes[_i]), serial = serial_of(address);
+    ck_assert_int_eq(ac_block_export(address, serial, 42), AC_OK);
+    ck_assert_uint_eq(info_of(address).exported, 42);
+    ck_assert_uint_eq(tellings, 1);
+    ck_assert_uint_eq(told[0].exported, 42);
+    ck_assert_uint_eq(told[0].serial, serial);
+    ck_assert_int_eq(ac_block_export(address, serial, 43), AC_BUSY);
+    put(address);
+    ck_assert_uint_eq(tellings, 2);
+    ck_assert_uint_eq(told[1].exported, 42);
+    ck_assert_uint_eq(told[1].serial, 0);
+    uint64_t again = take(sizes[_i]);
+    ck_assert_int_eq(ac_block_export(again, serial, 44), AC_BAD_ADDRESS);
+    uint64_t next = serial_of(again);
+    ck_assert_int_eq(ac_block_export(again, serial, 44), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_block_export(again, next, 44), AC_OK);
+    put(again);
+    ck_assert_uint_eq(tellings, 4);
+}
+END_TEST
+
+START_TEST(an_export_ends_with_its_context) {
+    uint64_t block = take(MIB), slot = take(512);
+    ck_assert_int_eq(ac_block_export(block, serial_of(block), 1), AC_OK);
+    ck_assert_int_eq(ac_block_export(slot, serial_of(slot), 2), AC_OK);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(tellings, 4);
+    ck_assert_uint_eq(told[2].serial | told[3].serial, 0);
+    ck_assert_uint_eq(told[2].exported + told[3].exported, 3);
+}
+END_TEST
+
+/* --- pages --- */
+
+static void begin_pages(void) {
+    open_world(1, 1024 * MIB, fake_settings("thread_cache_mb:0,expandable_segments:true"));
+}
+
+START_TEST(known_blocks_on_pages_do_not_move) {
+    alloc(MIB);
+    uint64_t hole = alloc(32 * MIB);
+    alloc(MIB);
+    serial_of(hole);
+    give(hole);
+    settings.limit = 72 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    alloc(48 * MIB);
+    ck_assert_uint_eq(counters.pages_moved, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("identity");
+    TCase *known = tcase_create("known"), *plain = tcase_create("plain");
+    TCase *shared = tcase_create("exports"), *lost = tcase_create("lost");
+    TCase *pages = tcase_create("pages");
+    tcase_add_checked_fixture(known, begin_cached, end_cached);
+    tcase_add_checked_fixture(plain, begin_large, end);
+    tcase_add_checked_fixture(shared, begin_told, end_cached);
+    tcase_add_checked_fixture(lost, begin_told, end);
+    tcase_add_checked_fixture(pages, begin_pages, end);
+    tcase_add_loop_test(known, no_two_lifetimes_have_one_serial, 0, SIZES);
+    tcase_add_test(known, blocks_in_the_order_of_streams_have_serials);
+    tcase_add_test(known, only_blocks_have_serials);
+    tcase_add_test(plain, a_slot_keeps_its_serial);
+    tcase_add_test(known, known_blocks_cost_no_segment);
+    tcase_add_test(known, threads_keep_no_known_block);
+    tcase_add_loop_test(shared, an_export_ends_with_its_lifetime, 0, SIZES);
+    tcase_add_test(lost, an_export_ends_with_its_context);
+    tcase_add_test(pages, known_blocks_on_pages_do_not_move);
+    suite_add_tcase(suite, known);
+    suite_add_tcase(suite, plain);
+    suite_add_tcase(suite, shared);
+    suite_add_tcase(suite, lost);
+    suite_add_tcase(suite, pages);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
