@@ -31,8 +31,8 @@ static void end(void) {
     ac_unlock(&lock);
 }
 
-/* Pages of the device get its list of peers.  Rights are taken from nobody whose work may be under
- * way: one that is not used does no harm. */
+/* Pages of the device get its list of peers.  While work is under way no right is taken back: the
+ * work may be using it, and one that is not used does no harm. */
 static void tell(const ac_context_t *owner) {
     CUdevice device = owner->cuda.device;
     bool take = ac_cuda_peers_take_back(device, false) && ac_fence_calm();
