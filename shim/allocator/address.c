@@ -106,7 +106,7 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
         bool leaving = arena->tainted_idle;
         ac_unlock(&arena->allocator->lock);
         if (!without_record)
-            return ac_block_free(address); /* it has a record by now */
+            return AC_BUSY;
         if (status == AC_OK && leaving)
             ac_give_back_leaving(arena);
         if (status == AC_OK || waited)

@@ -17,14 +17,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "allocator/order/fence.h"
+#include "allocator/order/order.h"
 #include "allocator/settings.h"
 #include "allocator/space/block.h"
-#include "allocator/order/fence.h"
+#include "allocator/supply/pages.h"
 #include "config/config.h"
 #include "device/device.h"
 #include "observe/stats.h"
 
-typedef struct ac_allocator ac_allocator_t;
 struct timespec;
 
 /* What a configuration asks for on a device with `total_memory` bytes. */
@@ -64,10 +65,28 @@ void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
+/* The same for a stream. The caller has seen that the stream is the arena's context's. */
+ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
+                              bool cached_only, uint64_t *address);
+
+/* The same by the cache's owner, hit or not (cache/thread_cache.h). */
+ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
+                           uint64_t *address);
+
+/* The same where ac_cache_take failed, from free memory alone.  False: there is none. */
+bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+
 /* Free the block at `address`, of whichever allocator.  AC_OK; AC_NOT_OURS; AC_BAD_ADDRESS
  * (inside our segments, but no allocated block starts there); AC_FAILED: host memory is short, and its
  * work does not end. */
 ac_status_t ac_block_free(uint64_t address);
+
+/* The same in the order of `stream`, a stream of the context of `arena`.  Whose block it is does
+ * not matter; the work before it counts as submitted to that context. */
+ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
+
+/* The same by the cache's owner, hit or not. */
+ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
 
 /* What the block around `address` looks like from outside. */
 typedef struct {
@@ -127,11 +146,8 @@ uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
  * was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
-/* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator
- * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: no thread).  _settle_debt
- * gives it back, if that waits for nothing; false: it did. */
-extern AC_HIDDEN _Atomic bool ac_trim_owed;
-extern AC_HIDDEN void (*ac_trim_notify)(void);
+/* Give back what is owed (ac_trim_owed, supply/pages.h), if that waits for nothing; false: it
+ * did. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
@@ -142,21 +158,6 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator);
 
 /* Bytes that the device says are free.  A device call; false: it does not tell. */
 bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
-
-/* Whether the arena's device knows pages, which arenas may grow by (supply/expand.h); it is asked
- * once. */
-bool ac_expand_able(ac_arena_t *arena);
-
-/* What the device would not give where native segments served instead: for the user to be
- * told. */
-typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
-ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
-
-/* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
-void ac_expand_bury(ac_arena_t *arena);
-
-/* More may reach the device's memory from now on: tell the device so for all pages. */
-void ac_expand_allow(ac_allocator_t *allocator);
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);

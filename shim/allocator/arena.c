@@ -3,8 +3,21 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/carve.h"
+#include "allocator/supply/supply.h"
 
-_Static_assert(sizeof(ac_arena_t) <= 64 << 10, "more than is carved at once");
+/* A record, and the parts of the rooms. */
+typedef struct {
+    ac_allocator_t allocator;
+    ac_caches_t caches;
+    ac_supply_t supply;
+} whole_allocator_t;
+
+typedef struct {
+    ac_arena_t arena;
+    ac_retired_t retired;
+    ac_growths_t growths;
+} whole_arena_t;
+_Static_assert(sizeof(whole_arena_t) <= 64 << 10, "more than is carved at once");
 
 #define COPY_HOST(field)
 #define COPY_CACHE(field)
@@ -23,6 +36,9 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
         settings.page = config->low_memory ? AC_SEGMENT_ALIGN : config->page_size;
         settings.small_page = AC_SEGMENT_ALIGN;
         settings.max_split_size = AC_UNLIMITED; /* what is free can go elsewhere by pages */
+    } else if (config->ipc == AC_IPC_OWN_SEGMENTS) {
+        settings.max_split_size = AC_SEGMENT_ALIGN + AC_GRANULE;
+        settings.large_segment_size = AC_SEGMENT_ALIGN;
     }
     if (config->per_process_memory_fraction < 1)
         settings.limit = (uint64_t)((double)total_memory * config->per_process_memory_fraction);
@@ -33,11 +49,14 @@ ac_settings_t ac_settings_from(const ac_config_t *config, uint64_t total_memory)
 
 ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_stats_t *stats,
                                     ac_device_counters_t *counters) {
-    ac_allocator_t *allocator = ac_carve(sizeof *allocator);
-    if (!allocator)
+    whole_allocator_t *whole = ac_carve(sizeof *whole);
+    if (!whole)
         return NULL;
+    ac_allocator_t *allocator = &whole->allocator;
+    allocator->caches = &whole->caches;
+    allocator->supply = &whole->supply;
     ac_mutex_init(&allocator->lock, AC_RANK_ALLOCATOR);
-    ac_mutex_init(&allocator->recall_lock, AC_RANK_RECALL);
+    ac_mutex_init(&allocator->caches->recall_lock, AC_RANK_RECALL);
     pthread_cond_init(&allocator->settled, NULL);
     allocator->stats = stats;
     allocator->counters = counters;
@@ -58,10 +77,13 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
 
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
-    ac_arena_t *arena = ac_carve(sizeof *arena);
+    whole_arena_t *whole = ac_carve(sizeof *whole);
     ac_block_t **bins = ac_carve_table(2 * AC_BINS_BYTES);
-    if (!arena || !bins)
+    if (!whole || !bins)
         return NULL;
+    ac_arena_t *arena = &whole->arena;
+    arena->retired = &whole->retired;
+    arena->growths = &whole->growths;
     arena->index[AC_POOL_SMALL].bin = bins;
     arena->index[AC_POOL_LARGE].bin = bins + AC_BINS;
     static _Atomic unsigned numbers;
@@ -108,8 +130,8 @@ bool ac_arena_again(ac_arena_t *arena) {
     if (!ac_timeline_open(&arena->timeline, arena->ops, arena->context))
         return false;
     ac_lock(&allocator->lock);
-    atomic_store(&arena->unordered, 0);
-    memset(arena->coming, 0, sizeof arena->coming);
+    atomic_store(&arena->retired->unordered, 0);
+    memset(arena->growths->coming, 0, sizeof arena->growths->coming);
     arena->slabs.until = 0;
     arena->hole_age = 0;
     arena->added++; /* a search that was under way when the context ended looks again */

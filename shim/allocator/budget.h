@@ -52,4 +52,13 @@ static inline uint64_t ac_budget(const ac_settings_t *settings, ac_budget_t budg
     return bytes > floor ? bytes : floor;
 }
 
+/* Freed memory of so many bytes that waits is worth a fence: half of what may be within the
+ * budget, so that there is an older fence to wait for when that is used up. */
+static inline uint64_t ac_budget_fence(const ac_settings_t *settings, uint64_t live) {
+    return (ac_budget(settings, AC_BUDGET_WAIT, live) - live) / 2 + 1;
+}
+
+/* How long a request waits, in all, for work that could save memory. */
+#define AC_PATIENCE_NS ((uint64_t)500000000)
+
 #endif

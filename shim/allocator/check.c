@@ -186,7 +186,7 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
 static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
     uint64_t blocks = 0;
     *wait = 0;
-    for (const ac_cache_t *cache = arena->allocator->caches; cache; cache = cache->next) {
+    for (const ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next) {
         uint64_t bytes = 0, promised[AC_FLOWS] = {0, 0};
         ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
@@ -271,7 +271,7 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
                        check_index(check, &arena->index[AC_POOL_LARGE]);
     expect(check, indexed == check->listed, "free blocks missing in the index");
     uint64_t ordered = ac_ordered_check(arena, &wrong);
-    expect(check, check->retired == ordered + check_retired(check, &arena->retired),
+    expect(check, check->retired == ordered + check_retired(check, arena->retired),
            "retired blocks missing in the lists");
     expect(check, !wrong, wrong);
     expect(check, check->cached == check_caches(check, arena, &wait),

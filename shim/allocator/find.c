@@ -56,7 +56,7 @@ static void serve(ac_request_t *request, ac_block_t *block, bool affordable) {
 
 /* --- the search --- */
 
-static ac_fit_t fit_for(const ac_request_t *request) {
+static inline ac_fit_t fit_for(const ac_request_t *request) {
     const ac_settings_t *settings = &request->arena->allocator->settings;
     return request->scarce ? ac_size_fit_last(settings, request->size)
                            : ac_size_fit(settings, request->size);

@@ -1,5 +1,5 @@
-/* Idle memory goes back to the device: when the program asks for it, when a call of the driver
- * was out of memory, after a while without use, and when the device has nothing to do any more.
+/* Idle memory goes back to the device: after a while without use, when the device has nothing to do
+ * any more, and where it is asked for (trim.c).
  *
  * Each begins the same way: the caches of threads are recalled, the device is asked whether it is
  * idle, and what is ready joins the free memory.  Where the device works, giving back would wait
@@ -12,7 +12,6 @@
  * thread at a time, whenever an epoch has passed; how long one is, is the caller's business. */
 #include "allocator/give_back.h"
 
-#include "allocator/brink.h"
 #include "allocator/supply/supply.h"
 
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
@@ -26,51 +25,6 @@ bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target) {
     if (!may)
         ac_supply_owe(allocator);
     return may;
-}
-
-/* --- on demand --- */
-
-/* The first arena that lives, NULL: none does. */
-static ac_arena_t *any_arena(ac_allocator_t *allocator) {
-    ac_lock(&allocator->lock);
-    ac_arena_t *arena = allocator->arenas;
-    while (arena && arena->dead)
-        arena = arena->next;
-    ac_unlock(&allocator->lock);
-    return arena;
-}
-
-uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
-    ac_arena_t *arena = any_arena(allocator);
-    ac_brink_t brink;
-    if (!arena)
-        return 0;
-    ac_brink_begin(&brink, arena, 0);
-    uint64_t freed = ac_brink_give_back(&brink);
-    while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
-        freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
-    if (wait) {
-        ac_lock(&allocator->lock);
-        allocator->stats->num_sync_all_streams++;
-        ac_unlock(&allocator->lock);
-    }
-    return freed;
-}
-
-/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
- * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
- * and keep some to themselves. */
-static bool may_help(const ac_arena_t *arena, uint64_t need) {
-    uint64_t available;
-    if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
-        return true;
-    return need > available - available / 16 &&
-           need <= available + ac_allocator_idle_bytes(arena->allocator);
-}
-
-uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
-    const ac_arena_t *arena = any_arena(allocator);
-    return arena && may_help(arena, need) ? ac_allocator_trim(allocator, true) : 0;
 }
 
 uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
@@ -95,21 +49,21 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     ac_unlock(&allocator->lock);
     bool may = ac_give_back_begin(allocator, 0);
     ac_lock(&allocator->lock);
-    allocator->owed_epochs = may ? 0 : epochs;
+    allocator->supply->owed_epochs = may ? 0 : epochs;
     ac_unlock(&allocator->lock);
     const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs, .leaving = true};
     return may ? ac_supply_shrink(allocator, &aged) : 0;
 }
 
 bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
-    if (!atomic_load(&allocator->owes))
+    if (!atomic_load(&allocator->supply->owes))
         return true;
     if (!ac_give_back_begin(allocator, 0))
         return false;
-    atomic_store(&allocator->owes, false);
+    atomic_store(&allocator->supply->owes, false);
     ac_lock(&allocator->lock);
-    uint32_t epochs = allocator->owed_epochs;
-    allocator->owed_epochs = 0;
+    uint32_t epochs = allocator->supply->owed_epochs;
+    allocator->supply->owed_epochs = 0;
     ac_unlock(&allocator->lock);
     const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
     const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs};
@@ -153,7 +107,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
-    const ac_retired_t *retired = &arena->retired;
+    const ac_retired_t *retired = arena->retired;
     bool waits = !arena->dead && retired->fence[AC_REACH_ALL].first;
     uint64_t target = waits ? retired->fence[AC_REACH_ALL].last->ticket.epoch : 0;
     for (unsigned i = 0; !arena->dead && i < AC_RETIRED_EPISODES; i++)

@@ -27,6 +27,10 @@ ac_status_t ac_grow(ac_request_t *request) {
                            .serve = serve,
                            .arg = request};
     ac_status_t status = ac_supply_grow(&ask);
+    if (ask.stale_bytes) {
+        ac_arena_forget_stale(request->arena->allocator, ask.stale_address, ask.stale_bytes);
+        status = ac_supply_adopt(&ask);
+    }
     request->changes += ask.changes;
     return status;
 }

@@ -2,25 +2,6 @@
  * told in turn, space/ last. */
 #include "allocator/allocator_int.h"
 
-void ac_arena_forget_stale(uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner)
-            ac_caches_drop(owner);
-    }
-}
-
-ac_segment_t *ac_arena_add(ac_arena_t *arena, int pool, uint64_t address, uint64_t size) {
-    for (uint64_t page = address; page < address + size; page += AC_SEGMENT_ALIGN) {
-        ac_arena_t *owner = ac_page_map_owner(page);
-        if (owner && owner->allocator != arena->allocator)
-            return NULL;
-        if (owner)
-            ac_arena_lose(ac_page_map_find(page)->segment);
-    }
-    return ac_segment_add(&arena->space, pool, address, size);
-}
-
 static void let_go(ac_block_t *block, void *unused) {
     (void)unused;
     if (block->state == AC_BLOCK_RETIRED)
@@ -30,6 +11,22 @@ static void let_go(ac_block_t *block, void *unused) {
 void ac_arena_lose(ac_segment_t *segment) {
     ac_segment_each(segment, let_go, NULL);
     ac_segment_remove(segment, true);
+}
+
+void ac_arena_forget_stale(ac_allocator_t *allocator, uint64_t address, uint64_t size) {
+    const uint64_t end = address + size;
+    for (uint64_t page = address; page < end; page += AC_SEGMENT_ALIGN) {
+        ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner)
+            ac_caches_drop(owner);
+    }
+    ac_lock(&allocator->lock);
+    for (uint64_t page = address; page < end; page += AC_SEGMENT_ALIGN) {
+        const ac_arena_t *owner = ac_page_map_owner(page);
+        if (owner && owner->allocator == allocator)
+            ac_arena_lose(ac_page_map_find(page)->segment);
+    }
+    ac_unlock(&allocator->lock);
 }
 
 void ac_arena_taint(ac_segment_t *segment) {

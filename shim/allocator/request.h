@@ -1,4 +1,4 @@
-/* A request on its way down the ladder (allocator.c), and what its steps may do to it. */
+/* A request on its way down the ladder (ladder.c), and what its steps may do to it. */
 #ifndef AC_REQUEST_H
 #define AC_REQUEST_H
 
@@ -59,13 +59,10 @@ bool ac_ready_wait(ac_request_t *request);
 
 /* --- grow.c: new memory --- */
 
-/* Bytes of the least native segment for the request.  Under the lock. */
-uint64_t ac_grow_least(const ac_request_t *request);
-
 /* Grow within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED. */
 ac_status_t ac_grow(ac_request_t *request);
 
-/* --- full.c: the device, or the limit, has no more --- */
+/* --- grow.c: the device, or the limit, has no more --- */
 
 /* AC_OK: served.  AC_OOM: not even after giving back and waiting. */
 ac_status_t ac_full(ac_request_t *request);

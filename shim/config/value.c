@@ -327,13 +327,16 @@ static const word_t fence_words[] = {{"auto", AC_FENCE_AUTO},
                                      {"", 0}};
 static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
+static const word_t ipc_words[] = {
+    {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
 static const word_t signal_words[] = {
     {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"", 0}};
 /* The order of ac_log_level_t. */
 static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 2},
                                          {"info", 3}, {"debug", 4}, {"", 0}};
 
-_Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int),
+_Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
+                   sizeof(ac_ipc_mode_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -367,6 +370,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
     }
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
+WORD_TYPE(ipc)
 WORD_TYPE(log_level)
 
 /* A number may name any signal but those that cannot be caught, that tell of a fault at the
@@ -434,6 +438,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_SECONDS] = {read_seconds, write_decimal},
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
+    [AC_VALUE_IPC] = {read_ipc, write_ipc},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

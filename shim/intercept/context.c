@@ -1,4 +1,5 @@
 /* Context records and the allocators of their devices (context.h). */
+#include "intercept/ipc_views.h"
 #include "intercept/context.h"
 
 #include <pthread.h>
@@ -399,6 +400,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     for (unsigned i = 0; i < ending->count; i++) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
+        ac_ipc_context_gone(ending->context[i]);
         ac_peers_context_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda); /* last: now it may serve again */
     }
@@ -550,7 +552,7 @@ static void adopt(void) {
 
 void ac_context_unseen(void) {
     ac_count(ac_thread_tls, AC_COUNT_untracked_submissions);
-    ac_fence_unseen();
+    ac_streams_unseen();
     adopt();
 }
 

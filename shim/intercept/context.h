@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 
+#include "allocator/allocator.h"
 #include "allocator/retired/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
@@ -49,7 +50,7 @@ ac_context_t *ac_context_of(CUcontext handle);
  * or it cannot be served.  Never a guess: what goes to such a stream goes unseen. */
 ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
 
-/* Work was given, or is about to be, to a stream whose context is not known: ac_fence_unseen, and
+/* Work was given, or is about to be, to a stream whose context is not known: ac_streams_unseen, and
  * a record for each context that fences have to cover. */
 void ac_context_unseen(void);
 

@@ -1,6 +1,7 @@
 /* What a block looks like from outside: address ranges, pointer attributes, sharing.  A block
  * inside a segment answers as an allocation of its own; what cannot be answered so is refused. */
 #include "intercept/body.h"
+#include "intercept/ipc.h"
 
 #include "device/driver.h"
 #include "observe/log.h"
@@ -40,7 +41,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(base, size, address);
+        return ac_ipc_address_range(real, base, size, address);
     CUdeviceptr segment;
     size_t segment_bytes;
     CUresult result = real(&segment, &segment_bytes,
@@ -99,7 +100,7 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(data, attribute, address);
+        return ac_ipc_attribute(real, data, attribute, address);
     if (!inside(&info, address))
         return real(data, attribute, AC_UNOWNED);
     CUresult result = real(data, attribute, address);
@@ -114,7 +115,7 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     (void)thread;
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(count, attributes, data, address);
+        return ac_ipc_attributes(real, count, attributes, data, address);
     if (!inside(&info, address))
         return real(count, attributes, data, AC_UNOWNED);
     CUresult result = real(count, attributes, data, address);
@@ -135,23 +136,6 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     if (!inside(&info, address))
         return real(value, attribute, AC_UNOWNED);
     CUresult result = real(value, attribute, address);
-    if (result == CUDA_SUCCESS)
-        taint(thread, &info);
-    return result;
-}
-
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
-    ac_block_info_t info;
-    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
-        return real(handle, address);
-    if (!inside(&info, address) || info.async) /* memory of a pool has no such handle */
-        return real(handle, AC_UNOWNED);
-    if (info.paged || info.address != info.segment_address) {
-        refuse(thread, "an IPC handle");
-        return real(handle, AC_UNOWNED);
-    }
-    CUresult result = real(handle, address);
     if (result == CUDA_SUCCESS)
         taint(thread, &info);
     return result;

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include "allocator/retired/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/runtimes.h"
@@ -474,7 +475,7 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
         ac_count_early(AC_COUNT_unknown_tables);
         ac_current_goes_unseen();
         atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
-        ac_fence_unseen();
+        ac_streams_unseen();
     }
     return result;
 }

@@ -33,11 +33,10 @@ static void end(void) {
 
 /* Pages of the device get its list of peers.  While work is under way no right is taken back: the
  * work may be using it, and one that is not used does no harm. */
-static void tell(const ac_context_t *owner) {
-    CUdevice device = owner->cuda.device;
+static void tell(CUdevice device, ac_allocator_t *allocator) {
     bool take = ac_cuda_peers_take_back(device, false) && ac_fence_calm();
     ac_cuda_peers_take_back(device, take);
-    ac_expand_allow(ac_arena_allocator(owner->arena));
+    ac_expand_allow(allocator);
     if (take)
         ac_cuda_peers_taken(device);
 }
@@ -51,7 +50,14 @@ void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to) {
         lost = true;
     }
     if (ac_cuda_peer_add(to->cuda.device, from->cuda.device))
-        tell(to);
+        tell(to->cuda.device, ac_arena_allocator(to->arena));
+    end();
+}
+
+void ac_peers_opened(const ac_context_t *from, CUdevice device, ac_allocator_t *allocator) {
+    begin();
+    if (ac_cuda_peer_add(device, from->cuda.device))
+        tell(device, allocator);
     end();
 }
 
@@ -64,7 +70,7 @@ static void remove_pair(unsigned i) {
             pair[j].to->cuda.device == to->cuda.device)
             return;
     if (!lost && ac_cuda_peer_remove(to->cuda.device, from->cuda.device))
-        tell(to);
+        tell(to->cuda.device, ac_arena_allocator(to->arena));
 }
 
 void ac_peers_disabled(const ac_context_t *from, const ac_context_t *to) {

@@ -11,6 +11,10 @@
 /* The driver did so: `from` may reach the memory of `to`, what there is of it and what is to come. */
 void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to);
 
+/* `from` opened memory of another process that lies on the device, by which the driver enabled the
+ * same for it.  That lasts until peer access is disabled. */
+void ac_peers_opened(const ac_context_t *from, CUdevice device, ac_allocator_t *allocator);
+
 /* It may not any more.  Rights on pages go when no other context of its device has them, as soon as
  * no work is under way that may use them: at once, or with a later change. */
 void ac_peers_disabled(const ac_context_t *from, const ac_context_t *to);

@@ -18,6 +18,7 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
+#include "intercept/ipc.h"
 #include "intercept/objects.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
@@ -243,6 +244,8 @@ static void forked_child(void) {
     atomic_store(&ac_state, AC_STATE_INERT);
     ac_generation_grow();
     config_lock = (ac_mutex_t)AC_MUTEX(CONFIG);
+    ac_ipc_table_fork_child();
+    ac_ipc_fork_child();
     ac_live_fork_child();
     ac_carve_fork_child();
     ac_thread_fork_child();
@@ -294,6 +297,7 @@ AC_START static void process_over(void *unused) {
             ac_live_warn(filtered);
             return;
         }
+        ac_ipc_table_close(); /* before the folder goes */
         last_dump();
         ac_trace_close();
     }
@@ -432,6 +436,7 @@ static void set_up(void) {
     apply();
     ac_unlock(&config_lock);
     ac_graph_hooks_setup();
+    ac_ipc_setup();
     ac_thread_setup();
     ac_barrier_setup();
     atexit(exit_began);

@@ -42,7 +42,7 @@
  *                                         in the caller's scope counts as an unknown way in)
  *
  * Functions that no table has are answered with a thunk (watch.h): from the first call on work
- * counts as unseen (ac_fence_unseen).  It does so from the lookup on where the answer stays as it
+ * counts as unseen (ac_streams_unseen).  It does so from the lookup on where the answer stays as it
  * is: data, RTLD_NEXT, a caller of row 2, a pool of thunks that is used up; and private tables
  * that no list has (harmless.def).  Two functions, which change the current context, are answered
  * with a function of ours that calls them (lookup.c).

@@ -46,6 +46,8 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream
     uint64_t total = ac_live->total_memory[context->cuda.device];
     if (total && bytes > total)
         return AC_SERVED_BY_NOTHING;
+    if (!stream && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
+        return AC_SERVED_BY_DRIVER; /* whose handle it has then */
     thread->last_alloc = context;
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
     ac_cache_t *cache = stream ? NULL : ac_thread_cache(thread, context);

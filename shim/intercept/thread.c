@@ -67,7 +67,7 @@ ac_thread_t *ac_thread_get(void) {
     if (!thread)
         thread = ac_carve(sizeof *thread);
     if (!thread) { /* nothing that it does can be followed */
-        ac_fence_unseen();
+        ac_streams_unseen();
         return NULL;
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "allocator/retired/streams.h"
 #include "intercept/process.h"
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
@@ -39,7 +40,7 @@ AC_EARLY static void tell(unsigned traits, bool counted) {
     if (!counted)
         ac_count_early(AC_COUNT_unknown_functions);
     tell_traits(traits);
-    ac_fence_unseen();
+    ac_streams_unseen();
 }
 
 AC_EARLY void ac_unknown_function(unsigned traits) {

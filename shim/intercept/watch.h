@@ -26,7 +26,7 @@ enum {
 AC_EARLY void *ac_watch(void *real, unsigned traits);
 
 /* An unknown function is about to be called, or was handed out as it is: work counts as unseen from
- * the return on (ac_fence_unseen). */
+ * the return on (ac_streams_unseen). */
 AC_EARLY void ac_unknown_function(unsigned traits);
 
 #endif

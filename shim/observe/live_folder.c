@@ -237,6 +237,14 @@ static void see_page(pages_t *pages, int home, const char *file) {
     pages->oldest[at].time = st.st_mtim;
 }
 
+bool ac_live_file_remove(int home, const char *file) {
+    char table[80];
+    int n = snprintf(table, sizeof table, "%s.ipc", file);
+    if (n > 0 && (size_t)n < sizeof table)
+        unlinkat(home, table, 0);
+    return unlinkat(home, file, 0) == 0;
+}
+
 static bool remove_dead(int home, uint64_t space, int pid, uint64_t own_space) {
     char file[64];
     struct stat st;
@@ -250,7 +258,7 @@ static bool remove_dead(int home, uint64_t space, int pid, uint64_t own_space) {
         opened_ns = 0;
     bool gone = ac_live_gone(fd, space && space == own_space, pid, opened_ns);
     close(fd);
-    return gone && unlinkat(home, file, 0) == 0;
+    return gone && ac_live_file_remove(home, file);
 }
 
 /* Programs that always end by _exit, as workers of Python's multiprocessing do, would fill the

@@ -266,7 +266,7 @@ int ac_live_remove(const ac_live_name_t *name) {
             failure = EBUSY;
         close(fd);
     }
-    if (!failure && unlinkat(home, name->file, 0) != 0)
+    if (!failure && !ac_live_file_remove(home, name->file))
         failure = errno;
     close(home);
     char path[1024];

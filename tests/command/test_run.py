@@ -187,6 +187,58 @@ class Kinds(base.CommandTest):
         script = self.write("script", f"#!{shared}\n", 0o755)
         self.assertIn(f"a script for {shared}; shared CUDA runtime", self.kind(script))
 
+    def sanitized(self, name, source, *options):
+        """A program with a sanitizer, whose runtime it cannot run before ours; or a skip."""
+        program = self.compile(name, source, "-g", *options)
+        if not program or base.SANITIZER:
+            self.skipTest("no such sanitizer here")
+        return program
+
+    def sanitizer_rows(self, program, **variables):
+        out = self.command("doctor", "--lib", base.PRELOAD, "--json", "--", program, **variables)
+        return [(row["level"], row["text"]) for row in json.loads(out.stdout)["findings"]
+                if row["topic"] == "sanitizer"]
+
+    def test_sanitizers(self):
+        """A sanitizer's library has to be preloaded first; one linked in needs nothing."""
+        main = "int main(void) { return 0; }"
+        preload = os.path.realpath(base.PRELOAD)
+        for flag, runtime in (("address", "libasan.so"), ("thread", "libtsan.so"),
+                              ("leak", "liblsan.so")):
+            program = self.sanitized(flag, main, "-fsanitize=" + flag)
+            (level, text), = self.sanitizer_rows(program)
+            self.assertEqual(level, "note")
+            self.assertRegex(text, rf"^linked to {runtime}\.\d+ \(\w+Sanitizer\), which has to be "
+                                   rf"the first library of all: LD_PRELOAD=/\S+/{runtime}\.\d+:"
+                                   + preload)
+            first = text.split("LD_PRELOAD=")[1].split(":")[0]
+            told = self.expect(0, "run", "--lib", base.PRELOAD, program, COMMAND_TEST="1").stderr
+            self.assertIn(f"LD_PRELOAD={first}:{preload}\n", told)
+            static = self.sanitized(flag + "-static", main, "-fsanitize=" + flag,
+                                    f"-static-lib{runtime[3]}san")
+            (level, text), = self.sanitizer_rows(static)
+            self.assertEqual(level, "ok")
+            self.assertIn("is linked in: preload libaccelcache.so alone", text)
+        self.assertEqual(self.sanitizer_rows(shutil.which("true")), [])
+        self.assertEqual(self.sanitizer_rows(self.sanitized("undefined", main,
+                                                            "-fsanitize=undefined")), [])
+
+    def test_sanitizer_of_a_library(self):
+        self.sanitized("libchecked.so", "int checked(void) { return 0; }", "-shared", "-fPIC",
+                       "-fsanitize=address")
+        program = self.compile("program", "int checked(void); int main(void) { return checked(); }",
+                               self.path("libchecked.so"), "-Wl,-rpath," + self.folder)
+        self.assertIn("AddressSanitizer", self.sanitizer_rows(program)[0][1])
+
+    def test_sanitizer_preloaded_in_the_wrong_order(self):
+        program = self.sanitized("address", "int main(void) { return 0; }", "-fsanitize=address")
+        runtime = self.sanitizer_rows(program)[0][1].split("LD_PRELOAD=")[1].split(":")[0]
+        os.symlink(os.path.realpath(base.PRELOAD), self.path("libaccelcache.so"))
+        ours = self.path("libaccelcache.so")
+        for preload, level in ((ours, "problem"), (f"{runtime}:{ours}", "note")):
+            rows = self.sanitizer_rows(program, LD_PRELOAD=preload, ASAN_OPTIONS="detect_leaks=0")
+            self.assertEqual(rows[0][0], level, preload)
+
     def test_pinned(self):
         self.compile("libcudart.so.99", "int cudaMalloc(void) { return 0; }", "-shared", "-fPIC",
                      "-Wl,-soname,libcudart.so.99")
@@ -444,6 +496,16 @@ class Real(base.CommandTest):
         self.assertLess(whole["on"]["driver_calls"], 10)
         self.assertGreater(whole["on"]["saved_calls"], 190)
         self.assertGreater(whole["on"]["shim_ns"], 0)
+
+    def test_sanitized(self):
+        """A program linked to AddressSanitizer's library runs, under it and under ours."""
+        program = self.compile("sanitized", self.PROGRAM, "-fsanitize=address",
+                               "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        if not program or base.SANITIZER:
+            self.skipTest("no AddressSanitizer here")
+        result = self.expect(0, "run", "--sim", "--dump", "out.json", program)
+        self.assertEqual(result.stdout, "failed 0\n")
+        self.assertTrue(os.path.exists(self.path("out.json")))
 
     FROM_POOL = """
     typedef unsigned long long ptr;

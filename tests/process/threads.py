@@ -45,7 +45,7 @@ class Threads(HostTest):
         pid, _, err = self.run_program(program("threads"), "runtime_unloaded")
         self.assertEqual(err, "")
         blocks = self.the_dump(pid)["devices"][0]["stats"]["allocation"]["all"]
-        self.assertEqual((blocks["allocated"], blocks["current"]), (18, 0))
+        self.assertEqual((blocks["allocated"], blocks["current"]), (60, 0))
 
     def test_constructor(self):
         env = self.environment(PROCESS_PLUGIN=program("libplugin.so"))

@@ -312,6 +312,8 @@ static const char *const valid[] = {
     "trace:/x/%p.trace",
     "free_sync:true",
     "fence:sync",
+    "ipc:native",
+    "ipc:off",
     "deepbind:keep",
     "dump:none",
     "dump:/x:y/%h-%r-%e-%%.json",

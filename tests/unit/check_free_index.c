@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/space/block.h"
+#include "allocator/space/free_index.h"
 
 enum { BLOCKS = 600 };
 static ac_block_t *bins[AC_BINS];

@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "allocator/retired/streams.h"
+#include "allocator/supply/supply.h"
 #include "allocator_frame.h"
 
 enum { SHARERS = 6 };
@@ -47,7 +47,7 @@ static void join(asker_t *asker) {
 
 static uint64_t coming(void) {
     ac_lock(&allocator->lock);
-    uint64_t bytes = arena->coming[AC_POOL_LARGE];
+    uint64_t bytes = arena->growths->coming[AC_POOL_LARGE];
     ac_unlock(&allocator->lock);
     return bytes;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/space/place.h"
 
 #define MIB  ((uint64_t)1 << 20)
 #define BASE ((uint64_t)0x300000000000)

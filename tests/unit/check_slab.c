@@ -1,6 +1,7 @@
 /* Slabs: small blocks side by side, and their records that come and go. */
 #include <sys/resource.h>
 
+#include "allocator/space/records.h"
 #include "allocator_frame.h"
 
 enum { KIB = 1024 };

@@ -124,14 +124,48 @@ static void check_environment(cmd_findings_t *findings) {
                     "under sudo: it dropped LD_PRELOAD from outside; write sudo accelcache run "
                     "-- PROGRAM");
     if (access("/.dockerenv", F_OK) == 0)
-        cmd_finding(
-            findings, CMD_FINDING_NOTE, "environment",
-            "in a container: set LD_PRELOAD with -e, to a path inside it");
+        cmd_finding(findings, CMD_FINDING_NOTE, "environment",
+                    "in a container: set LD_PRELOAD with -e, to a path inside it");
 }
 
 /* ------------------------------------------------------------------ a program */
 
-static void check_program(cmd_findings_t *findings, const char *name, bool simulated) {
+/* What has to be preloaded before the library. */
+static void check_sanitizer(cmd_findings_t *findings, const cmd_program_t *program,
+                            const char *given) {
+    const char *file = program->sanitizer_file, *preload = getenv("LD_PRELOAD");
+    if (!program->sanitizer)
+        return;
+    if (!file) {
+        cmd_finding(findings, CMD_FINDING_OK, "sanitizer",
+                    "%s is linked in: preload libaccelcache.so alone, no second runtime before "
+                    "it",
+                    program->sanitizer);
+        return;
+    }
+    const char *ours = preload ? strstr(preload, "libaccelcache.so") : NULL;
+    const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
+    const char *theirs = preload ? strstr(preload, base) : NULL;
+    bool wrong = ours && (!theirs || theirs > ours);
+    char *why, *library = cmd_place_library(given, &why);
+    cmd_finding(findings, wrong ? CMD_FINDING_PROBLEM : CMD_FINDING_NOTE, "sanitizer",
+                "linked to %s (%s), which has to be the first library of all%s: "
+                "LD_PRELOAD=%s:%s, or accelcache run, which does that%s",
+                base, program->sanitizer,
+                wrong ? ", and LD_PRELOAD here has libaccelcache.so before it, so that the "
+                        "sanitizer ends the program or misses what it looks for"
+                      : "",
+                file, library ? library : "libaccelcache.so",
+                strchr(file, '/') ? ""
+                                  : "; it was found in no folder of the loader's, and needs its "
+                                    "path there (gcc or clang -print-file-name=NAME)");
+    if (!library)
+        free(why);
+    free(library);
+}
+
+static void check_program(cmd_findings_t *findings, const char *name, bool simulated,
+                          const char *library) {
     cmd_program_t program;
     cmd_program_inspect(&program, name);
     if (program.problem != CMD_PROGRAM_FINE) {
@@ -153,6 +187,7 @@ static void check_program(cmd_findings_t *findings, const char *name, bool simul
                         "%s was found in no folder of the loader's: LD_LIBRARY_PATH may be "
                         "missing",
                         program.unresolved);
+        check_sanitizer(findings, &program, library);
         if (simulated && program.runtime == CMD_RUNTIME_STATIC)
             cmd_finding(findings, CMD_FINDING_PROBLEM, "simulated",
                         "NVIDIA's static runtime does not work on the simulated device: relink "
@@ -255,6 +290,6 @@ int cmd_doctor(int argc, char **argv) {
     check_config(&findings);
     check_environment(&findings);
     if (optind < argc)
-        check_program(&findings, argv[optind], simulated);
+        check_program(&findings, argv[optind], simulated, library);
     return print_findings(&findings, json);
 }

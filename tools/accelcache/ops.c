@@ -325,3 +325,19 @@ cmd_ops_t *cmd_ops_part(const cmd_ops_t *trace, size_t from, size_t to) {
     measure(part);
     return part;
 }
+
+cmd_ops_t *cmd_ops_without(const cmd_ops_t *trace, size_t from, size_t to) {
+    cmd_ops_t *part = cmd_ops_part(trace, 0, trace->count);
+    bool *left_out = cmd_alloc(trace->blocks * sizeof *left_out); /* the block, as it lives now */
+    part->count = 0;
+    for (size_t i = 0; i < trace->count; i++) {
+        const cmd_op_t *op = &trace->op[i];
+        if (op->kind == CMD_OP_ALLOC)
+            left_out[op->block] = i >= from && i < to;
+        if (op->kind == CMD_OP_SYNC || !left_out[op->block])
+            part->op[part->count++] = *op;
+    }
+    free(left_out);
+    measure(part);
+    return part;
+}

@@ -47,6 +47,9 @@ void cmd_ops_free(cmd_ops_t *trace);
 /* The operations [from, to) as a trace of their own; what lives at `from` is allocated first. */
 cmd_ops_t *cmd_ops_part(const cmd_ops_t *trace, size_t from, size_t to);
 
+/* All but the requests of [from, to) and the frees of what they got. */
+cmd_ops_t *cmd_ops_without(const cmd_ops_t *trace, size_t from, size_t to);
+
 /* ------------------------------------------------------------------ for the readers */
 
 /* What a reader fills, one for each device of the file. */

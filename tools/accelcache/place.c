@@ -1,6 +1,7 @@
 /* See place.h. */
 #include "place.h"
 #include "command.h"
+#include "program.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -96,27 +97,13 @@ char *cmd_place_prepend(const char *folder, const char *existing) {
                                  : cmd_format("%s", folder);
 }
 
-/* A sanitizer ends the program when its runtime is not the first library. */
-static bool is_sanitizer(const char *entry, size_t length) {
-    static const char *const names[] = {"libasan.", "libtsan.", "libubsan.", "liblsan.",
-                                        "libclang_rt."};
-    const char *base = entry;
-    for (size_t i = 0; i < length; i++)
-        if (entry[i] == '/')
-            base = entry + i + 1;
-    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (!strncmp(base, names[i], strlen(names[i])))
-            return true;
-    return false;
-}
-
 char *cmd_place_preload(const char *library, const char *existing) {
     char *first = cmd_format("%s", ""), *rest = cmd_format("%s", library);
     while (existing && *existing) {
         size_t length = strcspn(existing, ": \t");
         bool same = length == strlen(library) && !strncmp(existing, library, length);
         if (length && !same) {
-            char **list = is_sanitizer(existing, length) ? &first : &rest;
+            char **list = cmd_program_is_sanitizer(existing, length) ? &first : &rest;
             bool before = list == &first;
             char *joined = cmd_format("%s%s%.*s%s", *list, before ? "" : ":", (int)length,
                                       existing, before ? ":" : "");

@@ -212,6 +212,54 @@ static bool is_plain_library(const char *name) {
     return false;
 }
 
+/* ------------------------------------------------------------------ sanitizers */
+
+/* How the runtimes of gcc and of clang begin, what each defines where it is linked in, and
+ * whether it has to be before every other library: its hooks are not called otherwise, and most
+ * end the program at once then. */
+static const struct {
+    const char *gcc, *clang, *symbol, *name;
+    bool first;
+} sanitizers[] = {
+    {"libasan.", "libclang_rt.asan", "__asan_init", "AddressSanitizer", true},
+    {"libhwasan.", "libclang_rt.hwasan", "__hwasan_init", "HWAddressSanitizer", true},
+    {"libtsan.", "libclang_rt.tsan", "__tsan_init", "ThreadSanitizer", true},
+    {"liblsan.", "libclang_rt.lsan", "__lsan_init", "LeakSanitizer", true},
+    {"libubsan.", "libclang_rt.", NULL, "UndefinedBehaviorSanitizer", false},
+};
+enum { SANITIZERS = sizeof sanitizers / sizeof sanitizers[0] };
+
+/* Number of the sanitizer whose runtime has this name; SANITIZERS: none. */
+static int sanitizer_of(const char *name) {
+    int i = 0;
+    while (i < SANITIZERS && !begins(name, sanitizers[i].gcc) &&
+           !begins(name, sanitizers[i].clang))
+        i++;
+    return i;
+}
+
+bool cmd_program_is_sanitizer(const char *entry, size_t length) {
+    char *file = cmd_format("%.*s", (int)length, entry);
+    bool found = sanitizer_of(base_name(file)) < SANITIZERS;
+    free(file);
+    return found;
+}
+
+/* `file` is where the library `name`, which the program or a library of it needs, was found. */
+static void note_sanitizer(cmd_program_t *program, const char *name, const char *file) {
+    int i = sanitizer_of(name);
+    if (i == SANITIZERS || !sanitizers[i].first || program->sanitizer)
+        return;
+    program->sanitizer = sanitizers[i].name;
+    program->sanitizer_file = cmd_format("%s", file ? file : name);
+}
+
+static void note_static_sanitizer(cmd_program_t *program, const cmd_elf_t *elf) {
+    for (int i = 0; i < SANITIZERS && !program->sanitizer; i++)
+        if (sanitizers[i].first && cmd_elf_has_symbol(elf, sanitizers[i].symbol, true))
+            program->sanitizer = sanitizers[i].name;
+}
+
 /* ------------------------------------------------------------------ the runtime inside */
 
 /* A runtime linked in keeps its error names and the driver's soname even when stripped. */
@@ -279,6 +327,8 @@ static void inspect_libraries(cmd_program_t *program, const char *image) {
             continue;
         if (elf.is_elf && elf.bits64 && elf.little)
             note_runtime(program, &elf, at ? seen.path[at] : NULL);
+        if (elf.is_elf && at == 0)
+            note_static_sanitizer(program, &elf);
         for (unsigned i = 0; i < elf.needed_count && seen.count < MOST; i++) {
             const char *name = elf.needed[i];
             bool known = is_plain_library(name), pinned;
@@ -288,6 +338,7 @@ static void inspect_libraries(cmd_program_t *program, const char *image) {
                 continue;
             char *file = find_library(&elf, seen.path[at], name, &pinned);
             bool cuda = begins(name, "libcud");
+            note_sanitizer(program, name, file);
             if (pinned && begins(name, "libcudart.so") && !program->pinned)
                 program->pinned = cmd_format("%s", file);
             if (!file && cuda && !program->unresolved)
@@ -394,7 +445,7 @@ void cmd_program_inspect(cmd_program_t *program, const char *name) {
 void cmd_program_clear(cmd_program_t *program) {
     char *const owned[] = {program->path,         program->interpreter, program->problem_text,
                            program->runtime_name, program->runtime_in,  program->static_in,
-                           program->pinned,       program->unresolved};
+                           program->pinned,       program->unresolved,  program->sanitizer_file};
     for (unsigned i = 0; i < sizeof owned / sizeof owned[0]; i++)
         free(owned[i]);
     memset(program, 0, sizeof *program);

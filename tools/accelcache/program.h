@@ -4,6 +4,7 @@
 #define CMD_PROGRAM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Why the preload cannot work, worst first found. */
 typedef enum {
@@ -30,16 +31,22 @@ typedef struct {
     cmd_problem_t problem;
     char *problem_text; /* cause and remedy, one line; NULL: no problem */
     cmd_runtime_t runtime;
-    char *runtime_name; /* of SHARED: "libcudart.so.13" */
-    char *runtime_in;   /* the library through which it comes, NULL: the program itself */
-    char *static_in;    /* a library with a static runtime inside, beside `runtime`; or NULL */
-    char *pinned;       /* a libcudart that DT_RPATH puts before LD_LIBRARY_PATH; or NULL */
-    char *unresolved;   /* a needed CUDA library found in no folder; or NULL */
+    char *runtime_name;    /* of SHARED: "libcudart.so.13" */
+    char *runtime_in;      /* the library through which it comes, NULL: the program itself */
+    char *static_in;       /* a library with a static runtime inside, beside `runtime`; or NULL */
+    char *pinned;          /* a libcudart that DT_RPATH puts before LD_LIBRARY_PATH; or NULL */
+    char *unresolved;      /* a needed CUDA library found in no folder; or NULL */
+    const char *sanitizer; /* "AddressSanitizer" etc., whose runtime is in the program; or NULL */
+    char *sanitizer_file;  /* that runtime, where it is a library and has to be the first one: its
+                            * path, or its name where it was found in no folder; NULL: linked in */
 } cmd_program_t;
 
 /* Look at `name` as execvp would find it.  Never fails: what goes wrong is the result. */
 void cmd_program_inspect(cmd_program_t *program, const char *name);
 void cmd_program_clear(cmd_program_t *program);
+
+/* Is the file, an entry of LD_PRELOAD of `length` bytes, the runtime of a sanitizer? */
+bool cmd_program_is_sanitizer(const char *entry, size_t length);
 
 /* One line: how this program reaches CUDA.  malloc'd. */
 char *cmd_program_describe(const cmd_program_t *program);

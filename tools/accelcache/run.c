@@ -280,6 +280,20 @@ static int refuse(const cmd_program_t *program) {
     return program->problem == CMD_PROGRAM_MISSING ? CMD_NOT_FOUND : CMD_CANNOT_RUN;
 }
 
+/* The runtime of a sanitizer comes first where the program is linked to one (doctor says why). */
+static void preload_library(const char *library, const cmd_program_t *program) {
+    const char *existing = getenv("LD_PRELOAD");
+    const char *first = program->sanitizer_file;
+    bool named = !first || (existing &&
+                            strstr(existing, strrchr(first, '/') ? strrchr(first, '/') : first));
+    char *all =
+        named ? cmd_format("%s", existing ? existing : "") : cmd_place_prepend(first, existing);
+    char *preload = cmd_place_preload(library, all);
+    setenv("LD_PRELOAD", preload, 1);
+    free(preload);
+    free(all);
+}
+
 static int start(const cmd_run_t *run, const cmd_program_t *program) {
     char *conf = build_conf(run);
     if (!conf)
@@ -293,9 +307,7 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
     if (!status && run->simulated)
         status = set_simulated(run, program);
     if (!status) {
-        char *preload = cmd_place_preload(library, getenv("LD_PRELOAD"));
-        setenv("LD_PRELOAD", preload, 1);
-        free(preload);
+        preload_library(library, program);
         if (run->compare) {
             status = cmd_run_compare(run, program->path, conf);
         } else {

@@ -18,7 +18,10 @@ static const char help[] =
     "the whole and on the other traces.  The last line can be pasted into a shell.  Never\n"
     "recommends what does worse than the default on any of the checks, or better by less than "
     "3 %,\n"
-    "unless the default does not complete.\n\n"
+    "unless the default does not complete.  Says when the first trace is too short to conclude\n"
+    "from: hardly a request comes after a free; one driver call outweighs the 3 %; or there is "
+    "no\n"
+    "gain without one eighth of its requests.\n\n"
     "  --objective memory|time|balanced\n"
     "                   what counts: memory taken from the device, driver time, or (balanced)\n"
     "                   both, 0.05 ms of driver time per 1000 operations being worth 1 % of\n"
@@ -35,6 +38,7 @@ static const char help[] =
 static const char help_end[] =
     "JSON:\n"
     "  conf, changes         the recommendation; false: the default is right\n"
+    "  conclusive, doubt     false: the trace is too short to conclude from, and why\n"
     "  default, recommended  {completed, peak_reserved, ratio, driver_ms_per_1000_ops} of the\n"
     "                        whole first trace\n"
     "  checks                [{trace, part, default_value, value}]: by the objective, less is\n"
@@ -68,6 +72,7 @@ typedef struct {
     unsigned finalists;
     cmd_replay_figures_t *figures; /* of each finalist in each check */
     size_t chosen;                 /* of the finalists; 0: the default */
+    char *doubt;                   /* why the trace is too short to conclude that; NULL: is not */
     bool json;
 } tuning_t;
 
@@ -167,6 +172,15 @@ static double compare(const tuning_t *t, size_t finalist) {
         sum += value / usual;
     }
     return sum / t->checks;
+}
+
+/* Whether a setting is what a capacity asks for is a fact; by how much one is better otherwise is
+ * an estimate. */
+static void find_doubt(tuning_t *t) {
+    const cmd_replay_plan_t *ours = t->chosen ? &point_of(t, t->chosen)->plan : NULL;
+    if (rescues(t, t->chosen) || figures_of(t, t->chosen, 0)->end != CMD_REPLAY_DONE)
+        return;
+    t->doubt = tune_doubt(t->tune.objective, t->trace[0], &point_of(t, 0)->plan, ours);
 }
 
 static void choose(tuning_t *t) {
@@ -318,9 +332,18 @@ static void print_text(const tuning_t *t) {
     putchar('\n');
     if (t->chosen)
         print_keys(t);
+    if (t->doubt) {
+        char *text =
+            cmd_format("The trace is too short to conclude from: %s. Record a longer run "
+                       "(accelcache run --trace), of several iterations.",
+                       t->doubt);
+        cmd_print_paragraph(text, 0);
+        putchar('\n');
+        free(text);
+    }
     printf("export ACCEL_ALLOC_CONF=%s", quote ? "'" : "");
     cmd_print_safe(conf);
-    printf("%s  # %s\n", quote ? "'" : "", expected);
+    printf("%s  # %s%s\n", quote ? "'" : "", t->doubt ? "not certain: " : "", expected);
     free(expected);
 }
 
@@ -352,12 +375,13 @@ static int print_json(const tuning_t *t) {
     free(front);
     char *expected = expectation(t);
     json_t *whole =
-        json_pack("{s:o, s:b, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:b}", "conf",
+        json_pack("{s:o, s:b, s:b, s:s?, s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:I, s:b}", "conf",
                   cmd_json_text(point_of(t, t->chosen)->conf), "changes", t->chosen != 0,
-                  "expectation", expected, "objective", objective_names[t->tune.objective],
-                  "capacity", (json_int_t)t->tune.plan.capacity, "default", figures_json(t, 0),
-                  "recommended", figures_json(t, t->chosen), "checks", checks, "front", points,
-                  "tried", (json_int_t)t->tune.count, "cut_short", t->tune.cut_short);
+                  "conclusive", !t->doubt, "doubt", t->doubt, "expectation", expected,
+                  "objective", objective_names[t->tune.objective], "capacity",
+                  (json_int_t)t->tune.plan.capacity, "default", figures_json(t, 0), "recommended",
+                  figures_json(t, t->chosen), "checks", checks, "front", points, "tried",
+                  (json_int_t)t->tune.count, "cut_short", t->tune.cut_short);
     free(expected);
     return cmd_print_json(whole, JSON_REAL_PRECISION(6));
 }
@@ -385,6 +409,7 @@ static int tune_all(tuning_t *t) {
     run_checks(t);
     end_progress();
     choose(t);
+    find_doubt(t);
     int status = CMD_OK;
     if (t->json)
         status = print_json(t);
@@ -396,6 +421,7 @@ static int tune_all(tuning_t *t) {
     cmd_ops_free(rest);
     free(t->check);
     free(t->figures);
+    free(t->doubt);
     free(t->tune.point);
     return status;
 }

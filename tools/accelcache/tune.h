@@ -43,6 +43,11 @@ double tune_value(tune_objective_t objective, const cmd_replay_figures_t *figure
 double tune_memory(const cmd_replay_figures_t *figures, const cmd_ops_t *trace);
 double tune_driver_ms(const cmd_replay_figures_t *figures);
 
+/* Why the trace is too short to conclude from that `ours` is better than `usual`, or, with `ours`
+ * NULL, that nothing is: one clause, malloc'd; NULL: it is not. */
+char *tune_doubt(tune_objective_t objective, const cmd_ops_t *trace,
+                 const cmd_replay_plan_t *usual, const cmd_replay_plan_t *ours);
+
 /* The names of keys that are searched, for --help and messages; NULL behind the last. */
 const char *tune_key(unsigned key);
 /* What the row of config.def says of a key. */

@@ -143,6 +143,7 @@ static CUresult bring_up(CUcontext ctx, int device, unsigned flags) {
     ctx->api_version = 3020;
     ctx->sticky = CUDA_SUCCESS;
     ctx->peer_count = 0;
+    ctx->uses = 0;
     memcpy(ctx->limits, first_limits, sizeof ctx->limits);
     ctx->legacy = sim_stream_make(ctx, CU_STREAM_DEFAULT, 0);
     if (!ctx->legacy)
@@ -187,6 +188,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice device) {
         sim_slab_give(&sim_contexts, ctx);
         return result;
     }
+    ctx->uses = 1;
     *out = ctx;
     return CUDA_SUCCESS;
 }
@@ -237,6 +239,28 @@ SIM_API(cuCtxDestroy_v2)(CUcontext ctx) {
 
 SIM_API(cuCtxDestroy)(CUcontext ctx) {
     return destroy(ctx);
+}
+
+SIM_API(cuCtxAttach)(CUcontext *out, unsigned flags) {
+    CUcontext ctx;
+    CUresult result = sim_ctx_current(&ctx);
+    if (result)
+        return result;
+    if (!out || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    ctx->uses++;
+    *out = ctx;
+    return CUDA_SUCCESS;
+}
+
+SIM_API(cuCtxDetach)(CUcontext ctx) {
+    const sim_thread_t *self = sim_thread();
+    if (!sim_slab_has(&sim_contexts, ctx) || !self || self->current != ctx || !ctx->uses)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (ctx->uses == 1 && !ctx->primary && !ctx->green)
+        return destroy(ctx);
+    ctx->uses--;
+    return CUDA_SUCCESS;
 }
 
 /* ---- primary contexts ---- */

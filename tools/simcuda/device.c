@@ -1,16 +1,86 @@
-/* Devices: what there is, what they are called, which reach each other.  Global lock. */
+/* Devices: what there is, what they are called, which reach each other.  Global lock.
+ *
+ * Guess: a device that CUDA_VISIBLE_DEVICES names twice hides all of them. */
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "state.h"
 
 sim_device_t sim_devices[SIM_MAX_DEVICES];
 
-void sim_devices_start(void) {
-    for (uint64_t i = 0; i < sim_config.devices; i++) {
-        sim_devices[i].ordinal = (int)i;
-        sim_devices[i].total = sim_config.memory;
+/* The first bytes of a device's identity; the last one is its number on the machine. */
+static const char identity[16] = "simulated-cuda-";
+
+static void identify(CUuuid *out, int physical) {
+    memcpy(out->bytes, identity, sizeof identity);
+    out->bytes[15] = (char)physical;
+}
+
+/* "GPU-73696d75-...", as nvidia-smi shows it, or as much of it as names one device. */
+static bool begins_uuid(int physical, const char *text, size_t length) {
+    char name[sizeof "GPU-" + 2 * sizeof(CUuuid) + 4] = "GPU-";
+    CUuuid uuid;
+    identify(&uuid, physical);
+    size_t at = 4;
+    for (unsigned i = 0; i < sizeof uuid.bytes; i++)
+        at += (size_t)snprintf(name + at, sizeof name - at, "%s%02x",
+                               i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                               (unsigned char)uuid.bytes[i]);
+    return length > 4 && length <= at && !strncasecmp(name, text, length);
+}
+
+/* Number on the machine of the device that an entry of the list names; -1: of none. */
+static int named_device(const char *entry, size_t length) {
+    int count = (int)sim_config.devices, found = -1;
+    char *end;
+    if (length && isdigit((unsigned char)*entry)) {
+        unsigned long number = strtoul(entry, &end, 10);
+        return end == entry + length && number < (unsigned long)count ? (int)number : -1;
     }
+    for (int i = 0; i < count; i++) {
+        if (!begins_uuid(i, entry, length))
+            continue;
+        if (found >= 0)
+            return -1;
+        found = i;
+    }
+    return found;
+}
+
+static int add_device(int count, int physical) {
+    for (int i = 0; i < count; i++)
+        if (sim_devices[i].physical == physical)
+            return 0; /* named twice: the driver shows none at all */
+    sim_devices[count] =
+        (sim_device_t){.ordinal = count, .physical = physical, .total = sim_config.memory};
+    return count + 1;
+}
+
+/* CUDA_VISIBLE_DEVICES: which devices there are, in which order.  The first entry that names none
+ * ends the list. */
+void sim_devices_start(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    int count = 0;
+    if (!list) {
+        for (int i = 0; i < (int)sim_config.devices; i++)
+            count = add_device(count, i);
+        return;
+    }
+    while (*list) {
+        size_t length = strcspn(list, ",");
+        int physical = named_device(list, length);
+        if (physical < 0)
+            break;
+        int more = add_device(count, physical);
+        count = more;
+        if (!more)
+            break;
+        list += length + (list[length] == ',');
+    }
+    sim_config.devices = (uint64_t)count;
 }
 
 CUresult sim_device_check(CUdevice device) {
@@ -54,7 +124,7 @@ SIM_API(cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice
     if (result)
         return result;
     if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) {
-        *value = device + 1;
+        *value = sim_devices[device].physical + 1;
         return CUDA_SUCCESS;
     }
     if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) {
@@ -140,14 +210,12 @@ SIM_API(cuDeviceTotalMem_v2)(size_t *bytes, CUdevice device) {
 }
 
 static CUresult uuid(CUuuid *out, CUdevice device) {
-    static const char stem[15] = "simulated-cuda-";
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_device_check(device);
     if (result)
         return result;
-    memcpy(out->bytes, stem, sizeof stem);
-    out->bytes[15] = (char)device;
+    identify(out, sim_devices[device].physical);
     return CUDA_SUCCESS;
 }
 
@@ -163,7 +231,8 @@ SIM_API(cuDeviceGetPCIBusId)(char *out, int room, CUdevice device) {
     if (!out || room <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_device_check(device);
-    if (!result && snprintf(out, (size_t)room, "0000:%02X:00.0", (unsigned)device + 1) >= room)
+    if (!result && snprintf(out, (size_t)room, "0000:%02X:00.0",
+                            (unsigned)sim_devices[device].physical + 1) >= room)
         result = CUDA_ERROR_INVALID_VALUE;
     return result;
 }
@@ -178,10 +247,12 @@ SIM_API(cuDeviceGetByPCIBusId)(CUdevice *device, const char *text) {
         if (sscanf(text, "%x:%x", &bus, &slot) != 2)
             return CUDA_ERROR_INVALID_VALUE;
     }
-    if (domain || slot || !bus || bus > sim_config.devices)
-        return CUDA_ERROR_INVALID_DEVICE;
-    *device = (int)bus - 1;
-    return CUDA_SUCCESS;
+    for (int i = 0; !domain && !slot && i < (int)sim_config.devices; i++)
+        if (sim_devices[i].physical + 1 == (int)bus) {
+            *device = i;
+            return CUDA_SUCCESS;
+        }
+    return CUDA_ERROR_INVALID_DEVICE;
 }
 
 static CUresult check_pair(const void *out, CUdevice a, CUdevice b) {

@@ -70,6 +70,7 @@ void sim_graph_free(sim_graph_t *graph) {
     while (graph->nodes.count)
         sim_graph_node_free(graph->nodes.item[graph->nodes.count - 1]);
     sim_nodes_free(&graph->nodes);
+    sim_user_refs_drop(&graph->users);
     sim_slab_give(&graphs, graph);
 }
 
@@ -206,6 +207,8 @@ CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgra
             result = copy_content(node, order[i], image);
     }
     free(order);
+    if (!result && !sim_user_refs_copy(&copy->users, &graph->users))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result)
         sim_graph_free(copy);
     else

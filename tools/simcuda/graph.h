@@ -24,6 +24,17 @@ typedef struct {
     unsigned char port;
 } sim_port_t;
 
+/* References to user objects, one entry an object. */
+typedef struct {
+    CUuserObject object;
+    uint64_t held;
+} sim_user_ref_t;
+
+typedef struct {
+    sim_user_ref_t *item;
+    size_t count, room;
+} sim_user_refs_t;
+
 typedef struct CUgraphNode_handle {
     sim_object_t object;
     CUgraph graph;
@@ -60,6 +71,7 @@ typedef struct CUgraph_handle {
     bool has_memory;             /* allocation or free nodes */
     size_t execs;                /* executable graphs made of it */
     struct sim_capture *capture; /* being captured into */
+    sim_user_refs_t users;
 } sim_graph_t;
 
 typedef struct CUgraphExec_handle {
@@ -90,6 +102,13 @@ CUresult sim_nodes_list(const sim_nodes_t *from, bool roots_only, CUgraphNode *n
 CUresult sim_graph_copy(sim_graph_t *graph, bool image, sim_graph_t **out, CUgraphNode *bad);
 /* Nodes in an order that follows edges and creation; the caller frees it. */
 CUresult sim_graph_sort(sim_graph_t *graph, CUgraphNode **out, CUgraphNode *bad);
+
+/* ---- user_object.c ---- */
+
+bool sim_user_refs_copy(sim_user_refs_t *to, const sim_user_refs_t *from); /* false: no memory */
+/* The objects live on until `work` is complete (NULL: it is); then drop the references. */
+void sim_user_refs_keep(const sim_user_refs_t *refs, sim_work_t *work);
+void sim_user_refs_drop(sim_user_refs_t *refs);
 
 /* ---- graph_edges.c ---- */
 

@@ -114,6 +114,14 @@ SIM_API(cuGraphInstantiateWithFlags)
     return instantiate(out, graph, flags, NULL);
 }
 
+/* What the graph and its child graphs hold outlives a launch that is under way. */
+static void keep_users(const sim_graph_t *graph, sim_work_t *last) {
+    sim_user_refs_keep(&graph->users, last);
+    for (size_t i = 0; i < graph->nodes.count; i++)
+        if (graph->nodes.item[i]->type == CU_GRAPH_NODE_TYPE_GRAPH)
+            keep_users(graph->nodes.item[i]->params.child, last);
+}
+
 SIM_API(cuGraphExecDestroy)(CUgraphExec handle) {
     sim_graph_exec_t *exec = exec_get(handle);
     if (!exec)
@@ -121,6 +129,7 @@ SIM_API(cuGraphExecDestroy)(CUgraphExec handle) {
     sim_graph_t *graph = sim_graph_get(exec->graph);
     if (graph && graph->object.id == exec->graph_id)
         graph->execs--;
+    keep_users(exec->image, exec->last);
     sim_work_unref(exec->last);
     sim_graph_free(exec->image);
     sim_slab_give(&graph_execs, exec);
@@ -509,6 +518,7 @@ SIM_API(cuGraphExecUpdate_v2)
         return result;
     }
     adopt_origins(image, exec->image);
+    keep_users(exec->image, exec->last);
     sim_graph_free(exec->image);
     exec->image = image;
     return CUDA_SUCCESS;

@@ -103,6 +103,7 @@ void sim_module_drop(CUmodule module) {
     while (module->functions) {
         CUfunction function = module->functions;
         module->functions = function->next;
+        free(function->legacy);
         sim_slab_give(&sim_functions, function);
     }
     drop_variables(module);

@@ -12,6 +12,7 @@ typedef struct CUfunction_handle {
     const sim_image_kernel_t *info; /* NULL: nothing known */
     simcuda_kernel_fn *symbol;      /* simcuda_kernel_<name> of the program, or NULL */
     int max_dynamic_shared, carveout;
+    struct sim_legacy *legacy; /* legacy.c: what the next cuLaunch takes, or NULL */
     CUfunction next;
 } sim_function_t;
 

@@ -219,7 +219,8 @@ void *sim_bytes(uint64_t address);
 enum { SIM_MAX_DEVICES = 64 };
 
 typedef struct {
-    int ordinal;
+    int ordinal;  /* as the process sees it: CUDA_VISIBLE_DEVICES */
+    int physical; /* as the machine has it */
     uint64_t total, used, used_high;
     CUcontext primary; /* its slot is kept over resets: same handle value */
     unsigned primary_refs;
@@ -232,6 +233,7 @@ typedef struct {
 typedef struct CUcontext_handle {
     sim_object_t object; /* id: cuCtxGetId; a reset primary context gets a new one */
     int device;
+    unsigned uses;        /* cuCtxCreate, cuCtxAttach; cuCtxDetach ends the last */
     bool primary, active; /* active: false between reset/last release and next retain */
     bool green;           /* made by cuCtxFromGreenCtx: parent holds memory and work */
     CUcontext parent;     /* primary context of a green one, else NULL */

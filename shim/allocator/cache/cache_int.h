@@ -3,7 +3,7 @@
 #ifndef AC_CACHE_INT_H
 #define AC_CACHE_INT_H
 
-#include "allocator/allocator_int.h"
+#include "allocator/cache/caches.h"
 
 /* --- cache_tally.c --- */
 

@@ -1,5 +1,6 @@
 /* The tally of thread caches (thread_cache.h): how near a peak is, and what the device statistics
  * take over. */
+#include "allocator/budget.h"
 #include "allocator/cache/cache_int.h"
 
 static int64_t least(int64_t a, int64_t b) {
@@ -42,7 +43,7 @@ void ac_cache_set_room(ac_cache_t *cache) {
     const ac_allocator_t *allocator = cache->arena->allocator;
     const ac_device_stats_t *s = allocator->stats;
     ac_cache_room_t room[AC_FLOWS], *slack = cache->slack, *lead = cache->lead;
-    if (allocator->caches == cache && !cache->next) {
+    if (allocator->caches->first == cache && !cache->next) {
         share_both(s->allocation, s->active, EACH_SIDE(room, blocks), EACH_SIDE(slack, blocks),
                    EACH_SIDE(lead, blocks));
         share_both(s->allocated_bytes, s->active_bytes, EACH_SIDE(room, bytes),
@@ -57,7 +58,7 @@ void ac_cache_set_room(ac_cache_t *cache) {
     }
     for (int i = 0; i < AC_FLOWS; i++)
         cache->tally->side[i].room = room[i];
-    cache->share = ac_pending_share(allocator);
+    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
 }
 
 /* A block that waits is freed, and active as before: of two figures that share their room the
@@ -147,7 +148,7 @@ static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
 
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
     *sum = (ac_cache_sum_t){.ordered = 0};
-    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
         ac_cache_tally_add(cache->tally, true, sum);
     absorb(allocator, sum);
 }
@@ -182,10 +183,10 @@ static bool peak_rises(const ac_device_stats_t *s, const ac_cache_sum_t *sum, in
 void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
                       uint64_t requested) {
     ac_cache_sum_t sum = {.ordered = 0};
-    if (!allocator->caches)
+    if (!allocator->caches->first)
         return;
     /* The figures of one cache alone may show a peak that the others' make none. */
-    bool alone = allocator->caches == cache && !cache->next;
+    bool alone = allocator->caches->first == cache && !cache->next;
     bool news = cache && !ac_cache_tally_absorbed(cache->tally);
     if (alone && !news)
         return;
@@ -199,20 +200,20 @@ void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, ui
         absorb(allocator, &sum);
     }
     /* The only one counts on being alone in what it adds to the figures. */
-    if (!cache && !allocator->caches->next)
-        atomic_fetch_or(&allocator->caches->gate, AC_GATE_STALE);
+    if (!cache && !allocator->caches->first->next)
+        atomic_fetch_or(&allocator->caches->first->gate, AC_GATE_STALE);
 }
 
 void ac_caches_before_free(ac_allocator_t *allocator) {
     ac_cache_sum_t sum;
-    const ac_cache_t *only = allocator->caches;
+    const ac_cache_t *only = allocator->caches->first;
     if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
         ac_caches_absorb(allocator, &sum);
 }
 
 void ac_caches_after(ac_cache_t *cache, uint64_t size) {
     const ac_allocator_t *allocator = cache->arena->allocator;
-    if (!ac_cache_usable(cache) || allocator->caches != cache || cache->next)
+    if (!ac_cache_usable(cache) || allocator->caches->first != cache || cache->next)
         return;
     /* What was served raised the figures of both sides: of one its own, of the other the sum.
      * Less room than there is does no harm. */

@@ -1,5 +1,8 @@
 /* Blocks that wait in a thread's cache (thread_cache.h): frees beside work, without the lock. */
 #include "allocator/cache/cache_int.h"
+#include "allocator/retired/retired.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/size.h"
 
 /* --- the owner gives and takes --- */
 
@@ -21,7 +24,7 @@ static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, 
     else
         queue->first = block;
     queue->last = block;
-    ac_fence_want(cache->timeline, false, ac_pending_weight(cache->share, block->size));
+    ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
 }
 
 /* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:
@@ -95,8 +98,8 @@ bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
     return block && ac_cache_give(cache, block, address);
 }
 
-bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if ((!ac_cache_waits(cache) && !atomic_load(&cache->gate)) || !enter_long(cache))
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    if (!enter_long(cache))
         return false;
     uint64_t size = ac_size_round(cache->divisions, bytes);
     ac_block_t *block = ac_cache_pop(cache, size, bytes, ac_fence_handout);

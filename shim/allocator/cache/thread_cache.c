@@ -6,6 +6,8 @@
 
 #include "allocator/cache/cache_int.h"
 #include "allocator/carve.h"
+#include "allocator/space/range.h"
+#include "allocator/space/segment.h"
 #include "failpoint.h"
 
 /* A magazine of small blocks holds this many, or this many bytes; one of large blocks few. */
@@ -329,10 +331,10 @@ static void configure(ac_cache_t *cache) {
 /* Under the lock. */
 static void unlist(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
-    for (ac_cache_t **at = &allocator->caches; *at; at = &(*at)->next)
+    for (ac_cache_t **at = &allocator->caches->first; *at; at = &(*at)->next)
         if (*at == cache) {
             *at = cache->next;
-            atomic_fetch_sub(&allocator->cache_count, 1);
+            atomic_fetch_sub(&allocator->caches->count, 1);
             return;
         }
 }
@@ -347,8 +349,8 @@ void ac_cache_close(ac_cache_t *cache) {
         unlist(cache);
     }
     *cache->tally = (ac_cache_tally_t){.device = 0};
-    cache->next = allocator->spare_caches;
-    allocator->spare_caches = cache;
+    cache->next = allocator->caches->spare;
+    allocator->caches->spare = cache;
     ac_unlock(&allocator->lock);
 }
 
@@ -357,7 +359,7 @@ void ac_cache_close(ac_cache_t *cache) {
 /* Whether another cache than `own` holds anything.  Under the lock. */
 static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) {
     ac_cache_sum_t sum = {.ordered = 0};
-    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next)
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
         if (cache != own)
             ac_cache_tally_add(cache->tally, false, &sum);
     return sum.held_blocks || sum.waiting_blocks;
@@ -375,7 +377,7 @@ static bool is_busy(const ac_cache_t *cache) {
 static bool any_busy(ac_allocator_t *allocator) {
     bool busy = false;
     ac_lock(&allocator->lock);
-    for (const ac_cache_t *cache = allocator->caches; cache && !busy; cache = cache->next)
+    for (const ac_cache_t *cache = allocator->caches->first; cache && !busy; cache = cache->next)
         busy = is_shut(cache) && is_busy(cache);
     ac_unlock(&allocator->lock);
     return busy;
@@ -386,7 +388,7 @@ static bool any_busy(ac_allocator_t *allocator) {
 static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
     bool any = false;
     ac_lock(&allocator->lock);
-    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next) {
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         if (cache == own || (arena && cache->arena != arena))
             continue;
         atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
@@ -406,7 +408,7 @@ static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_aren
  */
 static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint32_t then) {
     bool any = false;
-    for (ac_cache_t *cache = allocator->caches, *next; cache; cache = next) {
+    for (ac_cache_t *cache = allocator->caches->first, *next; cache; cache = next) {
         next = cache->next;
         if (!is_shut(cache))
             continue;
@@ -424,7 +426,7 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
 }
 
 bool ac_caches_freeze(ac_allocator_t *allocator) {
-    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->caches->recall_lock);
     bool out = shut(allocator, NULL, NULL) && !any_busy(allocator);
     ac_lock(&allocator->lock);
     return out;
@@ -433,13 +435,13 @@ bool ac_caches_freeze(ac_allocator_t *allocator) {
 void ac_caches_thaw(ac_allocator_t *allocator) {
     reopen(allocator, NULL, 0);
     ac_unlock(&allocator->lock);
-    ac_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->caches->recall_lock);
 }
 
 void ac_caches_empty(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_sum_t sum;
-    for (ac_cache_t *cache = allocator->caches; cache; cache = cache->next) {
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         if (cache->arena == arena) {
             AC_WINDOW(cache_visited);
             ac_cache_leave_all(cache);
@@ -461,9 +463,9 @@ static bool give_back(ac_cache_t *cache) {
 /* `always`: also where there is nothing to be had. */
 static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     bool any = false;
-    if (!atomic_load(&allocator->cache_count))
+    if (!atomic_load(&allocator->caches->count))
         return false;
-    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         any = give_back(own);
@@ -475,12 +477,12 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
         any |= reopen(allocator, out ? give_back : NULL, 0);
         ac_unlock(&allocator->lock);
     }
-    ac_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->caches->recall_lock);
     return any;
 }
 
 void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
-    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         give_back(own);
@@ -490,7 +492,7 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
         ac_lock(&allocator->lock);
         reopen(allocator, out ? give_back : NULL, 0);
     }
-    ac_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->caches->recall_lock);
 }
 
 bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own) {
@@ -525,15 +527,15 @@ static bool lose(ac_cache_t *cache) {
 void ac_caches_drop(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_sum_t sum;
-    if (!atomic_load(&allocator->cache_count))
+    if (!atomic_load(&allocator->caches->count))
         return;
-    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->caches->recall_lock);
     shut(allocator, NULL, arena);
     ac_lock(&allocator->lock);
     ac_caches_absorb(allocator, &sum);
     reopen(allocator, lose, AC_GATE_GONE);
     ac_unlock(&allocator->lock);
-    ac_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->caches->recall_lock);
 }
 
 /* --- life --- */
@@ -544,11 +546,11 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     bool others = false;
     ac_barrier_setup();
     /* The caches of others may count on being the only one: they learn of this one. */
-    ac_lock(&allocator->recall_lock);
+    ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
     bool may = !arena->dead && arena->number && allocator->settings.thread_cache;
-    if (may && (cache = allocator->spare_caches))
-        allocator->spare_caches = cache->next;
+    if (may && (cache = allocator->caches->spare))
+        allocator->caches->spare = cache->next;
     ac_unlock(&allocator->lock);
     if (may && !cache)
         cache = ac_carve(sizeof *cache);
@@ -561,16 +563,16 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
             cache->handed[i] = &no_block;
         ac_lock(&allocator->lock);
         configure(cache);
-        cache->next = allocator->caches;
+        cache->next = allocator->caches->first;
         others = cache->next;
-        allocator->caches = cache;
-        unsigned count = atomic_fetch_add(&allocator->cache_count, 1) + 1;
+        allocator->caches->first = cache;
+        unsigned count = atomic_fetch_add(&allocator->caches->count, 1) + 1;
         if (count > allocator->counters->thread_caches)
             allocator->counters->thread_caches = count;
         ac_cache_set_room(cache);
         ac_unlock(&allocator->lock);
     }
-    ac_unlock(&allocator->recall_lock);
+    ac_unlock(&allocator->caches->recall_lock);
     if (others)
         recall(allocator, cache, true);
     return cache;

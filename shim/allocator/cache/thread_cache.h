@@ -33,11 +33,12 @@
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
 
-#include "allocator/allocator.h"
 #include "allocator/order/barrier.h"
 #include "allocator/order/capture.h"
 #include "allocator/order/retire.h"
+#include "allocator/settings.h"
 #include "allocator/space/slab.h"
+#include "observe/stats.h"
 
 enum {
     AC_CACHE_BITS = 7,
@@ -81,8 +82,6 @@ enum {
     AC_GATE_STALE = 32
 };
 
-typedef struct ac_cache ac_cache_t;
-
 /* Invariants (ac_allocator_check): a magazine's most - left blocks are in state AC_BLOCK_CACHED,
  * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
  * magazines, and within the limit unless there is only one.  Blocks of a queue are so
@@ -100,7 +99,7 @@ struct ac_cache {
     uint64_t promised[AC_FLOWS];     /* bytes: what the magazines may hold when they are full */
     uint64_t limit[AC_FLOWS];        /* of that */
     uint64_t may_wait[AC_FLOWS];     /* bytes: the same of what waits */
-    uint64_t share; /* of blocks that wait: so many bytes are worth a fence (allocator.c) */
+    uint64_t share; /* of blocks that wait: so many bytes are worth a fence (ac_budget_fence) */
     uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next;                        /* the allocator's list, under its lock */
@@ -132,18 +131,7 @@ static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
 /* By the owner: what the cache holds goes back, its tally are absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
-/* ac_arena_alloc and ac_block_free by the cache's owner, hit or not. */
-ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
-                           uint64_t *address);
-ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address);
-
-/* The same where ac_cache_take failed, from free memory alone.  False: there is none. */
-bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-
 /* --- hits --- */
-
-/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
-bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 
 /* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
  * record is not its any more: only inside the cache that does not change. */
@@ -263,6 +251,13 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
     const ac_cache_side_t *side = cache->tally->side;
     return __atomic_load_n(&side[0].waiting.blocks, __ATOMIC_RELAXED) ||
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
+}
+
+/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    return (ac_cache_waits(cache) || atomic_load(&cache->gate)) &&
+           ac_cache_take_waiting(cache, bytes, address);
 }
 
 /* Whether the owner asked for the size lately. */

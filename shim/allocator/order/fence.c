@@ -235,7 +235,6 @@ void ac_fence_unseen(void) {
     if (!AC_FAILPOINT(unseen_in_one_context))
         ac_fence_share();
     ac_fence_uncount(); /* last: a thread that finds it set finds both (ac_fence_is_unseen) */
-    ac_streams_unordered();
 }
 
 /* First `ac_fence_strays`, then the join events: no stream becomes a sole stream from now on,

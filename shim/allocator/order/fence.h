@@ -138,13 +138,10 @@ void ac_fence_uncount(void);
 
 /* Work may go where no hook sees it: to any stream of any context, and to memory of all. For
  * good, and for contexts that come later: contexts cross, every free counts a submission and
- * takes a fence, and nothing is handed on by the order of streams, whatever events prove.  The
- * only function for what was not seen: a way into the driver, a submission, a context.  Blocks
- * the first time, as those above do; takes no lock while no context was served. */
+ * takes a fence.  Blocks the first time, as those above do; takes no lock while no context was
+ * served.  Hooks call ac_streams_unseen (retired/streams.h), which ends the order of streams as
+ * well. */
 void ac_fence_unseen(void);
-
-/* Its last step, in retired/ordered.c: no arena hands memory on by the order of streams. */
-void ac_streams_unordered(void);
 
 /* Submissions under way that may go to any context: each is inside every timeline. */
 extern AC_HIDDEN _Atomic unsigned ac_fence_strays;
@@ -385,6 +382,15 @@ bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
  * later work delays them little. */
 enum { AC_FENCE_BATCH_WEIGHT = 64 };
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
+
+/* The weight of a free of `bytes` where frees of `share` bytes are worth a fence. */
+static inline uint32_t ac_fence_weight(uint64_t share, uint64_t bytes) {
+    uint64_t weight = bytes * AC_FENCE_BATCH_WEIGHT;
+    if (weight < share)
+        return 1;
+    return weight / share < AC_FENCE_BATCH_WEIGHT ? (uint32_t)(weight / share)
+                                                  : AC_FENCE_BATCH_WEIGHT;
+}
 
 /* The same for a free that needs none as long as nothing is short. */
 void ac_fence_earn(ac_timeline_t *timeline, uint32_t weight);

@@ -1,6 +1,7 @@
 /* What the program's calls prove about the order of streams (streams.h): read before the driver's
  * call, and used after it. */
 #include "allocator/retired/ordered_int.h"
+#include "allocator/retired/streams.h"
 #include "failpoint.h"
 
 /* Lock the arena's allocator; NULL: there is no order to know. */

@@ -7,8 +7,16 @@
  * Invariants (ac_ordered_check): a list's positions and fence targets never fall from head to
  * tail; `filled` has a bit for each list that is not empty; its blocks are in its index.  When
  * the stream is not known any more, they wait for fences like others (retired.h). */
-#include "allocator/retired/ordered_int.h"
+#include "allocator/retired/ordered.h"
 
+#include "allocator/budget.h"
+#include "allocator/order/retire.h"
+#include "allocator/retired/ordered_int.h"
+#include "allocator/retired/retired.h"
+#include "allocator/retired/streams.h"
+#include "allocator/space/records.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/slab.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -16,6 +24,8 @@ typedef ac_ordered_list_t list_t;
 
 enum { LISTS = AC_ORDER_SLOTS, JOIN_SHARE = 4 };
 enum { UNORDERED = 1, UNORDERED_DONE };
+_Static_assert(sizeof((ac_allocator_t *)0)->async_most == AC_MARKS * sizeof(uint64_t),
+               "a peak for each mark");
 
 _Atomic bool ac_streams_tracked;
 
@@ -208,16 +218,17 @@ static void unpin(ac_allocator_t *allocator, ac_ordered_t *ordered, unsigned slo
     pthread_cond_broadcast(&allocator->settled);
 }
 
-/* Whether memory may be handed on by stream order here. */
-static bool follows_order(const ac_arena_t *arena) {
-    return arena->ordered && !atomic_load_explicit(&arena->unordered, memory_order_relaxed) &&
+bool ac_ordered_follows(const ac_arena_t *arena) {
+    return arena->ordered &&
+           !atomic_load_explicit(&arena->retired->unordered, memory_order_relaxed) &&
            !atomic_load_explicit(&ac_fence_untracked, memory_order_relaxed);
 }
 
 unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order) {
     ac_arena_t *arena = block->segment->arena;
     ac_ordered_t *ordered = ordered_of(arena);
-    if (!ordered || !follows_order(arena) || block->segment->tainted || ac_slab_is_slot(block))
+    if (!ordered || !ac_ordered_follows(arena) || block->segment->tainted ||
+        ac_slab_is_slot(block))
         return AC_ORDER_NONE;
     *order = &ordered->order;
     unsigned slot = ac_ordered_slot(ordered, stream);
@@ -298,7 +309,7 @@ static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *req
 
 /* How often others were given something that this stream comes after without being told. */
 static uint64_t others(const ac_arena_t *arena, ac_stream_t stream) {
-    return atomic_load(&arena->submitted[stream != AC_STREAM_LEGACY]) + 1;
+    return atomic_load(&arena->retired->submitted[stream != AC_STREAM_LEGACY]) + 1;
 }
 
 /* Whether such work may be ordered before a free of the stream and before nothing in it. */
@@ -309,11 +320,11 @@ static bool hidden(const ac_arena_t *arena, unsigned slot) {
 }
 
 void ac_arena_submitted(ac_arena_t *arena, bool legacy) {
-    atomic_fetch_add(&arena->submitted[legacy], 1);
+    atomic_fetch_add(&arena->retired->submitted[legacy], 1);
 }
 
 bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive) {
-    if (!follows_order(arena))
+    if (!ac_ordered_follows(arena))
         return false;
     ac_ordered_t *ordered = arena->ordered;
     unsigned slot = ac_order_find(&ordered->order, request->stream);
@@ -368,19 +379,12 @@ static ac_block_t *choose_for(ac_arena_t *arena, ac_order_request_t *request, bo
 
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own) {
     ac_allocator_t *allocator = arena->allocator;
-    ac_lock(&allocator->lock);
-    ac_ordered_t *ordered = follows_order(arena) ? arena->ordered : NULL;
-    if (ordered) /* again: what the request announced a recall of caches has settled meanwhile */
-        ac_caches_before(allocator, NULL, request->pool, request->size, request->requested);
-    if (ordered && ac_ordered_serve(arena, request, !own)) {
-        ac_unlock(&allocator->lock);
+    ac_ordered_t *ordered = ac_ordered_follows(arena) ? arena->ordered : NULL;
+    if (ordered && ac_ordered_serve(arena, request, !own))
         return AC_OK;
-    }
     ac_block_t *block = ordered ? choose_for(arena, request, own) : NULL;
-    if (!block) {
-        ac_unlock(&allocator->lock);
+    if (!block)
         return AC_OOM;
-    }
     const ac_block_t was = *block;
     unsigned from = ac_key_slot(was.ticket.key);
     ac_stream_t stream = ordered->order.stream[from];
@@ -400,10 +404,8 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
         unpin(allocator, ordered, from);
     if (AC_FAILPOINT(edge_read_after_record))
         ac_order_read(&ordered->order, from, &proves);
-    if (!intact(arena, block, address)) {
-        ac_unlock(&allocator->lock);
+    if (!intact(arena, block, address))
         return AC_FAILPOINT(served_of_dead_context) ? AC_OK : AC_FAILED;
-    }
     if (status == AC_OK) {
         if (own && was.ticket.place > ordered->order.base[from])
             ordered->order.item[from] = seen;
@@ -429,7 +431,6 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
             ac_retired_insert(block, NULL);
         }
     }
-    ac_unlock(&allocator->lock);
     return status;
 }
 
@@ -534,10 +535,10 @@ static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
 
 bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     ac_allocator_t *allocator = arena->allocator;
-    if (atomic_load_explicit(&arena->unordered, memory_order_acquire) == UNORDERED_DONE)
+    if (atomic_load_explicit(&arena->retired->unordered, memory_order_acquire) == UNORDERED_DONE)
         return true;
     ac_lock(&allocator->lock);
-    atomic_store(&arena->unordered, UNORDERED);
+    atomic_store(&arena->retired->unordered, UNORDERED);
     ac_ordered_t *ordered = arena->ordered;
     bool handed_on = ordered && ordered->handed_on;
     if (handed_on && !ordered->last)
@@ -547,7 +548,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
     ac_unlock(&allocator->lock);
     if (handed_on && !is_over(arena, last, wait))
         return false;
-    atomic_store(&arena->unordered, UNORDERED_DONE);
+    atomic_store(&arena->retired->unordered, UNORDERED_DONE);
     return true;
 }
 
@@ -555,6 +556,11 @@ void ac_streams_unordered(void) {
     unsigned i = 0;
     for (ac_arena_t *arena; (arena = ac_ordered_next(&i));)
         ac_arena_unordered(arena, true);
+}
+
+void ac_streams_unseen(void) {
+    ac_fence_unseen();
+    ac_streams_unordered();
 }
 
 void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {

@@ -2,7 +2,8 @@
 #ifndef AC_ORDERED_INT_H
 #define AC_ORDERED_INT_H
 
-#include "allocator/allocator_int.h"
+#include "allocator/core_int.h"
+#include "allocator/order/order.h"
 
 typedef struct {
     ac_block_queue_t queue;                /* by age_next, oldest first */

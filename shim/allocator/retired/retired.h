@@ -13,14 +13,17 @@
 #ifndef AC_RETIRED_H
 #define AC_RETIRED_H
 
-#include "allocator/allocator.h"
+#include "allocator/space/block.h"
 
 enum { AC_RETIRED_EPISODES = 32 };
 
-typedef struct {
+/* Of an arena. */
+struct ac_retired {
     ac_block_queue_t fence[2]; /* [1]: of all contexts */
     ac_block_queue_t capture[AC_RETIRED_EPISODES];
-} ac_retired_t;
+    _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
+    _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
+};
 
 /* The block, which was freed and is in transit, waits with this ticket of OWN, ALL or CAPTURE, and
  * a fence is wanted.  The epoch may not be lower than those in the list: the ticket was made under
@@ -35,10 +38,10 @@ void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
  * that waits no less long; NULL: the last. */
 void ac_retired_insert(ac_block_t *block, ac_block_t *hint);
 
-/* The block leaves its list, of whatever key: its memory is lost. */
-void ac_retired_lost(ac_block_t *block);
-
-/* Whether the allocator has a block that waits for the episode. */
+/* Whether the allocator has a block that waits for the episode.  Takes the lock (pending.c). */
 bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode);
+
+/* The block, with a ticket of OWN, ALL or CAPTURE, leaves its list and is in transit. */
+void ac_retired_remove(ac_block_t *block);
 
 #endif

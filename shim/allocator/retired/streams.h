@@ -22,7 +22,7 @@
 #ifndef AC_STREAMS_H
 #define AC_STREAMS_H
 
-#include "allocator/allocator.h"
+#include "allocator/space/block.h"
 #include "allocator/order/order.h"
 
 /* The legacy default stream's key. */
@@ -31,14 +31,6 @@ enum { AC_STREAM_LEGACY = 1 };
 /* Set with the first request or free that names a stream: before, no edge has any use.  Earlier
  * where each submission is to be looked at for another reason (green contexts). */
 extern AC_HIDDEN _Atomic bool ac_streams_tracked;
-
-/* ac_arena_alloc for a stream. The caller has seen that the stream is the arena's context's. */
-ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
-                              bool cached_only, uint64_t *address);
-
-/* ac_block_free in the order of `stream`, a stream of the context of `arena`.  Whose block it is
- * does not matter; the work before it counts as submitted to that context. */
-ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address);
 
 /* Whether a stream that memory was freed on is known to be independent or not; and say so: it
  * waits for no other stream without being told to. */
@@ -50,6 +42,14 @@ void ac_arena_stream_is(ac_arena_t *arena, ac_stream_t stream, bool independent)
  * most.  To be called before that work.  False: it is not over, the next call has to see to it;
  * this work has to keep to the order. */
 bool ac_arena_unordered(ac_arena_t *arena, bool wait);
+
+/* The same for all arenas, with the wait. */
+void ac_streams_unordered(void);
+
+/* Work may go where no hook sees it (ac_fence_unseen), and nothing is handed on by the order of
+ * streams any more, whatever events prove.  The only function for what was not seen: a way into
+ * the driver, a submission, a context. */
+void ac_streams_unseen(void);
 
 /* Something was put into a stream of the arena's context, after it happened: the legacy default
  * stream, or another. */

@@ -21,6 +21,8 @@
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
 typedef struct ac_arena ac_arena_t;
+typedef struct ac_allocator ac_allocator_t;
+typedef struct ac_cache ac_cache_t; /* cache/thread_cache.h */
 typedef struct ac_space ac_space_t; /* space.h */
 typedef struct ac_store ac_store_t;
 struct ac_range;
@@ -89,6 +91,8 @@ _Static_assert(sizeof(ac_block_t) == 128, "two lines");
 
 typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
 typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
+
+typedef void ac_block_visit_fn(ac_block_t *block, void *arg);
 
 AC_LIST(ac_tiles, ac_block_t, ) /* of a segment, in address order */
 AC_LIST(ac_blocks, ac_block_t, list_)
@@ -184,7 +188,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
-    /* The allocator's epoch when it became idle (decay.c). */
+    /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
     /* A fence target: the device is done with all free memory of the segment when it was reached.
      * Where a stream's order protects what is free, that comes later than the free. */
@@ -212,76 +216,5 @@ static inline ac_block_t *ac_block_merge(ac_block_t *block) {
     block->size += gone->size;
     return gone;
 }
-
-/* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
- * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be
- * looked at: each look is a miss of the processor's cache where there are many blocks. */
-enum {
-    AC_BIN_BITS = 6,
-    AC_BIN_WORDS = 40,
-    AC_BINS = AC_BIN_WORDS * 64,
-    AC_BIN_SCAN = 4,
-    AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
-};
-
-/* The bins lie apart: most are never used, and one is looked at only where `nonempty` has its
- * bit, so that they take host memory by the page. */
-typedef struct {
-    uint64_t nonempty[AC_BIN_WORDS];
-    ac_block_t **bin; /* [AC_BINS] */
-} ac_free_index_t;
-#define AC_BINS_BYTES (AC_BINS * sizeof(ac_block_t *))
-
-/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
-static inline unsigned ac_free_index_bin(uint64_t size) {
-    const unsigned steps = 1 << AC_BIN_BITS;
-    uint64_t granules = size >> AC_GRANULE_BITS;
-    unsigned shift = 63 - AC_BIN_BITS - (unsigned)__builtin_clzll(granules | steps);
-    unsigned bin = shift * steps + (unsigned)(granules >> shift);
-    return bin < AC_BINS ? bin : AC_BINS - 1;
-}
-
-static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
-    unsigned bin = ac_free_index_bin(block->size);
-    uint64_t *word = &index->nonempty[bin / 64], bit = (uint64_t)1 << (bin % 64);
-    ac_block_t *next = NULL;
-    if (*word & bit) {
-        next = index->bin[bin];
-        next->list_prev = block;
-    } else {
-        *word |= bit;
-    }
-    block->list_prev = NULL;
-    block->list_next = next;
-    index->bin[bin] = block;
-}
-
-static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
-    ac_block_t *prev = block->list_prev, *next = block->list_next;
-    if (next)
-        next->list_prev = prev;
-    if (prev) {
-        prev->list_next = next;
-        return;
-    }
-    unsigned bin = ac_free_index_bin(block->size);
-    index->bin[bin] = next;
-    if (!next)
-        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
-}
-
-/* What a request accepts; see ac_free_index_find. */
-typedef struct {
-    uint64_t size;  /* bytes needed */
-    uint64_t least; /* blocks smaller than this do not serve */
-    uint64_t below; /* blocks of this size or larger do not serve */
-    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
-} ac_fit_t;
-
-/* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own
- * bin, else of the next bins that hold one.  With `exhaustive` the own bin is searched to its
- * end first.  NULL if none was found. */
-ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
-                               bool exhaustive);
 
 #endif

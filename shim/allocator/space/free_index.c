@@ -1,5 +1,5 @@
-/* Free blocks by size: finding one (block.h). */
-#include "allocator/space/block.h"
+/* Free blocks by size: finding one (free_index.h). */
+#include "allocator/space/free_index.h"
 
 static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) {
     ac_block_t *best = NULL;

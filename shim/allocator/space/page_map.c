@@ -190,6 +190,21 @@ bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner)
     return true;
 }
 
+bool ac_page_map_is_owned(uint64_t address, uint64_t bytes) {
+    for (uint64_t from = address; from < address + bytes; from = node_end(from)) {
+        uint64_t end = node_end(from) < address + bytes ? node_end(from) : address + bytes;
+        const page_t *page = page_of(from), *last = page + ((end - from) >> AC_PAGE_BITS);
+        for (; page && page < last; page++)
+            if (owner_in(page))
+                return true;
+    }
+    return false;
+}
+
+bool ac_page_map_cover_new(uint64_t address, uint64_t bytes, struct ac_arena *owner) {
+    return !ac_page_map_is_owned(address, bytes) && ac_page_map_cover(address, bytes, owner);
+}
+
 void ac_page_map_uncover(uint64_t address, uint64_t bytes) {
     set_owner(address, address + bytes, NULL);
 }

@@ -38,6 +38,12 @@ enum { AC_SLAB_BITS = 16, AC_SLAB_PLACES = 1 << (AC_PAGE_BITS - AC_SLAB_BITS) };
  */
 bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner);
 
+/* The same for pages that are no arena's.  False, too, where one is: ac_page_map_is_owned. */
+bool ac_page_map_cover_new(uint64_t address, uint64_t bytes, struct ac_arena *owner);
+
+/* Whether one of the pages is an arena's. */
+bool ac_page_map_is_owned(uint64_t address, uint64_t bytes);
+
 /* The segment is gone; all its starts were cleared before.  What was not covered stays so. */
 void ac_page_map_uncover(uint64_t address, uint64_t bytes);
 

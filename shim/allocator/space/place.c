@@ -1,11 +1,11 @@
-/* Where in a range a request goes that no free memory fits (range.h).
+/* Where in a range a request goes that no free memory fits (place.h).
  *
  * A run without unmapped blocks is one free block, which was looked at before: so only unmapped
  * blocks and what lies around them are visited, and those are few.  Candidates are the places
  * that begin where a free block begins or end where one ends, those at both ends of the run, and
  * those that begin or end with the first or last whole page where pages are cut: any other could
  * be shifted to one of them without lacking more. */
-#include "allocator/space/range.h"
+#include "allocator/space/place.h"
 
 static bool is_open(const ac_block_t *block) {
     return block && (block->state == AC_BLOCK_FREE || block->state == AC_BLOCK_UNMAPPED);

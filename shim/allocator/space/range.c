@@ -1,7 +1,9 @@
 /* Ranges and their blocks (range.h). */
 #include "allocator/space/range.h"
 
-#include "allocator/space/space.h"
+#include "allocator/space/records.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/slab.h"
 
 /* --- birth and death --- */
 

@@ -171,20 +171,4 @@ uint64_t ac_range_idle_bytes(const ac_range_t *range);
 /* Mapped bytes, and what is wrong with the range (NULL: nothing). */
 uint64_t ac_range_check(const ac_range_t *range, const char **wrong);
 
-/* --- place.c --- */
-
-/* Where a request goes, and what it lacks there. */
-typedef struct {
-    ac_block_t *block; /* the first that it takes a part of */
-    uint64_t address;  /* of the request's memory */
-    uint64_t from, to; /* what has to be claimed: whole pages where none are mapped */
-    uint64_t missing;  /* bytes of pages that are not mapped */
-    uint64_t run;      /* bytes of free or unmapped addresses that it lies in */
-} ac_place_t;
-
-/* Over all maximal runs of free or unmapped addresses: the place for `size` bytes that lacks the
- * fewest pages of `page` bytes; among equals that of the smallest run.  Free memory that fits is
- * no place: it needs none.  False: no run is long enough. */
-bool ac_place_find(const ac_range_t *range, uint64_t size, uint64_t page, ac_place_t *place);
-
 #endif

@@ -1,8 +1,9 @@
 /* Host memory for the allocator's records: recycled, never given back.  Not malloc: the host
  * program may have replaced it, and hooks run inside of it. */
+#include "allocator/space/records.h"
+
 #include <sys/mman.h>
 
-#include "allocator/space/space.h"
 #include "allocator/carve.h"
 
 /* Chunks of block records double: a small program touches one page, a large one makes few

@@ -1,6 +1,11 @@
 /* Segments and their blocks: split, coalesce, and the statistics of both.  Everything here
  * runs under the allocator's lock and makes no device call. */
-#include "allocator/space/space.h"
+#include "allocator/space/segment.h"
+
+#include "allocator/space/range.h"
+#include "allocator/space/records.h"
+#include "allocator/space/size.h"
+#include "allocator/space/slab.h"
 
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
@@ -93,7 +98,7 @@ void ac_segment_end(ac_segment_t *segment) {
 ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
     ac_store_t *store = space->store;
     ac_segment_t *segment = ac_segment_begin(space, pool, address, size);
-    bool covered = segment && ac_page_map_cover(address, size, space->arena);
+    bool covered = segment && ac_page_map_cover_new(address, size, space->arena);
     if (!covered || !ac_page_map_set(address, segment->first)) {
         if (covered)
             ac_page_map_uncover(address, size);
@@ -146,7 +151,7 @@ static void count_lost(ac_block_t *block, void *unused) {
     ac_stat_pools_down(s->requested_bytes, pool, (int64_t)block->requested);
 }
 
-void ac_segment_each(const ac_segment_t *segment, ac_slab_visit_fn *visit, void *arg) {
+void ac_segment_each(const ac_segment_t *segment, ac_block_visit_fn *visit, void *arg) {
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_SLAB)
             ac_slab_each(block, visit, arg);

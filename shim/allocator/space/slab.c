@@ -2,7 +2,9 @@
 #include "allocator/space/slab.h"
 
 #include "allocator/carve.h"
-#include "allocator/space/space.h"
+#include "allocator/space/records.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/size.h"
 #include "failpoint.h"
 
 enum { LOOKS = 8 };
@@ -335,7 +337,7 @@ static bool rest_of(const ac_slab_t *slab, ac_block_t *rest) {
     return true;
 }
 
-void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg) {
+void ac_slab_each(const ac_block_t *block, ac_block_visit_fn *visit, void *arg) {
     ac_slab_t *slab = slab_of(block);
     ac_block_t shown;
     for (unsigned i = 0; i < slab->slots; i++)
@@ -425,7 +427,7 @@ void ac_slab_taint(ac_block_t *block) {
     }
 }
 
-void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg) {
+void ac_slab_lose(ac_block_t *block, ac_block_visit_fn *visit, void *arg) {
     ac_slab_t *slab = slab_of(block);
     ac_block_t shown;
     for (unsigned i = 0; i < slab->slots; i++) {

@@ -16,9 +16,9 @@
 #ifndef AC_SLAB_H
 #define AC_SLAB_H
 
-#include "allocator/space/block.h"
+#include "allocator/space/space.h"
 
-enum { AC_SLAB_CLASSES = 8, AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
+enum { AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
 
 /* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
@@ -32,7 +32,6 @@ typedef struct {
  * with some, but for those of tainted segments, are in their arena's list of the size, or `aside`
  * in that of slabs that serve nothing for a while, and stay even if all slots are free.  `size`
  * and `slots` never change: threads look into slabs without the lock. */
-typedef struct ac_slab ac_slab_t;
 struct ac_slab {
     ac_block_t *block; /* what it lies in */
     ac_slab_t *prev, *next;
@@ -42,20 +41,6 @@ struct ac_slab {
     uint64_t vacant[AC_SLAB_SLOTS / 64];
     ac_slot_t slot[];
 };
-
-/* Of an arena: those with free slots. */
-typedef struct {
-    ac_slab_t *partial[AC_SLAB_CLASSES];
-    ac_slab_t *aside; /* until the fence target `until` */
-    uint64_t until;
-} ac_slabs_t;
-
-/* Of an allocator: host memory, and the records of slots, by age_next. */
-typedef struct {
-    ac_slab_t *spare[AC_SLAB_CLASSES];
-    ac_block_t *records;
-    uint32_t count, left; /* of those; after the last look for some that can go */
-} ac_slots_t;
 
 static inline bool ac_slab_serves(uint64_t size) {
     return size <= AC_SLAB_LARGEST;
@@ -87,8 +72,7 @@ ac_block_t *ac_slab_look(uint64_t address);
 
 /* Call `visit` for each slot of the slab, and what is left behind them; those without a record
  * show one that lasts as long as the call. */
-typedef void ac_slab_visit_fn(ac_block_t *slot, void *arg);
-void ac_slab_each(const ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
+void ac_slab_each(const ac_block_t *block, ac_block_visit_fn *visit, void *arg);
 
 /* What such a call shows of the slot around `address`; in *shown where there is no record. */
 const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block_t *shown);
@@ -112,7 +96,7 @@ void ac_slab_taint(ac_block_t *block);
 
 /* The segment is lost: call `visit` as ac_slab_each does, and forget the slots.  The block
  * remains. */
-void ac_slab_lose(ac_block_t *block, ac_slab_visit_fn *visit, void *arg);
+void ac_slab_lose(ac_block_t *block, ac_block_visit_fn *visit, void *arg);
 
 /* Whether ac_slabs_drop_records is worth its while: 512 KiB of records, and twice as many as before. */
 static inline bool ac_slabs_crowded(const ac_slots_t *slots) {

@@ -1,5 +1,6 @@
 /* Growing by pages (expand.h). */
 #include "allocator/budget.h"
+#include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
 #include "failpoint.h"
 
@@ -32,13 +33,14 @@ static uint64_t budget(const ac_growth_t *growth) {
     if (settings->page_budget == 0) {
         uint64_t create_ns = CREATE_NS + CREATE_MIB_NS * (growth->page >> 20);
         create_ns = create_ns > CREATE_LEAST_NS ? create_ns : CREATE_LEAST_NS;
-        uint64_t earned = live + allocator->expand.remap_ns / create_ns * growth->page / 4;
+        uint64_t earned =
+            live + allocator->supply->expand.remap_ns / create_ns * growth->page / 4;
         uint64_t floor = ac_budget_floor(settings, AC_BUDGET_PAGES);
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
     }
-    if (allocator->expand.ceiling && allocator->expand.ceiling < most)
-        most = allocator->expand.ceiling;
+    if (allocator->supply->expand.ceiling && allocator->supply->expand.ceiling < most)
+        most = allocator->supply->expand.ceiling;
     return settings->limit < most ? settings->limit : most;
 }
 
@@ -47,7 +49,7 @@ static uint64_t budget(const ac_growth_t *growth) {
 /* Whether the device has pages; it is asked once. */
 bool ac_expand_able(ac_arena_t *arena) {
     ac_allocator_t *allocator = arena->allocator;
-    ac_expand_t *expand = &allocator->expand;
+    ac_expand_t *expand = &allocator->supply->expand;
     ac_range_support_t support = {0};
     ac_lock(&allocator->lock);
     bool known = expand->able != AC_EXPAND_UNKNOWN, able = expand->able == AC_EXPAND_ABLE;
@@ -69,7 +71,7 @@ bool ac_expand_able(ac_arena_t *arena) {
 
 static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
-    uint64_t least = allocator->expand.support.granularity;
+    uint64_t least = allocator->supply->expand.support.granularity;
     uint64_t page = growth->ask->pool == AC_POOL_SMALL ? allocator->settings.small_page
                                                        : allocator->settings.page;
     return growth->ask->shrink || page < least ? least : round_up(page, least);
@@ -77,13 +79,13 @@ static uint64_t page_size(const ac_growth_t *growth) {
 
 void ac_expand_refuse(ac_allocator_t *allocator, ac_refused_t what) {
     ac_lock(&allocator->lock);
-    allocator->expand.refused = what;
+    allocator->supply->expand.refused = what;
     ac_unlock(&allocator->lock);
 }
 
 ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
-    ac_refused_t what = allocator->expand.refused;
+    ac_refused_t what = allocator->supply->expand.refused;
     ac_unlock(&allocator->lock);
     return what;
 }
@@ -107,7 +109,7 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t least = round_up(growth->ask->size, growth->page);
-    uint64_t bytes = round_up(allocator->expand.support.memory, growth->page);
+    uint64_t bytes = round_up(allocator->supply->expand.support.memory, growth->page);
     uint64_t address = 0;
     ac_status_t status;
     bool scarce = false;
@@ -506,7 +508,7 @@ static void account_all(ac_growth_t *growth) {
 
 static void charge_remap(ac_growth_t *growth) {
     if (growth->pages_moved)
-        growth->ask->arena->allocator->expand.remap_ns +=
+        growth->ask->arena->allocator->supply->expand.remap_ns +=
             growth->runs * (uint64_t)UNMAP_NS + ALLOW_NS +
             growth->pages_moved * (UNMAP_PAGE_NS + MAP_PAGE_NS + ALLOW_PAGE_NS);
 }
@@ -516,10 +518,10 @@ static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) 
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
     if (status == AC_OOM)
-        allocator->expand.ceiling = ac_supply_taken(allocator) - announced;
+        allocator->supply->expand.ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)
-        allocator->expand.ceiling = 0;
-    allocator->growing -= announced;
+        allocator->supply->expand.ceiling = 0;
+    allocator->supply->growing -= announced;
     growth->ask->changes++;
     ac_supply_end_call(allocator, true);
 }
@@ -542,8 +544,8 @@ static ac_status_t step(ac_growth_t *growth) {
     uint64_t announced = growth->create;
     growth->laid = growth->created = growth->released = growth->moved = 0;
     growth->pages_created = growth->pages_moved = growth->pages_released = 0;
-    growth->peerings = allocator->expand.peerings;
-    allocator->growing += announced;
+    growth->peerings = allocator->supply->expand.peerings;
+    allocator->supply->growing += announced;
     allocator->calls++;
     ac_unlock(&allocator->lock);
 

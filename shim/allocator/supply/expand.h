@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+#include "allocator/space/range.h"
 #include "allocator/supply/supply.h"
 
 enum { AC_EXPAND_RUNS = 64, AC_EXPAND_GAPS = 32 };

@@ -76,7 +76,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         if (!batch.runs)
             break;
         batch.released = batch.pages_released = 0;
-        batch.peerings = allocator->expand.peerings;
+        batch.peerings = allocator->supply->expand.peerings;
         allocator->calls++;
         ac_unlock(&allocator->lock);
         uint64_t begin = arena->ops->now_ns();
@@ -98,7 +98,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         }
         done = batch.released;
         total += done;
-        allocator->expand.ceiling = 0;
+        allocator->supply->expand.ceiling = 0;
         allocator->counters->driver_frees += batch.pages_released;
         allocator->counters->driver_free_ns += spent;
         ac_supply_end_call(allocator, true);
@@ -193,7 +193,7 @@ static void allow_units(const ac_range_t *range, uint64_t at, uint64_t end) {
 
 void ac_expand_catch_up(ac_growth_t *growth) {
     ac_arena_t *arena = growth->ask->arena;
-    const ac_expand_t *expand = &arena->allocator->expand;
+    const ac_expand_t *expand = &arena->allocator->supply->expand;
     while (growth->peerings != expand->peerings && !arena->dead) {
         growth->peerings = expand->peerings;
         if (growth->range)
@@ -246,7 +246,7 @@ static void allow_range(ac_range_t *range) {
 
 void ac_expand_allow(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
-    allocator->expand.peerings++;
+    allocator->supply->expand.peerings++;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         uint64_t address = 0;
         for (ac_range_t *range; !arena->dead && (range = next_range(arena, address));) {

@@ -1,6 +1,9 @@
 /* Native segments: memory that the driver allocates, and frees as a whole (supply.h).  They leave
  * the arena under the lock and go to the driver without it. */
 #include "allocator/budget.h"
+#include "allocator/space/records.h"
+#include "allocator/space/segment.h"
+#include "allocator/space/size.h"
 #include "allocator/supply/supply.h"
 #include "device/wait.h"
 #include "failpoint.h"
@@ -29,10 +32,10 @@ static bool reserve(const ac_growth_ask_t *ask, uint64_t size) {
     uint64_t limit = allocator->settings.limit;
     if (size > limit || ac_supply_taken(allocator) > limit - size)
         return false;
-    allocator->growing += size;
+    allocator->supply->growing += size;
     allocator->calls++;
-    arena->growths[ask->pool]++;
-    arena->coming[ask->pool] += left_over(ask, size);
+    arena->growths->calls[ask->pool]++;
+    arena->growths->coming[ask->pool] += left_over(ask, size);
     return true;
 }
 
@@ -41,10 +44,10 @@ static void unreserve(ac_growth_ask_t *ask, uint64_t size, bool changed) {
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
     /* Less where others have laid claim to it; the settings may have changed as well. */
-    uint64_t *coming = &arena->coming[ask->pool], left = left_over(ask, size);
-    allocator->growing -= size;
+    uint64_t *coming = &arena->growths->coming[ask->pool], left = left_over(ask, size);
+    allocator->supply->growing -= size;
     *coming -= *coming < left ? *coming : left;
-    if (--arena->growths[ask->pool] == 0)
+    if (--arena->growths->calls[ask->pool] == 0)
         *coming = 0;
     ask->changes += changed;
     ac_supply_end_call(allocator, changed);
@@ -58,7 +61,7 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     enum { PATIENCE_NS = 100000000 };
     ac_arena_t *arena = ask->arena;
     ac_allocator_t *allocator = arena->allocator;
-    uint64_t *coming = &arena->coming[ask->pool];
+    uint64_t *coming = &arena->growths->coming[ask->pool];
     bool found = false;
     int late = 0;
     if (*coming < ask->size)
@@ -66,13 +69,40 @@ static bool share_growth(const ac_growth_ask_t *ask) {
     *coming -= ask->size;
     uint64_t end = arena->ops->now_ns() + PATIENCE_NS;
     const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
-    while (!found && !late && !arena->dead && arena->growths[ask->pool]) {
+    while (!found && !late && !arena->dead && arena->growths->calls[ask->pool]) {
         late = ac_wait_until(&allocator->settled, &allocator->lock, &until);
         found = !arena->dead && ask->look(ask->arg);
     }
     if (late && !found)
         *coming = 0;
     return found;
+}
+
+/* What the device gave becomes a segment, and the request is served with it: the end of the call
+ * that was announced.  Where pages are a segment's so far that waits for ac_supply_adopt, unless
+ * this is it: `last`. */
+static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, bool last) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    ac_segment_t *segment = NULL;
+    bool may = !arena->dead || AC_FAILPOINT(grown_into_dead);
+    if (may)
+        segment = ac_segment_add(&arena->space, ask->pool, address, size);
+    if (segment) {
+        ask->serve(ask->arg, segment->first);
+    } else if (may && !last && ac_page_map_is_owned(address, size)) {
+        ask->stale_address = address;
+        ask->stale_bytes = size;
+        return AC_FAILED;
+    }
+    if (!segment) { /* within the call: the arena may serve another context after it */
+        ac_unlock(&allocator->lock);
+        arena->ops->segment_free(arena->context, address);
+        ac_lock(&allocator->lock);
+    }
+    /* A failure changes what others find only where the announced bytes stood in their way. */
+    unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
+    return segment ? AC_OK : AC_FAILED;
 }
 
 /* One segment of `size` bytes, where the limit and the device allow it, and the request's block
@@ -89,25 +119,22 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
                              ? arena->ops->segment_alloc_aside(arena->context, size, &address)
                              : arena->ops->segment_alloc(arena->context, size, &address);
     uint64_t spent = arena->ops->now_ns() - begin;
-    if (status == AC_OK)
-        ac_arena_forget_stale(address, size);
     AC_WINDOW(grown);
     ac_lock(&allocator->lock);
     allocator->counters->driver_allocs++;
     allocator->counters->driver_alloc_ns += spent;
-    ac_segment_t *segment = NULL;
-    if (status == AC_OK && (!arena->dead || AC_FAILPOINT(grown_into_dead)))
-        segment = ac_arena_add(arena, ask->pool, address, size);
-    if (segment)
-        ask->serve(ask->arg, segment->first);
-    if (status == AC_OK && !segment) { /* within the call: the arena may serve another context */
-        ac_unlock(&allocator->lock);
-        arena->ops->segment_free(arena->context, address);
-        ac_lock(&allocator->lock);
-        status = AC_FAILED;
-    }
-    /* A failure changes what others find only where the announced bytes stood in their way. */
-    unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
+    if (status == AC_OK)
+        return adopt(ask, address, size, false);
+    unreserve(ask, size, allocator->settings.limit != AC_UNLIMITED);
+    return status;
+}
+
+ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
+    uint64_t address = ask->stale_address, bytes = ask->stale_bytes;
+    ask->stale_bytes = 0;
+    ac_lock(&ask->arena->allocator->lock);
+    ac_status_t status = adopt(ask, address, bytes, true);
+    ac_unlock(&ask->arena->allocator->lock);
     return status;
 }
 
@@ -163,8 +190,6 @@ ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask) {
     bool full = reserved + size > allocator->settings.memory / 2;
     ac_status_t status = full ? AC_OOM : grow_by(ask, size);
     ac_unlock(&allocator->lock);
-    if (status == AC_OK)
-        ac_expand_refuse(allocator, AC_REFUSED_PAGES);
     return status;
 }
 
@@ -230,7 +255,7 @@ static void put_back(ac_arena_t *arena, const ac_leaving_t *leaving) {
     ac_segment_t *segment =
         arena->dead && !AC_FAILPOINT(put_back_into_dead)
             ? NULL
-            : ac_arena_add(arena, leaving->pool, leaving->address, leaving->size);
+            : ac_segment_add(&arena->space, leaving->pool, leaving->address, leaving->size);
     if (!segment)
         return;
     stats->num_device_alloc--;

@@ -12,7 +12,33 @@
 #ifndef AC_SUPPLY_H
 #define AC_SUPPLY_H
 
-#include "allocator/allocator_int.h"
+#include "allocator/core_int.h"
+#include "allocator/supply/pages.h"
+
+/* Of an allocator whose arenas grow by pages (expand.h). */
+typedef struct {
+    enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
+    ac_range_support_t support;
+    uint64_t remap_ns; /* that moving pages is taken to have cost so far */
+    uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
+    uint64_t peerings; /* how often ac_expand_allow was called */
+    ac_refused_t refused;
+} ac_expand_t;
+
+/* Of an allocator. */
+struct ac_supply {
+    uint32_t owed_epochs; /* what was idle for so many is owed; 0: nothing */
+    _Atomic bool owes;    /* memory is to go back (ac_supply_owe) */
+    uint64_t growing;     /* bytes that the device is being asked for */
+    ac_expand_t expand;
+};
+
+/* Of an arena: calls under way that ask the device for a segment, and bytes of those that no
+ * request has a claim to; 0: none. */
+struct ac_growths {
+    unsigned calls[AC_POOL_KINDS];
+    uint64_t coming[AC_POOL_KINDS];
+};
 
 /* --- growing --- */
 
@@ -34,10 +60,16 @@ typedef struct {
     void (*serve)(void *arg, ac_block_t *block);
     void *arg;
     uint64_t changes; /* how many of the allocator's `changes` this growth made */
+    /* Memory that the device gave and that cannot be added yet: ac_supply_adopt. */
+    uint64_t stale_address, stale_bytes; /* bytes; 0: none */
 } ac_growth_ask_t;
 
-/* Add memory within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED. */
+/* Add memory within the limit.  AC_OK: served.  AC_OOM; AC_BUSY: something captures; AC_FAILED.
+ * With `stale_bytes` afterwards the device gave memory whose pages are those of a segment: the
+ * context of that one has ended unseen.  The caller forgets it, in all rooms, and calls
+ * _adopt, which adds the memory or gives it back: AC_OK or AC_FAILED. */
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask);
+ac_status_t ac_supply_adopt(ac_growth_ask_t *ask);
 
 /* Bytes of the least segment for a request. */
 static inline uint64_t ac_supply_least(int pool, uint64_t size) {
@@ -91,7 +123,8 @@ ac_status_t ac_native_grow_instead(ac_growth_ask_t *ask);
 
 /* Bytes that are reserved, or that the device is being asked for.  Under the lock. */
 static inline uint64_t ac_supply_taken(const ac_allocator_t *allocator) {
-    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current + allocator->growing;
+    return (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current +
+           allocator->supply->growing;
 }
 
 /* The high-water mark of allocated bytes, with a request of `size`.  Under the lock. */

@@ -61,6 +61,34 @@ class Tune(frame.TraceTest):
         self.assertEqual([(check["trace"], check["part"]) for check in both["checks"]],
                          [(first, "whole"), (first, "second half"), (second, "whole")])
 
+    def test_a_short_trace(self):
+        """Said where a conclusion would rest on too little, and not where it does not."""
+        fresh = self.trace(*(f"a {i} {5 * MIB} 0" for i in range(2000)), name="fresh")
+        found = self.tune(fresh, "--objective", "memory")
+        self.assertFalse(found["conclusive"])
+        self.assertIn("requests come after a free", found["doubt"])
+        few = self.steps(20)
+        found = self.tune(few)
+        self.assertIn("it has 160 operations, and below 1333 one driver call", found["doubt"])
+        out = self.expect(0, "tune", few).stdout
+        self.assertIn("The trace is too short to conclude from: it has 160 operations", out)
+        self.assertRegex(out.splitlines()[-1], "  # not certain: ")
+        found = self.tune(self.steps(200))
+        self.assertEqual((found["conclusive"], found["doubt"]), (True, None))
+        self.assertNotIn("too short", self.expect(0, "tune", self.steps(200)).stdout)
+
+    def test_an_uneven_gain(self):
+        """One request makes the whole difference: the next run may have none of it."""
+        lines = [line for i in range(1400) for line in (f"a {i} {20 * MIB} 0", f"f {i}")]
+        even = self.trace(*(line for i in range(1400)
+                            for line in (f"a {i} {5 * MIB} 0", f"f {i}")), name="even")
+        found = self.tune(even, "--objective", "memory")
+        self.assertEqual((found["changes"], found["conclusive"]), (True, True))
+        uneven = self.trace(*lines[:1400], f"a 2000 {5 * MIB} 0", *lines[1400:], name="uneven")
+        found = self.tune(uneven, "--objective", "memory")
+        self.assertEqual((found["changes"], found["conclusive"]), (True, False))
+        self.assertIn("one eighth of its requests makes the whole gain", found["doubt"])
+
     def test_two_keys_together(self):
         """Holes of 5.25 MiB: pages of 2 MiB can move out of them, those of 8 cannot, and small
         exact segments can go."""

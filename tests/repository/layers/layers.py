@@ -16,9 +16,10 @@ import rooms
 # every layer may write to them, they know no layer above.
 LEAVES = {"observe", "config"}
 MAY_INCLUDE = {
-    "intercept": {"allocator", "device"} | LEAVES,
+    "intercept": {"allocator", "device", "share"} | LEAVES,
     "allocator": {"device"} | LEAVES,
     "device": LEAVES,
+    "share": LEAVES,
     "observe": LEAVES,
     "config": LEAVES,
 }
@@ -109,6 +110,8 @@ def check_file(root, path):
             yield f"{path}: the allocator calls {match.group(1)}"
         for match in STATE_WRITE.finditer(code) if path != STATE_WRITER else ():
             yield f"{path}: {match.group()} changes a block's state past ac_block_set_state"
+    if layer == "intercept" and re.search(r"\bac_fence_unseen\b", code):
+        yield f"{path}: ac_fence_unseen is half of ac_streams_unseen"
     if layer != "intercept" and path != os.path.join("shim", "api.c") and EXPORT.search(text):
         yield f"{path}: only shim/intercept and shim/api.c export"
 
@@ -132,6 +135,8 @@ BREAKS = [  # file, text put there, what the report must say
     ("shim/allocator/x.c", "void f(b *b) { atomic_store(&b->state, 1); }\n",
      "past ac_block_set_state"),
     ("shim/device/x.c", '#include "../allocator/x.h"\n', "device includes"),
+    ("shim/share/x.c", '#include "device/cuda_abi.h"\n', "share includes"),
+    ("shim/allocator/x.c", '#include "share/ipc_table.h"\n', "allocator includes"),
     ("shim/observe/x.c", '#include "device/cuda_abi.h"\n', "observe includes"),
     ("shim/config/x.c", '#include "allocator/x.h"\n', "config includes"),
     ("shim/observe/x.c", "void f(void) { abort(); }\n", "abort could hurt"),
@@ -142,6 +147,7 @@ BREAKS = [  # file, text put there, what the report must say
     ("shim/intercept/x.c", '#include "allocator/allocator_int.h"\n', "internal to its folder"),
     ("shim/allocator/cache/x.c", '#include "allocator/retired/ordered_int.h"\n',
      "internal to its folder"),
+    ("shim/intercept/x.c", "void f(void) { ac_fence_unseen(); }\n", "is half of"),
     ("tools/x/x.c", '#include "intercept/resolve.h"\n', "a tool includes"),
     ("tools/simcuda/x.c", '#include "allocator/x.h"\n', "simulated device includes"),
 ]
@@ -172,9 +178,14 @@ def self_test(root):
     if rooms.cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) != ["a", "b", "c"]:
         print("not noticed: a cycle")
         failed = 1
+    if rooms.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": {"d"},
+                      "f": {"e"}}) != {("a", "b", "c"), ("d", "e")}:
+        print("not noticed: a circle")
+        failed = 1
     for table, key in ((rooms.CALLS_UP, ("space", "ac_unneeded")),
                        (rooms.INCLUDES_UP, ("space", "allocator/unneeded.h")),
                        (rooms.INTERNAL_ELSEWHERE, ("shim/x.c", "unneeded_int.h")),
+                       (rooms.CIRCLES, ("space/unneeded", "space/x")),
                        (rooms.STATES_ELSEWHERE, "unneeded.c")):
         table[key] = "none"
         if not any("unneeded" in line and line.endswith(" any more") for line in check(root)):

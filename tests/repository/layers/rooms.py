@@ -1,46 +1,45 @@
 """The rooms of shim/allocator: what each may include and call.
 
-    the top (allocator.c and the files beside it)
-      -> cache, retired, supply
-           -> space, order
-                -> base (carve: host memory for records; settings, budgets, tickets)
+    the top (ladder.c and the files beside it)
+      -> cache -> retired,  supply
+           -> core (core_int.h: what is common to allocators and arenas)
+                -> space, order
+                     -> base (carve: host memory for records; settings, budgets, tickets)
 
-A call is the name of a function `ac_*` that another room defines.  Calls and includes against the
-arrows are listed by name below, each with its reason; one without a use is reported,
-so that the lists only get shorter.
+cache/ hands blocks that wait over to retired/ when they leave a thread.  A call is the name of a
+function `ac_*` that another room defines.  Calls and includes against the arrows would be listed
+by name below, each with its reason; there are none, and one without a use is reported.
+
+Inside a room a file is a module with its header.  Calls and includes between them make no circle
+but those of CIRCLES.
 """
 import os
 import re
 
-TOP, BASE = "top", "base"
+TOP, CORE, BASE = "top", "core", "base"
 MAY_USE = {
-    TOP: {"cache", "retired", "supply", "space", "order", BASE},
-    "cache": {"space", "order", BASE},
-    "retired": {"space", "order", BASE},
-    "supply": {"space", "order", BASE},
+    TOP: {"cache", "retired", "supply", CORE, "space", "order", BASE},
+    "cache": {"retired", CORE, "space", "order", BASE},
+    "retired": {CORE, "space", "order", BASE},
+    "supply": {CORE, "space", "order", BASE},
+    CORE: {"space", "order", BASE},
     "space": {BASE},
     "order": {BASE},
     BASE: set(),
 }
 BASE_FILES = {"budget.h", "carve.c", "carve.h", "settings.h", "ticket.h"}
+CORE_FILES = {"core_int.h"}
 
-QUEUES = "blocks that leave a cache wait in the arena's queues"
-RECORDS = "the records of arenas and allocators stand in one header"
-CALLS_UP = {
-    ("cache", "ac_retired_append"): QUEUES,
-    ("cache", "ac_pending_share"): QUEUES,
-    ("cache", "ac_pending_weight"): QUEUES,
-    ("order", "ac_streams_unordered"): "unseen work ends the order of retired blocks",
-    ("retired", "ac_caches_before"): "peaks are exact",
-    ("supply", "ac_arena_add"): "contexts that ended unseen have blocks in other rooms",
-    ("supply", "ac_arena_forget_stale"): "the same",
-}
-INCLUDES_UP = {
-    ("cache", "allocator/allocator.h"): RECORDS,
-    ("cache", "allocator/allocator_int.h"): RECORDS,
-    ("retired", "allocator/allocator.h"): RECORDS,
-    ("retired", "allocator/allocator_int.h"): RECORDS,
-    ("supply", "allocator/allocator_int.h"): RECORDS,
+CALLS_UP = {}
+INCLUDES_UP = {}
+
+# Modules that use each other, at most one such circle in a room, each with its reason.
+CIRCLES = {
+    ("cache/cache_int", "cache/cache_tally", "cache/cache_wait", "cache/caches",
+     "cache/thread_cache"): "one record, which hits change from a header",
+    ("order/fence", "order/sole"): "a submission passes both, under the timeline's lock",
+    ("space/range", "space/segment", "space/slab"): "a block may be a slab, or a part of a range",
+    ("supply/expand", "supply/expand_end"): "pages that come and pages that go",
 }
 
 # States that only space/ gives a meaning to, and who else names them.
@@ -64,7 +63,9 @@ NAME = re.compile(r"\bac_\w+")
 def room_of(path):
     """The room of a path below shim/allocator."""
     folder = os.path.dirname(path)
-    return folder.split(os.sep)[0] if folder else BASE if path in BASE_FILES else TOP
+    if folder:
+        return folder.split(os.sep)[0]
+    return BASE if path in BASE_FILES else CORE if path in CORE_FILES else TOP
 
 
 def read_all(root):
@@ -84,6 +85,42 @@ def cycle(arrows):
         for to in reached.values():
             to.update(*(reached[room] for room in tuple(to)))
     return sorted(room for room, to in reached.items() if room in to)
+
+
+def module(path):
+    return path.rsplit(".", 1)[0]
+
+
+def circles(arrows):
+    """Sets of modules that all reach each other, of two and more."""
+    reached = {}
+    for start in arrows:
+        seen, left = set(), [start]
+        while left:
+            for to in arrows[left.pop()] - seen:
+                seen.add(to)
+                left.append(to)
+        reached[start] = seen
+    return {tuple(sorted({start} | {to for to in seen if start in reached[to]}))
+            for start, seen in reached.items() if start in seen}
+
+
+def check_circles(texts, codes, where):
+    arrows = {module(path): set() for path in texts}
+    for path, text in texts.items():
+        named = {where[name] for name in NAME.findall(DECLARED.sub(" ", codes[path]))
+                 if name in where}
+        named |= {module(os.path.relpath(name, "allocator")) for name in INCLUDE.findall(text)
+                  if name.endswith(".h")}
+        arrows[module(path)] |= named & arrows.keys() - {module(path)}
+    found = circles(arrows)
+    for circle in sorted(found - CIRCLES.keys()):
+        yield f"rooms.py: {', '.join(circle)} are in a circle"
+    for circle in sorted(CIRCLES.keys() - found):
+        yield f"rooms.py: {', '.join(circle)} are in no circle of their own any more"
+    of = [room_of(circle[0] + ".c") for circle in CIRCLES]
+    for room in sorted({room for room in of if of.count(room) > 1}):
+        yield f"rooms.py: more than one circle in {room}"
 
 
 def check_rooms(root):
@@ -123,6 +160,8 @@ def check_rooms(root):
         yield f"rooms.py: {room} needs no exception for {what} any more"
     for room in cycle(MAY_USE):
         yield f"rooms.py: {room} is in a cycle of rooms"
+    yield from check_circles(texts, codes, {name: module(path) for path, code in codes.items()
+                                            for name in DEFINED.findall(code)})
 
 
 BREAKS = [  # file below shim/allocator, text put there, what the report must say
@@ -138,4 +177,11 @@ BREAKS = [  # file below shim/allocator, text put there, what the report must sa
     ("cache/x.c", "void ac_x(void) {\n    ac_block_free(1);\n}\n", "cache calls ac_block_free"),
     ("supply/x.c", "int f(int s) {\n    return s == AC_BLOCK_MOVING;\n}\n", "is a state of space/"),
     ("space/x.h", "static inline void ac_x(void) {\n    ac_block_free(1);\n}\n", "space calls"),
+    ("core_int.h", '#include "allocator/cache/caches.h"\n', "core includes"),
+    ("cache/x.c", '#include "allocator/allocator_int.h"\n', "cache includes"),
+    ("cache/x.c", '#include "allocator/supply/pages.h"\n', "cache includes"),
+    ("order/x.c", "void ac_x(void) {\n    ac_streams_unordered();\n}\n", "order calls"),
+    ("retired/x.c", "void ac_x(void) {\n    ac_caches_before(1);\n}\n", "retired calls"),
+    ("supply/x.c", "void ac_x(void) {\n    ac_arena_forget_stale(1);\n}\n", "supply calls"),
+    ("supply/x.c", "void ac_x(void) {\n    ac_retired_append(1);\n}\n", "supply calls"),
 ]

@@ -146,6 +146,53 @@ START_TEST(arrays_go_with_their_context) {
 }
 END_TEST
 
+/* The descriptions as the driver lays them out: CUDA_RESOURCE_DESC and CUDA_TEXTURE_DESC. */
+typedef union {
+    struct {
+        unsigned type, pad;
+        uint64_t memory;
+    } head;
+    unsigned char bytes[144];
+} description_t;
+
+START_TEST(texture_objects_say_what_they_were_made_of) {
+    enum { ARRAY = 0, LINEAR = 2, PITCH2D = 3 };
+    static const unsigned char sampler[104] = {2, 0, 0, 0, 1};
+    CUarray array;
+    CUDA_ARRAY_DESCRIPTOR shape = flat(16, 16);
+    CUdeviceptr p;
+    CUtexObject texture = 0, second;
+    CUsurfObject surface = 0;
+    OK(cuArrayCreate_v2(&array, &shape));
+    OK(cuMemAlloc_v2(&p, 4096));
+    description_t of_memory = {.head = {PITCH2D, 0, p + 512}},
+                  of_array = {.head = {ARRAY, 0, (uintptr_t)array}}, back, sampler_back;
+    of_memory.bytes[143] = 7;
+    const void *memory = &of_memory, *storage = &of_array, *how = sampler;
+    void *out = &back, *sampler_out = &sampler_back;
+    OK(cuTexObjectCreate(&texture, memory, how, NULL));
+    OK(cuTexObjectCreate(&second, storage, how, NULL));
+    ck_assert(texture && second && texture != second);
+    OK(cuTexObjectGetResourceDesc(out, texture));
+    ck_assert_mem_eq(&back, &of_memory, sizeof back);
+    OK(cuTexObjectGetTextureDesc(sampler_out, texture));
+    ck_assert_mem_eq(&sampler_back, sampler, sizeof sampler);
+    GIVES(cuTexObjectGetResourceViewDesc(out, texture), CUDA_ERROR_INVALID_VALUE);
+    OK(cuSurfObjectCreate(&surface, storage));
+    GIVES(cuSurfObjectCreate(&surface, memory), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuTexObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
+    OK(cuSurfObjectDestroy(surface));
+    OK(cuTexObjectDestroy(texture));
+    GIVES(cuTexObjectDestroy(texture), CUDA_ERROR_INVALID_VALUE);
+    OK(cuTexObjectDestroy(second));
+    GIVES(cuTexObjectCreate(&texture, memory, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    of_memory.head.memory = 4096; /* no memory of a device */
+    GIVES(cuTexObjectCreate(&texture, memory, how, NULL), CUDA_ERROR_INVALID_VALUE);
+    of_memory.head.type = 9;
+    GIVES(cuTexObjectCreate(&texture, memory, how, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
 int main(void) {
     TCase *t;
     Suite *suite = extra_suite("arrays", &t);
@@ -154,5 +201,6 @@ int main(void) {
     tcase_add_test(t, one_dimensional_copies);
     tcase_add_test(t, boxes);
     tcase_add_test(t, arrays_go_with_their_context);
+    tcase_add_test(t, texture_objects_say_what_they_were_made_of);
     return finish(suite);
 }

@@ -502,6 +502,101 @@ START_TEST(launch_without_memory) {
 }
 END_TEST
 
+static void destroy_value(void *value) {
+    CUdeviceptr p;
+    GIVES(cuMemAlloc_v2(&p, 512), CUDA_ERROR_NOT_PERMITTED); /* a host function */
+    ++*(unsigned *)value;
+}
+
+/* Lets the destructors run that may. */
+static void pass_time(void) {
+    CUstream s = extra_stream();
+    extra_launch(s, words(), 1);
+    OK(cuStreamSynchronize(s));
+    OK(cuStreamDestroy_v2(s));
+}
+
+static CUuserObject user_object(unsigned *destroyed, unsigned references) {
+    CUuserObject object;
+    OK(cuUserObjectCreate(&object, destroyed, destroy_value, references, 1));
+    return object;
+}
+
+START_TEST(user_objects_count_references) {
+    unsigned destroyed = 0;
+    CUuserObject object;
+    GIVES(cuUserObjectCreate(&object, NULL, NULL, 1, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuUserObjectCreate(&object, NULL, destroy_value, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuUserObjectCreate(&object, NULL, destroy_value, 1, 0), CUDA_ERROR_INVALID_VALUE);
+    object = user_object(&destroyed, 2);
+    OK(cuUserObjectRetain(object, 1));
+    GIVES(cuUserObjectRetain(object, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuUserObjectRelease(object, 2));
+    pass_time();
+    ck_assert_uint_eq(destroyed, 0);
+    OK(cuUserObjectRelease(object, 1));
+    pass_time();
+    ck_assert_uint_eq(destroyed, 1);
+    GIVES(cuUserObjectRelease(object, 1), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(graphs_keep_user_objects) {
+    unsigned moved = 0, shared = 0;
+    CUgraph graph = new_graph(), clone;
+    CUuserObject ours = user_object(&moved, 1), theirs = user_object(&shared, 1);
+    OK(cuGraphRetainUserObject(graph, ours, 1, 1));
+    GIVES(cuGraphRetainUserObject(graph, theirs, 2, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphRetainUserObject(graph, theirs, 1, 0));
+    GIVES(cuGraphReleaseUserObject(graph, theirs, 2), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphReleaseUserObject(graph, theirs, 1));
+    OK(cuUserObjectRelease(theirs, 1));
+    pass_time();
+    ck_assert_uint_eq(shared, 1);
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphDestroy(graph));
+    pass_time();
+    ck_assert_uint_eq(moved, 0);
+    OK(cuGraphDestroy(clone));
+    pass_time();
+    ck_assert_uint_eq(moved, 1);
+}
+END_TEST
+
+/* An executable graph keeps what its graph had until its last launch is over: destroyed, or
+ * updated to a graph that has nothing. */
+START_TEST(launches_keep_user_objects) {
+    unsigned destroyed = 0;
+    CUdeviceptr p = words();
+    CUgraph graph = new_graph();
+    CUgraphNode stamp = add_stamp(graph, NULL, 0, p, 1), child;
+    CUgraph inner = new_graph();
+    OK(cuGraphRetainUserObject(inner, user_object(&destroyed, 1), 1, 1));
+    OK(cuGraphAddChildGraphNode(&child, graph, &stamp, 1, inner));
+    OK(cuGraphDestroy(inner));
+    CUgraphExec exec = instantiate(graph);
+    OK(cuGraphDestroy(graph));
+    CUstream s = extra_stream();
+    OK(cuGraphLaunch(exec, s));
+    if (_i) {
+        CUgraph same = new_graph(), nothing = new_graph();
+        CUgraphExecUpdateResultInfo info;
+        stamp = add_stamp(same, NULL, 0, p, 1);
+        OK(cuGraphAddChildGraphNode(&child, same, &stamp, 1, nothing));
+        OK(cuGraphExecUpdate_v2(exec, same, &info));
+    } else {
+        OK(cuGraphExecDestroy(exec));
+    }
+    GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    ck_assert_uint_eq(extra_word(p), 0); /* still to come */
+    ck_assert_uint_eq(destroyed, 0);
+    OK(cuStreamSynchronize(s));
+    ck_assert_uint_eq(extra_word(p), 1);
+    pass_time();
+    ck_assert_uint_eq(destroyed, 1);
+}
+END_TEST
+
 int main(void) {
     TCase *t;
     Suite *suite = extra_suite("graphs", &t);
@@ -517,5 +612,8 @@ int main(void) {
     tcase_add_test(t, memory_that_outlives_the_launch);
     tcase_add_test(t, auto_free_on_launch);
     tcase_add_test(t, launch_without_memory);
+    tcase_add_test(t, user_objects_count_references);
+    tcase_add_test(t, graphs_keep_user_objects);
+    tcase_add_loop_test(t, launches_keep_user_objects, 0, 2);
     return finish(suite);
 }

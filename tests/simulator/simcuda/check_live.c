@@ -22,6 +22,8 @@ static CUmodule module;
 static CUlibrary library;
 static CUmemoryPool pool;
 static CUarray array;
+static CUtexObject texture;
+static CUuserObject object;
 static CUdeviceptr range;
 static CUmemGenericAllocationHandle handle;
 
@@ -73,6 +75,15 @@ static void make_exec(void) {
 static void drop_exec(void) {
     OK(cuGraphExecDestroy(exec));
 }
+static void nothing(void *value) {
+    (void)value;
+}
+static void make_object(void) {
+    OK(cuUserObjectCreate(&object, NULL, nothing, 1, 1));
+}
+static void drop_object(void) {
+    OK(cuUserObjectRelease(object, 1));
+}
 static void make_module(void) {
     OK(cuModuleLoadData(&module, "stand-in"));
 }
@@ -100,6 +111,18 @@ static void make_array(void) {
 }
 static void drop_array(void) {
     OK(cuArrayDestroy(array));
+}
+static void make_texture(void) {
+    static unsigned char resource[144];
+    static const unsigned char sampler[104];
+    const void *what = resource, *how = sampler;
+    make_array();
+    memcpy(resource + 8, &array, sizeof array);
+    OK(cuTexObjectCreate(&texture, what, how, NULL));
+}
+static void drop_texture(void) {
+    OK(cuTexObjectDestroy(texture));
+    drop_array();
 }
 static void make_range(void) {
     OK(cuMemAddressReserve(&range, GRAIN, 0, 0, 0));
@@ -152,24 +175,16 @@ static void drop_used(void) {
 }
 
 static const pair_t pairs[] = {
-    {"streams", make_stream, drop_stream},
-    {"events", make_event, drop_event},
-    {"contexts", make_context, drop_context},
-    {"green_contexts", make_green, drop_green},
-    {"graphs", make_graph, drop_graph},
-    {"graph_nodes", make_node, drop_graph},
-    {"graph_execs", make_exec, drop_exec},
-    {"modules", make_module, drop_module},
-    {"libraries", make_library, drop_library},
-    {"pools", make_pool, drop_pool},
-    {"arrays", make_array, drop_array},
-    {"reservations", make_range, drop_range},
-    {"handles", make_handle, drop_handle},
-    {"physical", make_mapping, drop_mapping},
-    {"mappings", make_mapping, drop_mapping},
-    {"captures", make_capture, drop_capture},
-    {"work", make_used, drop_used},
-    {"race_ranges", make_used, drop_used},
+    {"streams", make_stream, drop_stream},    {"events", make_event, drop_event},
+    {"contexts", make_context, drop_context}, {"green_contexts", make_green, drop_green},
+    {"graphs", make_graph, drop_graph},       {"graph_nodes", make_node, drop_graph},
+    {"graph_execs", make_exec, drop_exec},    {"user_objects", make_object, drop_object},
+    {"modules", make_module, drop_module},    {"libraries", make_library, drop_library},
+    {"pools", make_pool, drop_pool},          {"arrays", make_array, drop_array},
+    {"textures", make_texture, drop_texture}, {"reservations", make_range, drop_range},
+    {"handles", make_handle, drop_handle},    {"physical", make_mapping, drop_mapping},
+    {"mappings", make_mapping, drop_mapping}, {"captures", make_capture, drop_capture},
+    {"work", make_used, drop_used},           {"race_ranges", make_used, drop_used},
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 

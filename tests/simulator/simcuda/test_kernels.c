@@ -212,6 +212,42 @@ START_TEST(launch_shapes_are_checked) {
 }
 END_TEST
 
+/* Block shape and parameters are kept with the function, as pycuda still sets them. */
+START_TEST(launches_of_old) {
+    CUfunction function;
+    CUdeviceptr data;
+    float values[3] = {1, 2, 3}, extra[6] = {0.5f};
+    start();
+    OK(cuMemAlloc_v2(&data, 4096));
+    OK(cuMemcpyHtoD_v2(data, values, sizeof values));
+    OK(cuModuleGetFunction(&function, load(), "scale"));
+    GIVES(cuLaunch(function), CUDA_ERROR_INVALID_VALUE); /* no shape */
+    GIVES(cuFuncSetBlockShape(function, 0, 1, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuFuncSetBlockShape(function, 1024, 2, 1), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuFuncSetBlockShape(NULL, 1, 1, 1), CUDA_ERROR_INVALID_HANDLE);
+    OK(cuFuncSetBlockShape(function, 32, 2, 1));
+    OK(cuFuncSetSharedSize(function, 64));
+    OK(cuParamSetv(function, 0, &data, sizeof data));
+    OK(cuParamSeti(function, 8, 3));
+    OK(cuParamSetf(function, 12, 2));
+    OK(cuParamSetv(function, 16, extra, sizeof extra));
+    GIVES(cuParamSetv(function, 4090, extra, sizeof extra), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuParamSeti(function, -4, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuParamSetSize(function, 39));
+    GIVES(cuLaunchGrid(function, 2, 2), CUDA_ERROR_INVALID_VALUE); /* the last one is cut off */
+    OK(cuParamSetSize(function, 40));
+    GIVES(cuParamSetSize(function, 4097), CUDA_ERROR_INVALID_VALUE);
+    OK(cuLaunchGrid(function, 2, 2));
+    OK(cuParamSetf(function, 12, 10)); /* the launch has its own */
+    OK(cuMemcpyDtoH_v2(values, data, sizeof values));
+    ck_assert_float_eq(values[0], 2.5f);
+    OK(cuLaunchGridAsync(function, 1, 1, NULL));
+    OK(cuLaunch(function));
+    OK(cuMemcpyDtoH_v2(values, data, sizeof values));
+    ck_assert_float_eq(values[0], 255.5f);
+}
+END_TEST
+
 SUITE_MAIN("kernels", names_come_from_ptx_text, other_images_have_every_name,
            kernels_of_the_program_compute, libraries_make_functions_per_context,
-           registrations_come_first, launch_shapes_are_checked)
+           registrations_come_first, launch_shapes_are_checked, launches_of_old)

@@ -1,53 +1,7 @@
-/* What the kinds of memory have in common (supply.h). */
+/* Which kind of memory comes and goes (supply.h). */
 #include "allocator/supply/supply.h"
 
 #include "allocator/budget.h"
-#include "failpoint.h"
-
-void ac_supply_end_call(ac_allocator_t *allocator, bool changed) {
-    allocator->calls--;
-    allocator->changes += changed;
-    pthread_cond_broadcast(&allocator->settled);
-}
-
-uint64_t ac_supply_reached(ac_arena_t *arena) {
-    if (AC_FAILPOINT(page_moved_pending))
-        return UINT64_MAX;
-    return ac_fence_reached(&arena->timeline, atomic_load(&ac_fence_shared));
-}
-
-/* --- what is owed --- */
-
-_Atomic bool ac_trim_owed;
-void (*ac_trim_notify)(void);
-
-void ac_supply_owe(ac_allocator_t *allocator) {
-    if (atomic_exchange(&allocator->owes, true))
-        return;
-    atomic_store(&ac_trim_owed, true);
-    if (ac_trim_notify)
-        ac_trim_notify();
-}
-
-static bool has_idle(ac_allocator_t *allocator) {
-    bool any = false;
-    ac_lock(&allocator->lock);
-    for (const ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = arena->idle.first || arena->holes.first;
-    ac_unlock(&allocator->lock);
-    return any;
-}
-
-bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target) {
-    if ((target && ac_fence_reached_all(target)) || ac_fence_reached_all(ac_fence_target_all()))
-        return true;
-    if (!has_idle(allocator))
-        return false;
-    bool may = ac_fence_calm();
-    if (!may)
-        ac_supply_owe(allocator);
-    return may;
-}
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
@@ -109,5 +63,10 @@ ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_status_t status = ac_supply_pages.grow(ask);
     if (status == AC_UNSUPPORTED)
         return ac_supply_native.grow(ask);
-    return status == AC_OOM ? ac_native_grow_instead(ask) : status;
+    if (status != AC_OOM)
+        return status;
+    status = ac_native_grow_instead(ask);
+    if (status == AC_OK || ask->stale_bytes)
+        ac_expand_refuse(allocator, AC_REFUSED_PAGES);
+    return status;
 }

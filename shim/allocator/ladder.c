@@ -1,12 +1,13 @@
 /* Requests and frees: the ladder from a cached block to "out of memory".
  *
  * A hit never comes here: cudaMalloc and cudaFree are one function each, with the cache's part
- * inline (thread_cache.h).  A miss that free memory serves passes 22, each once:
- *   ac_cache_alloc, alloc                                    the request
- *   ac_find_first, lock, ac_size_round                       its size and pool
+ * inline (thread_cache.h).  A miss that free memory serves passes 18 from ac_cache_fetch on, each
+ * once:
+ *   ac_cache_fetch                                           the request
+ *   ac_find_first, lock                                      its size and pool
  *   ac_cache_flush_large                                     what is kept whole and in the way
  *   search, ac_cache_affords, ac_cache_has_rooms             whether it counts as a hit
- *   ac_pending_drain, ac_size_fit, ac_free_index_find        the block
+ *   ac_free_index_find                                       the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
  *   ac_cache_serve, ac_cache_expect, unlock                  the program's
@@ -51,10 +52,8 @@ static ac_status_t serve(ac_request_t *request) {
     return status == AC_OOM ? ac_full(request) : status;
 }
 
-/* No part of a hit: what this takes must not be paid there. */
-__attribute__((noinline)) static ac_status_t alloc(ac_arena_t *arena, ac_cache_t *cache,
-                                                   const ac_stream_t *stream, uint64_t bytes,
-                                                   bool cached_only, uint64_t *address) {
+static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, const ac_stream_t *stream,
+                              uint64_t bytes, bool cached_only, uint64_t *address) {
     ac_request_t request = {.arena = arena,
                             .cache = cache,
                             .stream = stream,
@@ -68,27 +67,31 @@ __attribute__((noinline)) static ac_status_t alloc(ac_arena_t *arena, ac_cache_t
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return alloc(arena, NULL, NULL, bytes, cached_only, address);
+    return ask(arena, NULL, NULL, bytes, cached_only, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address) {
-    return alloc(arena, NULL, &stream, bytes, cached_only, address);
+    return ask(arena, NULL, &stream, bytes, cached_only, address);
+}
+
+/* No part of a hit: what this takes must not be paid there. */
+__attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
+                                                  bool cached_only, uint64_t *address) {
+    return ask(cache->arena, cache, NULL, bytes, cached_only, address);
 }
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    if (ac_cache_take(cache, bytes, address, ac_fence_handout))
-        return AC_OK;
-    bool long_way = ac_cache_waits(cache) || atomic_load(&cache->gate);
-    if (long_way && ac_cache_take_long(cache, bytes, address))
-        return AC_OK;
-    return alloc(cache->arena, cache, NULL, bytes, cached_only, address);
+    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
+                   ac_cache_take_long(cache, bytes, address)
+               ? AC_OK
+               : miss(cache, bytes, cached_only, address);
 }
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return ac_cache_take_long(cache, bytes, address) ||
-           alloc(cache->arena, cache, NULL, bytes, true, address) == AC_OK;
+           ask(cache->arena, cache, NULL, bytes, true, address) == AC_OK;
 }
 
 /* The block was released and has a ticket.  True: its memory is to go back to the device when a
@@ -101,13 +104,18 @@ static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
     return block->segment->tainted && !held;
 }
 
+static ac_status_t free_without_record(uint64_t address) {
+    ac_status_t status = ac_block_free_without_record(address);
+    return status == AC_BUSY ? ac_block_free(address) : status;
+}
+
 /* `block`: see ac_cache_lock_found; NULL: it is still to be looked for. */
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
     if (!block || !ac_cache_lock_found(cache, block, address)) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
-            return status == AC_OOM ? ac_block_free_without_record(address) : status;
+            return status == AC_OOM ? free_without_record(address) : status;
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
@@ -160,7 +168,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
     if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
         ac_fence_submitted(&arena->timeline);
-        return ac_block_free_without_record(address);
+        return free_without_record(address);
     }
     if (status != AC_OK)
         return status;
@@ -177,7 +185,8 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     bool leaves = false;
     if (ac_key_is_stream(ticket.key)) {
         ac_ordered_add(block, &ticket);
-        ac_fence_earn(&arena->timeline, ac_pending_weight(ac_pending_share(allocator), size));
+        uint64_t share = ac_budget_fence(&allocator->settings, allocator->high_water);
+        ac_fence_earn(&arena->timeline, ac_fence_weight(share, size));
     } else {
         leaves = wait_for_ticket(block, &ticket);
     }

@@ -1,0 +1,87 @@
+/* What the ladder asks of the caches of threads (thread_cache.h).  Under the allocator's lock, but
+ * where it says that a function takes it. */
+#ifndef AC_CACHES_H
+#define AC_CACHES_H
+
+#include "allocator/cache/thread_cache.h"
+#include "allocator/core_int.h"
+
+/* Of an allocator. */
+struct ac_caches {
+    ac_cache_t *first, *spare;
+    _Atomic unsigned count; /* of the list */
+    ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
+};
+
+/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
+ * tallies are absorbed as far as a peak depends on them. */
+void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
+                      uint64_t requested);
+
+/* Before a block is freed centrally: a peak that the only cache has reached would be missed. */
+void ac_caches_before_free(ac_allocator_t *allocator);
+
+/* After the request was served centrally. */
+void ac_caches_after(ac_cache_t *cache, uint64_t size);
+
+/* Absorb the tallies of all caches; *sum is what they held and did since. */
+void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
+
+/* The block, which was released and counted finished, stays in the cache.  False: no room. */
+bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
+
+/* A block of the size was served from the pool: there may be more such requests, and frees. */
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
+
+/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool:
+ * no peak rises, and nothing has to be absorbed before. */
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
+
+/* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
+ * one; the caller keeps the block. */
+bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
+
+/* Free the block, which is allocated and ready, `leans` by its stream alone, as a hit would where
+ * only the lock can.  False: it is not the cache's to take. */
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
+
+/* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
+ * is not there any more. */
+bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
+
+/* Give the large blocks of the cache back to the free memory, those that are ready: once for each
+ * large request that misses, which counts against magazines that it finds empty. */
+void ac_cache_flush_large(ac_cache_t *cache);
+
+/* Give all back that is ready.  True if there was any. */
+bool ac_cache_flush(ac_cache_t *cache);
+
+/* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
+void ac_cache_tidy(ac_cache_t *cache);
+
+/* The same for all that the cache holds: what is not ready becomes pending. */
+bool ac_cache_leave_all(ac_cache_t *cache);
+
+/* What all caches hold goes back to the free memory.  `own`: the caller's cache, NULL: none or
+ * not known.  True if there was any.  Without the lock. */
+bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
+
+/* The same, and it returns with the lock: no other thread can have taken what
+ * came back. */
+void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
+
+/* The same, and all caches learn of peaks and settings that have changed. */
+void ac_caches_settle(ac_allocator_t *allocator);
+
+/* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
+ * that was in it and did not come out, or may be. */
+bool ac_caches_freeze(ac_allocator_t *allocator);
+void ac_caches_thaw(ac_allocator_t *allocator);
+
+/* Between them: the caches of the arena hold nothing any more.  Peaks may rise after it. */
+void ac_caches_empty(ac_arena_t *arena);
+
+/* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */
+void ac_caches_drop(ac_arena_t *arena);
+
+#endif

@@ -1,0 +1,60 @@
+/* Blocks that were freed in the order of a stream, for the ladder (streams.h says what they are).
+ * All under the allocator's lock. */
+#ifndef AC_ORDERED_H
+#define AC_ORDERED_H
+
+#include "allocator/core_int.h"
+#include "allocator/order/order.h"
+
+/* A request that may be served so. */
+typedef struct {
+    ac_stream_t stream;
+    int pool;
+    uint64_t size, requested; /* bytes, rounded and as asked for */
+    ac_fit_t fit;
+    uint64_t address; /* of the block that was taken */
+} ac_order_request_t;
+
+/* The block serves a request that named a stream. */
+void ac_ordered_handed_out(ac_block_t *block);
+
+/* Whether memory may be handed on by stream order here. */
+bool ac_ordered_follows(const ac_arena_t *arena);
+
+/* Hand out a block of the stream itself, or of one that is known to come before it, and say so in
+ * the counters.  `exhaustive`: whatever it takes to find one. */
+bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhaustive);
+
+/* The same with a call of the device: with `own` of the stream itself, which has to be given
+ * something first; else of any other stream, which the request's one then waits for. AC_OK;
+ * AC_OOM: there is none; anything else: the device would not.  Called and returns with the lock,
+ * which is open around that call. */
+ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
+
+/* The slot of `stream` in *order for a block that is freed in its order; AC_ORDER_NONE: the block
+ * has to be an ordinary pending one. */
+unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order);
+
+/* The block, which was released, waits with a ticket of such a slot. */
+void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket);
+
+/* Move what is ready into the free memory. True if there was any. */
+bool ac_ordered_drain(ac_arena_t *arena);
+
+/* Fence targets of these blocks that wait for all contexts or (`all` false) for their own:
+ * *oldest falls and *newest grows to them. */
+void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
+
+/* The block is lost: it leaves its stream's list. */
+void ac_ordered_lost(ac_block_t *block);
+
+/* The segment serves no more: its blocks wait for fences. */
+void ac_ordered_unbind(ac_segment_t *segment);
+
+/* The arena is dead: no block is left. */
+void ac_ordered_close(ac_arena_t *arena);
+
+/* check.c: how many blocks the lists hold; *wrong gets a word. */
+uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
+
+#endif

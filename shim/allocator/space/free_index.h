@@ -1,0 +1,77 @@
+/* Free blocks by size: 64 bins per power of two, last freed first.  Finding a bin is a scan of a
+ * few words whatever the number of blocks.  Bins are narrow, so that few blocks in one have to be
+ * looked at: each look is a miss of the processor's cache where there are many blocks. */
+#ifndef AC_FREE_INDEX_H
+#define AC_FREE_INDEX_H
+
+#include "allocator/space/block.h"
+
+enum {
+    AC_BIN_BITS = 6,
+    AC_BIN_WORDS = 40,
+    AC_BINS = AC_BIN_WORDS * 64,
+    AC_BIN_SCAN = 4,
+    AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
+};
+
+/* The bins lie apart: most are never used, and one is looked at only where `nonempty` has its
+ * bit, so that they take host memory by the page. */
+typedef struct {
+    uint64_t nonempty[AC_BIN_WORDS];
+    ac_block_t **bin; /* [AC_BINS] */
+} ac_free_index_t;
+#define AC_BINS_BYTES (AC_BINS * sizeof(ac_block_t *))
+
+/* The bin of a size in bytes (a multiple of AC_GRANULE): one bin per size below 64 granules. */
+static inline unsigned ac_free_index_bin(uint64_t size) {
+    const unsigned steps = 1 << AC_BIN_BITS;
+    uint64_t granules = size >> AC_GRANULE_BITS;
+    unsigned shift = 63 - AC_BIN_BITS - (unsigned)__builtin_clzll(granules | steps);
+    unsigned bin = shift * steps + (unsigned)(granules >> shift);
+    return bin < AC_BINS ? bin : AC_BINS - 1;
+}
+
+static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
+    unsigned bin = ac_free_index_bin(block->size);
+    uint64_t *word = &index->nonempty[bin / 64], bit = (uint64_t)1 << (bin % 64);
+    ac_block_t *next = NULL;
+    if (*word & bit) {
+        next = index->bin[bin];
+        next->list_prev = block;
+    } else {
+        *word |= bit;
+    }
+    block->list_prev = NULL;
+    block->list_next = next;
+    index->bin[bin] = block;
+}
+
+static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
+    ac_block_t *prev = block->list_prev, *next = block->list_next;
+    if (next)
+        next->list_prev = prev;
+    if (prev) {
+        prev->list_next = next;
+        return;
+    }
+    unsigned bin = ac_free_index_bin(block->size);
+    index->bin[bin] = next;
+    if (!next)
+        index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+}
+
+/* What a request accepts; see ac_free_index_find. */
+typedef struct {
+    uint64_t size;  /* bytes needed */
+    uint64_t least; /* blocks smaller than this do not serve */
+    uint64_t below; /* blocks of this size or larger do not serve */
+    uint64_t until; /* nor do those with a later position; 0: positions do not matter */
+} ac_fit_t;
+
+/* Near-best fit: the smallest of the first AC_BIN_SCAN fitting blocks of the request's own
+ * bin, else of the next bins that hold one.  With `exhaustive` the own bin is searched to its
+ * end first.  NULL if none was found. */
+ac_block_t *ac_free_index_find(const ac_free_index_t *index, const ac_fit_t *fit,
+                               bool exhaustive);
+
+#endif

@@ -1,0 +1,18 @@
+/* Host memory for records: recycled, never given back.  Under the allocator's lock; NULL: host
+ * memory is short. */
+#ifndef AC_RECORDS_H
+#define AC_RECORDS_H
+
+#include "allocator/space/space.h"
+
+ac_block_t *ac_record_block(ac_store_t *store);
+/* A record, of no content yet, that the page map names as what starts `size` bytes into `block`.
+ */
+ac_block_t *ac_record_piece(const ac_block_t *block, uint64_t size);
+void ac_record_block_return(ac_store_t *store, ac_block_t *block);
+ac_segment_t *ac_record_segment(ac_store_t *store);
+void ac_record_segment_return(ac_store_t *store, ac_segment_t *segment);
+void *ac_record_memory(size_t bytes);                     /* zeroed, whole pages */
+void ac_record_memory_return(void *memory, size_t bytes); /* only what was never published */
+
+#endif

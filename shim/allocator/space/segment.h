@@ -1,0 +1,69 @@
+/* Segments and their blocks: split, coalesce, and the statistics of both.  All under the
+ * allocator's lock; no device call. */
+#ifndef AC_SEGMENT_H
+#define AC_SEGMENT_H
+
+#include "allocator/space/space.h"
+
+/* Take over [address, address + size) as a segment of one free block.  NULL when host memory is
+ * short, or a page is a segment's (ac_page_map_is_owned): the caller gives the range back. */
+ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint64_t size);
+
+/* A segment of one block, in transit, that nothing knows of so far.  NULL: host memory is short.
+ * _end: it never came to be. */
+ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, uint64_t size);
+void ac_segment_end(ac_segment_t *segment);
+
+/* Call `visit` for each block of the segment that has memory: of a slab for its slots, and what is
+ * left behind them (ac_slab_each). */
+void ac_segment_each(const ac_segment_t *segment, ac_block_visit_fn *visit, void *arg);
+
+/* Forget an idle segment, or with `lost` any, whose freed blocks wait nowhere any more
+ * (ac_arena_lose); statistics follow.  The device is not asked. */
+void ac_segment_remove(ac_segment_t *segment, bool lost);
+
+/* Hand out the first `size` bytes of the free block `block`; the rest becomes a free block
+ * (always split but at the max_split_size limit; whole where a record cannot be had). */
+void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested);
+
+/* The program gave the block up: it is in transit from now on (statistics: allocated falls). */
+void ac_segment_release(ac_block_t *block);
+
+/* The block, in transit, whose ticket says what it waited for, is out of reach of the device:
+ * coalesce it into the free memory. */
+void ac_segment_finish(ac_block_t *block);
+
+/* The free block, of a segment in service, is in transit and active again: it is to be waited for
+ * together with its neighbours. */
+void ac_segment_withdraw(ac_block_t *block);
+
+/* `block` swallows its right neighbour, which is in no index and no list any more. */
+void ac_segment_absorb_next(ac_block_t *block);
+
+/* Its two halves: statistics (active falls), and the free memory.  A stream's order may protect the
+ * block: the device is done with it when `quiet` was reached (ac_fence_quiet). */
+void ac_segment_count_finished(const ac_block_t *block);
+void ac_segment_coalesce(ac_block_t *block, uint64_t quiet);
+
+/* The latter for what was free memory before: a slab without blocks, or what none was made of. */
+void ac_segment_put_back(ac_block_t *block);
+
+/* Take a free block out of the index, put it back. */
+void ac_segment_unlist(ac_block_t *block);
+void ac_segment_enlist(ac_block_t *block);
+
+/* Cut `size` bytes out of the free block, which is in transit then: statistics do not count it. */
+void ac_segment_carve(ac_block_t *block, uint64_t size);
+
+/* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
+ * larger where host memory is short; NULL: there is none. */
+ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size);
+
+/* Hand out a block in transit as it is. */
+void ac_segment_reuse(ac_block_t *block, uint64_t requested);
+
+/* Take a segment out of service, none of whose blocks waits in the order of a stream
+ * (ac_arena_taint). */
+void ac_segment_taint(ac_segment_t *segment);
+
+#endif

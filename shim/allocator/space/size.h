@@ -1,0 +1,63 @@
+/* The size that a request is served with, the blocks that may serve it, and the segment that is
+ * asked for where there are none.  Arithmetic alone. */
+#ifndef AC_SIZE_H
+#define AC_SIZE_H
+
+#include "allocator/settings.h"
+#include "allocator/space/free_index.h"
+
+static inline uint64_t ac_size_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+/* The size that a request is served with.  roundup_power2_divisions: sizes between two powers of
+ * two go up to the next of N equal steps. Slot i rules [2^i MiB, 2^(i+1) MiB); the first also
+ * everything below. */
+static inline uint64_t ac_size_round(const uint32_t in[AC_DIVISION_SLOTS], uint64_t bytes) {
+    uint64_t mib = bytes >> 20;
+    unsigned slot = mib ? 63 - (unsigned)__builtin_clzll(mib) : 0;
+    if (slot >= AC_DIVISION_SLOTS)
+        slot = AC_DIVISION_SLOTS - 1;
+    uint32_t divisions = in[slot];
+    if (divisions > 1 && bytes > AC_GRANULE * divisions && (bytes & (bytes - 1))) {
+        uint64_t floor = (uint64_t)1 << (63 - __builtin_clzll(bytes));
+        return ac_size_up(ac_size_up(bytes, floor / divisions), AC_GRANULE);
+    }
+    return ac_size_up(bytes, AC_GRANULE);
+}
+
+/* What may serve a request that would fail otherwise.  One below max_split_size accepts no block
+ * that must stay whole, but for one no larger than the segment it would get otherwise. */
+static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t size) {
+    uint64_t whole = ac_size_up(size, AC_SEGMENT_ALIGN) + 1;
+    if (size < settings->max_split_size)
+        return (ac_fit_t){size, 0,
+                          whole > settings->max_split_size ? whole : settings->max_split_size, 0};
+    uint64_t slack = settings->large_segment_size;
+    return (ac_fit_t){size, settings->max_split_size,
+                      size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
+}
+
+/* What may serve any other.  Large free blocks are kept for requests that nearly fill them, where
+ * memory is short. */
+static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
+    const uint64_t large = (uint64_t)32 << 20;
+    ac_fit_t fit = ac_size_fit_last(settings, size);
+    uint64_t below = size <= large / 2 ? large : 2 * size + 1;
+    if (settings->exact && below < fit.below)
+        fit.below = below;
+    return fit;
+}
+
+/* Bytes of a native segment for a request of `size` bytes (rounded, not of the small pool) while
+ * `reserved` are held: a whole number of such requests, so that equal ones leave nothing over but
+ * what the segment is rounded up by. */
+typedef enum {
+    AC_SNUG_LARGE, /* so many that few segments serve the program */
+    AC_SNUG_FEW,   /* beyond the budget: the fewest that leave next to nothing over */
+    AC_SNUG_EXACT  /* one */
+} ac_snug_t;
+uint64_t ac_size_segment(const ac_settings_t *settings, uint64_t size, uint64_t reserved,
+                         ac_snug_t snug);
+
+#endif

@@ -1,0 +1,27 @@
+/* What hooks ask of supply/: pages, which arenas may grow by (expand.h), and memory that is owed to
+ * the device.  All functions are thread-safe and take the allocator's lock themselves. */
+#ifndef AC_PAGES_H
+#define AC_PAGES_H
+
+#include "allocator/space/block.h"
+
+/* Whether the arena's device knows pages, it is asked once. */
+bool ac_expand_able(ac_arena_t *arena);
+
+/* What the device would not give where native segments served instead: for the user to be
+ * told. */
+typedef enum { AC_REFUSED_NOTHING, AC_REFUSED_ADDRESSES, AC_REFUSED_PAGES } ac_refused_t;
+ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
+
+/* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
+void ac_expand_bury(ac_arena_t *arena);
+
+/* More may reach the device's memory from now on: tell the device so for all pages. */
+void ac_expand_allow(ac_allocator_t *allocator);
+
+/* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator
+ * may owe some, of which `ac_trim_notify` tells (no lock is held; NULL: no thread).  */
+extern AC_HIDDEN _Atomic bool ac_trim_owed;
+extern AC_HIDDEN void (*ac_trim_notify)(void);
+
+#endif

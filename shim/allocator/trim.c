@@ -1,0 +1,46 @@
+/* Idle memory goes back on demand: of the program, and for a call of the driver that was out of
+ * memory. */
+#include "allocator/brink.h"
+
+/* The first arena that lives, NULL: none does. */
+static ac_arena_t *any_arena(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    ac_arena_t *arena = allocator->arenas;
+    while (arena && arena->dead)
+        arena = arena->next;
+    ac_unlock(&allocator->lock);
+    return arena;
+}
+
+uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
+    ac_arena_t *arena = any_arena(allocator);
+    ac_brink_t brink;
+    if (!arena)
+        return 0;
+    ac_brink_begin(&brink, arena, 0);
+    uint64_t freed = ac_brink_give_back(&brink);
+    while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
+        freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
+    if (wait) {
+        ac_lock(&allocator->lock);
+        allocator->stats->num_sync_all_streams++;
+        ac_unlock(&allocator->lock);
+    }
+    return freed;
+}
+
+/* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
+ * this device, and idle memory is enough.  The last sixteenth counts as used up: drivers round,
+ * and keep some to themselves. */
+static bool may_help(const ac_arena_t *arena, uint64_t need) {
+    uint64_t available;
+    if (!need || arena->ops->memory_free(arena->context, &available) != AC_OK)
+        return true;
+    return need > available - available / 16 &&
+           need <= available + ac_allocator_idle_bytes(arena->allocator);
+}
+
+uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
+    const ac_arena_t *arena = any_arena(allocator);
+    return arena && may_help(arena, need) ? ac_allocator_trim(allocator, true) : 0;
+}

@@ -1,0 +1,21 @@
+/* IPC between the files that keep it (ipc_export.c, ipc_import.c) and the other hooks. */
+#ifndef AC_IPC_H
+#define AC_IPC_H
+
+#include "device/cuda_abi.h"
+#include "intercept/ipc_views.h"
+
+/* From activation. */
+void ac_ipc_setup(void);
+
+/* The driver's answer about an address that is not ours, put right where it is imported: of a block
+ * of another process it speaks as of an allocation of its own, and other parts of the mapping that
+ * the block lies in are no memory of this process. */
+CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *base, size_t *size,
+                              CUdeviceptr address);
+CUresult ac_ipc_attribute(cuPointerGetAttribute_fn *real, void *data,
+                          CUpointer_attribute attribute, CUdeviceptr address);
+CUresult ac_ipc_attributes(cuPointerGetAttributes_fn *real, unsigned count,
+                           CUpointer_attribute *attributes, void **data, CUdeviceptr address);
+
+#endif

@@ -1,0 +1,172 @@
+/* cuIpcGetMemHandle: what other processes may open of our memory.
+ *
+ * A block that fills its segment gives the driver's own handle, which any process can open.  Its
+ * segment serves no other request from then on, and goes back to the driver when the block is freed
+ * and its fence is over: the handle ends with it, as it would without the library.
+ *
+ * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table:
+ * the driver's handle of the segment, and where in it the block lies.  The segment and its other
+ * blocks stay in use.  The entry ends with the block's lifetime (allocator/space/lifetime.h), at
+ * its free and before its memory can serve again; so a token never opens another owner's memory. */
+#include "intercept/body.h"
+#include "intercept/ipc.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "device/driver.h"
+#include "observe/log.h"
+#include "share/ipc_table.h"
+
+_Static_assert(sizeof(CUipcMemHandle) == AC_IPC_TOKEN && sizeof(CUipcMemHandle) == AC_IPC_HANDLE,
+               "a token stands in the place of a handle");
+
+/* What an exported lifetime is told of: its slot, and the granules of its block above that. */
+enum { SLOT_BITS = 20 };
+_Static_assert(((uint64_t)AC_IPC_CHUNKS * AC_IPC_SLOTS) >> SLOT_BITS == 0, "the slots fit");
+
+static uint32_t slot_of(uint64_t exported) {
+    return (uint32_t)(exported & (((uint64_t)1 << SLOT_BITS) - 1));
+}
+
+/* See ac_lifetime_notify. */
+static void lifetime_exported(uint64_t exported, uint64_t serial) {
+    uint64_t bytes = exported >> SLOT_BITS << AC_GRANULE_BITS;
+    ac_ipc_table_publish(slot_of(exported), serial);
+    ac_count_add(ac_thread_tls, AC_COUNT_ipc_exported_bytes, serial ? bytes : -bytes);
+}
+
+void ac_ipc_setup(void) {
+    ac_lifetime_notify = lifetime_exported;
+}
+
+static CUresult refuse(ac_thread_t *thread, CUipcMemHandle *handle, const char *why,
+                       const char *remedy) {
+    ac_count(thread, AC_COUNT_ipc_refused);
+    ac_log_once(AC_LOG_WARNING, "an IPC handle was refused: %s; %s", why, remedy);
+    return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
+}
+
+static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle, int error) {
+    ac_count(thread, AC_COUNT_ipc_refused);
+    ac_log_once(AC_LOG_WARNING,
+                "an IPC handle was refused: the table of exported memory has no file beside the "
+                "live statistics in %s (%s); free space there, or name a writable folder with "
+                "ACCEL_LIVE_DIR",
+                ac_live_dir(), strerror(error));
+    return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
+}
+
+/* Another process follows no stream of ours: what the memory was used for before is over when it
+ * gets to know it.  A second at the most, for memory that was handed out in the order of a stream;
+ * the driver's own free would have waited for it. */
+static bool complete(const ac_block_info_t *info) {
+    enum { LIMIT_NS = 1000000000 };
+    ac_timeline_t *timeline = ac_arena_timeline(info->arena);
+    ac_sole_settle(timeline, true);
+    if (!info->async)
+        return true;
+    bool all;
+    uint64_t target = ac_fence_target(timeline, &all);
+    return ac_fence_wait(timeline, all, target, LIMIT_NS) == AC_OK;
+}
+
+static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
+                               const ac_block_info_t *info) {
+    bool fresh = false;
+    CUresult result = AC_REAL(cuIpcGetMemHandle)(handle, info->segment_address);
+    if (result == CUDA_SUCCESS && ac_block_taint(info->address, &fresh) == AC_OK && fresh)
+        ac_count(thread, AC_COUNT_exported_segments);
+    return result;
+}
+
+static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
+                     ac_ipc_entry_t *entry) {
+    CUuuid uuid = {{0}};
+    *entry = (ac_ipc_entry_t){.offset = info->address - info->segment_address,
+                              .size = info->requested,
+                              .mapping = info->segment_size};
+    if (ac_driver.cuDeviceGetUuid)
+        ac_driver.cuDeviceGetUuid(&uuid, ac_block_device(info));
+    memcpy(entry->uuid, uuid.bytes, sizeof entry->uuid);
+    memcpy(entry->handle, segment->reserved, sizeof entry->handle);
+}
+
+/* Another thread may have exported the block by now: then its slot serves. */
+static ac_status_t publish(ac_thread_t *thread, const ac_block_info_t *info,
+                           const ac_ipc_entry_t *entry, uint32_t *slot, int *error) {
+    *error = ac_ipc_table_reserve(slot);
+    if (*error)
+        return AC_OOM;
+    ac_ipc_table_fill(*slot, entry);
+    uint64_t granules = info->size >> AC_GRANULE_BITS;
+    ac_status_t status =
+        ac_block_export(info->address, info->serial, granules << SLOT_BITS | *slot);
+    if (status == AC_OK)
+        ac_count(thread, AC_COUNT_ipc_exported);
+    else
+        ac_ipc_table_publish(*slot, 0);
+    return status;
+}
+
+static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_block_info_t *info) {
+    CUipcMemHandle segment;
+    ac_ipc_entry_t entry;
+    uint64_t serial;
+    int error;
+    /* Errors of the context are the driver's to tell, whatever was exported before. */
+    CUresult result = AC_REAL(cuIpcGetMemHandle)(&segment, info->segment_address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    ac_status_t status = ac_block_identify(info->address, &serial);
+    if (status == AC_OOM)
+        return refuse_without_room(thread, handle, ENOMEM);
+    if (status != AC_OK)
+        return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED); /* freed meanwhile */
+    if (!complete(info))
+        return refuse(thread, handle, "what the memory was used for before does not end",
+                      "synchronise before the memory is shared");
+    describe(info, &segment, &entry);
+    for (;;) {
+        uint32_t slot;
+        if (ac_block_find(info->address, info) != AC_OK || info->serial != serial)
+            return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
+        if (info->exported) {
+            ac_ipc_table_token(slot_of(info->exported), serial,
+                               (unsigned char *)handle->reserved);
+            return CUDA_SUCCESS;
+        }
+        status = publish(thread, info, &entry, &slot, &error);
+        if (status == AC_OOM)
+            return refuse_without_room(thread, handle, error ? error : ENOMEM);
+    }
+}
+
+/* Memory of a pool has no such handle. */
+static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address) {
+    return info->allocated && address - info->address < info->requested && !info->async;
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
+    ac_block_info_t info;
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+        return real(handle, address);
+    if (!thread || !is_shareable(&info, address))
+        return real(handle, AC_UNOWNED);
+    if (!handle)
+        return real(handle, info.segment_address);
+    if (info.paged)
+        return refuse(
+            thread, handle, "memory of expandable segments has none",
+            "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is shared "
+            "so");
+    if (info.size == info.segment_size) {
+        complete(&info);
+        return export_segment(thread, handle, &info);
+    }
+    if (ac_process_config()->ipc == AC_IPC_OFF)
+        return refuse(thread, handle, "the memory does not fill its segment",
+                      "without ACCEL_ALLOC_CONF=ipc:off it would be given");
+    return export_token(thread, handle, &info);
+}

@@ -1,0 +1,311 @@
+/* cuIpcOpenMemHandle and cuIpcCloseMemHandle: memory of other processes.
+ *
+ * A handle that is no token of this library is the driver's.  A token is looked up in its exporter's
+ * table (share/ipc_lookup.h); the segment that it names is opened once for each context, and the
+ * program is given the block's own address in it (ipc_views.h).  The exporter may free the block at
+ * any moment: the entry is read again after the driver's call, so that no token opens the memory of
+ * a later owner.  What happens to a block after that is as without the library: undefined. */
+#include "intercept/body.h"
+#include "intercept/ipc.h"
+#include "intercept/peers.h"
+
+#include <string.h>
+
+#include "device/driver.h"
+#include "observe/log.h"
+#include "share/ipc_lookup.h"
+
+typedef cuIpcOpenMemHandle_v2_fn open_fn;
+
+/* A token, and where its entry came from. */
+typedef struct {
+    ac_ipc_token_t token;
+    ac_ipc_entry_t entry;
+    ac_ipc_source_t source; /* unless it is `own` */
+    bool own;
+} import_t;
+
+/* ---- peers ---- */
+
+/* Whether the device with this id is the context's own. */
+static bool is_device_of(const ac_context_t *context, const unsigned char uuid[AC_IPC_UUID]) {
+    static const unsigned char unknown[AC_IPC_UUID];
+    CUuuid own;
+    return context && memcmp(uuid, unknown, AC_IPC_UUID) != 0 && ac_driver.cuDeviceGetUuid &&
+           ac_driver.cuDeviceGetUuid(&own, context->cuda.device) == CUDA_SUCCESS &&
+           memcmp(uuid, own.bytes, AC_IPC_UUID) == 0;
+}
+
+static bool has_peers(void) {
+    int devices = 2;
+    return ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS || devices > 1;
+}
+
+/* Opening memory of another device enables peer access to it, as cuCtxEnablePeerAccess does: pages
+ * on that device have to allow it, those to come and those that there are. */
+typedef struct {
+    const ac_context_t *context;
+    CUdevice owner;
+} peering_t;
+
+static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    const peering_t *peering = arg;
+    if (device == peering->owner)
+        ac_peers_opened(peering->context, device, allocator);
+}
+
+static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {
+    int owner = -1;
+    cuPointerGetAttribute_fn *ask = AC_REAL(cuPointerGetAttribute);
+    if (context && ask &&
+        ask(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, mapped) == CUDA_SUCCESS &&
+        owner != context->cuda.device)
+        ac_device_each(allow, &(peering_t){context, owner});
+}
+
+/* ---- opening ---- */
+
+static void close_rest(ac_ipc_mapping_t *mapping, unsigned closes) {
+    for (unsigned i = 0; i < closes; i++)
+        AC_REAL(cuIpcCloseMemHandle)(ac_ipc_base(mapping));
+    ac_ipc_closed(mapping, false);
+}
+
+static void leave(ac_ipc_mapping_t *mapping) {
+    unsigned closes = ac_ipc_leave(mapping);
+    if (closes)
+        close_rest(mapping, closes);
+}
+
+static bool lives(const import_t *import) {
+    ac_ipc_entry_t entry;
+    if (import->own)
+        return ac_ipc_table_find(&import->token, &entry) && entry.serial == import->token.serial;
+    return ac_ipc_lookup_again(&import->source, &import->token);
+}
+
+/* Of what the driver finds wrong without opening anything, it says so itself. */
+static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdeviceptr *pointer,
+                           CUipcMemHandle segment, unsigned flags) {
+    CUdeviceptr base;
+    bool plain = pointer && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS && context &&
+                 !ac_fence_broken(context->timeline);
+    if (plain)
+        return CUDA_SUCCESS;
+    CUresult result = real(pointer ? &base : NULL, segment, flags);
+    if (result == CUDA_SUCCESS && pointer)
+        AC_REAL(cuIpcCloseMemHandle)(base);
+    return result;
+}
+
+static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                           const import_t *import, unsigned flags) {
+    const ac_ipc_entry_t *entry = &import->entry;
+    ac_context_t *context = ac_context_current(thread);
+    CUipcMemHandle segment;
+    CUdeviceptr base = 0;
+    bool fresh;
+    memcpy(segment.reserved, entry->handle, sizeof segment.reserved);
+    CUresult result = ask_driver(context, real, pointer, segment, flags);
+    if (result != CUDA_SUCCESS || !pointer)
+        return result;
+    bool peer = !is_device_of(context, entry->uuid);
+    if (peer)
+        ac_fence_share(); /* before the first access can be submitted */
+    ac_ipc_mapping_t *mapping = ac_ipc_enter(context, entry->handle, entry->mapping, &fresh);
+    if (!mapping)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fresh) {
+        AC_RETRY(result, AC_NEED_UNKNOWN, real(&base, segment, flags));
+        ac_ipc_opened(mapping, result == CUDA_SUCCESS ? base : 0);
+        if (result != CUDA_SUCCESS)
+            return result;
+        if (peer)
+            allow_peer(context, base);
+    }
+    base = ac_ipc_base(mapping);
+    bool lasting = lives(import);
+    if (!lasting || !ac_ipc_view_add(mapping, entry->offset, entry->size)) {
+        leave(mapping);
+        return lasting ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
+    }
+    *pointer = base + entry->offset;
+    ac_count(thread, AC_COUNT_ipc_imported);
+    return CUDA_SUCCESS;
+}
+
+/* The driver's words for 64 bytes that are no handle of its own; but where it would have known the
+ * memory and found it gone, INVALID_HANDLE. */
+static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHandle handle,
+                               unsigned flags, bool gone) {
+    CUdeviceptr opened;
+    CUresult result = real(pointer ? &opened : NULL, handle, flags);
+    if (result == CUDA_SUCCESS && pointer) { /* never: the token begins as no handle does */
+        AC_REAL(cuIpcCloseMemHandle)(opened);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    bool plain = pointer && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
+    return gone && plain && result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_INVALID_HANDLE
+                                                               : result;
+}
+
+static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                           CUipcMemHandle handle, unsigned flags, import_t *import) {
+    const ac_ipc_token_t *token = &import->token;
+    ac_ipc_answer_t answer;
+    import->own = ac_ipc_table_find(token, &import->entry);
+    if (import->own)
+        answer = import->entry.serial == token->serial ? AC_IPC_FOUND : AC_IPC_FREED;
+    else
+        answer = ac_ipc_lookup(token, &import->source, &import->entry);
+    if (answer == AC_IPC_FOUND) {
+        CUresult result = open_entry(thread, real, pointer, import, flags);
+        if (!import->own)
+            ac_ipc_lookup_end(&import->source, token, result != CUDA_SUCCESS);
+        return result;
+    }
+    if (answer == AC_IPC_HIDDEN || answer == AC_IPC_BAD) {
+        ac_count(thread, AC_COUNT_ipc_unresolved);
+        ac_log_once(AC_LOG_WARNING, "an IPC handle of process %d was not opened: %s",
+                    (int)token->pid,
+                    answer == AC_IPC_BAD
+                        ? "its table of exported memory cannot be read; both processes need the "
+                          "same version of accelcache"
+                        : "that process cannot be seen from here; it has to run, under the same "
+                          "user and in the same pid namespace, as CUDA itself demands, and with "
+                          "the same ACCEL_LIVE_DIR");
+    }
+    bool gone = answer == AC_IPC_FREED || answer == AC_IPC_ENDED;
+    return answer_without(real, pointer, handle, flags, gone);
+}
+
+/* A handle of the driver.  Which device its memory is of is known only when it is open. */
+static CUresult open_native(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                            CUipcMemHandle handle, unsigned flags) {
+    CUresult result;
+    bool peers = thread && has_peers();
+    if (peers)
+        ac_fence_share();
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(pointer, handle, flags));
+    if (result != CUDA_SUCCESS || !thread)
+        return result;
+    if (atomic_load(&ac_ipc_mappings))
+        ac_ipc_opened_again(*pointer);
+    if (peers)
+        allow_peer(ac_context_current(thread), *pointer);
+    return result;
+}
+
+static CUresult open_handle(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                            CUipcMemHandle handle, unsigned flags) {
+    import_t import;
+    ac_ipc_origin_t origin =
+        ac_ipc_token_read((const unsigned char *)handle.reserved, &import.token);
+    if (origin == AC_IPC_FOREIGN || !thread)
+        return open_native(thread, real, pointer, handle, flags);
+    if (origin == AC_IPC_OURS)
+        return open_token(thread, real, pointer, handle, flags, &import);
+    ac_count(thread, AC_COUNT_ipc_unresolved);
+    ac_log_once(AC_LOG_WARNING,
+                "an IPC handle was not opened: a newer version of accelcache made "
+                "it; both processes need the same");
+    return answer_without(real, pointer, handle, flags, false);
+}
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuIpcOpenMemHandle_v2);
+    return open_handle(thread, real, pointer, handle, flags);
+}
+
+CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags) {
+    AC_ENTER_OR_RETURN(cuIpcOpenMemHandle);
+    return open_handle(thread, real, pointer, handle, flags);
+}
+
+/* ---- closing ---- */
+
+static bool has_context(ac_thread_t *thread, ac_context_t **context) {
+    CUcontext current = NULL;
+    *context = thread ? ac_context_current(thread) : NULL;
+    return *context || (ac_driver_current(&current) == CUDA_SUCCESS && current);
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuIpcCloseMemHandle);
+    ac_context_t *context;
+    ac_ipc_view_t view;
+    if (!atomic_load(&ac_ipc_mappings) || ac_is_guest(thread))
+        return real(address);
+    if (!has_context(thread, &context))
+        return real(AC_UNOWNED);
+    ac_ipc_mapping_t *mapping = ac_ipc_view_close(context, address, &view);
+    if (!mapping) /* the driver must not close what other views are of */
+        return real(ac_ipc_find(address, &view) == AC_IPC_ELSEWHERE ? address : AC_UNOWNED);
+    unsigned closes = ac_ipc_leave(mapping);
+    CUresult result = closes ? real(view.base) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        ac_ipc_closed(mapping, true);
+        ac_ipc_view_add(mapping, view.address - view.base, view.size);
+    } else if (closes) {
+        close_rest(mapping, closes - 1);
+    }
+    return result;
+}
+
+/* ---- what it looks like ---- */
+
+CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *base, size_t *size,
+                              CUdeviceptr address) {
+    ac_ipc_view_t view;
+    CUdeviceptr start = 0;
+    size_t bytes = 0;
+    if (!atomic_load(&ac_ipc_mappings))
+        return real(base, size, address);
+    ac_ipc_place_t place = ac_ipc_find(address, &view);
+    if (place == AC_IPC_ELSEWHERE)
+        return real(base, size, address);
+    CUresult result = real(&start, &bytes, address);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (place == AC_IPC_BETWEEN)
+        return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = view.address;
+    if (size)
+        *size = view.size;
+    return CUDA_SUCCESS;
+}
+
+static void patch(CUpointer_attribute attribute, const ac_ipc_view_t *view, void *data) {
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+        *(CUdeviceptr *)data = view->address;
+    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        *(size_t *)data = view->size;
+    else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
+        *(unsigned long long *)data = view->id;
+}
+
+CUresult ac_ipc_attribute(cuPointerGetAttribute_fn *real, void *data,
+                          CUpointer_attribute attribute, CUdeviceptr address) {
+    ac_ipc_view_t view;
+    if (!atomic_load(&ac_ipc_mappings))
+        return real(data, attribute, address);
+    ac_ipc_place_t place = ac_ipc_find(address, &view);
+    CUresult result = real(data, attribute, place == AC_IPC_BETWEEN ? AC_UNOWNED : address);
+    if (result == CUDA_SUCCESS && place == AC_IPC_VIEW)
+        patch(attribute, &view, data);
+    return result;
+}
+
+CUresult ac_ipc_attributes(cuPointerGetAttributes_fn *real, unsigned count,
+                           CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
+    ac_ipc_view_t view;
+    if (!atomic_load(&ac_ipc_mappings))
+        return real(count, attributes, data, address);
+    ac_ipc_place_t place = ac_ipc_find(address, &view);
+    CUresult result =
+        real(count, attributes, data, place == AC_IPC_BETWEEN ? AC_UNOWNED : address);
+    for (unsigned i = 0; result == CUDA_SUCCESS && place == AC_IPC_VIEW && i < count; i++)
+        patch(attributes[i], &view, data[i]);
+    return result;
+}

@@ -1,0 +1,311 @@
+/* See ipc_views.h.
+ *
+ * `inside` of a mapping counts the uses of its views and the threads between an entry and what ends
+ * it.  The driver is asked to open where it becomes 1, and to close where it becomes 0. */
+#include "intercept/ipc_views.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "allocator/carve.h"
+#include "device/wait.h"
+#include "lock.h"
+
+enum { WAIT_SECONDS = 60, VIEWS_FIRST = 128 };
+
+typedef enum { OPENING, OPEN, CLOSING } state_t;
+
+struct ac_ipc_mapping {
+    ac_ipc_mapping_t *next;
+    const void *context;
+    unsigned char handle[AC_IPC_HANDLE];
+    uint64_t base, bytes;
+    uint64_t widest; /* bytes of the largest view so far */
+    unsigned inside;
+    unsigned opens; /* of the driver's */
+    state_t state;
+    bool lost; /* its context has gone: the driver has closed it */
+};
+
+typedef struct {
+    uint64_t address, size, id;
+    unsigned opens;
+    ac_ipc_mapping_t *mapping;
+} view_t;
+
+static ac_mutex_t lock = AC_MUTEX(IPC);
+static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driver */
+static ac_ipc_mapping_t *mappings, *spare;
+static view_t *views; /* by address */
+static size_t view_count, view_room;
+_Atomic unsigned ac_ipc_mappings;
+
+/* ---- mappings, under the lock ---- */
+
+static ac_ipc_mapping_t *find_handle(const void *context, const unsigned char *handle) {
+    ac_ipc_mapping_t *mapping = context ? mappings : NULL;
+    while (mapping && (mapping->context != context || mapping->lost ||
+                       memcmp(mapping->handle, handle, AC_IPC_HANDLE) != 0))
+        mapping = mapping->next;
+    return mapping;
+}
+
+static ac_ipc_mapping_t *new_mapping(const void *context, const unsigned char *handle,
+                                     uint64_t bytes) {
+    ac_ipc_mapping_t *mapping = spare ? spare : ac_carve(sizeof *mapping);
+    if (!mapping)
+        return NULL;
+    if (mapping == spare)
+        spare = mapping->next;
+    *mapping = (ac_ipc_mapping_t){
+        .next = mappings, .context = context, .bytes = bytes, .inside = 1, .state = OPENING};
+    memcpy(mapping->handle, handle, AC_IPC_HANDLE);
+    mappings = mapping;
+    atomic_fetch_add(&ac_ipc_mappings, 1);
+    return mapping;
+}
+
+static void drop(ac_ipc_mapping_t *mapping) {
+    ac_ipc_mapping_t **link = &mappings;
+    while (*link != mapping)
+        link = &(*link)->next;
+    *link = mapping->next;
+    mapping->next = spare;
+    spare = mapping;
+    atomic_fetch_sub(&ac_ipc_mappings, 1);
+}
+
+static ac_ipc_mapping_t *mapping_around(uint64_t address) {
+    ac_ipc_mapping_t *mapping = mappings;
+    while (mapping && (mapping->state == OPENING || mapping->lost ||
+                       address - mapping->base >= mapping->bytes))
+        mapping = mapping->next;
+    return mapping;
+}
+
+/* ---- views, under the lock ---- */
+
+/* The first view at `address` or above. */
+static size_t first_at(uint64_t address) {
+    size_t low = 0, high = view_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (views[middle].address < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool make_room(void) {
+    if (view_count < view_room)
+        return true;
+    size_t room = view_room ? 2 * view_room : VIEWS_FIRST;
+    view_t *larger = mmap(NULL, room * sizeof *larger, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (larger == MAP_FAILED)
+        return false;
+    if (view_room) {
+        memcpy(larger, views, view_count * sizeof *views);
+        munmap(views, view_room * sizeof *views);
+    }
+    views = larger;
+    view_room = room;
+    return true;
+}
+
+static bool add_view(ac_ipc_mapping_t *mapping, uint64_t address, uint64_t size) {
+    static uint64_t ids;
+    size_t at = first_at(address);
+    while (at < view_count && views[at].address == address && views[at].mapping != mapping)
+        at++;
+    bool known = at < view_count && views[at].address == address;
+    if (!known && !make_room())
+        return false;
+    if (!known) {
+        memmove(&views[at + 1], &views[at], (view_count - at) * sizeof *views);
+        views[at] = (view_t){.address = address, .mapping = mapping};
+        view_count++;
+    }
+    if (!known || views[at].size != size)
+        views[at].id = (uint64_t)3 << 62 | ++ids; /* no driver's, and no block's of ours */
+    views[at].size = size;
+    views[at].opens++;
+    if (mapping->widest < size)
+        mapping->widest = size;
+    return true;
+}
+
+static void remove_view(size_t at) {
+    memmove(&views[at], &views[at + 1], (--view_count - at) * sizeof *views);
+}
+
+static void show(const view_t *view, ac_ipc_view_t *shown) {
+    *shown = (ac_ipc_view_t){.address = view->address,
+                             .size = view->size,
+                             .id = view->id,
+                             .base = view->mapping->base,
+                             .bytes = view->mapping->bytes};
+}
+
+/* ---- for the hooks ---- */
+
+static struct timespec limit_of_wait(void) {
+    struct timespec limit;
+    clock_gettime(CLOCK_MONOTONIC, &limit);
+    limit.tv_sec += WAIT_SECONDS;
+    return limit;
+}
+
+ac_ipc_mapping_t *ac_ipc_enter(const void *context, const unsigned char handle[AC_IPC_HANDLE],
+                               uint64_t bytes, bool *fresh) {
+    struct timespec limit = limit_of_wait();
+    ac_ipc_mapping_t *mapping;
+    *fresh = true;
+    ac_lock(&lock);
+    while ((mapping = find_handle(context, handle)) && mapping->state != OPEN)
+        if (ac_wait_until(&returned, &lock, &limit) != 0) {
+            context = NULL; /* the call of that thread does not return: one of its own */
+            break;
+        }
+    if (mapping && mapping->state == OPEN) {
+        *fresh = false;
+        mapping->inside++;
+    } else {
+        mapping = new_mapping(context, handle, bytes);
+    }
+    ac_unlock(&lock);
+    return mapping;
+}
+
+void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base) {
+    ac_lock(&lock);
+    mapping->base = base;
+    mapping->state = OPEN;
+    mapping->opens = 1;
+    if (!base)
+        drop(mapping);
+    pthread_cond_broadcast(&returned);
+    ac_unlock(&lock);
+}
+
+uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping) {
+    return mapping->base;
+}
+
+bool ac_ipc_view_add(ac_ipc_mapping_t *mapping, uint64_t offset, uint64_t size) {
+    bool done = true;
+    ac_lock(&lock);
+    if (mapping->lost) {
+        if (--mapping->inside == 0)
+            drop(mapping);
+    } else {
+        done = add_view(mapping, mapping->base + offset, size);
+    }
+    ac_unlock(&lock);
+    return done;
+}
+
+ac_ipc_mapping_t *ac_ipc_view_close(const void *context, uint64_t address, ac_ipc_view_t *view) {
+    ac_ipc_mapping_t *mapping = NULL;
+    ac_lock(&lock);
+    size_t at = first_at(address), found = at;
+    for (; at < view_count && views[at].address == address; at++)
+        if (views[at].mapping->context == context)
+            found = at;
+    if (found < view_count && views[found].address == address) {
+        mapping = views[found].mapping;
+        show(&views[found], view);
+        if (--views[found].opens == 0)
+            remove_view(found);
+    }
+    ac_unlock(&lock);
+    return mapping;
+}
+
+unsigned ac_ipc_leave(ac_ipc_mapping_t *mapping) {
+    unsigned closes = 0;
+    ac_lock(&lock);
+    if (--mapping->inside == 0) {
+        closes = mapping->lost ? 0 : mapping->opens;
+        mapping->state = CLOSING;
+        if (mapping->lost)
+            drop(mapping);
+    }
+    ac_unlock(&lock);
+    return closes;
+}
+
+void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
+    ac_lock(&lock);
+    mapping->state = OPEN;
+    mapping->inside = 1;
+    if (!failed)
+        drop(mapping);
+    pthread_cond_broadcast(&returned);
+    ac_unlock(&lock);
+}
+
+bool ac_ipc_opened_again(uint64_t base) {
+    ac_lock(&lock);
+    ac_ipc_mapping_t *mapping = mapping_around(base);
+    bool ours = mapping && mapping->base == base && mapping->state == OPEN &&
+                add_view(mapping, base, mapping->bytes);
+    if (ours) {
+        mapping->opens++;
+        mapping->inside++;
+    }
+    ac_unlock(&lock);
+    return ours;
+}
+
+/* Views may overlap where the program kept one of a dead lifetime: the newest around the address. */
+ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
+    ac_lock(&lock);
+    const ac_ipc_mapping_t *mapping = mapping_around(address);
+    const view_t *found = NULL;
+    for (size_t at = mapping ? first_at(address + 1) : 0; at > 0; at--) {
+        const view_t *candidate = &views[at - 1];
+        if (address - candidate->address >= mapping->widest)
+            break;
+        if (address - candidate->address < candidate->size &&
+            (!found || candidate->id > found->id))
+            found = candidate;
+    }
+    if (found)
+        show(found, view);
+    ac_unlock(&lock);
+    return !mapping ? AC_IPC_ELSEWHERE : found ? AC_IPC_VIEW : AC_IPC_BETWEEN;
+}
+
+void ac_ipc_context_gone(const void *context) {
+    if (!atomic_load(&ac_ipc_mappings))
+        return;
+    ac_lock(&lock);
+    for (size_t at = view_count; at > 0; at--)
+        if (views[at - 1].mapping->context == context) {
+            views[at - 1].mapping->inside -= views[at - 1].opens;
+            remove_view(at - 1);
+        }
+    for (ac_ipc_mapping_t *mapping = mappings, *next; mapping; mapping = next) {
+        next = mapping->next;
+        if (mapping->context != context)
+            continue;
+        mapping->lost = true;
+        if (mapping->inside == 0 && mapping->state == OPEN)
+            drop(mapping);
+    }
+    pthread_cond_broadcast(&returned);
+    ac_unlock(&lock);
+}
+
+void ac_ipc_fork_child(void) {
+    lock = (ac_mutex_t)AC_MUTEX(IPC);
+    pthread_cond_init(&returned, NULL);
+    mappings = NULL;
+    view_count = 0;
+    atomic_store(&ac_ipc_mappings, 0);
+}

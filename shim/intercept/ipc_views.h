@@ -1,0 +1,75 @@
+/* What this process has open of other processes' memory by tokens (share/ipc_token.h).
+ *
+ * A *mapping* is what the driver opened: a whole segment of the exporter, once for each context.
+ * A *view* is what the program was given of it: one block.  Views are counted; with the last one of
+ * a mapping the driver closes it.  Two lifetimes of the exporter at one address, the first of which
+ * the program never closed, are one view, of the size of the newer.
+ *
+ * All here is records: the caller makes the calls of the driver, between the functions below, with
+ * no lock held.  Who wants a mapping that another thread is opening or closing waits for that call
+ * to return, as it would inside the driver.  Any thread. */
+#ifndef AC_IPC_VIEWS_H
+#define AC_IPC_VIEWS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device/device.h"
+#include "share/ipc_table.h"
+
+typedef struct ac_ipc_mapping ac_ipc_mapping_t;
+
+/* Enter the mapping of the driver's handle in `context` (the record of one; NULL: not known, no
+ * mapping is shared).  Its memory stays until ac_ipc_leave.  NULL: host memory is short.  With
+ * *fresh the caller has to open it, and says what came of that: ac_ipc_opened. */
+ac_ipc_mapping_t *ac_ipc_enter(const void *context, const unsigned char handle[AC_IPC_HANDLE],
+                               uint64_t bytes, bool *fresh);
+
+/* The driver opened it at `base`; 0: it did not, and the mapping has gone. */
+void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base);
+
+uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping);
+
+/* A view of `size` bytes, `offset` bytes into the mapping that the caller has entered: that entry
+ * becomes the view's.  False: host memory is short. */
+bool ac_ipc_view_add(ac_ipc_mapping_t *mapping, uint64_t offset, uint64_t size);
+
+/* Leave the mapping.  Not 0: nothing else is inside, and the caller has to close it at its base, so
+ * many times, and then to call ac_ipc_closed; where that `failed` the caller is inside again. */
+unsigned ac_ipc_leave(ac_ipc_mapping_t *mapping);
+void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed);
+
+/* The driver opened one of its own handles at `base`, which is a mapping of ours: that is one view
+ * more, of all of it, and has to be closed as often.  False: it is no mapping of ours. */
+bool ac_ipc_opened_again(uint64_t base);
+
+/* What lies at an address. */
+typedef enum {
+    AC_IPC_ELSEWHERE, /* not in a mapping */
+    AC_IPC_BETWEEN,   /* in a mapping, and in no view: others' memory */
+    AC_IPC_VIEW
+} ac_ipc_place_t;
+typedef struct {
+    uint64_t address, size; /* of the view */
+    uint64_t id;            /* unlike that of any other view of this process */
+    uint64_t base, bytes;   /* of its mapping */
+} ac_ipc_view_t;
+
+/* The view at exactly `address`, of `context` before others, is used once less: *view is what it
+ * was, and the caller has entered the mapping, and leaves it.  NULL: there is none. */
+ac_ipc_mapping_t *ac_ipc_view_close(const void *context, uint64_t address, ac_ipc_view_t *view);
+
+ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view);
+
+/* Whether there is any mapping: a look before ac_ipc_find. */
+extern AC_HIDDEN _Atomic unsigned ac_ipc_mappings;
+
+/* The context has gone, and what was open in it. */
+void ac_ipc_context_gone(const void *context);
+
+/* In a fork child: nothing is open. */
+void ac_ipc_fork_child(void);
+
+#endif

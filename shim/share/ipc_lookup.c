@@ -1,0 +1,101 @@
+/* See ipc_lookup.h. */
+#include "share/ipc_lookup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "observe/live_file.h"
+
+/* The whole of it, in one call where the kernel has it: else it was cut short. */
+static bool read_at(int fd, void *data, size_t size, uint64_t at) {
+    ssize_t n;
+    do
+        n = pread(fd, data, size, (off_t)at);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)size;
+}
+
+static ac_ipc_answer_t read_entry(int fd, const ac_ipc_token_t *token, ac_ipc_entry_t *entry) {
+    ac_ipc_header_t header;
+    if (!read_at(fd, &header, sizeof header, 0) || header.magic != AC_IPC_TABLE_MAGIC)
+        return AC_IPC_BAD;
+    if (header.nonce != token->nonce)
+        return AC_IPC_HIDDEN; /* of another process image with this pid */
+    if (header.version != AC_IPC_TABLE_VERSION || header.entry != sizeof *entry || !token->slot ||
+        !read_at(fd, entry, sizeof *entry, ac_ipc_slot_at(token->slot)))
+        return AC_IPC_BAD;
+    if (entry->serial != token->serial)
+        return AC_IPC_FREED;
+    bool inside = entry->size && entry->size <= entry->mapping &&
+                  entry->offset <= entry->mapping - entry->size;
+    return inside ? AC_IPC_FOUND : AC_IPC_BAD;
+}
+
+static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ipc_token_t *token,
+                               ac_ipc_source_t *source, ac_ipc_entry_t *entry) {
+    struct stat st;
+    int n = snprintf(source->name, sizeof source->name, "%s%s/accelcache-%u%s%s/%u-%d.ipc", root,
+                     folder, (unsigned)geteuid(), token->stray[0] ? "." : "", token->stray,
+                     (unsigned)token->space, (int)token->pid);
+    if (n < 0 || (size_t)n >= sizeof source->name)
+        return AC_IPC_HIDDEN;
+    source->fd = ac_live_file_open(AT_FDCWD, source->name, geteuid(), &st);
+    if (source->fd < 0)
+        return errno == EPERM ? AC_IPC_BAD : AC_IPC_HIDDEN;
+    ac_ipc_answer_t answer = read_entry(source->fd, token, entry);
+    if (answer != AC_IPC_FOUND)
+        close(source->fd);
+    return answer;
+}
+
+static bool is_neighbour(const ac_ipc_token_t *token) {
+    uint64_t space = ac_live_space();
+    return space && (uint32_t)space == token->space;
+}
+
+ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *source,
+                              ac_ipc_entry_t *entry) {
+    const char *const folder[] = {ac_live_dir(), AC_LIVE_DIR};
+    int saved = errno, folders = strcmp(folder[0], folder[1]) ? 2 : 1;
+    bool neighbour = is_neighbour(token) && ac_live_proc_is_ours();
+    ac_ipc_answer_t answer = AC_IPC_HIDDEN, worst = AC_IPC_HIDDEN;
+    char root[32] = "";
+    for (int turn = 0; turn < (neighbour ? 2 : 1) * folders; turn++) {
+        if (turn == folders)
+            snprintf(root, sizeof root, "/proc/%d/root", (int)token->pid);
+        answer = look_in(root, folder[turn % folders], token, source, entry);
+        if (answer == AC_IPC_FOUND || answer == AC_IPC_FREED)
+            break;
+        if (answer == AC_IPC_BAD)
+            worst = answer;
+        answer = worst;
+    }
+    if (answer == AC_IPC_HIDDEN && neighbour && kill(token->pid, 0) != 0 && errno == ESRCH)
+        answer = AC_IPC_ENDED;
+    errno = saved;
+    return answer;
+}
+
+bool ac_ipc_lookup_again(const ac_ipc_source_t *source, const ac_ipc_token_t *token) {
+    uint64_t serial;
+    int saved = errno;
+    bool same = read_at(source->fd, &serial, sizeof serial, ac_ipc_slot_at(token->slot)) &&
+                serial == token->serial;
+    errno = saved;
+    return same;
+}
+
+void ac_ipc_lookup_end(ac_ipc_source_t *source, const ac_ipc_token_t *token, bool tidy) {
+    ac_ipc_header_t header;
+    int saved = errno;
+    if (tidy && is_neighbour(token) && read_at(source->fd, &header, sizeof header, 0) &&
+        ac_live_gone(source->fd, true, (int)token->pid, header.opened_ns))
+        unlink(source->name);
+    close(source->fd);
+    errno = saved;
+}

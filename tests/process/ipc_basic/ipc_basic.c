@@ -1,0 +1,613 @@
+/* ipc_basic CASE: this process exports, another one (peer.h) imports.  What is expected is what
+ * CUDA's documentation says of allocations, though many lie in one segment here. */
+#include "peer.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "harness.h"
+
+enum { LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, KIB = 1 << 10, MIB = 1 << 20 };
+
+static const char *program;
+
+static CUdeviceptr taken(size_t size, unsigned word) {
+    CUdeviceptr address;
+    MUST(cuMemAlloc_v2(&address, size));
+    fill(address, size, word);
+    return address;
+}
+
+static CUipcMemHandle handle_of(CUdeviceptr address) {
+    CUipcMemHandle handle;
+    GIVES(cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
+    return handle;
+}
+
+static bool same(CUipcMemHandle a, CUipcMemHandle b) {
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static CUdeviceptr opened(peer_t *peer, CUipcMemHandle handle) {
+    CUdeviceptr address;
+    GIVES(peer_open(peer, handle, &address), CUDA_SUCCESS);
+    return address;
+}
+
+static void freed(CUdeviceptr address) {
+    MUST(cuMemFree_v2(address));
+}
+
+/* Allocate until a block lies at `address` again: threads keep some others for themselves. */
+static CUdeviceptr taken_at(CUdeviceptr address, size_t size, unsigned word) {
+    for (int i = 0; i < 200; i++)
+        if (taken(size, word) == address)
+            return address;
+    return 0;
+}
+
+/* A counter of this process. */
+static long long figure(const char *name) {
+    __typeof__(&accel_stats_json) read;
+    char key[64], *json;
+    NEED(test_find("accel_stats_json", &read));
+    NEED(read(&json) == 0);
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(json, key);
+    NEED(at != NULL);
+    long long value = strtoll(at + strlen(key), NULL, 10);
+    free(json);
+    return value;
+}
+
+static long long reserved(bool peak) {
+    __typeof__(&accel_get_device_stats) read;
+    accel_device_stats_t stats = {.size = sizeof stats};
+    NEED(test_find("accel_get_device_stats", &read));
+    NEED(read(0, &stats) == 0);
+    return peak ? stats.reserved_bytes.all.peak : stats.reserved_bytes.all.current;
+}
+
+/* --- each opens as what it is --- */
+
+static size_t size_of(int i) {
+    static const size_t sizes[] = {512, 4 * KIB, 1000, 70 * KIB, 96, 300 * KIB, 2560, 2 * MIB};
+    return sizes[i % 8];
+}
+
+static void many(void) {
+    enum { BLOCKS = 200 };
+    CUdeviceptr block[BLOCKS];
+    peer_t peer = peer_start(program, 0, true);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = taken(size_of(i), 1000u + (unsigned)i);
+    for (int i = 0; i < BLOCKS; i++) {
+        size_t size = size_of(i);
+        CUdeviceptr there = opened(&peer, handle_of(block[i]));
+        EXPECT(peer_reads(&peer, there, size, 1000u + (unsigned)i));
+        peer_answer_t answer =
+            peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there + size - 1});
+        EXPECT(answer.result == CUDA_SUCCESS && answer.address == there && answer.size == size);
+        if (i % 3)
+            GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    }
+    peer_stop(&peer);
+}
+
+/* The same pointer each time; closed as often, and no more. */
+static void counted(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUipcMemHandle handle = handle_of(taken(4 * KIB, 7));
+    CUdeviceptr there = opened(&peer, handle);
+    for (int i = 0; i < 2; i++)
+        EXPECT(opened(&peer, handle) == there);
+    for (int i = 0; i < 2; i++)
+        GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    EXPECT(peer_reads(&peer, there, 4 * KIB, 7));
+    GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    EXPECT(!peer_reads(&peer, there, 4 * KIB, 7));
+    GIVES(peer_close(&peer, there), CUDA_ERROR_INVALID_VALUE);
+    peer_kill(&peer); /* whose context is broken by the read */
+}
+
+/* Two blocks of a segment, closed in either order; the first one twice. */
+static void two_views(void) {
+    for (int turn = 0; turn < 2; turn++) {
+        peer_t peer = peer_start(program, 0, true);
+        CUdeviceptr a = opened(&peer, handle_of(taken(4 * KIB, 1)));
+        CUdeviceptr b = opened(&peer, handle_of(taken(4 * KIB, 2)));
+        GIVES(peer_close(&peer, turn ? a : b), CUDA_SUCCESS);
+        GIVES(peer_close(&peer, turn ? a : b), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(peer_reads(&peer, turn ? b : a, 4 * KIB, turn ? 2 : 1));
+        /* What lies beside it is no memory of the importer. */
+        peer_answer_t beside =
+            peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = turn ? a : b});
+        GIVES(beside.result, CUDA_ERROR_NOT_FOUND);
+        GIVES(peer_close(&peer, turn ? b : a), CUDA_SUCCESS);
+        EXPECT(!peer_reads(&peer, turn ? b : a, 4 * KIB, turn ? 2 : 1));
+        peer_kill(&peer);
+    }
+}
+
+/* A handle denotes the block, wherever in it the address was. */
+static void interior(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr block = taken(5000, 3);
+    CUipcMemHandle handle = handle_of(block);
+    EXPECT(same(handle_of(block + 4000), handle));
+    EXPECT(peer_reads(&peer, opened(&peer, handle), 5000, 3));
+    CUipcMemHandle none;
+    GIVES(cuIpcGetMemHandle(&none, block + 5000), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuIpcGetMemHandle(NULL, block), CUDA_ERROR_INVALID_VALUE);
+    peer_stop(&peer);
+}
+
+/* --- lifetimes --- */
+
+static void lifetimes(void) {
+    CUdeviceptr block = taken(4 * KIB, 4);
+    CUipcMemHandle first = handle_of(block), again = handle_of(block);
+    EXPECT(same(first, again));
+    freed(block);
+    CUdeviceptr next = taken_at(block, 4 * KIB, 5);
+    EXPECT(next == block); /* else this shows nothing */
+    EXPECT(!same(handle_of(next), first));
+}
+
+/* A block that was exported serves again, and so do its neighbours meanwhile. */
+static void reused(void) {
+    CUdeviceptr kept = taken(4 * KIB, 1), exported = taken(4 * KIB, 2),
+                beside = taken(4 * KIB, 3);
+    handle_of(exported);
+    freed(beside);
+    EXPECT(taken_at(beside, 4 * KIB, 4));
+    freed(exported);
+    EXPECT(taken_at(exported, 4 * KIB, 5));
+    freed(kept);
+}
+
+static void expect_freed(peer_t *peer, CUipcMemHandle handle) {
+    CUdeviceptr address = 77;
+    GIVES(peer_open(peer, handle, &address), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(address == 0); /* as the peer had it before the call */
+}
+
+/* Freed before it is opened, and its address another owner's. */
+static void freed_before(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr block = taken(4 * KIB, 6), other = taken(4 * KIB, 9);
+    CUipcMemHandle handle = handle_of(block);
+    CUdeviceptr there = opened(&peer, handle_of(other));
+    freed(block);
+    expect_freed(&peer, handle);
+    EXPECT(taken_at(block, 4 * KIB, 8));
+    expect_freed(&peer, handle);
+    CUipcMemHandle anew = handle_of(block);
+    expect_freed(&peer, handle);
+    EXPECT(peer_reads(&peer, opened(&peer, anew), 4 * KIB, 8));
+    EXPECT(peer_reads(&peer, there, 4 * KIB, 9));
+    peer_stop(&peer);
+}
+
+/* Freed while it is open: the importer's view stays until it is closed. */
+static void gone(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr block = taken(4 * KIB, 1);
+    CUdeviceptr there = opened(&peer, handle_of(block));
+    freed(block);
+    CUdeviceptr next = taken_at(block, 4 * KIB, 2);
+    EXPECT(next == block);
+    /* One address, two lifetimes of which the first was not closed: one view, counted. */
+    peer_answer_t before = peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there});
+    EXPECT(opened(&peer, handle_of(next)) == there);
+    EXPECT(before.result == CUDA_SUCCESS && before.address == there);
+    GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    EXPECT(peer_reads(&peer, there, 4 * KIB, 2));
+    GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    peer_stop(&peer);
+}
+
+/* Not in the exporting process; and nothing of that process's own arguments is taken. */
+static void own(void) {
+    CUdeviceptr block = taken(4 * KIB, 1), address = 5;
+    CUipcMemHandle handle = handle_of(block);
+    GIVES(cuIpcOpenMemHandle_v2(&address, handle, LAZY), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuIpcOpenMemHandle(&address, handle, LAZY), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT(address == 5);
+    GIVES(cuIpcCloseMemHandle(block), CUDA_ERROR_INVALID_VALUE);
+    peer_t peer = peer_start(program, 0, true);
+    CUipcMemHandle theirs =
+        peer_ask(&peer, (peer_ask_t){.what = PEER_ALLOC, .size = 4 * KIB, .word = 3}).handle;
+    GIVES(cuIpcOpenMemHandle_v2(NULL, theirs, LAZY), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuIpcOpenMemHandle_v2(&address, theirs, 0), CUDA_ERROR_INVALID_VALUE);
+    CUcontext context;
+    MUST(cuCtxPopCurrent_v2(&context));
+    GIVES(cuIpcOpenMemHandle_v2(&address, theirs, LAZY), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_CONTEXT);
+    MUST(cuCtxPushCurrent_v2(context));
+    GIVES(cuIpcOpenMemHandle_v2(&address, theirs, LAZY), CUDA_SUCCESS);
+    /* Wrong arguments are wrong where the memory is open already, too. */
+    CUdeviceptr again = 5;
+    GIVES(cuIpcOpenMemHandle_v2(&again, theirs, 2), CUDA_ERROR_INVALID_VALUE);
+    MUST(cuCtxPopCurrent_v2(&context));
+    GIVES(cuIpcOpenMemHandle_v2(&again, theirs, LAZY), CUDA_ERROR_INVALID_CONTEXT);
+    GIVES(cuIpcCloseMemHandle(address), CUDA_ERROR_INVALID_CONTEXT);
+    MUST(cuCtxPushCurrent_v2(context));
+    EXPECT(again == 5);
+    GIVES(cuIpcCloseMemHandle(address), CUDA_SUCCESS);
+    peer_stop(&peer);
+}
+
+/* --- the exporter has ended --- */
+
+static CUipcMemHandle exported_there(peer_t *peer, CUdeviceptr *address) {
+    peer_answer_t answer =
+        peer_ask(peer, (peer_ask_t){.what = PEER_ALLOC, .size = 4 * KIB, .word = 11});
+    GIVES(answer.result, CUDA_SUCCESS);
+    *address = answer.address;
+    return answer.handle;
+}
+
+static unsigned word_at(CUdeviceptr address) {
+    unsigned word = 0;
+    MUST(cuMemcpyDtoH_v2(&word, address, sizeof word));
+    return word;
+}
+
+static int tables(void) {
+    char path[512];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/accelcache-%u", getenv("ACCEL_LIVE_DIR"),
+             (unsigned)geteuid());
+    DIR *folder = opendir(path);
+    NEED(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        count += strlen(entry->d_name) > 4 &&
+                 !strcmp(entry->d_name + strlen(entry->d_name) - 4, ".ipc");
+    closedir(folder);
+    return count;
+}
+
+static void over(void (*end)(peer_t *peer)) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there;
+    int before = tables();
+    CUipcMemHandle open = exported_there(&peer, &address), late = exported_there(&peer, &address);
+    EXPECT(tables() == before + 1);
+    GIVES(cuIpcOpenMemHandle_v2(&there, open, LAZY), CUDA_SUCCESS);
+    end(&peer);
+    /* What was open stays; nothing more is opened that was not, and no file stays. */
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    GIVES(cuIpcOpenMemHandle_v2(&there, late, LAZY), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(tables() == before);
+}
+
+static void ended(void) {
+    over(peer_stop);
+}
+
+static void killed(void) {
+    over(peer_kill);
+}
+
+/* --- processes without the library --- */
+
+/* A token is an error to it; a block that fills its segment is not. */
+static void bare(void) {
+    peer_t peer = peer_start(program, 0, false);
+    CUdeviceptr there;
+    CUipcMemHandle token = handle_of(taken(4 * KIB, 1));
+    for (int i = 0; i < 100; i++)
+        GIVES(peer_open(&peer, token, &there), CUDA_ERROR_INVALID_VALUE);
+    for (unsigned at = 0; at < sizeof token.reserved; at++) {
+        CUipcMemHandle bent = token;
+        bent.reserved[at] ^= 1;
+        GIVES(cuIpcOpenMemHandle_v2(&there, bent, LAZY), CUDA_ERROR_INVALID_VALUE);
+    }
+    peer_stop(&peer);
+}
+
+static void filled(void) {
+    peer_t peer = peer_start(program, 0, false), other = peer_start(program, 0, true);
+    enum { SIZE = 64 * MIB };
+    CUdeviceptr block = taken(SIZE, 21);
+    CUipcMemHandle handle = handle_of(block);
+    EXPECT(figure("ipc_exported") == 0);
+    CUdeviceptr there = opened(&peer, handle), again = opened(&other, handle);
+    EXPECT(peer_reads(&peer, there, SIZE, 21) && peer_reads(&other, again, SIZE, 21));
+    GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    GIVES(peer_close(&other, again), CUDA_SUCCESS);
+    /* Its handle ends with it: the memory goes back to the driver. */
+    long long before = reserved(false);
+    freed(block);
+    EXPECT(reserved(false) == before - SIZE);
+    taken(SIZE, 22);
+    expect_freed(&peer, handle);
+    expect_freed(&other, handle);
+    peer_stop(&peer);
+    peer_stop(&other);
+}
+
+static void exported_by_bare(void) {
+    peer_t peer = peer_start(program, 0, false);
+    CUdeviceptr address, there;
+    CUipcMemHandle handle = exported_there(&peer, &address);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(figure("ipc_imported") == 0);
+    peer_stop(&peer);
+}
+
+/* --- other devices and contexts --- */
+
+/* With another device current: the importer's frees wait for its other contexts from then on. */
+static void peers(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there;
+    CUipcMemHandle handle = exported_there(&peer, &address);
+    test_device(0);
+    CUdeviceptr own_block = taken(4 * KIB, 1);
+    test_device(1);
+    long long fenced = figure("fenced_frees") + figure("ordered_frees");
+    (void)fenced;
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    freed(own_block);
+    peer_stop(&peer);
+}
+
+/* A context ends with what was open in it, and another one opens it anew. */
+static void contexts(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUipcMemHandle handle = handle_of(taken(4 * KIB, 12));
+    for (int i = 0; i < 3; i++) {
+        MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT}).result);
+        CUdeviceptr there = opened(&peer, handle);
+        EXPECT(peer_reads(&peer, there, 4 * KIB, 12));
+        MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT, .size = 1}).result);
+        GIVES(peer_close(&peer, there), CUDA_ERROR_INVALID_VALUE);
+    }
+    EXPECT(peer_reads(&peer, opened(&peer, handle), 4 * KIB, 12));
+    peer_stop(&peer);
+}
+
+/* A fork child has no part in the exports of its parent, and its end takes none away. */
+static void forks(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr block = taken(4 * KIB, 13);
+    CUipcMemHandle handle = handle_of(block);
+    pid_t child = fork();
+    if (child == 0) {
+        CUipcMemHandle mine;
+        cuMemFree_v2(block);
+        cuIpcGetMemHandle(&mine, block);
+        exit(0);
+    }
+    int status = -1;
+    NEED(waitpid(child, &status, 0) == child);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT(peer_reads(&peer, opened(&peer, handle), 4 * KIB, 13));
+    peer_stop(&peer);
+}
+
+/* Triton compares the range of what it opened with what was registered; UCX and MPICH the ids. */
+static void attributes(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr first, second, there[2];
+    CUipcMemHandle handle[2] = {exported_there(&peer, &first), exported_there(&peer, &second)};
+    unsigned long long id[2];
+    for (int i = 0; i < 2; i++) {
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        GIVES(cuIpcOpenMemHandle_v2(&there[i], handle[i], LAZY), CUDA_SUCCESS);
+        CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                       CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                       CU_POINTER_ATTRIBUTE_BUFFER_ID};
+        void *data[] = {&base, &size, &id[i]};
+        GIVES(cuPointerGetAttributes(3, asked, data, there[i] + 100), CUDA_SUCCESS);
+        EXPECT(base == there[i] && size == 4 * KIB);
+        base = 0;
+        GIVES(cuPointerGetAttribute(&base, asked[0], there[i] + 4 * KIB - 1), CUDA_SUCCESS);
+        EXPECT(base == there[i]);
+    }
+    EXPECT(id[0] != id[1]);
+    GIVES(cuIpcCloseMemHandle(there[1]), CUDA_SUCCESS);
+    CUdeviceptr base;
+    GIVES(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, there[1]),
+          CUDA_ERROR_INVALID_VALUE);
+    peer_stop(&peer);
+}
+
+/* --- what it costs --- */
+
+static void cost(void) {
+    enum { EXPORTS = 1000 };
+    CUdeviceptr block[EXPORTS];
+    for (int i = 0; i < EXPORTS; i++) {
+        MUST(cuMemAlloc_v2(&block[i], 4 * KIB));
+        handle_of(block[i]);
+    }
+    EXPECT(figure("ipc_exported") == EXPORTS);
+    EXPECT(reserved(true) <= EXPORTS * 4 * KIB * 11 / 10 + 2 * MIB);
+    for (int i = 0; i < EXPORTS; i++)
+        freed(block[i]);
+    EXPECT(figure("ipc_exported_bytes") == 0);
+    for (int i = 0; i < EXPORTS; i++)
+        MUST(cuMemAlloc_v2(&block[i], 4 * KIB));
+    EXPECT(reserved(true) <= EXPORTS * 4 * KIB * 11 / 10 + 2 * MIB);
+}
+
+/* The same random program twice: what it reserves at most where it exports a tenth. */
+static long long churn(bool exporting) {
+    enum { BLOCKS = 400, STEPS = 20000 };
+    static CUdeviceptr block[BLOCKS];
+    uint64_t random = 12345;
+    for (int step = 0; step < STEPS; step++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        unsigned i = (unsigned)(random >> 33) % BLOCKS;
+        if (block[i]) {
+            freed(block[i]);
+            block[i] = 0;
+            continue;
+        }
+        size_t size = (size_t)512 << (random >> 50) % 12;
+        MUST(cuMemAlloc_v2(&block[i], size + (random >> 40) % size));
+        if (exporting && step % 10 == 0)
+            handle_of(block[i]);
+    }
+    return reserved(true);
+}
+
+static void tenth(void) {
+    int channel[2];
+    long long plain;
+    NEED(pipe(channel) == 0);
+    pid_t child = fork(); /* before CUDA is used: a process of its own */
+    NEED(child >= 0);
+    test_device(0);
+    if (child == 0) {
+        plain = churn(false);
+        NEED(write(channel[1], &plain, sizeof plain) == sizeof plain);
+        exit(0);
+    }
+    NEED(read(channel[0], &plain, sizeof plain) == sizeof plain);
+    long long exporting = churn(true);
+    EXPECT(figure("ipc_exported") > 500);
+    if (exporting > plain + plain / 20)
+        test_stop(TEST_WRONG, "reserved %lld with exports, %lld without", exporting, plain);
+}
+
+static void figures(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr a = taken(4 * KIB, 1), b = taken(3000, 2), there;
+    CUipcMemHandle handle = handle_of(a);
+    handle_of(b);
+    handle_of(a);
+    EXPECT(figure("ipc_exported") == 2 && figure("ipc_exported_bytes") == 4 * KIB + 3072);
+    freed(b);
+    EXPECT(figure("ipc_exported") == 2 && figure("ipc_exported_bytes") == 4 * KIB);
+    GIVES(peer_open(&peer, handle, &there), CUDA_SUCCESS);
+    CUdeviceptr theirs;
+    CUipcMemHandle from = exported_there(&peer, &theirs);
+    GIVES(cuIpcOpenMemHandle_v2(&there, from, LAZY), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    EXPECT(figure("ipc_imported") == 1 && figure("ipc_unresolved") == 0);
+    peer_stop(&peer);
+    GIVES(cuIpcOpenMemHandle_v2(&there, from, LAZY), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT(figure("ipc_imported") == 1);
+}
+
+/* Another kind of file where a table is looked for; a table that was cut short. */
+static void table(void) {
+    char path[512];
+    struct stat st;
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there;
+    CUipcMemHandle handle = exported_there(&peer, &address);
+    NEED(stat("/proc/self/ns/pid", &st) == 0);
+    snprintf(path, sizeof path, "%s/accelcache-%u/%u-%d.ipc", getenv("ACCEL_LIVE_DIR"),
+             (unsigned)geteuid(), (unsigned)st.st_ino, (int)peer.pid);
+    NEED(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+    char aside[600];
+    snprintf(aside, sizeof aside, "%s.aside", path);
+    NEED(rename(path, aside) == 0);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
+    NEED(mkfifo(path, 0600) == 0);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
+    NEED(unlink(path) == 0 && symlink(aside, path) == 0);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
+    NEED(unlink(path) == 0 && mkdir(path, 0700) == 0);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(figure("ipc_unresolved") == 4);
+    NEED(rmdir(path) == 0 && rename(aside, path) == 0);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    NEED(truncate(path, 100) == 0); /* the exporter touches it no more */
+    CUdeviceptr again;
+    GIVES(cuIpcOpenMemHandle_v2(&again, handle, LAZY), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(word_at(there) == 11);
+    peer_kill(&peer);
+}
+
+/* --- the key --- */
+
+static void native(void) {
+    peer_t peer = peer_start(program, 0, false);
+    static const size_t sizes[] = {4 * KIB,  1 * MIB, 2 * MIB, 3 * MIB,
+                                   20 * MIB, 2 * MIB, 5 * MIB};
+    for (int round = 0; round < 2; round++)
+        for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            CUdeviceptr block = taken(sizes[i], 30 + i);
+            CUipcMemHandle handle = handle_of(block);
+            CUdeviceptr there = opened(&peer, handle);
+            EXPECT(peer_reads(&peer, there, sizes[i], 30 + i));
+            GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+            if (i % 2)
+                freed(block);
+        }
+    EXPECT(figure("ipc_exported") == 0 && figure("ipc_refused") == 0);
+    peer_stop(&peer);
+}
+
+static void off(void) {
+    CUipcMemHandle handle;
+    GIVES(cuIpcGetMemHandle(&handle, taken(4 * KIB, 1)), CUDA_ERROR_INVALID_VALUE);
+    EXPECT(figure("ipc_refused") == 1 && figure("ipc_exported") == 0);
+    handle_of(taken(64 * MIB, 2));
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"many", many},
+    {"counted", counted},
+    {"two_views", two_views},
+    {"interior", interior},
+    {"lifetimes", lifetimes},
+    {"reused", reused},
+    {"freed", freed_before},
+    {"gone", gone},
+    {"own", own},
+    {"ended", ended},
+    {"killed", killed},
+    {"bare", bare},
+    {"filled", filled},
+    {"exported_by_bare", exported_by_bare},
+    {"peers", peers},
+    {"contexts", contexts},
+    {"forks", forks},
+    {"attributes", attributes},
+    {"cost", cost},
+    {"tenth", tenth},
+    {"figures", figures},
+    {"table", table},
+    {"native", native},
+    {"off", off},
+};
+
+int main(int argc, char **argv) {
+    program = argv[0];
+    if (argc == 3 && !strcmp(argv[1], "peer"))
+        return peer_main(atoi(argv[2]));
+    for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(argv[1], cases[i].name)) {
+            test_title = argv[1];
+            if (cases[i].run != tenth)
+                test_device(0);
+            cases[i].run();
+            return TEST_GOOD;
+        }
+    fprintf(stderr, "usage: ipc_basic CASE\n");
+    return TEST_USAGE;
+}

@@ -1,0 +1,157 @@
+/* See peer.h. */
+#include "peer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "harness.h"
+
+extern char **environ;
+
+/* The environment without LD_PRELOAD. */
+static char **bare_environment(void) {
+    static char *bare[256];
+    unsigned n = 0;
+    for (char **at = environ; *at && n < 255; at++)
+        if (strncmp(*at, "LD_PRELOAD=", 11) != 0)
+            bare[n++] = *at;
+    bare[n] = NULL;
+    return bare;
+}
+
+peer_t peer_start(const char *program, int device, bool preloaded) {
+    peer_t peer;
+    int ask[2], answer[2];
+    char number[16];
+    posix_spawn_file_actions_t actions;
+    NEED(pipe2(ask, O_CLOEXEC) == 0 && pipe2(answer, O_CLOEXEC) == 0);
+    NEED(!posix_spawn_file_actions_init(&actions));
+    posix_spawn_file_actions_adddup2(&actions, ask[0], 3);
+    posix_spawn_file_actions_adddup2(&actions, answer[1], 4);
+    snprintf(number, sizeof number, "%d", device);
+    char name[512];
+    snprintf(name, sizeof name, "%s", program);
+    char *arguments[] = {name, (char[]){"peer"}, number, NULL};
+    NEED(!posix_spawn(&peer.pid, "/proc/self/exe", &actions, NULL, arguments,
+                      preloaded ? environ : bare_environment()));
+    close(ask[0]);
+    close(answer[1]);
+    posix_spawn_file_actions_destroy(&actions);
+    peer.to = ask[1];
+    peer.from = answer[0];
+    return peer;
+}
+
+peer_answer_t peer_ask(peer_t *peer, peer_ask_t ask) {
+    peer_answer_t answer;
+    NEED(write(peer->to, &ask, sizeof ask) == sizeof ask);
+    NEED(read(peer->from, &answer, sizeof answer) == sizeof answer);
+    return answer;
+}
+
+static void forget(peer_t *peer) {
+    close(peer->to);
+    close(peer->from);
+}
+
+void peer_stop(peer_t *peer) {
+    int status = -1;
+    peer_ask(peer, (peer_ask_t){.what = PEER_STOP});
+    NEED(waitpid(peer->pid, &status, 0) == peer->pid);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    forget(peer);
+}
+
+void peer_kill(peer_t *peer) {
+    int status;
+    kill(peer->pid, SIGKILL);
+    NEED(waitpid(peer->pid, &status, 0) == peer->pid);
+    forget(peer);
+}
+
+CUresult peer_open(peer_t *peer, CUipcMemHandle handle, CUdeviceptr *address) {
+    peer_answer_t answer = peer_ask(peer, (peer_ask_t){.what = PEER_OPEN, .handle = handle});
+    *address = answer.address;
+    return answer.result;
+}
+
+CUresult peer_close(peer_t *peer, CUdeviceptr address) {
+    return peer_ask(peer, (peer_ask_t){.what = PEER_CLOSE, .address = address}).result;
+}
+
+bool peer_reads(peer_t *peer, CUdeviceptr address, size_t size, unsigned word) {
+    peer_answer_t answer =
+        peer_ask(peer, (peer_ask_t){.what = PEER_READ, .address = address, .size = size});
+    return answer.result == CUDA_SUCCESS && answer.word == word && answer.last == word;
+}
+
+void fill(CUdeviceptr address, size_t size, unsigned word) {
+    MUST(cuMemsetD32_v2(address, word, size / sizeof word));
+    MUST(cuCtxSynchronize());
+}
+
+/* ---- what it does ---- */
+
+static CUcontext created;
+
+static void range(peer_answer_t *answer, CUdeviceptr address) {
+    answer->result = cuMemGetAddressRange_v2(&answer->address, &answer->size, address);
+    if (answer->result == CUDA_SUCCESS)
+        answer->result =
+            cuPointerGetAttribute(&answer->id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address);
+}
+
+static void carry_out(const peer_ask_t *ask, peer_answer_t *answer) {
+    enum { LAZY = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS };
+    switch (ask->what) {
+    case PEER_ALLOC:
+        answer->result = cuMemAlloc_v2(&answer->address, ask->size);
+        if (answer->result == CUDA_SUCCESS) {
+            fill(answer->address, ask->size, ask->word);
+            answer->result = cuIpcGetMemHandle(&answer->handle, answer->address);
+        }
+        break;
+    case PEER_FREE:
+        answer->result = cuMemFree_v2(ask->address);
+        break;
+    case PEER_OPEN:
+        answer->result = cuIpcOpenMemHandle_v2(&answer->address, ask->handle, LAZY);
+        break;
+    case PEER_CLOSE:
+        answer->result = cuIpcCloseMemHandle(ask->address);
+        break;
+    case PEER_READ:
+        answer->result = cuMemcpyDtoH_v2(&answer->word, ask->address, sizeof answer->word);
+        if (answer->result == CUDA_SUCCESS)
+            answer->result =
+                cuMemcpyDtoH_v2(&answer->last, ask->address + ask->size - sizeof answer->last,
+                                sizeof answer->last);
+        break;
+    case PEER_RANGE:
+        range(answer, ask->address);
+        break;
+    case PEER_CONTEXT:
+        answer->result = ask->size ? cuCtxDestroy_v2(created) : cuCtxCreate_v2(&created, 0, 0);
+        break;
+    case PEER_STOP:
+        break;
+    }
+}
+
+int peer_main(int device) {
+    peer_ask_t ask = {.what = PEER_OPEN};
+    test_device(device);
+    while (ask.what != PEER_STOP) {
+        peer_answer_t answer = {.result = CUDA_SUCCESS};
+        if (read(3, &ask, sizeof ask) != sizeof ask)
+            return 1; /* who asks has ended */
+        carry_out(&ask, &answer);
+        NEED(write(4, &answer, sizeof answer) == sizeof answer);
+    }
+    return 0;
+}

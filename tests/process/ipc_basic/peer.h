@@ -1,0 +1,63 @@
+/* Another process, which does with CUDA what it is told. */
+#ifndef IPC_PEER_H
+#define IPC_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "driver.h"
+
+typedef struct {
+    pid_t pid;
+    int to, from;
+} peer_t;
+
+typedef enum {
+    PEER_ALLOC,   /* `size` bytes of 32-bit `word`; its handle and address come back */
+    PEER_FREE,    /* the memory at `address` */
+    PEER_OPEN,    /* `handle`: the address comes back */
+    PEER_CLOSE,   /* what is open at `address` */
+    PEER_READ,    /* the first and the last word of `size` bytes at `address` */
+    PEER_RANGE,   /* `address` and `size` of the allocation around `address`; its buffer id */
+    PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
+    PEER_STOP
+} peer_do_t;
+
+typedef struct {
+    peer_do_t what;
+    CUipcMemHandle handle;
+    CUdeviceptr address;
+    size_t size;
+    unsigned word;
+} peer_ask_t;
+
+typedef struct {
+    CUresult result;
+    CUipcMemHandle handle;
+    CUdeviceptr address;
+    size_t size;
+    unsigned word, last;
+    unsigned long long id;
+} peer_answer_t;
+
+/* With `preloaded` as this process, else without the library.  On device `device`. */
+peer_t peer_start(const char *program, int device, bool preloaded);
+peer_answer_t peer_ask(peer_t *peer, peer_ask_t ask);
+/* It ends by itself and well; or is killed. */
+void peer_stop(peer_t *peer);
+void peer_kill(peer_t *peer);
+
+/* What such a process does. */
+int peer_main(int device);
+
+/* Fill memory of this process with the word, and wait. */
+void fill(CUdeviceptr address, size_t size, unsigned word);
+
+/* The same for one call. */
+CUresult peer_open(peer_t *peer, CUipcMemHandle handle, CUdeviceptr *address);
+CUresult peer_close(peer_t *peer, CUdeviceptr address);
+/* Whether it reads `size` bytes of the word there. */
+bool peer_reads(peer_t *peer, CUdeviceptr address, size_t size, unsigned word);
+
+#endif
