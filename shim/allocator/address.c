@@ -1,5 +1,6 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
+#include "allocator/space/lifetime.h"
 
 #include "allocator/give_back.h"
 #include "failpoint.h"

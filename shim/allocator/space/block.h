@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "allocator/ticket.h"
-#include "allocator/space/lifetime.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -25,6 +24,7 @@ typedef struct ac_allocator ac_allocator_t;
 typedef struct ac_cache ac_cache_t; /* cache/thread_cache.h */
 typedef struct ac_space ac_space_t; /* space.h */
 typedef struct ac_store ac_store_t;
+typedef struct ac_lifetime ac_lifetime_t; /* lifetime.h */
 struct ac_range;
 struct ac_slab;
 

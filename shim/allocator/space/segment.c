@@ -2,6 +2,7 @@
  * runs under the allocator's lock and makes no device call. */
 #include "allocator/space/segment.h"
 
+#include "allocator/space/lifetime.h"
 #include "allocator/space/range.h"
 #include "allocator/space/records.h"
 #include "allocator/space/size.h"
