@@ -7,6 +7,7 @@
  * a later owner.  What happens to a block after that is as without the library: undefined. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
+#include "intercept/peers.h"
 
 #include <string.h>
 
@@ -49,8 +50,8 @@ typedef struct {
 
 static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const peering_t *peering = arg;
-    if (device == peering->owner && ac_cuda_peer_add(device, peering->context->cuda.device))
-        ac_expand_allow(allocator);
+    if (device == peering->owner)
+        ac_peers_opened(peering->context, device, allocator);
 }
 
 static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {
