@@ -230,16 +230,17 @@ static void limited(void) {
 static CUmemoryPool shared_pool;
 
 static void *crowd(void *arg) {
-    CUdeviceptr memory[8];
+    enum { LIMIT = 8, MOST = 12 };
+    CUdeviceptr memory[MOST];
     int *got = arg;
     MUST(cuCtxSetCurrent(context));
     CUstream stream = test_stream();
     for (int round = 0; round < 200; round++) {
         int n = 0;
-        while (n < 8 &&
+        while (n < MOST &&
                cuMemAllocFromPoolAsync(&memory[n], MIB, shared_pool, stream) == CUDA_SUCCESS)
             n++;
-        EXPECT(figure(shared_pool, USED) <= 8 * MIB);
+        EXPECT(figure(shared_pool, USED) <= LIMIT * MIB);
         *got += n;
         while (n)
             give(memory[--n], stream);
