@@ -258,7 +258,7 @@ static void limited_threads(void) {
         NEED(!pthread_create(&thread[i], NULL, crowd, &got[i]));
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
-    EXPECT(got[0] > 0 && got[1] > 0);
+    EXPECT(got[0] + got[1] > 0); /* one may be done before the other has a turn */
     EXPECT(figure(shared_pool, USED) == 0);
     got[0] = 0;
     crowd(&got[0]);
