@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "device/driver.h"
+#include "intercept/mempools.h"
 #include "observe/log.h"
 
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
@@ -57,7 +58,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 _Atomic bool ac_pages_exportable;
 
 bool ac_block_is_pooled(const ac_block_info_t *info) {
-    return info->async && !ac_process_config()->async_ipc;
+    return info->async &&
+           !(ac_process_config()->async_ipc && ac_mempool_is_default(info->mempool));
 }
 
 static bool names_lifetime(CUpointer_attribute attribute) {
@@ -100,7 +102,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         if (pooled)
-            *(CUmemoryPool *)data = ac_pool_of(ac_block_device(info));
+            *(CUmemoryPool *)data = ac_mempool_handle(info->mempool);
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (pooled || info->paged)
