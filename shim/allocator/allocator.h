@@ -47,6 +47,11 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
  * arena must not be used afterwards; its record stays readable. */
 void ac_arena_drop(ac_arena_t *arena);
 
+/* Whether nothing is left of an arena that was dropped, and no call of the device for it is under
+ * way: it may serve another context (the same pointer) from _again on, which fails as _create. */
+bool ac_arena_is_over(ac_arena_t *arena);
+bool ac_arena_again(ac_arena_t *arena);
+
 /* The context is about to go, and its memory with it: wait for what other contexts may still do
  * to memory that the program freed; not beyond the limit, nor for more than a second for work
  * that the program may hold back. */

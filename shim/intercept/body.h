@@ -68,7 +68,9 @@ static inline void ac_synced(ac_thread_t *thread, bool whole) {
  * another thread of its parent may have held the locks). */
 static inline bool ac_owned(uint64_t address) {
     int state = atomic_load_explicit(&ac_state, memory_order_acquire);
-    return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
+    if ((state != AC_STATE_ACTIVE && state != AC_STATE_EXITING) || !ac_block_arena(address))
+        return false;
+    return __builtin_expect(!atomic_load(&ac_contexts_ending), 1) || ac_context_owns(address);
 }
 
 /* No allocation has this address: in place of one of ours that is free, that may not be shared or

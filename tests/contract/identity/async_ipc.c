@@ -58,6 +58,22 @@ static void is_complete(void) {
     MUST(cuMemFreeAsync(block, stream));
 }
 
+/* Memory of a pool that the program made is that pool's. */
+static void pools_stay(void) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool pool, shown = NULL;
+    CUdeviceptr block = 0;
+    CUipcMemHandle handle;
+    MUST(cuMemPoolCreate(&pool, &props));
+    MUST(cuMemAllocFromPoolAsync(&block, MIB, pool, stream));
+    MUST(cuPointerGetAttribute(&shown, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, block));
+    EXPECT(shown == pool);
+    GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+    MUST(cuMemFreeAsync(block, stream));
+    MUST(cuMemPoolDestroy(pool));
+}
+
 int main(int argc, char **argv) {
     static const size_t sizes[] = {512, 1000, 4 * KIB, 70 * KIB, MIB, 3 * MIB};
     if (argc == 3 && !strcmp(argv[1], "peer"))
@@ -68,6 +84,7 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++)
         opens(&peer, sizes[i / 3], 1000 + i);
     is_complete();
+    pools_stay();
     peer_stop(&peer);
     return TEST_GOOD;
 }
