@@ -135,8 +135,8 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
             AC_RETRY(result, AC_NEED(bytes), call);                                              \
     } while (0)
 
-/* Whether the block answers as memory of a pool: it serves a stream-ordered request, without
- * async_ipc.  identity_hooks.c */
+/* Whether the block answers as memory of its pool: it serves a stream-ordered request, and not of
+ * the device's own pool with async_ipc.  identity_hooks.c */
 bool ac_block_is_pooled(const ac_block_info_t *info);
 
 /* Blocks on pages can be exported: plain ones say that they are IPC-capable.  Set by what exports

@@ -58,7 +58,8 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 _Atomic bool ac_pages_exportable;
 
 bool ac_block_is_pooled(const ac_block_info_t *info) {
-    return info->async && !ac_process_config()->async_ipc;
+    return info->async &&
+           !(ac_process_config()->async_ipc && ac_mempool_is_default(info->mempool));
 }
 
 static bool names_lifetime(CUpointer_attribute attribute) {

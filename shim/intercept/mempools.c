@@ -217,6 +217,10 @@ static CUmemoryPool default_pool(CUdevice device) {
     return pool;
 }
 
+bool ac_mempool_is_default(unsigned number) {
+    return ac_mempool_handle(number) == default_pool(ac_mempool_device(number));
+}
+
 /* What the program did to a pool before it was first looked at. */
 static ac_passed_t past_of(CUmemoryPool pool, CUdevice device) {
     static const CUmemPool_attribute switches[] = {

@@ -39,6 +39,9 @@ CUdevice ac_mempool_device(unsigned number);
 ac_passed_t ac_mempool_reason(unsigned number);
 CUmemoryPool ac_mempool_handle(unsigned number);
 
+/* Whether it is the pool that the driver made for the device. */
+bool ac_mempool_is_default(unsigned number);
+
 /* The allocator that has figures of the pool; NULL: none was ever served here. */
 ac_allocator_t *ac_mempool_allocator(unsigned number);
 

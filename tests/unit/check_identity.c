@@ -1,5 +1,6 @@
 /* What others are told of a block: serials of lifetimes, exports, and that blocks beside it go on
  * being used. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "allocator/space/lifetime.h"
@@ -139,9 +140,58 @@ START_TEST(threads_keep_no_known_block) {
     serial_of(known);
     put(known);
     put(beside);
-    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout));
+    ck_assert(ac_cache_take(cache, MIB, &address, ac_fence_handout) ||
+              ac_cache_take_long(cache, MIB, &address));
     ck_assert_uint_eq(address, beside);
     put(beside);
+}
+END_TEST
+
+/* --- threads --- */
+
+enum { THREADS = 4, ROUNDS = 1500 };
+static ac_cache_tally_t own_tally[THREADS];
+static uint64_t serials[THREADS][ROUNDS];
+
+/* Blocks of a thread of its own, of which every third is known to others. */
+static void *churn(void *arg) {
+    const size_t me = (size_t)(uintptr_t)arg;
+    ac_cache_t *own = ac_cache_open(arena, &own_tally[me]);
+    for (unsigned i = 0; own && i < ROUNDS; i++) {
+        uint64_t block[2];
+        for (int k = 0; k < 2; k++)
+            if (ac_cache_alloc(own, sizes[(i + me) % 4], false, &block[k]) != AC_OK)
+                return NULL;
+        if (i % 3 == 0 && ac_block_identify(block[0], &serials[me][i]) != AC_OK)
+            return NULL;
+        for (int k = 0; k < 2; k++)
+            if (ac_cache_free(own, block[k]) != AC_OK)
+                return NULL;
+    }
+    if (own)
+        ac_cache_close(own);
+    return own;
+}
+
+static int compare(const void *a, const void *b) {
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left > right) - (left < right);
+}
+
+START_TEST(threads_beside_each_other) {
+    pthread_t thread[THREADS];
+    void *done;
+    for (size_t i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, churn, (void *)(uintptr_t)i), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        ck_assert_int_eq(pthread_join(thread[i], &done), 0);
+        ck_assert_ptr_nonnull(done);
+    }
+    uint64_t *all = serials[0];
+    qsort(all, THREADS * ROUNDS, sizeof *all, compare);
+    for (unsigned i = 1; i < THREADS * ROUNDS; i++)
+        ck_assert(all[i] != all[i - 1] || !all[i]);
+    ck_assert_uint_ne(all[THREADS * ROUNDS - THREADS * ROUNDS / 3], 0);
 }
 END_TEST
 
@@ -406,6 +456,7 @@ int main(void) {
     tcase_add_test(plain, a_slot_keeps_its_serial);
     tcase_add_test(known, known_blocks_cost_no_segment);
     tcase_add_test(known, threads_keep_no_known_block);
+    tcase_add_test(known, threads_beside_each_other);
     tcase_add_loop_test(shared, an_export_ends_with_its_lifetime, 0, SIZES);
     tcase_add_test(lost, an_export_ends_with_its_context);
     tcase_add_loop_test(synced, the_last_free_sets_it_back, 0, SIZES);
