@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "device/driver.h"
+#include "intercept/mempools.h"
 #include "observe/log.h"
 
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
@@ -100,7 +101,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
         break;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         if (pooled)
-            *(CUmemoryPool *)data = ac_pool_of(ac_block_device(info));
+            *(CUmemoryPool *)data = ac_mempool_handle(info->mempool);
         break;
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (pooled || info->paged)
