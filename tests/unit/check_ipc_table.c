@@ -323,6 +323,36 @@ START_TEST(table_of_the_dead_goes) {
 }
 END_TEST
 
+/* A process in a container with the same pid namespace has a folder of its own under that name. */
+START_TEST(folder_of_a_container_is_found) {
+    ac_ipc_entry_t entry;
+    ac_ipc_token_t token;
+    int channel[2];
+    ck_assert_int_eq(pipe(channel), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        uint32_t slot;
+        if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount("tmpfs", dir, "tmpfs", 0, NULL) != 0)
+            _exit(77); /* not permitted here */
+        ac_live_open(NULL, hooks, sizeof hooks, HOOKS);
+        token = exported(512, 1, &slot);
+        if (write(channel[1], &token, sizeof token) == sizeof token)
+            pause();
+        _exit(1);
+    }
+    close(channel[1]);
+    bool made = read(channel[0], &token, sizeof token) == sizeof token;
+    if (made) {
+        ck_assert(!exists(home));
+        ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
+        kill(child, SIGKILL);
+    }
+    int status = wait_for(child);
+    ck_assert(made || (WIFEXITED(status) && WEXITSTATUS(status) == 77));
+}
+END_TEST
+
 /* Where another holds the name of the user's folder, the token says which one has the table. */
 START_TEST(stray_folder_is_found) {
     ac_ipc_entry_t entry;
@@ -355,6 +385,7 @@ int main(void) {
     tcase_add_test(table, no_room_is_an_error);
     tcase_add_test(table, fork_child_has_none);
     tcase_add_test(table, table_of_the_dead_goes);
+    tcase_add_test(table, folder_of_a_container_is_found);
     tcase_add_test(table, stray_folder_is_found);
     suite_add_tcase(suite, table);
     SRunner *runner = srunner_create(suite);

@@ -681,6 +681,17 @@ static void off(void) {
     handle_of(taken(64 * MIB, 2));
 }
 
+/* Nowhere to put a table: an error, but for what needs none. */
+static void homeless(void) {
+    CUipcMemHandle handle;
+    CUdeviceptr block = taken(4 * KIB, 1);
+    for (int i = 1; i < 3; i++) {
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(figure("ipc_refused") == i && figure("ipc_exported_bytes") == 0);
+    }
+    handle_of(taken(64 * MIB, 2));
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -710,6 +721,7 @@ static const struct {
     {"figures", figures},
     {"table", table},
     {"native", native},
+    {"homeless", homeless},
     {"async", async},
     {"async_ipc", async_ipc},
     {"off", off},
