@@ -18,13 +18,13 @@
 typedef struct {
     _Atomic(CUmemoryPool) handle; /* of the live pool; NULL: there is none */
     CUmemoryPool last;            /* the same, and of a destroyed one */
-    CUdevice device;
+    _Atomic CUdevice device;
     _Atomic ac_passed_t reason;
     _Atomic bool passed; /* the driver has served requests of it */
     bool taken;          /* a pool, live or destroyed with blocks out */
-    bool counts;         /* the allocator has figures of it */
+    _Atomic bool counts; /* the allocator has figures of it */
     unsigned pins;       /* calls of ours under way that name the handle */
-    uint64_t limit;
+    _Atomic uint64_t limit;
 } record_t;
 
 static ac_mutex_t lock = AC_MUTEX(LEAF);
