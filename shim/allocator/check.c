@@ -7,13 +7,14 @@ enum { FREEZE_TRIES = 50 };
 
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
-    uint64_t async_bytes;
+    uint64_t mempool_bytes[AC_MEMPOOLS];
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
     uint64_t listed, retired, cached, waiting;
     /* Of a segment. */
     uint32_t busy, allocated, kept;
+    uint64_t synced; /* with pages: a block counts on each */
     const char *wrong;
 } ac_check_t;
 
@@ -27,14 +28,25 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
     stat[pool].current += n;
 }
 
+/* What the block asks of the driver counts wherever it lies in. */
+static void count_synced(ac_check_t *check, const ac_block_t *block) {
+    uint64_t end;
+    if (!block->lifetime || !block->lifetime->sync)
+        return;
+    for (uint64_t at = block->address; at < block->address + block->size;
+         at = end, check->synced++)
+        expect(check, ac_segment_synced(block, at, &end), "a block asks for SYNC_MEMOPS");
+}
+
 static void count(ac_check_t *check, const ac_block_t *block) {
+    count_synced(check, block);
     check->retired += block->state == AC_BLOCK_RETIRED;
     check->cached += block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block);
     check->waiting += ac_block_waits_cached(block);
     check->kept += ac_block_is_held(block);
     check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
-    if (block->state == AC_BLOCK_ALLOCATED && block->async)
-        check->async_bytes += block->size;
+    if (block->state == AC_BLOCK_ALLOCATED && block->mempool)
+        check->mempool_bytes[block->mempool] += ac_mempool_bytes(block);
 }
 
 /* A block that is not free: what the statistics have of it. */
@@ -100,10 +112,24 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
     }
 }
 
+/* What the pages say; those of a MOVING block are another thread's. */
+static uint64_t synced_pages(const ac_segment_t *segment) {
+    const ac_range_t *range = segment->range;
+    uint64_t synced = 0;
+    for (const ac_block_t *block = segment->first; block; block = block->next) {
+        uint64_t unit = ac_range_unit(range, block->address + AC_SEGMENT_ALIGN - 1);
+        uint64_t end = ac_range_unit(range, block->address + block->size + AC_SEGMENT_ALIGN - 1);
+        for (; ac_block_has_memory(block) && unit < end; unit++)
+            synced += range->unit[unit].synced;
+    }
+    return synced;
+}
+
 static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
     uint64_t address = segment->address;
     const ac_block_t *prev = NULL;
     check->busy = check->allocated = check->kept = 0;
+    check->synced = 0;
     for (const ac_block_t *block = segment->first; block; prev = block, block = block->next) {
         expect(check, block->prev == prev, "block links");
         expect(check, block->address == address, "blocks do not tile the segment");
@@ -120,8 +146,10 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         uint64_t mapped = ac_range_check(segment->range, &wrong);
         add(check->sum.reserved_bytes, segment->pool, (int64_t)mapped);
         expect(check, !wrong, wrong);
+        expect(check, check->synced == synced_pages(segment), "synced on pages");
         return;
     }
+    expect(check, check->synced == segment->synced, "synced count");
     add(check->sum.segment, segment->pool, 1);
     add(check->sum.reserved_bytes, segment->pool, (int64_t)segment->size);
     if (segment->oversize)
@@ -301,7 +329,9 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
     compare(&check, allocator->stats);
-    expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
+    for (unsigned i = 0; i < AC_MEMPOOLS; i++)
+        expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
+               "bytes of a memory pool");
     expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
            "capture_deferred_blocks");
     expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,

@@ -2,14 +2,18 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/peers.h"
+#include "intercept/pool_access.h"
 #include "failpoint.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
 static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
     ac_thread_forget(); /* creation makes the new one current */
-    if (result == CUDA_SUCCESS && thread && handle)
+    if (result == CUDA_SUCCESS && thread && handle) {
         ac_context_created(*handle);
+        ac_pool_reach_from(*handle);
+    }
     return result;
 }
 
@@ -80,6 +84,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
         ac_context_retained(device);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
         ac_context_of(*context); /* it may get work that is not seen: fences have to cover it */
+    if (result == CUDA_SUCCESS && thread)
+        ac_pool_reach_from(*context);
     return result;
 }
 
@@ -181,26 +187,28 @@ RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* --- peers: from now on memory may be touched from other contexts --- */
 
-/* Each page lists the devices that may access it; pages that exist already are updated here.
- * When peer access ends the list stays: a right that is not used does no harm. */
-static void allow_peer(ac_thread_t *thread, CUcontext owner) {
-    const ac_context_t *from = ac_context_current(thread), *to = ac_context_of(owner);
-    if (from && to && ac_cuda_peer_add(to->cuda.device, from->cuda.device))
-        ac_expand_allow(ac_arena_allocator(to->arena));
-}
-
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);
+    CUresult result;
     if (thread)
         ac_fence_share(); /* before the first access can be submitted */
-    CUresult result = real(peer, flags);
-    if (thread && result == CUDA_SUCCESS)
-        allow_peer(thread, peer);
-    return result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(peer, flags));
+    const ac_context_t *from, *to;
+    if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
+        (to = ac_context_of(peer)))
+        ac_peers_enabled(from, to);
+    return thread ? ac_pool_peer_enabled(thread, peer, result) : result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
-    (void)thread;
-    return real(peer);
+    CUresult result;
+    if (thread && ac_pool_peer_disables(thread, peer, &result))
+        return result;
+    result = real(peer);
+    const ac_context_t *from, *to;
+    if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
+        (to = ac_context_of(peer)))
+        ac_peers_disabled(from, to);
+    return result;
 }

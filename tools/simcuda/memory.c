@@ -26,6 +26,13 @@ CUresult sim_device_charge(int device, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
+CUresult sim_device_charge_all(int device, uint64_t bytes) {
+    CUresult result = sim_device_charge(device, bytes);
+    if (result && sim_config.pool_yield && sim_pool_release_idle(device))
+        result = sim_device_charge(device, bytes);
+    return result;
+}
+
 void sim_device_uncharge(int device, uint64_t bytes) {
     sim_devices[device].used -= bytes;
 }
@@ -97,6 +104,31 @@ bool sim_range_ok(uint64_t address, uint64_t length, bool write) {
     return true;
 }
 
+/* Pools have lists of their own (mempool.c), which are not looked at here. */
+static bool reaches(CUcontext ctx, const sim_alloc_t *record, bool write) {
+    switch (record->kind) {
+    case SIM_MEM_DEVICE:
+    case SIM_MEM_GLOBAL:
+        return record->device == ctx->device || sim_peer_enabled(ctx, record->ctx_id);
+    case SIM_MEM_VMM:
+        return sim_vmm_allows(record, ctx->device, write);
+    default:
+        return true;
+    }
+}
+
+bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write) {
+    for (uint64_t end = address + length; address < end;) {
+        const sim_alloc_t *record = sim_alloc_around(address);
+        if (!record)
+            return true; /* what lies between blocks of a pool */
+        if (!reaches(ctx, record, write))
+            return false;
+        address = record->base + record->size;
+    }
+    return true;
+}
+
 void *sim_bytes(uint64_t address) {
     if (sim_space_holds(address))
         address += (uint64_t)sim_mirror_delta;
@@ -114,7 +146,7 @@ CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim
     if (size > sim_devices[device].total)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t charged = round_up(size, SIM_SMALL_ALIGN);
-    CUresult result = sim_device_charge(device, charged);
+    CUresult result = sim_device_charge_all(device, charged);
     if (result)
         return result;
     uint64_t base = sim_range_take(size, range_align(size), 0);

@@ -3,6 +3,7 @@
 #include "allocator/space/segment.h"
 
 #include "allocator/space/lifetime.h"
+#include "allocator/space/mempool.h"
 #include "allocator/space/range.h"
 #include "allocator/space/records.h"
 #include "allocator/space/size.h"
@@ -124,6 +125,29 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     return segment;
 }
 
+void ac_segment_set_sync(ac_block_t *block, bool on) {
+    ac_segment_t *segment = block->segment;
+    int by = on - block->lifetime->sync;
+    block->lifetime->sync = on;
+    if (!segment->range)
+        segment->synced += (uint32_t)by;
+    for (uint64_t at = block->address; segment->range && at < block->address + block->size;)
+        at = ac_range_count_synced(segment->range, at, by);
+}
+
+uint32_t ac_segment_synced(const ac_block_t *block, uint64_t address, uint64_t *end) {
+    ac_segment_t *segment = block->segment;
+    *end = segment->range ? ac_range_count_synced(segment->range, address, 0)
+                          : segment->address + segment->size;
+    return segment->range ? ac_range_synced(segment->range, address) : segment->synced;
+}
+
+/* What others were told of the block ends. */
+static void end_lifetime(ac_block_t *block) {
+    ac_segment_set_sync(block, false);
+    ac_lifetime_end(block);
+}
+
 /* A context went with blocks in use: they leave the statistics with their segment. */
 static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->space->store->stats;
@@ -139,9 +163,10 @@ static void count_lost(ac_block_t *block, void *unused) {
         return;
     }
     if (block->state == AC_BLOCK_ALLOCATED) {
-        ac_lifetime_end(block);
-        if (block->async)
-            block->segment->space->store->async_bytes -= block->size;
+        if (block->lifetime)
+            end_lifetime(block);
+        if (block->mempool)
+            ac_mempool_give(block);
         ac_stat_pools_down(s->allocation, pool, 1);
         ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
         if (block->oversize)
@@ -213,7 +238,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
-    block->async = false;
+    block->mempool = 0;
     AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
@@ -247,7 +272,8 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    block->async = block->oversize = false; /* of its life before */
+    block->mempool = 0; /* of its life before */
+    block->oversize = false;
 }
 
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
@@ -276,12 +302,12 @@ void ac_segment_release(ac_block_t *block) {
     ac_device_stats_t *s = store->stats;
     int pool = block->segment->pool;
     if (block->lifetime)
-        ac_lifetime_end(block);
+        end_lifetime(block);
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;
-    if (block->async)
-        store->async_bytes -= block->size;
+    if (block->mempool)
+        ac_mempool_give(block);
     ac_stat_pools_down(s->allocation, pool, 1);
     ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
     if (block->oversize)
