@@ -3,10 +3,12 @@
 import json
 import os
 import platform
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -502,6 +504,44 @@ class Check(base.CommandTest):
         self.check(1, "--max-peak", "4M", "--junit", "out.xml", "true")
         suite = xml.etree.ElementTree.parse(self.path("out.xml")).getroot()
         self.assertEqual(suite.get("failures"), "1")
+
+    INTERRUPTED = """
+    #include <signal.h>
+    #include <unistd.h>
+    static volatile int got;
+    static void handler(int n) { (void)n; got++; write(9, "x", 1); }
+    int main(void) {
+        signal(SIGINT, handler);
+        signal(SIGTERM, handler);
+        write(1, "ready", 5);
+        for (int i = 0; i < 2000 && got < 2; i++) usleep(10000);
+        return 0;
+    }
+    """
+
+    @unittest.skipIf(base.SANITIZER, "pty.fork runs Python code in the child")
+    def test_signals(self):
+        """Ctrl-C reaches the program once, from the terminal; what is sent here is passed on."""
+        program = self.compile("interrupted", self.INTERRUPTED)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.environ.update(self.environment)
+            os.dup2(os.open("got", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 9)
+            os.execv(base.COMMAND, [base.COMMAND, "run", "--lib", base.PRELOAD, "--max-peak", "1G",
+                                    "--", program])
+        self.addCleanup(os.close, terminal)  # which ends them, should they still be there
+        while b"ready" not in os.read(terminal, 100):
+            pass
+        os.write(terminal, b"\x03")
+        end = time.monotonic() + 20
+        while not os.path.getsize(self.path("got")) and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)  # a second one would have come with the first
+        self.assertEqual(os.path.getsize(self.path("got")), 1)
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 128 + signal.SIGTERM)
+        self.assertEqual(os.path.getsize(self.path("got")), 2)
 
     def test_usage(self):
         for arguments in (("--max-peak", "0"), ("--max-peak", "2x"), ("--max-peak", "much"),

@@ -17,9 +17,11 @@
 /* Only the handler and cmd_trial_run touch these. */
 static volatile sig_atomic_t child, stop_signal;
 
-static void pass_on(int number) {
+/* What a terminal sends (Ctrl-C) reaches the program as well: once is enough. */
+static void pass_on(int number, siginfo_t *info, void *context) {
+    (void)context;
     stop_signal = number;
-    if (child > 0)
+    if (child > 0 && info->si_code != SI_KERNEL)
         kill(child, number);
 }
 
@@ -28,7 +30,7 @@ enum { PASSED = sizeof passed / sizeof passed[0] };
 
 /* For the rest of the command: between two runs a signal must not leave files behind. */
 static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = pass_on};
+    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < PASSED; i++)
         sigaction(passed[i], &action, NULL);
