@@ -3,14 +3,17 @@
 #include "intercept/peers.h"
 
 #include "device/driver.h"
+#include "intercept/pool_access.h"
 #include "failpoint.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
 static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
     ac_thread_forget(); /* creation makes the new one current */
-    if (result == CUDA_SUCCESS && thread && handle)
+    if (result == CUDA_SUCCESS && thread && handle) {
         ac_context_created(*handle);
+        ac_pool_reach_from(*handle);
+    }
     return result;
 }
 
@@ -81,6 +84,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
         ac_context_retained(device);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
         ac_context_of(*context); /* it may get work that is not seen: fences have to cover it */
+    if (result == CUDA_SUCCESS && thread)
+        ac_pool_reach_from(*context);
     return result;
 }
 
@@ -192,12 +197,15 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
         (to = ac_context_of(peer)))
         ac_peers_enabled(from, to);
-    return result;
+    return thread ? ac_pool_peer_enabled(thread, peer, result) : result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
-    CUresult result = real(peer);
+    CUresult result;
+    if (thread && ac_pool_peer_disables(thread, peer, &result))
+        return result;
+    result = real(peer);
     const ac_context_t *from, *to;
     if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
         (to = ac_context_of(peer)))

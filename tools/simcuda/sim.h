@@ -171,6 +171,8 @@ typedef struct sim_alloc {
 
 /* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
 CUresult sim_device_charge(int device, uint64_t bytes);
+/* The same, after pools gave back what they do not use where the device is full (pool_yield). */
+CUresult sim_device_charge_all(int device, uint64_t bytes);
 void sim_device_uncharge(int device, uint64_t bytes);
 
 /* A record at [base, base+size) that the caller took from sim_range_take (or host memory);
@@ -527,6 +529,8 @@ CUresult sim_pool_free_sync(sim_alloc_t *record);
 /* After a call synchronised a stream, an event or a context: pools give back what exceeds
  * their release threshold. */
 void sim_pool_synced(void);
+/* Returns physical memory that no pool of the device needs; how much. */
+uint64_t sim_pool_release_idle(int device);
 /* Plain device memory with `exported` set is being freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
 extern size_t sim_imports; /* allocations of other processes that are open */

@@ -4,6 +4,7 @@
  * guesses.c        processes for the probes, the table anew
  * guess_memory.c   allocation, pointers, copies
  * guess_context.c  contexts, streams, events, processes
+ * guess_pool.c     memory pools
  * guess_work.c     launches, host functions, modules
  * guess_graph.c    captures, graphs with memory, virtual memory management
  * guess_ipc.c      memory and events shared between processes
