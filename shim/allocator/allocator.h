@@ -21,6 +21,7 @@
 #include "allocator/order/order.h"
 #include "allocator/settings.h"
 #include "allocator/space/block.h"
+#include "allocator/space/lifetime.h"
 #include "allocator/space/mempool.h"
 #include "allocator/supply/pages.h"
 #include "config/config.h"
@@ -129,6 +130,15 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
  * lifetime is not `serial`, and nothing was called; AC_NOT_OURS.  Called for a block that is
  * exported already it changes nothing: AC_BUSY. */
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
+
+/* The program sets SYNC_MEMOPS of the block at `address`, or takes it back.  `set` tells the driver
+ * so, without a lock: once for each of its allocations that the block lies in, with what one of the
+ * addresses there has to have from now on; it is `on` where another block asks for it.  One change
+ * at a time, waited for as the driver's own lock would be, for a second at the most.  What a block
+ * asked for ends with its free.  AC_OK; AC_FAILED: `set` said false, and nothing has changed;
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it was not called. */
+typedef bool ac_sync_set_fn(void *arg, uint64_t address, bool on);
+ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *arg);
 
 /* What others know of the block's memory has to stay true: its pages, if it has any, never move.
  * Answers as ac_block_taint. */

@@ -1,8 +1,8 @@
 /* Contexts come and go; which one is current changes. */
 #include "intercept/body.h"
-#include "intercept/peers.h"
 
 #include "device/driver.h"
+#include "intercept/peers.h"
 #include "intercept/pool_access.h"
 #include "failpoint.h"
 

@@ -648,13 +648,24 @@ SIM_API(cuMemImportFromShareableHandle)
     return CUDA_SUCCESS;
 }
 
+enum { LEAST = 512 }; /* allocations are aligned to */
+
 /* One plain allocation, or a range that mappings of one device cover. */
 static bool dma_buf_range(uint64_t address, uint64_t size) {
-    const sim_alloc_t *first = sim_alloc_around(address);
-    if (!first || address + size < address)
+    const sim_alloc_t *first = NULL;
+    if (address + size < address)
         return false;
-    if (first->kind == SIM_MEM_DEVICE)
-        return address + size <= first->base + round_up(first->size, PAGE);
+    /* One that covers all but parts of the first and last host page. */
+    for (uint64_t at = address; at < address + PAGE; at += LEAST) {
+        const sim_alloc_t *record = sim_alloc_around(at);
+        if (record && record->kind == SIM_MEM_DEVICE &&
+            record->base + record->size > address + size - PAGE)
+            return address + size <= round_up(record->base + record->size, PAGE);
+        if (record && !first)
+            first = record;
+    }
+    if (!first)
+        return false;
     for (uint64_t at = address; at < address + size;) {
         const sim_alloc_t *record = sim_alloc_around(at);
         if (!record || record->kind != SIM_MEM_VMM || record->device != first->device)
