@@ -93,6 +93,10 @@ extern void (*ac_cuda_count)(ac_cuda_event_t event);
 /* Set when exit began: no driver call of our own any more. */
 extern _Atomic bool ac_cuda_quiet;
 
+/* Set when a context is not kept account of: its work is waited for by no fence, and cuMemUnmap is
+ * not documented to wait as cuMemFree does, so that pages of living contexts stay. */
+extern _Atomic bool ac_cuda_pages_stay;
+
 void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
                           CUdevice device, ac_record_mode_t mode);
 

@@ -17,6 +17,8 @@ static _Atomic uint64_t peers[PEERS];
 static _Atomic uint64_t former[PEERS];
 static _Atomic bool taking[PEERS];
 
+_Atomic bool ac_cuda_pages_stay;
+
 static bool attribute(CUdevice device, CUdevice_attribute which) {
     int value = 0;
     return ac_driver.cuDeviceGetAttribute &&
@@ -171,7 +173,7 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     ac_cuda_context_t *context = arg;
     visit_t visit;
     bool dead = atomic_load(&context->dead);
-    if (!dead && !ac_cuda_sync_begin())
+    if (!dead && (atomic_load(&ac_cuda_pages_stay) || !ac_cuda_sync_begin()))
         return AC_BUSY;
     CUresult result = CUDA_ERROR_DEINITIALIZED;
     if (enter_late(context, &visit)) {

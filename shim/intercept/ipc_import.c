@@ -51,7 +51,7 @@ typedef struct {
 static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const peering_t *peering = arg;
     if (device == peering->owner)
-        ac_peers_opened(peering->context, device, allocator);
+        ac_peers_hold(device, peering->context->cuda.device, allocator);
 }
 
 static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {

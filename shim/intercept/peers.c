@@ -14,7 +14,7 @@ static bool
     changing; /* a thread changes the table, and tells the driver of it without the lock */
 static struct { const ac_context_t *from, *to; } pair[PAIRS];
 static unsigned pairs;
-static uint64_t pooled[AC_LIVE_DEVICES]; /* bits of devices that memory pools give its memory */
+static uint64_t held[AC_LIVE_DEVICES]; /* bits of devices that keep their right, see peers.h */
 static bool lost; /* there was no room for one: nothing is taken back any more */
 
 static void begin(void) {
@@ -55,17 +55,12 @@ void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to) {
     end();
 }
 
-void ac_peers_opened(const ac_context_t *from, CUdevice device, ac_allocator_t *allocator) {
+void ac_peers_hold(CUdevice device, CUdevice peer, ac_allocator_t *allocator) {
+    if (device < 0 || device >= AC_LIVE_DEVICES || peer < 0 || peer >= AC_LIVE_DEVICES)
+        return;
     begin();
-    if (ac_cuda_peer_add(device, from->cuda.device))
-        tell(device, allocator);
-    end();
-}
-
-void ac_peers_pooled(CUdevice device, CUdevice other, ac_allocator_t *allocator) {
-    begin();
-    pooled[device] |= (uint64_t)1 << other;
-    if (ac_cuda_peer_add(device, other))
+    held[device] |= (uint64_t)1 << peer;
+    if (ac_cuda_peer_add(device, peer))
         tell(device, allocator);
     end();
 }
@@ -78,7 +73,7 @@ static void remove_pair(unsigned i) {
         if (pair[j].from->cuda.device == from->cuda.device &&
             pair[j].to->cuda.device == to->cuda.device)
             return;
-    if (!lost && !(pooled[to->cuda.device] >> from->cuda.device & 1) &&
+    if (!lost && !(held[to->cuda.device] >> from->cuda.device & 1) &&
         ac_cuda_peer_remove(to->cuda.device, from->cuda.device))
         tell(to->cuda.device, ac_arena_allocator(to->arena));
 }

@@ -11,12 +11,9 @@
 /* The driver did so: `from` may reach the memory of `to`, what there is of it and what is to come. */
 void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to);
 
-/* `from` opened memory of another process that lies on the device, by which the driver enabled the
- * same for it.  That lasts until peer access is disabled. */
-void ac_peers_opened(const ac_context_t *from, CUdevice device, ac_allocator_t *allocator);
-
-/* A memory pool gives the device `other` the memory of the device, for good. */
-void ac_peers_pooled(CUdevice device, CUdevice other, ac_allocator_t *allocator);
+/* The device `peer` reaches memory of `device` for other reasons, and goes on to do so: a pool, or
+ * memory of another process that was opened, by which the driver enables it, too. */
+void ac_peers_hold(CUdevice device, CUdevice peer, ac_allocator_t *allocator);
 
 /* It may not any more.  Rights on pages go when no other context of its device has them, as soon as
  * no work is under way that may use them: at once, or with a later change. */

@@ -119,7 +119,7 @@ void ac_pool_reach_again(unsigned number) {
         reach_t reach = {.device = other};
         if (!(who >> other & 1))
             continue;
-        ac_peers_pooled(owner, other, allocator);
+        ac_peers_hold(owner, other, allocator);
         ac_context_primary(other);
         ac_context_each(reach_all, &reach);
     }

@@ -198,6 +198,7 @@ static void apply(void) {
 void ac_process_give_up(const char *why) {
     if (atomic_exchange(&given_up, true))
         return;
+    atomic_store(&ac_cuda_pages_stay, true);
     switch_off();
     ac_generation_grow();
     ac_log_once(AC_LOG_WARNING,

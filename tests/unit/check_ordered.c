@@ -264,6 +264,27 @@ START_TEST(nothing_changes_hands_where_order_protects_nothing) {
 }
 END_TEST
 
+/* Without events the device is asked once, for a moment, whether the order is needed no more: not
+ * again before what was asked for is reached. */
+START_TEST(what_order_protected_is_asked_for_without_events) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB);
+    submit(0);
+    give(a, S);
+    ck_assert_uint_eq(take(S, MIB), a);
+    device.no_fences = true;
+    device.endless = _i;
+    ck_assert_int_eq(ac_arena_unordered(arena, false), !_i);
+    ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 1);
+    ck_assert_int_eq(ac_arena_unordered(arena, false), !_i);
+    ck_assert_uint_eq(device.calls[FAKE_SYNCHRONIZE], 1);
+    complete(0);
+    ac_fence_synced(ac_arena_timeline(arena), ac_fence_stamp());
+    ck_assert(ac_arena_unordered(arena, false));
+    end();
+}
+END_TEST
+
 START_TEST(a_stream_that_goes_leaves_its_blocks_behind) {
     begin(AC_UNLIMITED);
     uint64_t a = take(S, MIB);
@@ -296,6 +317,7 @@ int main(void) {
     tcase_add_test(tests, a_wait_is_inserted_before_the_limit_is_passed);
     tcase_add_test(tests, a_wait_that_cannot_be_had_leaves_all_as_it_was);
     tcase_add_test(tests, nothing_changes_hands_where_order_protects_nothing);
+    tcase_add_loop_test(tests, what_order_protected_is_asked_for_without_events, 0, 2);
     tcase_add_test(tests, a_stream_that_goes_leaves_its_blocks_behind);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -513,16 +513,21 @@ static void all_gone(ac_arena_t *arena) {
 }
 
 /* Whether what has that clock is over.  With `wait` it is waited for, unless the program holds it
- * or an earlier wait did not see it reached. */
+ * or an earlier wait did not see it reached.  Without it a moment suffices to ask a device whose
+ * events tell nothing (fence:sync), once until that is reached. */
 static bool is_over(ac_arena_t *arena, uint64_t clock, bool wait) {
+    enum { MOMENT_NS = 2000000 };
     ac_timeline_t *timeline = &arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
-    if (!wait || !ac_fence_hopeful(timeline, all) || ac_fence_holding(timeline, all)) {
-        ac_fence_close(timeline, all);
+    bool may = ac_fence_hopeful(timeline, all) && !ac_fence_holding(timeline, all);
+    if (!wait || !may) {
+        may &= ac_fence_close(timeline, all) == AC_UNSUPPORTED;
         ac_fence_poll(timeline, all);
-        return ac_fence_reached(timeline, all) >= clock;
+        if (!may || ac_fence_reached(timeline, all) >= clock)
+            return ac_fence_reached(timeline, all) >= clock;
     }
-    if (ac_fence_wait(timeline, all, clock, AC_PATIENCE_NS) != AC_BUSY)
+    uint64_t limit = wait ? AC_PATIENCE_NS : MOMENT_NS;
+    if (ac_fence_wait(timeline, all, clock, limit) != AC_BUSY)
         return true;
     ac_fence_missed(timeline, clock);
     return false;

@@ -209,6 +209,34 @@ static void destroyed(void) {
     nothing_left();
 }
 
+/* More contexts than there are records for: the work of the last one is waited for by no fence, so
+ * that no page goes from under it. */
+static void many_contexts(void) {
+    CUdeviceptr held = take(MIB), block = take(100 * MIB);
+    CUcontext context = NULL;
+    CUdeviceptr more;
+    size_t available, total;
+    for (int i = 0; i < 300; i++)
+        MUST(cuCtxCreate_v2(&context, 0, 0));
+    static const simcuda_access_t touches = {
+        .param = 0, .count_param = -1, .bytes = 100 * MIB, .writes = 1};
+    static const simcuda_kernel_t kernel = {.name = "slow",
+                                            .duration_ns = 100000000,
+                                            .param_count = 1,
+                                            .access_count = 1,
+                                            .access = &touches};
+    CUfunction slow = test_kernel(&kernel);
+    void *params[] = {&block};
+    MUST(cuLaunchKernel(slow, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+    use(0);
+    MUST(cuMemFree_v2(block));
+    MUST(cuMemGetInfo_v2(&available, &total));
+    if (cuMemAlloc_v2(&more, total - 50 * MIB) == CUDA_SUCCESS) /* idle memory would have to go */
+        MUST(cuMemFree_v2(more));
+    EXPECT(simcuda_race_reports() == 0);
+    MUST(cuMemFree_v2(held));
+}
+
 /* The device has none of this: native segments. */
 static void missing(void) {
     CUdeviceptr p = take(MIB);
@@ -225,10 +253,10 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
              {"contents", contents},   {"pinned", pinned},
-             {"multicast", multicast}, {"peers", peers},
-             {"cards", cards},         {"no_cards", no_cards},
-             {"reset", reset},         {"destroyed", destroyed},
-             {"missing", missing}};
+             {"multicast", multicast}, {"many_contexts", many_contexts},
+             {"peers", peers},         {"cards", cards},
+             {"no_cards", no_cards},   {"reset", reset},
+             {"destroyed", destroyed}, {"missing", missing}};
 
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
