@@ -1,5 +1,6 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
+#include "allocator/space/lifetime.h"
 
 #include "allocator/give_back.h"
 #include "failpoint.h"
@@ -183,7 +184,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
-                              .async = block->state == AC_BLOCK_ALLOCATED && block->async,
+                              .async = block->state == AC_BLOCK_ALLOCATED && block->mempool,
+                              .mempool = block->state == AC_BLOCK_ALLOCATED ? block->mempool : 0,
                               .paged = block->segment->range != NULL};
     const ac_lifetime_t *lifetime = info->allocated ? block->lifetime : NULL;
     if (lifetime) {

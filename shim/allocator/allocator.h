@@ -21,6 +21,7 @@
 #include "allocator/order/order.h"
 #include "allocator/settings.h"
 #include "allocator/space/block.h"
+#include "allocator/space/mempool.h"
 #include "allocator/supply/pages.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -60,7 +61,11 @@ void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
-/* The same for a stream. The caller has seen that the stream is the arena's context's. */
+/* The same for a stream, of the memory pool with that number (space/mempool.h).  The caller has seen
+ * that the stream is the arena's context's, and claimed the bytes where the pool has a limit.
+ * _alloc_on: of the first pool. */
+ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
+                                uint64_t bytes, bool cached_only, uint64_t *address);
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address);
 
@@ -88,9 +93,10 @@ typedef struct {
     ac_arena_t *arena;
     uint64_t address, size, requested; /* bytes */
     uint64_t segment_address, segment_size;
-    bool allocated; /* false: freed or never handed out */
-    bool async;     /* by a request that named a stream */
-    bool paged;     /* on pages of an expandable segment */
+    bool allocated;  /* false: freed or never handed out */
+    bool async;      /* by a request that named a stream ... */
+    uint8_t mempool; /* ... of this memory pool (space/mempool.h); 0 */
+    bool paged;      /* on pages of an expandable segment */
     /* lifetime.h; allocated: serial 0: others know nothing of it */
     uint64_t serial, exported;
     bool sync;
@@ -125,6 +131,26 @@ ac_status_t ac_block_pin(uint64_t address);
 
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);
+
+/* Memory pools (mempools.c).  The number stands for a new pool: marks and settings begin anew;
+ * blocks that are still out count on. */
+void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t threshold,
+                     uint64_t limit);
+
+void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures);
+void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark);
+void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold);
+
+/* The program trims the pool to `least` bytes: what it holds in reserve beyond that is none any
+ * more, and as much idle memory of the device goes back as no pool is to find again.  Waits for
+ * nothing. */
+void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least);
+
+/* In a pool with a limit a request of `bytes` is under way, and counts there until it is served,
+ * or until _unclaim.  False: beside `other` bytes that the driver holds for the pool it would
+ * exceed the limit. */
+bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes, uint64_t other);
+void ac_mempool_unclaim(ac_allocator_t *allocator, unsigned number, uint64_t bytes);
 
 /* Give back idle segments of all arenas, if all work of the process is over; with `wait`, wait
  * for that first, for oom_wait at the most (counted as num_sync_all_streams).  Where it is not

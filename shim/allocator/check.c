@@ -7,7 +7,7 @@ enum { FREEZE_TRIES = 50 };
 
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
-    uint64_t async_bytes;
+    uint64_t mempool_bytes[AC_MEMPOOLS];
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
@@ -33,8 +33,8 @@ static void count(ac_check_t *check, const ac_block_t *block) {
     check->waiting += ac_block_waits_cached(block);
     check->kept += ac_block_is_held(block);
     check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
-    if (block->state == AC_BLOCK_ALLOCATED && block->async)
-        check->async_bytes += block->size;
+    if (block->state == AC_BLOCK_ALLOCATED && block->mempool)
+        check->mempool_bytes[block->mempool] += ac_mempool_bytes(block);
 }
 
 /* A block that is not free: what the statistics have of it. */
@@ -301,7 +301,9 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
     compare(&check, allocator->stats);
-    expect(&check, check.async_bytes == allocator->async_bytes, "bytes of requests of streams");
+    for (unsigned i = 0; i < AC_MEMPOOLS; i++)
+        expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
+               "bytes of a memory pool");
     expect(&check, check.held_blocks == allocator->counters->capture_deferred_blocks,
            "capture_deferred_blocks");
     expect(&check, check.held_bytes == allocator->counters->capture_deferred_bytes,

@@ -50,7 +50,6 @@ struct ac_allocator {
     unsigned calls;         /* device calls under way that add or give back segments */
     uint64_t changes;       /* such calls that changed what a request may find */
     pthread_cond_t settled; /* a call ended, or one that had a stream's handle */
-    uint64_t async_most[2]; /* peaks of async_bytes, by ac_mark_t */
     ac_caches_t *caches;    /* of threads, for all arenas */
     ac_supply_t *supply;
 };

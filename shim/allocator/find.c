@@ -13,7 +13,7 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
     AC_BLOCK_SET(block, ticket.epoch, ac_fence_handout(&request->arena->timeline));
     request->address = block->address;
     if (request->stream)
-        ac_ordered_handed_out(block);
+        ac_ordered_handed_out(block, request->mempool);
 }
 
 /* Before the figures rise: those of the caches are absorbed where a peak depends on them. */
@@ -64,6 +64,7 @@ static inline ac_fit_t fit_for(const ac_request_t *request) {
 
 ac_order_request_t ac_find_ordered(const ac_request_t *request) {
     return (ac_order_request_t){.stream = *request->stream,
+                                .mempool = request->mempool,
                                 .pool = request->pool,
                                 .size = request->size,
                                 .requested = request->requested,

@@ -41,7 +41,26 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator) {
     return idle;
 }
 
+uint64_t ac_give_back_except(ac_allocator_t *allocator, const ac_shrink_t *pick, uint64_t kept) {
+    ac_shrink_t most = *pick;
+    most.bytes = AC_UNLIMITED;
+    if (kept) {
+        uint64_t idle = ac_allocator_idle_bytes(allocator);
+        most.within = true;
+        most.bytes = idle > kept ? idle - kept : 0;
+    }
+    return ac_supply_shrink(allocator, &most);
+}
+
 /* --- after a while --- */
+
+static uint64_t shrink_aged(ac_allocator_t *allocator, uint32_t epochs) {
+    const ac_shrink_t aged = {.epochs = epochs, .leaving = true};
+    ac_lock(&allocator->lock);
+    uint64_t kept = ac_mempool_kept(&allocator->store, 0);
+    ac_unlock(&allocator->lock);
+    return ac_give_back_except(allocator, &aged, kept);
+}
 
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     ac_lock(&allocator->lock);
@@ -51,8 +70,7 @@ uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs) {
     ac_lock(&allocator->lock);
     allocator->supply->owed_epochs = may ? 0 : epochs;
     ac_unlock(&allocator->lock);
-    const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs, .leaving = true};
-    return may ? ac_supply_shrink(allocator, &aged) : 0;
+    return may ? shrink_aged(allocator, epochs) : 0;
 }
 
 bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
@@ -66,10 +84,9 @@ bool ac_allocator_settle_debt(ac_allocator_t *allocator) {
     allocator->supply->owed_epochs = 0;
     ac_unlock(&allocator->lock);
     const ac_shrink_t excess = {.bytes = ac_supply_excess(allocator), .leaving = true};
-    const ac_shrink_t aged = {.bytes = AC_UNLIMITED, .epochs = epochs};
     ac_supply_shrink(allocator, &excess);
     if (epochs)
-        ac_supply_shrink(allocator, &aged);
+        shrink_aged(allocator, epochs);
     ac_supply_collect(allocator);
     return true;
 }

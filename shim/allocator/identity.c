@@ -1,5 +1,6 @@
 /* Blocks that others get to know: their lifetimes begin here, and are exported (lifetime.h). */
 #include "allocator/allocator_int.h"
+#include "allocator/space/lifetime.h"
 
 /* An owner that does not come out of its cache is waited for so often. */
 enum { TRIES = 4 };

@@ -53,10 +53,12 @@ static ac_status_t serve(ac_request_t *request) {
 }
 
 static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, const ac_stream_t *stream,
-                              uint64_t bytes, bool cached_only, uint64_t *address) {
+                              unsigned mempool, uint64_t bytes, bool cached_only,
+                              uint64_t *address) {
     ac_request_t request = {.arena = arena,
                             .cache = cache,
                             .stream = stream,
+                            .mempool = mempool,
                             .requested = bytes,
                             .cached_only = cached_only};
     ac_status_t status = serve(&request);
@@ -67,18 +69,23 @@ static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, const ac_str
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return ask(arena, NULL, NULL, bytes, cached_only, address);
+    return ask(arena, NULL, NULL, 0, bytes, cached_only, address);
+}
+
+ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
+                                uint64_t bytes, bool cached_only, uint64_t *address) {
+    return ask(arena, NULL, &stream, mempool, bytes, cached_only, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address) {
-    return ask(arena, NULL, &stream, bytes, cached_only, address);
+    return ac_arena_alloc_from(arena, AC_MEMPOOL_FIRST, stream, bytes, cached_only, address);
 }
 
 /* No part of a hit: what this takes must not be paid there. */
 __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
                                                   bool cached_only, uint64_t *address) {
-    return ask(cache->arena, cache, NULL, bytes, cached_only, address);
+    return ask(cache->arena, cache, NULL, 0, bytes, cached_only, address);
 }
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
@@ -91,7 +98,7 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return ac_cache_take_long(cache, bytes, address) ||
-           ask(cache->arena, cache, NULL, bytes, true, address) == AC_OK;
+           ask(cache->arena, cache, NULL, 0, bytes, true, address) == AC_OK;
 }
 
 /* The block was released and has a ticket.  True: its memory is to go back to the device when a

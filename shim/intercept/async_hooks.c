@@ -1,54 +1,97 @@
 /* The stream-ordered API: served from the arena of the stream's context, where that is a primary
- * one and current, and its device's pool is untouched (pool_hooks.c).  Everything else is the
- * driver's, odd input included, and counted.  Mixed use works: a pool's pointer given to
- * cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
+ * one and current, and the memory pool is one that is served (mempools.h).  Everything else is the
+ * driver's, odd input included, and counted by its reason.  Mixed use works: a pool's pointer given
+ * to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/mempools.h"
+#include "intercept/pool_access.h"
 #include "intercept/tracing.h"
 
-/* The context that may serve a request on `stream`; NULL: it is the driver's. */
-static ac_context_t *serving(ac_thread_t *thread, CUstream stream, bool per_thread) {
-    if (!thread || !ac_is_enabled())
+/* A request.  `named`: of `pool`; else of the device's current one. */
+typedef struct {
+    CUdeviceptr *pointer;
+    size_t bytes;
+    CUstream stream;
+    bool per_thread, named;
+    CUmemoryPool pool;
+    unsigned mempool;   /* number of the pool; 0: not known */
+    ac_passed_t passed; /* why it is the driver's */
+    uint64_t begin;     /* ns */
+} ask_t;
+
+static bool is_capturing(CUstream stream, bool per_thread) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return ac_cuda_is_capturing() &&
+           (!ac_driver.cuStreamIsCapturing ||
+            ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status) ||
+            status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* The context that may serve the request.  NULL: it is the driver's, because of ask->passed. */
+static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
+    ask->passed = AC_PASSED(disabled);
+    if (!ac_is_enabled())
         return NULL;
-    ac_context_t *context = ac_context_of_stream(thread, stream);
+    ac_context_t *context = ac_context_of_stream(thread, ask->stream);
+    CUdevice device = context ? context->cuda.device : 0;
+    if (ask->named)
+        ask->mempool = ac_mempool_named(ask->pool, &ask->passed);
+    else if (context)
+        ask->mempool = ac_mempool_current(device, &ask->passed);
+    if (context && !ask->mempool)
+        return NULL;
+    ask->passed = ask->mempool ? ac_mempool_reason(ask->mempool) : AC_PASSED(context);
+    if (ask->passed != AC_POOL_OURS)
+        return NULL;
+    ask->passed = AC_PASSED(context);
     if (!context || context->created || context != ac_context_current(thread) ||
         ac_fence_broken(context->timeline) || atomic_load(&context->cuda.green) ||
-        !ac_pool_serves(context->cuda.device))
+        ac_mempool_device(ask->mempool) != device)
         return NULL;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (ac_cuda_is_capturing() &&
-        (!ac_driver.cuStreamIsCapturing ||
-         ac_driver.cuStreamIsCapturing(ac_stream_resolved(stream, per_thread), &status) ||
-         status != CU_STREAM_CAPTURE_STATUS_NONE))
-        return NULL;
-    return context;
+    ask->passed = AC_PASSED(capture);
+    return is_capturing(ask->stream, ask->per_thread) ? NULL : context;
 }
 
 bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
                   bool per_thread, uint64_t *address) {
-    ac_stream_t named = ac_stream_named(stream, per_thread);
-    return serving(thread, stream, per_thread) == context &&
-           ac_arena_alloc_on(context->arena, named, bytes, true, address) == AC_OK;
+    ask_t ask = {.bytes = bytes, .stream = stream, .per_thread = per_thread};
+    if (serving(thread, &ask) != context || !ac_mempool_admit(ask.mempool, bytes))
+        return false;
+    if (ac_arena_alloc_from(context->arena, ask.mempool, ac_stream_named(stream, per_thread),
+                            bytes, true, address) == AC_OK)
+        return true;
+    ac_mempool_cancel(ask.mempool, bytes);
+    return false;
 }
 
-static ac_served_t serve(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, CUstream stream,
-                         bool per_thread) {
+/* AC_SERVED_LIMIT also where the pool has no room for it. */
+static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     uint64_t address;
-    if (!thread || !pointer || !bytes)
+    ask->passed = AC_PASSED(unknown);
+    if (!thread || !ask->pointer || !ask->bytes)
         return AC_SERVED_BY_DRIVER;
-    ac_stream_t named = ac_stream_named(stream, per_thread);
-    ac_context_t *context = serving(thread, stream, per_thread);
+    ac_context_t *context = serving(thread, ask);
+    if (ask->mempool && !ac_mempool_admit(ask->mempool, ask->bytes))
+        return AC_SERVED_LIMIT;
     if (!context)
         return AC_SERVED_BY_DRIVER;
-    ac_served_t served = ac_serve(thread, context, &named, bytes, &address);
-    if (served == AC_SERVED)
-        *pointer = address;
+    ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
+    ac_served_t served = ac_serve(thread, context, &from, ask->bytes, &address);
+    if (served == AC_SERVED) {
+        *ask->pointer = address;
+        if (ac_mempool_reason(ask->mempool) != AC_POOL_OURS)
+            ac_pool_reach_again(ask->mempool);
+    }
+    if (served == AC_SERVED_LIMIT)
+        ac_mempool_cancel(ask->mempool, ask->bytes);
+    ask->passed = served == AC_SERVED_BY_NOTHING ? AC_PASSED(limit) : AC_PASSED(unknown);
     return served;
 }
 
 /* What the driver did in the stream counts for what comes after it there. */
-static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresult result) {
+static void submitted(ac_thread_t *thread, CUstream stream, bool per_thread, CUresult result) {
     if (!thread)
         return;
     ac_context_t *context = ac_context_of_stream(thread, stream);
@@ -60,21 +103,20 @@ static void passed(ac_thread_t *thread, CUstream stream, bool per_thread, CUresu
     ac_context_note(context, result);
 }
 
-static CUresult driver_alloc(ac_thread_t *thread, cuMemAllocAsync_fn *real, CUdeviceptr *pointer,
-                             size_t bytes, CUstream stream) {
-    uint64_t begin = ac_passed_begin(thread);
-    CUresult result = real(pointer, bytes, stream);
-    ac_passed_end(thread, begin);
-    return result;
+static void passing(ac_thread_t *thread, ask_t *ask) {
+    if (thread)
+        thread->last_alloc = NULL;
+    ac_count(thread, AC_COUNT_passed_async);
+    ac_count(thread, ask->passed);
 }
 
-static CUresult driver_alloc_from(ac_thread_t *thread, cuMemAllocFromPoolAsync_fn *real,
-                                  CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
-                                  CUstream stream) {
-    uint64_t begin = ac_passed_begin(thread);
-    CUresult result = real(pointer, bytes, pool, stream);
-    ac_passed_end(thread, begin);
-    return result;
+static void passed(ac_thread_t *thread, const ask_t *ask, CUresult result) {
+    if (ask->mempool) {
+        ac_mempool_cancel(ask->mempool, ask->bytes); /* the driver's to count */
+        if (result == CUDA_SUCCESS)
+            ac_mempool_passed(ask->mempool);
+    }
+    submitted(thread, ask->stream, ask->per_thread, result);
 }
 
 static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
@@ -87,40 +129,41 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
     return result;
 }
 
-#define ALLOC_ASYNC(symbol, per_thread)                                                          \
-    CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUstream stream) {                       \
+/* The driver's call for a request, timed. */
+#define TIMED(call)                                                                              \
+    (ask.begin = ac_passed_begin(thread), result = (call), ac_passed_end(thread, ask.begin),     \
+     result)
+
+#define ALLOC(symbol, by_thread, by_name, which, params, args)                                   \
+    CUresult symbol params {                                                                     \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
-        ac_served_t served = serve(thread, pointer, bytes, stream, per_thread);                  \
-        result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;                  \
-        if (served == AC_SERVED || served == AC_SERVED_LIMIT)                                    \
-            return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                    \
-                                      ac_stream_resolved(stream, per_thread));                   \
-        if (thread)                                                                              \
-            thread->last_alloc = NULL;                                                           \
-        ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_ASK_DRIVER(served, result, bytes,                                                     \
-                      driver_alloc(thread, real, pointer, bytes, stream));                       \
-        passed(thread, stream, per_thread, result);                                              \
+        ask_t ask = {.pointer = pointer,                                                         \
+                     .bytes = bytes,                                                             \
+                     .stream = stream,                                                           \
+                     .per_thread = by_thread,                                                    \
+                     .named = by_name,                                                           \
+                     .pool = which};                                                             \
+        ac_served_t served = serve(thread, &ask);                                                \
+        if (served == AC_SERVED || served == AC_SERVED_LIMIT) {                                  \
+            result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;              \
+        } else {                                                                                 \
+            passing(thread, &ask);                                                               \
+            AC_ASK_DRIVER(served, result, bytes, TIMED(real args));                              \
+            passed(thread, &ask, result);                                                        \
+        }                                                                                        \
         return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
-                                  ac_stream_resolved(stream, per_thread));                       \
+                                  ac_stream_resolved(stream, by_thread));                        \
     }
+#define ALLOC_ASYNC(symbol, by_thread)                                                           \
+    ALLOC(symbol, by_thread, false, NULL,                                                        \
+          (CUdeviceptr * pointer, size_t bytes, CUstream stream), (pointer, bytes, stream))
+#define ALLOC_FROM_POOL(symbol, by_thread)                                                       \
+    ALLOC(symbol, by_thread, true, pool,                                                         \
+          (CUdeviceptr * pointer, size_t bytes, CUmemoryPool pool, CUstream stream),             \
+          (pointer, bytes, pool, stream))
 ALLOC_ASYNC(cuMemAllocAsync, false)
 ALLOC_ASYNC(cuMemAllocAsync_ptsz, true)
-
-#define ALLOC_FROM_POOL(symbol, per_thread)                                                      \
-    CUresult symbol(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool, CUstream stream) {    \
-        AC_ENTER_OR_RETURN(symbol);                                                              \
-        CUresult result;                                                                         \
-        if (thread)                                                                              \
-            ac_pool_touch(pool);                                                                 \
-        ac_count(thread, AC_COUNT_passed_async);                                                 \
-        AC_RETRY(result, AC_NEED(bytes),                                                         \
-                 driver_alloc_from(thread, real, pointer, bytes, pool, stream));                 \
-        passed(thread, stream, per_thread, result);                                              \
-        return ac_trace_allocated(AC_TRACE_ALLOC, result, pointer, bytes,                        \
-                                  ac_stream_resolved(stream, per_thread));                       \
-    }
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync, false)
 ALLOC_FROM_POOL(cuMemAllocFromPoolAsync_ptsz, true)
 
@@ -227,7 +270,7 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
             ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
             result = driver_free(thread, real, pointer, stream);                                 \
-            passed(thread, stream, per_thread, result);                                          \
+            submitted(thread, stream, per_thread, result);                                       \
         }                                                                                        \
         ac_trace_freed(pointer, result != CUDA_SUCCESS);                                         \
         return result;                                                                           \

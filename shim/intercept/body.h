@@ -50,6 +50,13 @@
  * pending work, on devices where that may help; false: nothing went back. */
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 
+/* The program synchronised a stream, an event or a context: memory pools come down to their
+ * release thresholds. */
+static inline void ac_pools_synced(CUresult result) {
+    if (result == CUDA_SUCCESS && atomic_load_explicit(&ac_streams_tracked, memory_order_relaxed))
+        ac_mempool_synced();
+}
+
 /* The program's synchronisation, with all of a context if `whole`, succeeded: the device may have
  * nothing to do, and what is owed goes back. */
 static inline void ac_synced(ac_thread_t *thread, bool whole) {
@@ -97,9 +104,14 @@ typedef enum {
     AC_SERVED_BY_DRIVER   /* ask the driver, with AC_RETRY */
 } ac_served_t;
 
-/* Serve `bytes` (> 0) from the cache of the context, on a stream (NULL: a plain request). serve.c
- */
-ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
+/* A request that names a stream, and the memory pool by its number (mempools.h). */
+typedef struct {
+    ac_stream_t stream;
+    unsigned mempool;
+} ac_from_t;
+
+/* Serve `bytes` (> 0) from the cache of the context (from NULL: a plain request).  serve.c */
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_from_t *from,
                      uint64_t bytes, uint64_t *address);
 
 /* Around a driver call that the program's allocation or free was left to: its time is counted
@@ -120,17 +132,6 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
         else                                                                                     \
             AC_RETRY(result, AC_NEED(bytes), call);                                              \
     } while (0)
-
-/* Whether stream-ordered requests of the device are served here: its pool is as the driver made
- * it, and the program has not looked into it.  pool_hooks.c. */
-bool ac_pool_serves(CUdevice device);
-
-/* The program touches the pool: if it is a device's own, that device's requests are the driver's
- * from now on. */
-void ac_pool_touch(CUmemoryPool pool);
-
-/* The pool that memory served for stream-ordered requests of the device stands for. */
-CUmemoryPool ac_pool_of(CUdevice device);
 
 /* The device that the block lies on. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {

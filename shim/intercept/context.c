@@ -452,6 +452,13 @@ ac_context_t *ac_context_created(CUcontext handle) {
 
 /* --- what goes unseen --- */
 
+ac_context_t *ac_context_primary(CUdevice device) {
+    CUcontext handle = retain_active(device);
+    ac_context_t *context = handle ? ac_context_of(handle) : NULL;
+    release_primary(handle, device);
+    return context;
+}
+
 static _Atomic bool adopted;
 
 /* Fences cover contexts that have a record.  Where work goes unseen, one that the program only
@@ -463,12 +470,8 @@ static void adopt(void) {
         return;
     if (ac_driver.cuDeviceGetCount(&devices) != CUDA_SUCCESS)
         atomic_store(&adopted, false); /* in a host function, say: next time */
-    for (CUdevice device = 0; device < devices; device++) {
-        CUcontext handle = retain_active(device);
-        if (handle)
-            ac_context_of(handle);
-        release_primary(handle, device);
-    }
+    for (CUdevice device = 0; device < devices; device++)
+        ac_context_primary(device);
 }
 
 void ac_context_unseen(void) {

@@ -51,7 +51,10 @@ ac_context_t *ac_context_of_stream(ac_thread_t *thread, CUstream stream);
  * a record for each context that fences have to cover. */
 void ac_context_unseen(void);
 
-/* The same for one that cuCtxCreate just made: no reset of its device ends it. */
+/* The record of the device's primary context, if that is active; else NULL. */
+ac_context_t *ac_context_primary(CUdevice device);
+
+/* ac_context_of for one that cuCtxCreate just made: no reset of its device ends it. */
 ac_context_t *ac_context_created(CUcontext handle);
 
 /* Call `visit` for every live context that is served. */

@@ -2,14 +2,17 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/pool_access.h"
 #include "failpoint.h"
 
 /* --- creation: a context that is not primary, known from the start --- */
 
 static CUresult created(ac_thread_t *thread, CUresult result, const CUcontext *handle) {
     ac_thread_forget(); /* creation makes the new one current */
-    if (result == CUDA_SUCCESS && thread && handle)
+    if (result == CUDA_SUCCESS && thread && handle) {
         ac_context_created(*handle);
+        ac_pool_reach_from(*handle);
+    }
     return result;
 }
 
@@ -80,6 +83,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
         ac_context_retained(device);
     if (result == CUDA_SUCCESS && thread && ac_fence_is_unseen())
         ac_context_of(*context); /* it may get work that is not seen: fences have to cover it */
+    if (result == CUDA_SUCCESS && thread)
+        ac_pool_reach_from(*context);
     return result;
 }
 
@@ -196,11 +201,11 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     CUresult result = real(peer, flags);
     if (thread && result == CUDA_SUCCESS)
         allow_peer(thread, peer);
-    return result;
+    return thread ? ac_pool_peer_enabled(thread, peer, result) : result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
-    (void)thread;
-    return real(peer);
+    CUresult result;
+    return thread && ac_pool_peer_disables(thread, peer, &result) ? result : real(peer);
 }

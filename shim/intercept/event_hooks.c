@@ -142,6 +142,8 @@ WAIT(cuStreamWaitEvent_ptsz, true)
             ac_edge_completed(&edge);                                                            \
         ac_context_note_current(thread, result); /* an event does not tell whose it is */        \
         if (waits)                                                                               \
+            ac_pools_synced(result);                                                             \
+        if (waits)                                                                               \
             ac_trace_event_synced(event, result);                                                \
         return result;                                                                           \
     }
@@ -169,6 +171,8 @@ static uint64_t alone_until(const ac_context_t *context, CUstream stream, bool p
             ac_fence_synced(context->timeline, alone);                                           \
         if (waits && result == CUDA_SUCCESS)                                                     \
             ac_synced(thread, false);                                                            \
+        if (waits)                                                                               \
+            ac_pools_synced(result);                                                             \
         if (waits)                                                                               \
             ac_trace_stream_synced(context, ac_stream_resolved(stream, per_thread), result);     \
         note(thread, context, result);                                                           \

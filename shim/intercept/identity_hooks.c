@@ -4,6 +4,7 @@
 #include "intercept/ipc.h"
 
 #include "device/driver.h"
+#include "intercept/mempools.h"
 #include "observe/log.h"
 
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
@@ -62,7 +63,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
  * neither for IPC nor for other devices on the bus. */
 static void patch_pooled(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
     if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
-        *(CUmemoryPool *)data = ac_pool_of(ac_block_device(info));
+        *(CUmemoryPool *)data = ac_mempool_handle(info->mempool);
     else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
         *(CUcontext *)data = NULL;
     else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "allocator/space/lifetime.h"
 #include "device/driver.h"
 #include "observe/log.h"
 #include "share/ipc_table.h"

@@ -1,130 +1,77 @@
-/* Memory pools.  Stream-ordered requests are served here as long as the program leaves the pool
- * of the device alone: what it asks of a pool, sets or shares, only the driver can answer for.
- * The first such call hands the pool to the driver for good; what was served before stays ours.
- * Explicit pools are always the driver's. */
+/* Memory pools.  The driver is asked in every call, so that arguments, errors, handles and settings
+ * are its own; what its answers lack is the memory that is served here (mempools.h). */
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/mempools.h"
+#include "intercept/pool_access.h"
 
-enum { UNKNOWN, SERVED, DRIVERS };
-static _Atomic int states[AC_LIVE_DEVICES];
+/* --- pools come and go --- */
 
-/* The pool that the driver made for the device; NULL: none. */
-static CUmemoryPool default_pool(CUdevice device) {
-    static _Atomic(CUmemoryPool) known[AC_LIVE_DEVICES];
-    CUmemoryPool pool = atomic_load(&known[device]);
-    if (!pool && ac_driver.cuDeviceGetDefaultMemPool &&
-        ac_driver.cuDeviceGetDefaultMemPool(&pool, device) == CUDA_SUCCESS)
-        atomic_store(&known[device], pool);
-    return pool;
-}
-
-static bool has_pools(CUdevice device) {
-    int supported = 0;
-    return ac_driver.cuDeviceGetAttribute &&
-           ac_driver.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
-                                          device) == CUDA_SUCCESS &&
-           supported;
-}
-
-/* Whether the device's own pool is still the one it uses. */
-static bool unchanged(CUdevice device) {
-    CUmemoryPool own = default_pool(device), current = NULL;
-    return own && ac_driver.cuDeviceGetMemPool &&
-           ac_driver.cuDeviceGetMemPool(&current, device) == CUDA_SUCCESS && current == own;
-}
-
-bool ac_pool_serves(CUdevice device) {
-    if (device < 0 || device >= AC_LIVE_DEVICES)
-        return false;
-    int state = atomic_load_explicit(&states[device], memory_order_acquire);
-    if (state == UNKNOWN) {
-        int found = has_pools(device) && unchanged(device) ? SERVED : DRIVERS;
-        if (atomic_compare_exchange_strong(&states[device], &state, found))
-            state = found;
-    }
-    return state == SERVED;
-}
-
-CUmemoryPool ac_pool_of(CUdevice device) {
-    return device >= 0 && device < AC_LIVE_DEVICES ? default_pool(device) : NULL;
-}
-
-static void touch_device(CUdevice device) {
-    if (device >= 0 && device < AC_LIVE_DEVICES)
-        atomic_store(&states[device], DRIVERS);
-}
-
-static CUdevice device_of(CUmemoryPool pool) {
-    int count = 0;
-    if (pool && ac_driver.cuDeviceGetCount(&count) == CUDA_SUCCESS)
-        for (CUdevice device = 0; device < count && device < AC_LIVE_DEVICES; device++)
-            if (default_pool(device) == pool)
-                return device;
-    return -1;
-}
-
-void ac_pool_touch(CUmemoryPool pool) {
-    touch_device(device_of(pool));
-}
-
-/* A call that names `pool`. */
-#define TOUCH(symbol, params, args)                                                              \
-    CUresult symbol params {                                                                     \
-        AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (thread)                                                                              \
-            ac_pool_touch(pool);                                                                 \
-        return real args;                                                                        \
-    }
-TOUCH(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count),
-      (pool, access, count))
-TOUCH(cuMemPoolGetAccess,
-      (CUmemAccess_flags * access, CUmemoryPool pool, CUmemLocation *location),
-      (access, pool, location))
-TOUCH(cuMemPoolExportToShareableHandle,
-      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags),
-      (handle, pool, type, flags))
-TOUCH(cuMemPoolImportPointer,
-      (CUdeviceptr * pointer, CUmemoryPool pool, CUmemPoolPtrExportData *exported),
-      (pointer, pool, exported))
-
-/* What the program means is memory of its pool: ours is part of it. */
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
-    AC_ENTER_OR_RETURN(cuMemPoolTrimTo);
-    CUdevice device = thread ? device_of(pool) : -1;
-    CUresult result = real(pool, least);
-    if (device >= 0) {
-        touch_device(device);
-        ac_allocator_t *allocator = ac_device_allocator(device);
-        if (result == CUDA_SUCCESS && allocator)
-            ac_allocator_trim(allocator, false);
-    }
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
+    AC_ENTER_OR_RETURN(cuMemPoolCreate);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(pool, props));
+    if (result == CUDA_SUCCESS && thread)
+        ac_mempool_created(*pool, props);
+    ac_context_note_current(thread, result);
     return result;
 }
 
-CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr pointer) {
-    AC_ENTER_OR_RETURN(cuMemPoolExportPointer);
-    ac_block_info_t info;
-    if (thread && ac_owned(pointer) && ac_block_find(pointer, &info) == AC_OK && info.async)
-        touch_device(ac_block_device(&info));
-    return real(exported, pointer);
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
+                                            CUmemAllocationHandleType type,
+                                            unsigned long long flags) {
+    AC_ENTER_OR_RETURN(cuMemPoolImportFromShareableHandle);
+    CUresult result;
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(pool, handle, type, flags));
+    if (result == CUDA_SUCCESS && thread)
+        ac_mempool_created(*pool, NULL);
+    ac_context_note_current(thread, result);
+    return result;
+}
+
+/* Blocks of the pool that are out live on, and go as any others. */
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+    AC_ENTER_OR_RETURN(cuMemPoolDestroy);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
+    ac_mempool_destroying(number);
+    CUresult result = real(pool);
+    ac_mempool_destroyed(number, result == CUDA_SUCCESS);
+    return result;
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     AC_ENTER_OR_RETURN(cuDeviceSetMemPool);
-    if (thread)
-        touch_device(device);
-    return real(device, pool);
+    CUresult result = real(device, pool);
+    if (thread && device >= 0)
+        ac_mempool_current_changed(device);
+    return result;
 }
 
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
     AC_ENTER_OR_RETURN(cuMemSetMemPool);
-    if (thread && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-        touch_device(location->id);
-    return real(location, type, pool);
+    CUresult result = real(location, type, pool);
+    if (thread)
+        ac_mempool_current_changed(-1);
+    return result;
 }
 
-/* --- attributes: what is in use counts what was served here --- */
+/* --- attributes --- */
+
+static bool is_figure(CUmemPool_attribute attribute) {
+    return attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+           attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+}
+
+static bool is_high(CUmemPool_attribute attribute) {
+    return attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ||
+           attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+}
+
+static bool is_reuse(CUmemPool_attribute attribute) {
+    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+           attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
 
 static ac_mark_t mark_of(CUmemPool_attribute attribute) {
     bool used = attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT ||
@@ -134,31 +81,102 @@ static ac_mark_t mark_of(CUmemPool_attribute attribute) {
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     AC_ENTER_OR_RETURN(cuMemPoolGetAttribute);
-    CUdevice device = thread ? device_of(pool) : -1;
-    touch_device(device);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
+    ac_allocator_t *allocator = ac_mempool_allocator(number);
     CUresult result = real(pool, attribute, value);
-    ac_allocator_t *allocator =
-        device >= 0 && result == CUDA_SUCCESS ? ac_device_allocator(device) : NULL;
-    if (!allocator || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-        attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+    if (result != CUDA_SUCCESS || !allocator || !is_figure(attribute))
         return result;
-    uint64_t now, most;
-    ac_streams_used(allocator, mark_of(attribute), &now, &most);
-    bool high = attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH ||
-                attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH;
-    *(cuuint64_t *)value += high ? most : now;
+    ac_mempool_t ours;
+    ac_mark_t mark = mark_of(attribute);
+    ac_mempool_figures(allocator, number, &ours);
+    *(cuuint64_t *)value += is_high(attribute) ? ours.most[mark] : ours.now[mark];
     return result;
+}
+
+/* The program set the attribute: `value` is what the driver took. */
+static void follow_setting(unsigned number, CUmemPool_attribute attribute, const void *value) {
+    ac_allocator_t *allocator = ac_mempool_allocator(number);
+    if (is_reuse(attribute) && !*(const int *)value)
+        ac_mempool_leave(number, AC_PASSED(reuse));
+    else if (allocator && attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+        ac_mempool_keep(allocator, number, *(const cuuint64_t *)value);
+    else if (allocator && is_high(attribute))
+        ac_mempool_reset(allocator, number, mark_of(attribute));
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     AC_ENTER_OR_RETURN(cuMemPoolSetAttribute);
-    CUdevice device = thread ? device_of(pool) : -1;
-    touch_device(device);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
     CUresult result = real(pool, attribute, value);
-    ac_allocator_t *allocator =
-        device >= 0 && result == CUDA_SUCCESS ? ac_device_allocator(device) : NULL;
-    if (allocator && (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH ||
-                      attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH))
-        ac_streams_used_reset(allocator, mark_of(attribute));
+    if (result == CUDA_SUCCESS && number)
+        follow_setting(number, attribute, value);
     return result;
+}
+
+/* --- trim --- */
+
+/* What the driver keeps counts first: `least` is for both together. */
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t least) {
+    AC_ENTER_OR_RETURN(cuMemPoolTrimTo);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
+    ac_allocator_t *allocator = ac_mempool_allocator(number);
+    cuuint64_t kept = 0;
+    CUresult result = real(pool, least);
+    if (result != CUDA_SUCCESS || !allocator)
+        return result;
+    if (ac_driver.cuMemPoolGetAttribute &&
+        ac_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &kept) !=
+            CUDA_SUCCESS)
+        kept = 0;
+    ac_mempool_trim(allocator, number, least > kept ? least - kept : 0);
+    return result;
+}
+
+/* --- access --- */
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags *access, CUmemoryPool pool,
+                            CUmemLocation *location) {
+    AC_ENTER_OR_RETURN(cuMemPoolGetAccess);
+    (void)thread;
+    return real(access, pool, location);
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    AC_ENTER_OR_RETURN(cuMemPoolSetAccess);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
+    CUresult result = real(pool, access, count);
+    for (size_t i = 0; result == CUDA_SUCCESS && number && i < count; i++)
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            access[i].location.id != ac_mempool_device(number)) {
+            ac_mempool_leave(number, AC_PASSED(access));
+            if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+                ac_pool_reach(number, access[i].location.id);
+        }
+    return result;
+}
+
+/* --- sharing with other processes: of pools that were made for it, which are the driver's --- */
+
+CUresult cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool,
+                                          CUmemAllocationHandleType type,
+                                          unsigned long long flags) {
+    AC_ENTER_OR_RETURN(cuMemPoolExportToShareableHandle);
+    unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
+    CUresult result = real(handle, pool, type, flags);
+    if (result == CUDA_SUCCESS)
+        ac_mempool_leave(number, AC_PASSED(exportable));
+    return result;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr pointer) {
+    AC_ENTER_OR_RETURN(cuMemPoolExportPointer);
+    (void)thread;
+    return real(exported, ac_owned(pointer) ? AC_UNOWNED : pointer);
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr *pointer, CUmemoryPool pool,
+                                CUmemPoolPtrExportData *exported) {
+    AC_ENTER_OR_RETURN(cuMemPoolImportPointer);
+    (void)thread;
+    return real(pointer, pool, exported);
 }

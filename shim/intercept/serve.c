@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "allocator/cache/thread_cache.h"
+#include "intercept/mempools.h"
 #include "observe/log.h"
 
 static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
@@ -33,28 +34,31 @@ static void say_refused(ac_context_t *context) {
                                              : "addresses for it");
 }
 
-static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, const ac_stream_t *stream,
+static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, const ac_from_t *from,
                          uint64_t bytes, bool cached_only, uint64_t *address) {
-    if (stream)
-        return ac_arena_alloc_on(context->arena, *stream, bytes, cached_only, address);
+    if (from)
+        return ac_arena_alloc_from(context->arena, from->mempool, from->stream, bytes,
+                                   cached_only, address);
     return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
                  : ac_arena_alloc(context->arena, bytes, cached_only, address);
 }
 
-ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_stream_t *stream,
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_from_t *from,
                      uint64_t bytes, uint64_t *address) {
     uint64_t total = ac_live->total_memory[context->cuda.device];
     if (total && bytes > total)
         return AC_SERVED_BY_NOTHING;
-    if (!stream && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
+    if (!from && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
         return AC_SERVED_BY_DRIVER; /* whose handle it has then */
     thread->last_alloc = context;
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-    ac_cache_t *cache = stream ? NULL : ac_thread_cache(thread, context);
-    ac_status_t status = alloc(context, cache, stream, bytes, true, address);
+    ac_cache_t *cache = from ? NULL : ac_thread_cache(thread, context);
+    ac_status_t status = alloc(context, cache, from, bytes, true, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK) {
-        status = alloc(context, cache, stream, bytes, false, address);
+        status = alloc(context, cache, from, bytes, false, address);
+        if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
+            status = alloc(context, cache, from, bytes, false, address);
         if (ac_process_config()->expandable_segments)
             say_refused(context);
     }

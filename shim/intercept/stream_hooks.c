@@ -97,6 +97,7 @@ static CUresult sync_end(ac_thread_t *thread, ac_sync_t sync, CUresult result) {
         ac_count(thread, AC_COUNT_full_syncs);
         ac_synced(thread, true);
     }
+    ac_pools_synced(result);
     ac_context_note(sync.context, result);
     return result;
 }

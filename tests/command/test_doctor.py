@@ -166,6 +166,21 @@ class Figures(base.CommandTest):
         texts = [text for _, topic, text in rows if topic not in ("dump", "free_sync")]
         self.assertEqual([text.split()[0] for text in texts], ["3", "4", "5", "6", "7"])
 
+    def test_requests_left_to_the_driver(self):
+        document = self.document(passed_async=1214, passed_async_exportable=1200,
+                                 passed_async_capture=14, async_allocs=622)
+        rows = [text for _, topic, text in self.advice(document) if topic == "streams"]
+        line = ("1,214 of 1,836 stream-ordered requests left to the driver: 1,200 exportable pool, "
+                "14 capture")
+        self.assertEqual(rows[0], line)
+        self.assertEqual([row.split()[0] for row in rows[1:]], ["1,200", "14"])
+        self.assertIn("handle type NONE", rows[1])
+        self.write("dump.json", json.dumps(document))
+        self.assertIn(f"\n{line}\n", self.expect(0, "stat", "dump.json").stdout)
+        old = self.document(passed_async=7) # of a version without reasons
+        rows = [text for _, topic, text in self.advice(old) if topic == "streams"]
+        self.assertEqual(rows, ["7 of 7 stream-ordered requests left to the driver"])
+
     def test_dump_that_cannot_be_read(self):
         self.assertIn("No such file", self.expect(1, "doctor", "--dump", "none.json").stdout)
         self.write("cut.json", self.fixture("dump", "exit")[:99])

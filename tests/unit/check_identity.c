@@ -2,6 +2,7 @@
  * being used. */
 #include <string.h>
 
+#include "allocator/space/lifetime.h"
 #include "allocator_frame.h"
 
 enum { KIB = 1024 };

@@ -3,6 +3,7 @@
 #include "command.h"
 #include "doctor.h"
 #include "document.h"
+#include "passed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,7 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document) {
     cmd_figures_add(&figures, document);
     check_frees(findings, &figures, free_sync && !strcmp(free_sync, "true"));
     check_counters(findings, &figures);
+    cmd_passed_advise(findings, &figures);
 }
 
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path) {

@@ -2,6 +2,7 @@
 #include "render.h"
 #include "command.h"
 #include "document.h"
+#include "passed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,11 @@ void cmd_render(const json_t *document, const char *source) {
     render_count(table, #name, #unit, cmd_document_counter(document, #name), doc);
 #include "observe/counters.def"
     cmd_table_print(table, 2);
+    cmd_figures_t figures = {0};
+    char passed[CMD_PASSED_TEXT];
+    cmd_figures_add(&figures, document);
+    if (cmd_passed_text(passed, &figures))
+        printf("\n%s\n", passed);
     const json_t *hooks = json_object_get(document, "hooks");
     if (json_object_size(hooks))
         render_hooks(hooks);

@@ -29,6 +29,10 @@ SIM_API(cuEventCreate)(CUevent *out, unsigned flags) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     event->ctx = sim_ctx_home(ctx);
     event->flags = flags;
+    if (interprocess && !sim_ipc_event_new(event)) {
+        sim_slab_give(&sim_events, event);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *out = event;
     return CUDA_SUCCESS;
 }
@@ -64,7 +68,9 @@ void sim_events_ctx_gone(CUcontext ctx) {
             drop(event);
 }
 
-sim_work_t *sim_record_work(CUcontext ctx, SIM_UNUSED CUevent event) {
+sim_work_t *sim_record_work(CUcontext ctx, CUevent event) {
+    if (event->shared)
+        return sim_ipc_record_work(ctx, event);
     return sim_work_new(&record_ops, ctx, 0);
 }
 
@@ -75,6 +81,17 @@ void sim_event_attach(CUevent event, sim_work_t *work) {
     event->recorded = true;
     if (event->capture || event->capture_nodes)
         sim_capture_event_gone(event); /* a real record ends what a capture left in it */
+    if (event->shared)
+        sim_ipc_event_recorded(event);
+}
+
+bool sim_work_after_event(sim_work_t *work, CUevent event) {
+    sim_work_t *before = NULL;
+    if (!event->shared)
+        return sim_work_after(work, event->work);
+    bool good = sim_ipc_event_before(work->ctx, event, &before) && sim_work_after(work, before);
+    sim_work_unref(before);
+    return good;
 }
 
 CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags) {
@@ -89,8 +106,6 @@ CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags) {
     if (result)
         return result;
     sim_event_attach(event, kept);
-    if (event->shared)
-        sim_ipc_event_recorded(event);
     sim_work_unref(kept);
     return CUDA_SUCCESS;
 }
@@ -176,12 +191,10 @@ SIM_API(cuEventElapsedTime_v2)(float *out, CUevent first, CUevent second) {
 CUresult sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
     if (stream->capture || event->capture)
         return sim_capture_event_wait(stream, event, flags);
-    if (event->shared)
-        return sim_ipc_stream_wait(stream, event);
-    if (!event->work || (event->work->state == SIM_DONE && !sim_race_on))
+    if (!event->shared && (!event->work || (event->work->state == SIM_DONE && !sim_race_on)))
         return CUDA_SUCCESS;
     sim_work_t *work = sim_work_new(&sim_wait_ops, stream->ctx, 0);
-    if (!work || !sim_work_after(work, event->work)) {
+    if (!work || !sim_work_after_event(work, event)) {
         sim_work_unref(work);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -232,7 +232,7 @@ static CUresult make_item(launch_t *launch, sim_graph_node_t *node, sim_work_t *
         *out = node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? sim_record_work(ctx, event)
                                                              : mark(launch);
         if (*out && node->type == CU_GRAPH_NODE_TYPE_WAIT_EVENT &&
-            !sim_work_after(*out, event->work)) {
+            !sim_work_after_event(*out, event)) {
             sim_work_unref(*out);
             *out = NULL;
         }

@@ -15,45 +15,22 @@
  *   a device that this process does not have   INVALID_DEVICE
  *   closing waits for the device, like cuMemFree
  *   closing from another context               works
- * Handles of events are not simulated (NOT_SUPPORTED, logged).
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include "sim.h"
+#include "ipc_share.h"
+#include "race.h"
 
-enum { SLOTS = 8192 };
 #define MAGIC 0x3163706961647563ull
 #define PAGE  4096ull
 
-/* First page of the register: what makes it ours; then one id per slot, 0 for none. */
-typedef struct {
-    uint64_t magic, cookie;
-    uint64_t id[SLOTS];
-} export_list_t;
-
-typedef struct {
-    uint64_t magic, cookie; /* cookie: of the exporting process, never guessable or reused */
-    uint64_t id;            /* of the allocation */
-    uint64_t offset, size;  /* in the mirror's file */
-    int32_t pid, mirror_fd, register_fd;
-    uint16_t slot;
-    uint8_t device, check;
-} token_t;
-_Static_assert(sizeof(token_t) <= CU_IPC_HANDLE_SIZE, "a token fits into a handle");
-
-static export_list_t *exports;
-static int exports_fd = -1;
-
 typedef struct import {
     struct import *next;
-    token_t token;
+    sim_token_t token;
+    sim_peer_t *peer;
     CUcontext ctx;
     uint64_t ctx_id;
     unsigned refs;
@@ -62,45 +39,15 @@ typedef struct import {
 } import_t;
 
 static import_t *imports;
-
-static uint8_t checksum(token_t token) {
-    unsigned char bytes[sizeof token];
-    token.check = 0;
-    memcpy(bytes, &token, sizeof token);
-    unsigned sum = 0x5a;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        sum = sum * 31 + bytes[i];
-    return (uint8_t)(sum ^ sum >> 8);
-}
+size_t sim_imports;
 
 /* ---- exporting ---- */
 
-static bool register_start(void) {
-    if (exports)
-        return true;
-    int fd = memfd_create("simcuda-exports", MFD_CLOEXEC);
-    if (fd < 0)
-        return false;
-    void *map = MAP_FAILED;
-    if (!ftruncate(fd, sizeof *exports))
-        map = mmap(NULL, sizeof *exports, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    uint64_t cookie;
-    if (map == MAP_FAILED || getrandom(&cookie, sizeof cookie, 0) != sizeof cookie) {
-        close(fd);
-        return false;
-    }
-    exports = map;
-    exports_fd = fd;
-    exports->magic = MAGIC;
-    exports->cookie = cookie;
-    return true;
-}
-
 static size_t slot_of(uint64_t id) {
-    for (size_t i = 0; i < SLOTS; i++)
-        if (exports->id[i] == id)
+    for (size_t i = 0; i < SIM_SHARE_SLOTS; i++)
+        if (atomic_load(&sim_share->id[i]) == id)
             return i;
-    return SLOTS;
+    return SIM_SHARE_SLOTS;
 }
 
 SIM_API(cuIpcGetMemHandle)(CUipcMemHandle *out, CUdeviceptr address) {
@@ -115,70 +62,51 @@ SIM_API(cuIpcGetMemHandle)(CUipcMemHandle *out, CUdeviceptr address) {
         sim_log("cuIpcGetMemHandle: memory cannot be shared here (no memory file)");
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (!register_start())
+    if (!sim_share_start())
         return CUDA_ERROR_OUT_OF_MEMORY;
     size_t slot = record->exported ? slot_of(record->id) : slot_of(0);
-    if (slot == SLOTS)
+    if (slot == SIM_SHARE_SLOTS)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    exports->id[slot] = record->id;
+    if (!record->exported && sim_race_on)
+        sim_race_exported(record);
+    atomic_store(&sim_share->id[slot], record->id);
     record->exported = true;
-    token_t token = {.magic = MAGIC,
-                     .cookie = exports->cookie,
-                     .id = record->id,
-                     .offset = record->base - sim_space_base(),
-                     .size = record->size,
-                     .pid = getpid(),
-                     .mirror_fd = sim_mirror_fd,
-                     .register_fd = exports_fd,
-                     .slot = (uint16_t)slot,
-                     .device = (uint8_t)record->device};
-    token.check = checksum(token);
+    sim_token_t token = {.id = record->id,
+                         .offset = record->base - sim_space_base(),
+                         .size = record->size,
+                         .mirror_fd = sim_mirror_fd,
+                         .slot = (uint16_t)slot,
+                         .device = (uint8_t)record->device};
+    sim_token_seal(&token, MAGIC);
     memset(out, 0, sizeof *out);
     memcpy(out, &token, sizeof token);
     return CUDA_SUCCESS;
 }
 
 void sim_ipc_freed(const sim_alloc_t *record) {
-    size_t slot = exports ? slot_of(record->id) : SLOTS;
-    if (slot < SLOTS)
-        exports->id[slot] = 0;
+    size_t slot = sim_share ? slot_of(record->id) : SIM_SHARE_SLOTS;
+    if (slot < SIM_SHARE_SLOTS)
+        atomic_store(&sim_share->id[slot], 0);
+}
+
+SIM_LIVE_COUNT(exports) {
+    uint64_t count = 0;
+    for (size_t i = 0; sim_share && i < SIM_SHARE_SLOTS; i++)
+        count += atomic_load(&sim_share->id[i]) != 0;
+    return count;
 }
 
 /* ---- importing ---- */
 
-static CUresult open_of(const token_t *token, int fd, int *out) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", token->pid, fd);
-    *out = open(path, O_RDWR | O_CLOEXEC);
-    if (*out >= 0)
-        return CUDA_SUCCESS;
-    return errno == EACCES || errno == EPERM ? CUDA_ERROR_MAP_FAILED : CUDA_ERROR_INVALID_HANDLE;
-}
-
-/* Does the exporter still have it? */
-static CUresult check_live(const token_t *token) {
-    int fd;
-    CUresult result = open_of(token, token->register_fd, &fd);
-    if (result)
-        return result;
-    uint64_t head[2], id;
-    off_t at = (off_t)(offsetof(export_list_t, id) + token->slot * sizeof id);
-    bool live = pread(fd, head, sizeof head, 0) == sizeof head && head[0] == MAGIC &&
-                head[1] == token->cookie && pread(fd, &id, sizeof id, at) == sizeof id &&
-                id == token->id;
-    close(fd);
-    return live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 /* Maps the pages of the allocation over a range of our own; its first byte keeps its place
  * in its page. */
 static CUresult map_import(import_t *import) {
-    const token_t *token = &import->token;
+    const sim_token_t *token = &import->token;
     uint64_t skip = token->offset % PAGE;
     import->mapped = (skip + token->size + PAGE - 1) & ~(PAGE - 1);
     import->taken = (import->mapped + SIM_LARGE_ALIGN - 1) & ~(SIM_LARGE_ALIGN - 1);
     int fd;
-    CUresult result = open_of(token, token->mirror_fd, &fd);
+    CUresult result = sim_token_open(token, token->mirror_fd, &fd);
     if (result)
         return result;
     import->range = sim_range_take(import->taken, SIM_LARGE_ALIGN, 0);
@@ -200,7 +128,7 @@ static CUresult map_import(import_t *import) {
     return result;
 }
 
-static CUresult open_token(CUdeviceptr *out, const token_t *token, CUcontext ctx) {
+static CUresult open_token(CUdeviceptr *out, const sim_token_t *token, CUcontext ctx) {
     for (import_t *import = imports; import; import = import->next)
         if (import->token.cookie == token->cookie && import->token.id == token->id &&
             import->ctx == ctx && import->ctx_id == ctx->object.id) {
@@ -208,9 +136,6 @@ static CUresult open_token(CUdeviceptr *out, const token_t *token, CUcontext ctx
             *out = import->record->base;
             return CUDA_SUCCESS;
         }
-    CUresult result = check_live(token);
-    if (result)
-        return result;
     import_t *import = calloc(1, sizeof *import);
     if (!import)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -218,7 +143,14 @@ static CUresult open_token(CUdeviceptr *out, const token_t *token, CUcontext ctx
     import->ctx = ctx;
     import->ctx_id = ctx->object.id;
     import->refs = 1;
-    result = map_import(import);
+    CUresult result = sim_peer_open(token, &import->peer);
+    if (!result) {
+        result = atomic_load(&import->peer->share->id[token->slot]) == token->id
+                     ? map_import(import)
+                     : CUDA_ERROR_INVALID_HANDLE;
+        if (result)
+            sim_peer_close(import->peer);
+    }
     if (result) {
         free(import);
         return result;
@@ -226,6 +158,9 @@ static CUresult open_token(CUdeviceptr *out, const token_t *token, CUcontext ctx
     import->record->owner = import;
     import->next = imports;
     imports = import;
+    sim_imports++;
+    if (sim_race_on)
+        sim_race_imported(import->record);
     *out = import->record->base;
     return CUDA_SUCCESS;
 }
@@ -235,12 +170,11 @@ SIM_API(cuIpcOpenMemHandle_v2)(CUdeviceptr *out, CUipcMemHandle handle, unsigned
     CUresult result = sim_ctx_current(&ctx);
     if (result)
         return result;
-    token_t token;
-    memcpy(&token, &handle, sizeof token);
-    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || token.magic != MAGIC ||
-        token.check != checksum(token) || token.slot >= SLOTS || !token.size)
+    sim_token_t token;
+    if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+        !sim_token_read(&token, &handle, MAGIC) || token.slot >= SIM_SHARE_SLOTS || !token.size)
         return CUDA_ERROR_INVALID_VALUE;
-    if (exports && token.cookie == exports->cookie)
+    if (sim_share && token.cookie == sim_share->cookie)
         return CUDA_ERROR_INVALID_CONTEXT; /* documented: not in the exporting process */
     result = sim_device_check(token.device);
     return result ? result : open_token(out, &token, sim_ctx_home(ctx));
@@ -262,7 +196,15 @@ static void import_drop(import_t *import) {
     sim_mirror_restore(import->range, import->mapped);
     sim_alloc_delete(import->record);
     sim_range_give(import->range, import->taken);
+    sim_peer_close(import->peer);
     free(import);
+    sim_imports--;
+}
+
+sim_peer_t *sim_import_peer(const sim_alloc_t *record, uint64_t *offset) {
+    const import_t *import = record->owner;
+    *offset = import->token.offset;
+    return import->peer;
 }
 
 static import_t *import_at(CUdeviceptr address) {
@@ -298,4 +240,8 @@ void sim_ctx_gone_ipc(CUcontext ctx) {
         if (import->ctx == ctx && import->ctx_id == ctx->object.id)
             import_drop(import);
     }
+}
+
+SIM_LIVE_COUNT(imports) {
+    return sim_imports;
 }

@@ -26,6 +26,13 @@ CUresult sim_device_charge(int device, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
+CUresult sim_device_charge_all(int device, uint64_t bytes) {
+    CUresult result = sim_device_charge(device, bytes);
+    if (result && sim_config.pool_yield && sim_pool_release_idle(device))
+        result = sim_device_charge(device, bytes);
+    return result;
+}
+
 void sim_device_uncharge(int device, uint64_t bytes) {
     sim_devices[device].used -= bytes;
 }
@@ -114,7 +121,7 @@ CUresult sim_device_alloc(CUcontext ctx, sim_mem_kind_t kind, uint64_t size, sim
     if (size > sim_devices[device].total)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t charged = round_up(size, SIM_SMALL_ALIGN);
-    CUresult result = sim_device_charge(device, charged);
+    CUresult result = sim_device_charge_all(device, charged);
     if (result)
         return result;
     uint64_t base = sim_range_take(size, range_align(size), 0);

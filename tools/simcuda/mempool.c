@@ -189,7 +189,7 @@ void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor) {
 
 void sim_pool_bury(sim_pool_t *pool) {
     sim_pool_trim(pool, 0, false);
-    if (!pool->chunks)
+    if (!pool->chunks && !pool->imports)
         sim_slab_give(&sim_pools, pool);
 }
 
@@ -357,7 +357,7 @@ static const sim_work_ops_t free_device_ops = {
 /* ---- allocation ---- */
 
 static CUresult alloc_from(sim_pool_t *pool, CUstream stream, size_t asked, CUdeviceptr *out) {
-    if (!out || !asked)
+    if (!out || !asked || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     if (asked > sim_devices[pool->device].total)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -518,6 +518,8 @@ static CUresult free_async(CUdeviceptr address, CUstream handle, bool per_thread
         return CUDA_ERROR_INVALID_VALUE;
     if (*(sim_pool_owner_t *)record->owner == SIM_OWNER_GRAPH)
         return free_graph_mem(record->owner, stream);
+    if (*(sim_pool_owner_t *)record->owner == SIM_OWNER_IMPORT)
+        return sim_pool_import_free_async(record, stream);
     return free_block(record->owner, stream);
 }
 
@@ -542,6 +544,8 @@ CUresult sim_pool_free_sync(sim_alloc_t *record) {
         sim_graph_mem_rollback(mem);
         return CUDA_SUCCESS;
     }
+    if (*(sim_pool_owner_t *)record->owner == SIM_OWNER_IMPORT)
+        return sim_pool_import_free(record);
     sim_block_t *block = record->owner;
     if (!block->used)
         return CUDA_ERROR_INVALID_VALUE;

@@ -6,7 +6,7 @@
  *   pools of host or managed memory        NOT_SUPPORTED, logged
  *   taking access from the own device      INVALID_VALUE
  *   access for a device without peers      INVALID_DEVICE
- *   export and import                      not simulated (NOT_SUPPORTED, logged)
+ *   maxSize                                counts in 2 MiB, rounded up
  */
 #include "pool.h"
 
@@ -15,6 +15,7 @@ static CUresult pool_new(const CUmemPoolProps *props, bool is_default, sim_pool_
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool->props = *props;
+    pool->props.maxSize = (props->maxSize + SIM_LARGE_ALIGN - 1) & ~(SIM_LARGE_ALIGN - 1);
     pool->device = props->location.id;
     pool->is_default = is_default;
     pool->follow_events = pool->opportunistic = pool->internal_dependencies = 1;
@@ -37,6 +38,10 @@ static sim_pool_t *default_pool(int device) {
 sim_pool_t *sim_pool_current(int device) {
     sim_pool_t *current = sim_devices[device].current_pool;
     return current ? current : default_pool(device);
+}
+
+CUresult sim_pool_new(const CUmemPoolProps *props, sim_pool_t **out) {
+    return pool_new(props, false, out);
 }
 
 SIM_API(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *props) {
@@ -229,7 +234,7 @@ SIM_API(cuDeviceSetMemPool)(CUdevice device, CUmemoryPool handle) {
     if (result)
         return result;
     sim_pool_t *pool = sim_pool_get(handle);
-    if (!pool || pool->device != device)
+    if (!pool || pool->device != device || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim_devices[device].current_pool = pool;
     return CUDA_SUCCESS;

@@ -7,7 +7,14 @@
 
 #include "sim.h"
 
-typedef enum { SIM_OWNER_BLOCK, SIM_OWNER_GRAPH } sim_pool_owner_t;
+typedef enum { SIM_OWNER_BLOCK, SIM_OWNER_GRAPH, SIM_OWNER_IMPORT } sim_pool_owner_t;
+
+/* A pool of a process (pool_share.c). */
+typedef struct {
+    uint64_t cookie; /* of the process, never guessable or used again */
+    uint64_t pool;   /* id */
+    int32_t pid, mirror_fd;
+} sim_pool_source_t;
 
 typedef struct CUmemoryPool_handle {
     sim_object_t object;
@@ -20,10 +27,15 @@ typedef struct CUmemoryPool_handle {
     uint64_t reserved, reserved_high, used, used_high;
     CUmemAccess_flags access[SIM_MAX_DEVICES];
     struct sim_chunk *chunks;
+    bool imported; /* of another process: `source` */
+    sim_pool_source_t source;
+    unsigned imports; /* pointers that are mapped */
 } sim_pool_t;
 
 extern sim_slab_t sim_pools;
 
+/* A pool with these properties, which were checked. */
+CUresult sim_pool_new(const CUmemPoolProps *props, sim_pool_t **out);
 /* Pool by handle, NULL if there is none or it was destroyed. */
 sim_pool_t *sim_pool_get(CUmemoryPool handle);
 /* The pool that cuMemAllocAsync uses on the device; NULL without host memory. */
@@ -33,8 +45,10 @@ sim_pool_t *sim_pool_current(int device);
 void sim_pool_trim(sim_pool_t *pool, uint64_t keep, bool floor);
 /* A destroyed pool: gives back what it can, and its handle once all of it is back. */
 void sim_pool_bury(sim_pool_t *pool);
-/* Returns physical memory that no pool of the device needs; how much. */
-uint64_t sim_pool_release_idle(int device);
+
+/* Free an imported pointer: at once, or when the stream gets there (pool_share.c). */
+CUresult sim_pool_import_free(sim_alloc_t *record);
+CUresult sim_pool_import_free_async(sim_alloc_t *record, CUstream stream);
 
 /* ---- memory that belongs to graphs (graph_mem.c) ---- */
 

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "race_order.h"
+#include "race_memory.h"
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -209,21 +209,46 @@ void sim_op_join(sim_op_t *op, const sim_op_t *before) {
     }
 }
 
+static unsigned chain_new(void) {
+    if (chains + 1 >= chain_room) {
+        unsigned room = chain_room ? 2 * chain_room : 64;
+        uint64_t *grown = realloc(tails, room * sizeof *grown);
+        if (!grown)
+            return 0;
+        memset(grown + chain_room, 0, (room - chain_room) * sizeof *grown);
+        tails = grown;
+        chain_room = room;
+    }
+    return ++chains;
+}
+
 /* A chain for an item that continues none: one whose end it follows, else a new one. */
 static bool place(sim_op_t *op) {
     for (unsigned i = 1; op->pre && i < op->pre->count; i++)
         if (op->pre->at[i] && op->pre->at[i] == tails[i])
             return extend(op, i);
-    if (chains + 1 >= chain_room) {
-        unsigned room = chain_room ? 2 * chain_room : 64;
-        uint64_t *grown = realloc(tails, room * sizeof *grown);
-        if (!grown)
-            return false;
-        memset(grown + chain_room, 0, (room - chain_room) * sizeof *grown);
-        tails = grown;
-        chain_room = room;
-    }
-    return extend(op, ++chains);
+    unsigned chain = chain_new();
+    return chain && extend(op, chain);
+}
+
+/* No item of this process goes on with it. */
+unsigned sim_chain_foreign(void) {
+    unsigned chain = chain_new();
+    if (chain)
+        tails[chain] = UINT64_MAX;
+    return chain;
+}
+
+sim_op_t *sim_op_foreign(unsigned chain, uint64_t pos) {
+    sim_op_t *op = op_new();
+    if (!op)
+        return NULL;
+    op->chain = chain;
+    op->pos = pos;
+    op->pre = vector_ref(host);
+    op->device = -1;
+    op->settled = op->resolved = true;
+    return op;
 }
 
 /* Nothing more comes before the item. */
@@ -293,6 +318,8 @@ void sim_race_after(sim_work_t *work, sim_work_t *before) {
 }
 
 void sim_race_submit(sim_work_t *work) {
+    if (sim_shared_foreign)
+        sim_shared_sync();
     sim_op_t *op = settle(work);
     if (!op)
         return;
@@ -311,6 +338,8 @@ static void host_learns(const sim_op_t *op, bool complete) {
         vector_raise(&host, op->chain, op->pos - 1);
     }
     host_version++;
+    if (sim_shared_published)
+        sim_shared_known();
 }
 
 void sim_op_host_learns(const sim_op_t *op) {

@@ -67,4 +67,14 @@ void sim_race_unmapping(const sim_alloc_t *record);
 /* The item touches memory that is not mapped, at the time it runs. */
 void sim_race_fault(sim_work_t *work, uint64_t address, uint64_t length);
 
+/* ---- other processes (race_shared.c) ---- */
+
+/* The record's memory can be opened elsewhere from now on; it is one that was opened here. */
+void sim_race_exported(const sim_alloc_t *record);
+void sim_race_imported(const sim_alloc_t *record);
+/* `record`, submitted, is record number `ticket` of an event for several processes, which is
+ * named by its maker's cookie and its id there; `work` (NEW) follows such a record. */
+void sim_shared_covered(sim_work_t *record, uint64_t cookie, uint64_t event, uint64_t ticket);
+void sim_shared_after(sim_work_t *work, uint64_t cookie, uint64_t event, uint64_t ticket);
+
 #endif

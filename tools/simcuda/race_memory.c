@@ -186,6 +186,10 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
+    if (sim_imports && !sim_shared_use(op, use) && use->kind == SIM_USE_PLAIN) {
+        sim_party_t by = party("by", &now);
+        sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
+    }
     for (place_t p = place_of(use->address, use->address + use->length); place_next(&p);)
         for (uint64_t at = p.key; at < p.key_end && sim_race_on;) {
             segment_t *segment = segment_first(at);

@@ -14,8 +14,11 @@ struct sim_owner {
     uint64_t lifetime;
     bool program; /* told by simcuda_owner_begin, else one of the driver's records */
     bool live;
-    bool hosts;   /* record: the program had memory of its own in it */
-    bool by_time; /* record of a pool: comes and goes with work, not with calls */
+    bool hosts;       /* record: the program had memory of its own in it */
+    bool by_time;     /* record of a pool: comes and goes with work, not with calls */
+    bool exported;    /* record: other processes may open it */
+    unsigned shared;  /* 1 + its slot in the register, 0: none */
+    uint64_t foreign; /* imported memory: the lifetime in the process that owns it; 0: unknown */
 };
 
 /* ---- race_owners.c ---- */
@@ -30,5 +33,18 @@ void sim_owner_unref(sim_owner_t *owner);
 void sim_uses_retire(const sim_owner_t *ended);
 /* The driver takes the range back: reports what is not known to be over, forgets the rest. */
 void sim_uses_release(const sim_owner_t *record);
+
+/* ---- race_shared.c ---- */
+
+/* Uses that were published for other processes; uses of this one's memory by others, not over. */
+extern size_t sim_shared_published, sim_shared_foreign;
+void sim_shared_owner_new(sim_owner_t *owner);  /* in exported memory */
+void sim_shared_owner_gone(sim_owner_t *owner); /* about to go; `shared` is set */
+void sim_shared_hosts(const sim_owner_t *record);
+void sim_shared_imported(sim_owner_t *owner); /* in imported memory; sets `foreign` */
+/* A use of imported memory is submitted.  False: it has another owner by now, or none. */
+bool sim_shared_use(sim_op_t *op, const sim_use_t *use);
+void sim_shared_known(void); /* the host knows more */
+void sim_shared_sync(void);  /* looks what others do with memory of this process */
 
 #endif

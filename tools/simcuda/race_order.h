@@ -43,6 +43,9 @@ bool sim_op_before(const sim_op_t *first, const sim_op_t *second);
 bool sim_op_host_knows(const sim_op_t *op);
 void sim_op_host_learns(const sim_op_t *op); /* that the item is complete */
 void sim_op_join(sim_op_t *op, const sim_op_t *before);
+/* A chain for work of another process, and an item of it, which its maker releases. */
+unsigned sim_chain_foreign(void); /* 0: no memory */
+sim_op_t *sim_op_foreign(unsigned chain, uint64_t pos);
 sim_op_t *sim_op_entered(void); /* item whose effect is happening, or NULL */
 
 bool sim_op_add_use(sim_op_t *op, const sim_use_t *use);

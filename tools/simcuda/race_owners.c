@@ -72,6 +72,8 @@ static sim_owner_t *owner_new(sim_node_t **root, uint64_t base, uint64_t size) {
 }
 
 static void owner_remove(sim_node_t **root, sim_owner_t *owner) {
+    if (owner->shared) /* under_owner: it was not told that it ended */
+        sim_shared_owner_gone(owner);
     sim_tree_remove(root, &owner->node);
     owner->live = false;
     sim_owner_unref(owner);
@@ -202,6 +204,28 @@ void sim_race_record_new(const sim_alloc_t *record) {
         sim_race_range_gone(owner->base, owner->size);
 }
 
+/* Lifetimes in the record, from now on in the register too. */
+void sim_race_exported(const sim_alloc_t *record) {
+    sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
+    if (!owner)
+        return;
+    owner->exported = true;
+    sim_shared_owner_new(owner);
+    if (owner->hosts)
+        sim_shared_hosts(owner);
+    uint64_t end = record->base + record->size;
+    for (sim_owner_t *inside = (sim_owner_t *)(void *)sim_tree_ceil(programs, record->base);
+         inside && inside->base < end;
+         inside = (sim_owner_t *)(void *)sim_tree_ceil(programs, inside->base + 1))
+        sim_shared_owner_new(inside);
+}
+
+void sim_race_imported(const sim_alloc_t *record) {
+    sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
+    if (owner)
+        sim_shared_imported(owner);
+}
+
 void sim_race_mapped(const sim_alloc_t *record) {
     sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (owner)
@@ -227,6 +251,8 @@ void sim_race_record_gone(const sim_alloc_t *record) {
     sim_owner_t *owner = (sim_owner_t *)(void *)sim_tree_find(records, record->base);
     if (!owner)
         return;
+    if (owner->shared)
+        sim_shared_owner_gone(owner);
     owner->live = false;
     remember_release(owner);
     if (owner->by_time)
@@ -323,6 +349,8 @@ static bool usable(void) {
 }
 
 static void end_owner(sim_owner_t *owner) {
+    if (owner->shared)
+        sim_shared_owner_gone(owner);
     owner->live = false;
     sim_uses_retire(owner);
     owner_remove(&programs, owner);
@@ -376,12 +404,18 @@ EXPORT void simcuda_owner_begin(CUdeviceptr address, size_t bytes) {
     if (sim_race_on && !is_of_a_graph(address)) {
         end_overlapping(address, bytes);
         sim_owner_t *owner = owner_new(&programs, address, bytes);
-        if (owner)
+        if (owner) {
             owner->program = true;
+            sim_shared_imported(owner);
+        }
         for (uint64_t at = address; at < address + bytes;) {
             sim_owner_t *record = owner_floor(records, at);
-            if (record)
+            if (record && !record->hosts) {
                 record->hosts = true;
+                sim_shared_hosts(record);
+            }
+            if (record && record->exported && owner)
+                sim_shared_owner_new(owner);
             uint64_t next = record ? record->base + record->size : next_owner(records, at);
             at = next > at ? next : UINT64_MAX;
         }

@@ -171,6 +171,8 @@ typedef struct sim_alloc {
 
 /* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
 CUresult sim_device_charge(int device, uint64_t bytes);
+/* The same, after pools gave back what they do not use where the device is full (pool_yield). */
+CUresult sim_device_charge_all(int device, uint64_t bytes);
 void sim_device_uncharge(int device, uint64_t bytes);
 
 /* A record at [base, base+size) that the caller took from sim_range_take (or host memory);
@@ -430,7 +432,7 @@ typedef struct CUevent_handle {
     struct sim_capture *capture; /* graph.c: recorded into a capture; query, sync refuse */
     CUgraphNode *capture_nodes;  /* graph.c: freed by sim_capture_event_gone */
     size_t capture_node_count;
-    void *shared; /* ipc.c: event shared between processes */
+    void *shared; /* ipc_event.c: CU_EVENT_INTERPROCESS, made here or elsewhere */
 } sim_event_t;
 
 /* Resolves 0 (legacy or per-thread by `per_thread`), 1, 2 and handles.  The context is the
@@ -443,6 +445,8 @@ CUresult sim_stream_wait_event(CUstream stream, CUevent event, unsigned flags);
 /* The item that an event record or wait is made of, for graphs: takes effect when it
  * completes.  sim_event_attach makes `work` what the event stands for from now on. */
 sim_work_t *sim_record_work(CUcontext ctx, CUevent event);
+/* `work` (NEW) completes after the event's newest record.  False: no memory. */
+bool sim_work_after_event(sim_work_t *work, CUevent event);
 void sim_event_attach(CUevent event, sim_work_t *work);
 
 /* ---- capture hooks: graph.c defines them; weak defaults in unsupported.c refuse ---- */
@@ -512,17 +516,23 @@ CUresult sim_pool_free_sync(sim_alloc_t *record);
 /* After a call synchronised a stream, an event or a context: pools give back what exceeds
  * their release threshold. */
 void sim_pool_synced(void);
+/* Returns physical memory that no pool of the device needs; how much. */
+uint64_t sim_pool_release_idle(int device);
 /* Plain device memory with `exported` set is being freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
+extern size_t sim_imports; /* allocations of other processes that are open */
 
-/* ---- events shared between processes: ipc.c; weak defaults refuse.  Called for events with
- * `shared` set ---- */
+/* ---- events shared between processes: ipc_event.c.  Called for events with `shared` set ---- */
 
+bool sim_ipc_event_new(CUevent event); /* sets `shared`; false: no memory */
 void sim_ipc_event_gone(CUevent event);
-void sim_ipc_event_recorded(CUevent event); /* event->work is the record just submitted */
+/* What sim_record_work answers for them; and when event->work is that record, submitted. */
+sim_work_t *sim_ipc_record_work(CUcontext ctx, CUevent event);
+void sim_ipc_event_recorded(CUevent event);
+/* A reference to what has to complete before the event has happened; *out NULL: nothing. */
+bool sim_ipc_event_before(CUcontext ctx, CUevent event, sim_work_t **out);
 CUresult sim_ipc_event_query(CUevent event);
 CUresult sim_ipc_event_wait(CUevent event);
-CUresult sim_ipc_stream_wait(CUstream stream, CUevent event);
 
 /* ---- settings (config.c from sim_config.def) and state (state.c) ---- */
 

@@ -153,7 +153,7 @@ CUresult sim_ctx_barrier(CUcontext ctx, CUevent event) {
     CUcontext home = sim_ctx_home(ctx);
     sim_work_t **barrier = ctx->green_of ? &ctx->green_of->barrier : &home->barrier;
     sim_work_t *work = sim_work_new(&sim_mark_ops, home, 0);
-    if (!work || !sim_work_after(work, *barrier) || !sim_work_after(work, event->work)) {
+    if (!work || !sim_work_after(work, *barrier) || !sim_work_after_event(work, event)) {
         sim_work_unref(work);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

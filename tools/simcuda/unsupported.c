@@ -99,24 +99,6 @@ WEAK void sim_ctx_gone_ipc(SIM_UNUSED CUcontext ctx) {
 WEAK void sim_ctx_gone_array(SIM_UNUSED CUcontext ctx) {
 }
 
-WEAK void sim_ipc_event_gone(SIM_UNUSED CUevent event) {
-}
-
-WEAK void sim_ipc_event_recorded(SIM_UNUSED CUevent event) {
-}
-
-WEAK CUresult sim_ipc_event_query(SIM_UNUSED CUevent event) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-WEAK CUresult sim_ipc_event_wait(SIM_UNUSED CUevent event) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-WEAK CUresult sim_ipc_stream_wait(SIM_UNUSED CUstream stream, SIM_UNUSED CUevent event) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 /* One line per event, opened anew each time: rare, and it survives closed descriptors. */
 void sim_log(const char *format, ...) {
     const char *where = sim_config.log ? sim_config.log : "stderr";

@@ -187,7 +187,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop) {
 
 static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, bool charge,
                              sim_physical_t **out) {
-    CUresult result = charge ? sim_device_charge(prop->location.id, size) : CUDA_SUCCESS;
+    CUresult result = charge ? sim_device_charge_all(prop->location.id, size) : CUDA_SUCCESS;
     if (result)
         return result;
     sim_physical_t *physical = sim_slab_take(&physicals);

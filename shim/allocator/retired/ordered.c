@@ -14,6 +14,7 @@
 #include "allocator/retired/ordered_int.h"
 #include "allocator/retired/retired.h"
 #include "allocator/retired/streams.h"
+#include "allocator/space/mempool.h"
 #include "allocator/space/records.h"
 #include "allocator/space/segment.h"
 #include "allocator/space/slab.h"
@@ -24,8 +25,6 @@ typedef ac_ordered_list_t list_t;
 
 enum { LISTS = AC_ORDER_SLOTS, JOIN_SHARE = 4 };
 enum { UNORDERED = 1, UNORDERED_DONE };
-_Static_assert(sizeof((ac_allocator_t *)0)->async_most == AC_MARKS * sizeof(uint64_t),
-               "a peak for each mark");
 
 _Atomic bool ac_streams_tracked;
 
@@ -244,16 +243,12 @@ void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket) {
 
 /* --- serving --- */
 
-void ac_ordered_handed_out(ac_block_t *block) {
+void ac_ordered_handed_out(ac_block_t *block, unsigned mempool) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
-    block->async = true;
+    ac_mempool_take(block, mempool);
     /* It is counted, and freed in an order that the cache knows not. */
     AC_BLOCK_SET(block, owner_arena, 0);
     allocator->counters->async_allocs++;
-    allocator->async_bytes += block->size;
-    for (int mark = 0; mark < AC_MARKS; mark++)
-        if (allocator->async_bytes > allocator->async_most[mark])
-            allocator->async_most[mark] = allocator->async_bytes;
 }
 
 /* Cut the block after `size` bytes; what is left takes its place in the list.  Without a record
@@ -302,7 +297,7 @@ static bool serve_from(ac_arena_t *arena, unsigned slot, ac_order_request_t *req
     if (!block)
         return false;
     cut(arena->ordered, block, request->size, request->requested);
-    ac_ordered_handed_out(block);
+    ac_ordered_handed_out(block, request->mempool);
     request->address = block->address;
     return true;
 }
@@ -416,7 +411,7 @@ ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool
             allocator->counters->async_same_stream++;
         else
             allocator->counters->async_waits++;
-        ac_ordered_handed_out(block);
+        ac_ordered_handed_out(block, request->mempool);
         request->address = address;
     } else {
         /* As it was; a stream that has gone meanwhile took its place in the lists along. */
@@ -561,19 +556,6 @@ void ac_streams_unordered(void) {
 void ac_streams_unseen(void) {
     ac_fence_unseen();
     ac_streams_unordered();
-}
-
-void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most) {
-    ac_lock(&allocator->lock);
-    *now = allocator->async_bytes;
-    *most = allocator->async_most[mark];
-    ac_unlock(&allocator->lock);
-}
-
-void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark) {
-    ac_lock(&allocator->lock);
-    allocator->async_most[mark] = allocator->async_bytes;
-    ac_unlock(&allocator->lock);
 }
 
 /* --- the checker --- */

@@ -9,14 +9,15 @@
 /* A request that may be served so. */
 typedef struct {
     ac_stream_t stream;
+    unsigned mempool;
     int pool;
     uint64_t size, requested; /* bytes, rounded and as asked for */
     ac_fit_t fit;
     uint64_t address; /* of the block that was taken */
 } ac_order_request_t;
 
-/* The block serves a request that named a stream. */
-void ac_ordered_handed_out(ac_block_t *block);
+/* The block serves a request that named a stream, of the memory pool. */
+void ac_ordered_handed_out(ac_block_t *block, unsigned mempool);
 
 /* Whether memory may be handed on by stream order here. */
 bool ac_ordered_follows(const ac_arena_t *arena);

@@ -87,10 +87,4 @@ void ac_event_forget(uint64_t event);
 bool ac_event_distrust(uint64_t event);
 bool ac_event_trust(uint64_t event); /* true if it was distrusted */
 
-/* Bytes that the program holds in blocks that requests of streams were served with: now, and at
- * most since the mark was reset.  There are two marks, as a pool has. */
-typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
-void ac_streams_used(ac_allocator_t *allocator, ac_mark_t mark, uint64_t *now, uint64_t *most);
-void ac_streams_used_reset(ac_allocator_t *allocator, ac_mark_t mark);
-
 #endif

@@ -14,7 +14,6 @@
 #include <stdint.h>
 
 #include "allocator/ticket.h"
-#include "allocator/space/lifetime.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
 
@@ -25,6 +24,7 @@ typedef struct ac_allocator ac_allocator_t;
 typedef struct ac_cache ac_cache_t; /* cache/thread_cache.h */
 typedef struct ac_space ac_space_t; /* space.h */
 typedef struct ac_store ac_store_t;
+typedef struct ac_lifetime ac_lifetime_t; /* lifetime.h */
 struct ac_range;
 struct ac_slab;
 
@@ -73,7 +73,7 @@ struct ac_block {
     _Atomic ac_block_state_t state;
     _Atomic uint16_t
         owner_arena; /* number of the arena whose caches may take it when it is freed; 0 */
-    bool async;      /* allocated: by a request that named a stream */
+    uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
     bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
     union {
         _Atomic uint64_t requested; /* bytes asked for, until the block is free or cached */
@@ -156,7 +156,8 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->lifetime = NULL;
     block->ticket.place = 0;
     block->ticket.key = AC_KEY_NONE;
-    block->ticket.all = block->async = block->oversize = false;
+    block->ticket.all = block->oversize = false;
+    block->mempool = 0;
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, owner_arena, 0);
 }

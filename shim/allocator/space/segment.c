@@ -2,6 +2,8 @@
  * runs under the allocator's lock and makes no device call. */
 #include "allocator/space/segment.h"
 
+#include "allocator/space/lifetime.h"
+#include "allocator/space/mempool.h"
 #include "allocator/space/range.h"
 #include "allocator/space/records.h"
 #include "allocator/space/size.h"
@@ -139,8 +141,8 @@ static void count_lost(ac_block_t *block, void *unused) {
     }
     if (block->state == AC_BLOCK_ALLOCATED) {
         ac_lifetime_end(block);
-        if (block->async)
-            block->segment->space->store->async_bytes -= block->size;
+        if (block->mempool)
+            ac_mempool_give(block);
         ac_stat_pools_down(s->allocation, pool, 1);
         ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
         if (block->oversize)
@@ -212,7 +214,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     AC_BLOCK_SET(block, requested, requested);
-    block->async = false;
+    block->mempool = 0;
     AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
@@ -246,7 +248,8 @@ void ac_segment_carve(ac_block_t *block, uint64_t size) {
         count_inactive(segment, 1, whole - taken);
     if (segment->busy++ == 0)
         idle_leave(segment);
-    block->async = block->oversize = false; /* of its life before */
+    block->mempool = 0; /* of its life before */
+    block->oversize = false;
 }
 
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
@@ -279,8 +282,8 @@ void ac_segment_release(ac_block_t *block) {
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;
-    if (block->async)
-        store->async_bytes -= block->size;
+    if (block->mempool)
+        ac_mempool_give(block);
     ac_stat_pools_down(s->allocation, pool, 1);
     ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
     if (block->oversize)

@@ -550,7 +550,7 @@ void ac_slabs_drop_records(ac_slots_t *slots) {
         next = record->age_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
-        if (record->state != AC_BLOCK_ALLOCATED || record->async || record->lifetime ||
+        if (record->state != AC_BLOCK_ALLOCATED || record->mempool || record->lifetime ||
             record->ticket.key != AC_KEY_NONE)
             continue;
         slab->slot[i].clock = record->ticket.epoch;

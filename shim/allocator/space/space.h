@@ -27,15 +27,30 @@ typedef struct {
     uint32_t count, left; /* of those; after the last look for some that can go */
 } ac_slots_t;
 
+/* Memory pools (mempool.h).  Numbers are 1 to AC_MEMPOOLS - 1; 0 is a request that names no stream. */
+enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
+
+/* The two high-water marks of a pool. */
+typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
+
+/* Bytes. */
+typedef struct {
+    uint64_t now[AC_MARKS], most[AC_MARKS]; /* `most`: since the mark was reset */
+    uint64_t threshold;                     /* kept in reserve across synchronisations */
+    uint64_t limit;                         /* of `used`; 0: none */
+    uint64_t claimed;                       /* where there is a limit: by requests under way */
+    uint64_t syncs;                         /* synchronisations that `now` takes in */
+} ac_mempool_t;
+
 /* The top names these fields as its own (ac_allocator, ac_arena). */
 #define AC_STORE_FIELDS                                                                          \
     ac_settings_t settings;                                                                      \
     ac_device_stats_t *stats;                                                                    \
-    uint32_t epoch;           /* of ac_allocator_decay */                                        \
-    uint64_t high_water;      /* most bytes allocated at a time */                               \
-    uint64_t async_bytes;     /* held by requests that named a stream */                         \
-    ac_block_t *spare_blocks; /* by list_next */                                                 \
-    ac_block_t *fresh_blocks; /* [fresh_left]: never used yet */                                 \
+    uint32_t epoch;                     /* of ac_allocator_decay */                              \
+    uint64_t high_water;                /* most bytes allocated at a time */                     \
+    ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \
+    ac_block_t *spare_blocks;           /* by list_next */                                       \
+    ac_block_t *fresh_blocks;           /* [fresh_left]: never used yet */                       \
     unsigned fresh_left, next_chunk;                                                             \
     ac_segment_t *spare_segments;                                                                \
     ac_lifetime_t *spare_lifetimes;                                                              \

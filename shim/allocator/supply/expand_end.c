@@ -71,6 +71,8 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     ac_growth_init(&batch, &ask);
     ac_lock(&allocator->lock);
     batch.page = allocator->settings.page ? allocator->settings.page : AC_SEGMENT_ALIGN;
+    if (shrink->within && bytes != AC_UNLIMITED)
+        bytes -= bytes % batch.page;
     while (done && total < bytes && arena->holes.first) {
         claim_idle(&batch, &pick, bytes == AC_UNLIMITED ? bytes : bytes - total);
         if (!batch.runs)

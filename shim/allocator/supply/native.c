@@ -214,10 +214,11 @@ typedef struct {
     uint64_t quiet; /* up to which target the device is done */
 } ac_pick_t;
 
-static bool picked(const ac_segment_t *segment, const ac_pick_t *pick) {
+static bool picked(const ac_segment_t *segment, const ac_pick_t *pick, uint64_t taken) {
     const ac_shrink_t *shrink = pick->shrink;
     return segment->tainted == pick->tainted && segment->quiet <= pick->quiet &&
            (!shrink->large || segment->pool == AC_POOL_LARGE) &&
+           (!shrink->within || segment->size <= shrink->bytes - taken) &&
            (!shrink->epochs ||
             segment->arena->allocator->epoch - segment->idle_epoch > shrink->epochs);
 }
@@ -230,7 +231,7 @@ static unsigned take(ac_arena_t *arena, const ac_pick_t *pick, ac_leaving_t leav
     for (ac_segment_t *s = arena->idle.first, *next;
          s && n < BATCH && *taken < pick->shrink->bytes; s = next) {
         next = s->idle_next;
-        if (!picked(s, pick))
+        if (!picked(s, pick, *taken))
             continue;
         leaving[n++] = (ac_leaving_t){
             .address = s->address, .size = s->size, .pool = s->pool, .tainted = s->tainted};

@@ -85,6 +85,7 @@ typedef struct {
     uint32_t epochs; /* only what was idle for so many whole ones (ac_allocator_decay); 0: all */
     bool large;      /* of native segments only those of the large pool */
     bool leaving;    /* tainted segments first, however many */
+    bool within;     /* never more than `bytes`: a segment that is larger stays */
 } ac_shrink_t;
 
 /* Give back memory of all arenas.  Returns bytes. */

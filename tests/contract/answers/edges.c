@@ -341,8 +341,7 @@ static void say_attributes(CUdeviceptr pointer, CUmemoryPool own) {
     SAY(cuIpcGetMemHandle(&handle, pointer));
 }
 
-/* What a pointer of a stream-ordered request is, and the pool that it stands for: before the
- * program looks into the pool, and after. */
+/* What a pointer of a stream-ordered request is, and the pool that it stands for. */
 static void pool_identity(void) {
     CUdeviceptr first, second, third;
     CUstream stream;
@@ -363,7 +362,7 @@ static void pool_identity(void) {
     SAY(cuMemPoolGetAttribute(own, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
     printf("%s: used %llu, at most %llu => figures\n", title, (unsigned long long)used,
            (unsigned long long)high);
-    SAY(cuMemAllocAsync(&third, MIB, stream)); /* the driver's from now on */
+    SAY(cuMemAllocAsync(&third, MIB, stream));
     SAY(cuStreamSynchronize(stream));
     say_attributes(first, own);
     say_attributes(third, own);

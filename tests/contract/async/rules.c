@@ -628,7 +628,7 @@ static void graph_host_node(room_t *r) {
     graph_of(r, NULL, NULL, &host);
 }
 
-/* --- the program looks into the pool: from then on it is the driver's --- */
+/* --- the marks of the device's pool --- */
 
 static void marks(room_t *r) {
     static const CUmemPool_attribute current[] = {CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,

@@ -1,4 +1,4 @@
-/* Probes of captures, graphs with memory, virtual memory management and IPC. */
+/* Probes of captures, graphs with memory and virtual memory management. */
 #include "guesses.h"
 
 #include <string.h>
@@ -272,26 +272,4 @@ void guess_create_odd(void) {
     CUmemGenericAllocationHandle handle;
     if (has_pages())
         say("%s", gpu_error(cu.cuMemCreate(&handle, vmm.page + 4096, &vmm.prop, 0)));
-}
-
-/* ---------------------------------------------------------------- IPC */
-
-void guess_ipc_others(void) {
-    CUipcMemHandle handle;
-    CUdeviceptr managed = 0, pooled = 0;
-    size_t bytes;
-    CUdeviceptr mapped = mapped_memory(&bytes);
-    bool has = GPU_HAS(cuMemAllocManaged) && !cu.cuMemAllocManaged(&managed, KIB, 1);
-    say("managed %s, ", has ? gpu_error(cu.cuIpcGetMemHandle(&handle, managed)) : "not here");
-    say("mapped %s, ", mapped ? gpu_error(cu.cuIpcGetMemHandle(&handle, mapped)) : "not here");
-    has = GPU_HAS(cuMemAllocAsync) && !cu.cuMemAllocAsync(&pooled, KIB, NULL);
-    say("pool's %s", has ? gpu_error(cu.cuIpcGetMemHandle(&handle, pooled)) : "not here");
-}
-
-void guess_ipc_garbage(void) {
-    CUipcMemHandle handle;
-    CUdeviceptr memory;
-    memset(&handle, 0x5a, sizeof handle);
-    say("%s",
-        gpu_error(cu.cuIpcOpenMemHandle_v2(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)));
 }

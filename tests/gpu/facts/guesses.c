@@ -46,6 +46,10 @@ static const struct {
     {"free_others", ALONE},
     {"capture_destroyed_stream", ALONE},
     {"graph_memory_early", ALONE},
+    {"ipc_twice", ALONE},
+    {"ipc_again", ALONE},
+    {"ipc_freed", ALONE},
+    {"ipc_ended", ALONE},
 };
 
 static const struct {
@@ -306,6 +310,8 @@ int main(int argc, char **argv) {
     char own[1024];
     bool judge = false;
     int first = 1;
+    if (argc == 2 && !strcmp(argv[1], "--twin"))
+        return guess_twin();
     for (; first < argc && !strncmp(argv[first], "--", 2); first++)
         if (!strcmp(argv[first], "--judge"))
             judge = true;

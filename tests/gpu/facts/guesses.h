@@ -4,8 +4,10 @@
  * guesses.c        processes for the probes, the table anew
  * guess_memory.c   allocation, pointers, copies
  * guess_context.c  contexts, streams, events, processes
+ * guess_pool.c     memory pools
  * guess_work.c     launches, host functions, modules
- * guess_graph.c    captures, graphs with memory, virtual memory management, IPC
+ * guess_graph.c    captures, graphs with memory, virtual memory management
+ * guess_ipc.c      memory and events shared between processes
  *
  * A probe says its answer in the words that the table uses; the same answer is always the same
  * text, without addresses and times. */
@@ -19,6 +21,8 @@
 #include "guesses.def"
 #undef SIM_GUESS
 
+/* gpu_guesses --twin: the other process of the probes of guess_ipc.c. */
+int guess_twin(void);
 /* Adds to the answer of the running probe. */
 void say(const char *format, ...) REPORT_PRINTF(1);
 /* Adds a word to a list: "a, b". */

@@ -120,6 +120,96 @@ START_TEST(every_kind_of_node) {
 END_TEST
 
 /* Two branches run beside each other, a joined node after both. */
+/* One call for every type: `payload` holds what the call of that type takes. */
+static CUgraphNodeParams generic(CUgraphNodeType type, const void *payload, size_t bytes) {
+    CUgraphNodeParams params = {.type = type};
+    ck_assert_uint_le(bytes, sizeof params.payload);
+    memcpy(params.payload, payload, bytes);
+    return params;
+}
+
+#define GENERIC(type, value) generic(CU_GRAPH_NODE_TYPE_##type, &(value), sizeof(value))
+
+START_TEST(every_kind_by_one_call) {
+    CUdeviceptr p = words();
+    CUgraph graph = new_graph(), inner = new_graph();
+    CUgraphNode set, stamp, copy, empty, record, wait, child, alloc, release;
+    unsigned out[2] = {0}, nine = 9;
+    CUdeviceptr second = p + 4;
+    void *arguments[] = {&second, &nine};
+    CUevent e;
+    OK(cuEventCreate(&e, 0));
+    struct {
+        CUDA_MEMSET_NODE_PARAMS fill;
+        CUcontext ctx;
+    } filled = {fill(p, 7, 4), extra_ctx};
+    CUDA_KERNEL_NODE_PARAMS stamped = {.func = extra_kernel,
+                                       .gridDimX = 1,
+                                       .gridDimY = 1,
+                                       .gridDimZ = 1,
+                                       .blockDimX = 1,
+                                       .blockDimY = 1,
+                                       .blockDimZ = 1,
+                                       .kernelParams = arguments};
+    struct {
+        int flags, reserved;
+        CUcontext ctx;
+        CUDA_MEMCPY3D copy;
+    } copied = {.copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                         .srcDevice = p,
+                         .dstMemoryType = CU_MEMORYTYPE_HOST,
+                         .dstHost = out,
+                         .WidthInBytes = sizeof out,
+                         .Height = 1,
+                         .Depth = 1}};
+    CUDA_MEM_ALLOC_NODE_PARAMS wanted = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+        .bytesize = 64};
+    CUgraphNodeParams with_memset = GENERIC(MEMSET, filled),
+                      with_kernel = GENERIC(KERNEL, stamped),
+                      with_memcpy = GENERIC(MEMCPY, copied), with_empty = GENERIC(EMPTY, nine),
+                      with_record = GENERIC(EVENT_RECORD, e), with_wait = GENERIC(WAIT_EVENT, e),
+                      with_graph = GENERIC(GRAPH, inner), with_alloc = GENERIC(MEM_ALLOC, wanted);
+    OK(cuGraphAddNode(&set, graph, NULL, 0, &with_memset));
+    OK(cuGraphAddNode(&stamp, graph, &set, 1, &with_kernel));
+    OK(cuGraphAddNode_v2(&copy, graph, &stamp, NULL, 1, &with_memcpy));
+    CUgraphEdgeData plain = {0}, odd = {.from_port = 1};
+    OK(cuGraphAddNode_v2(&empty, graph, &copy, &plain, 1, &with_empty));
+    GIVES(cuGraphAddNode_v2(&record, graph, &copy, &odd, 1, &with_empty),
+          CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddNode(&record, graph, &empty, 1, &with_record));
+    OK(cuGraphAddNode(&wait, graph, &record, 1, &with_wait));
+    OK(cuGraphAddNode(&child, graph, &wait, 1, &with_graph));
+    OK(cuGraphAddNode(&alloc, graph, &child, 1, &with_alloc));
+    CUDA_MEM_ALLOC_NODE_PARAMS given;
+    memcpy(&given, with_alloc.payload, sizeof given);
+    ck_assert_uint_ne(given.dptr, 0);
+    CUgraphNodeParams with_free = GENERIC(MEM_FREE, given.dptr);
+    OK(cuGraphAddNode(&release, graph, &alloc, 1, &with_free));
+    size_t count = 0;
+    OK(cuGraphGetNodes(graph, NULL, &count));
+    ck_assert_uint_eq(count, 9); /* the refused one is gone */
+
+    CUgraphExec exec = instantiate(graph);
+    run_exec(exec);
+    ck_assert_uint_eq(out[0], 7);
+    ck_assert_uint_eq(out[1], 9);
+    OK(cuEventQuery(e));
+    filled.fill.value = 8;
+    memcpy(with_memset.payload, &filled, sizeof filled);
+    OK(cuGraphExecNodeSetParams(exec, set, &with_memset));
+    run_exec(exec);
+    ck_assert_uint_eq(out[0], 8);
+    GIVES(cuGraphNodeSetParams(set, &with_kernel), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphNodeSetParams(set, &with_memset));
+    GIVES(cuGraphNodeSetParams(alloc, &with_alloc), CUDA_ERROR_NOT_SUPPORTED);
+    CUgraphNodeParams strange = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    GIVES(cuGraphAddNode(&set, graph, NULL, 0, &strange), CUDA_ERROR_NOT_SUPPORTED);
+    GIVES(cuGraphAddNode(&set, graph, NULL, 0, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
 START_TEST(branches_are_concurrent) {
     CUdeviceptr p = words();
     CUgraph graph = new_graph();
@@ -607,6 +697,7 @@ int main(void) {
     tcase_add_test(t, structure);
     tcase_add_test(t, edges_with_data);
     tcase_add_test(t, children_and_clones);
+    tcase_add_test(t, every_kind_by_one_call);
     tcase_add_test(t, changing_executable_graphs);
     tcase_add_test(t, memory_inside_a_graph);
     tcase_add_test(t, memory_that_outlives_the_launch);

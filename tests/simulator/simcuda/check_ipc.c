@@ -1,4 +1,5 @@
-/* Memory shared between processes: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle. */
+/* Memory and events shared between processes: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle.  What
+ * two processes do at the same time is tests/process/ipc's. */
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -160,6 +161,110 @@ START_TEST(what_can_be_exported) {
 }
 END_TEST
 
+static CUipcMemHandle mem_of(const CUipcEventHandle *event) {
+    CUipcMemHandle handle;
+    memcpy(&handle, event, sizeof handle);
+    return handle;
+}
+
+static CUipcEventHandle event_of(const CUipcMemHandle *handle) {
+    CUipcEventHandle event;
+    memcpy(&event, handle, sizeof event);
+    return event;
+}
+
+static CUevent shared_event(CUipcEventHandle *handle) {
+    CUevent event;
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuIpcGetEventHandle(handle, event));
+    return event;
+}
+
+/* Other process: the event is complete, records of it here are seen there. */
+START_TEST(event_importer) {
+    CUevent event, again;
+    OK(cuIpcOpenEventHandle(&event, event_of(&given)));
+    OK(cuIpcOpenEventHandle(&again, event_of(&given)));
+    OK(cuEventQuery(event));
+    OK(cuEventSynchronize(event));
+    CUstream stream = extra_stream(), other = extra_stream();
+    CUdeviceptr p;
+    OK(cuMemAlloc_v2(&p, 64));
+    OK(extra_launch(stream, p, 5));
+    OK(cuEventRecord(event, stream));
+    GIVES(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    GIVES(cuEventQuery(again), CUDA_ERROR_NOT_READY);
+    OK(cuStreamWaitEvent(other, again, 0));
+    OK(extra_launch(other, p + 4, 6));
+    OK(cuStreamSynchronize(other)); /* another name of the event, so the kernels are ordered */
+    ck_assert_uint_eq(extra_word(p), 5);
+    OK(cuEventQuery(event));
+    float ms;
+    GIVES(cuEventElapsedTime(&ms, event, again), CUDA_ERROR_INVALID_HANDLE);
+    CUipcEventHandle handle;
+    GIVES(cuIpcGetEventHandle(&handle, event), CUDA_ERROR_INVALID_HANDLE);
+    ck_assert_uint_eq(simcuda_live("shared_events"), 2);
+    OK(cuEventDestroy_v2(event));
+    OK(cuEventDestroy_v2(again));
+    ck_assert_uint_eq(simcuda_live("shared_events"), 0);
+}
+END_TEST
+
+START_TEST(event_refused) {
+    CUevent event;
+    GIVES(cuIpcOpenEventHandle(&event, event_of(&given)), CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
+START_TEST(events_of_two_processes) {
+    CUipcEventHandle handle, other;
+    CUevent event = shared_event(&handle), opened;
+    OK(cuIpcGetEventHandle(&other, event));
+    ck_assert_mem_eq(&other, &handle, sizeof handle);
+    CUipcMemHandle text = mem_of(&handle);
+    OK(cuEventQuery(event)); /* never recorded */
+    OK(cuEventRecord(event, NULL));
+    OK(cuEventSynchronize(event));
+    ck_assert_int_eq(other_process("event", &text), 0);
+    OK(cuEventSynchronize(event)); /* the newest record is the other's, and complete */
+    GIVES(cuIpcOpenEventHandle(&opened, handle), CUDA_ERROR_INVALID_CONTEXT);
+    OK(cuEventDestroy_v2(event));
+    ck_assert_int_eq(other_process("no event", &text), 0);
+    CUevent plain;
+    OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+    GIVES(cuIpcGetEventHandle(&handle, plain), CUDA_ERROR_INVALID_HANDLE);
+    GIVES(cuEventCreate(&plain, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+    memset(&other, 0x5c, sizeof other);
+    GIVES(cuIpcOpenEventHandle(&opened, other), CUDA_ERROR_INVALID_VALUE);
+    CUipcMemHandle memory;
+    exported(&memory); /* memory is no event, nor the other way round */
+    GIVES(cuIpcOpenEventHandle(&opened, event_of(&memory)), CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr p;
+    GIVES(cuIpcOpenMemHandle_v2(&p, text, LAZY), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+/* Slots of events that are gone are used again. */
+START_TEST(many_events) {
+    CUipcEventHandle handle;
+    for (int i = 0; i < 20000; i++)
+        OK(cuEventDestroy_v2(shared_event(&handle)));
+    CUevent event = shared_event(&handle);
+    CUstream stream = extra_stream();
+    for (unsigned i = 0; i < 100; i++) { /* more records than are told apart */
+        CUdeviceptr p;
+        OK(cuMemAllocAsync(&p, 64, stream));
+        OK(extra_launch(stream, p, i));
+        OK(cuEventRecord(event, stream));
+        OK(cuMemFreeAsync(p, stream));
+    }
+    GIVES(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    OK(cuEventSynchronize(event));
+    ck_assert_uint_eq(simcuda_now() >= 100 * 10000, 1);
+    OK(cuEventDestroy_v2(event));
+}
+END_TEST
+
 /* An exporter that is gone: the handle comes back through its exit. */
 START_TEST(export_and_leave) {
     CUipcMemHandle handle;
@@ -189,9 +294,11 @@ int main(int argc, char **argv) {
     if (argc > 1) {
         if (argc > 2)
             given = from_text(argv[2]);
-        return extra_part(!strcmp(argv[1], "export")   ? export_and_leave
-                          : !strcmp(argv[1], "import") ? importer
-                                                       : refused);
+        return extra_part(!strcmp(argv[1], "export")     ? export_and_leave
+                          : !strcmp(argv[1], "import")   ? importer
+                          : !strcmp(argv[1], "event")    ? event_importer
+                          : !strcmp(argv[1], "no event") ? event_refused
+                                                         : refused);
     }
     TCase *t;
     Suite *suite = extra_suite("ipc", &t);
@@ -202,5 +309,7 @@ int main(int argc, char **argv) {
     tcase_add_test(t, strange_handles_are_refused);
     tcase_add_test(t, what_can_be_exported);
     tcase_add_test(t, ended_process_is_refused);
+    tcase_add_test(t, events_of_two_processes);
+    tcase_add_test(t, many_events);
     return finish(suite);
 }

@@ -39,6 +39,17 @@ static void make_event(void) {
 static void drop_event(void) {
     OK(cuEventDestroy_v2(event));
 }
+static void make_shared_event(void) {
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+}
+static void make_export(void) {
+    CUipcMemHandle text;
+    OK(cuMemAlloc_v2(&range, GRAIN));
+    OK(cuIpcGetMemHandle(&text, range));
+}
+static void drop_export(void) {
+    OK(cuMemFree_v2(range));
+}
 static void make_context(void) {
     CUcontext pushed;
     OK(cuCtxCreate_v2(&context, 0, 0));
@@ -175,16 +186,28 @@ static void drop_used(void) {
 }
 
 static const pair_t pairs[] = {
-    {"streams", make_stream, drop_stream},    {"events", make_event, drop_event},
-    {"contexts", make_context, drop_context}, {"green_contexts", make_green, drop_green},
-    {"graphs", make_graph, drop_graph},       {"graph_nodes", make_node, drop_graph},
-    {"graph_execs", make_exec, drop_exec},    {"user_objects", make_object, drop_object},
-    {"modules", make_module, drop_module},    {"libraries", make_library, drop_library},
-    {"pools", make_pool, drop_pool},          {"arrays", make_array, drop_array},
-    {"textures", make_texture, drop_texture}, {"reservations", make_range, drop_range},
-    {"handles", make_handle, drop_handle},    {"physical", make_mapping, drop_mapping},
-    {"mappings", make_mapping, drop_mapping}, {"captures", make_capture, drop_capture},
-    {"work", make_used, drop_used},           {"race_ranges", make_used, drop_used},
+    {"streams", make_stream, drop_stream},
+    {"events", make_event, drop_event},
+    {"contexts", make_context, drop_context},
+    {"green_contexts", make_green, drop_green},
+    {"graphs", make_graph, drop_graph},
+    {"graph_nodes", make_node, drop_graph},
+    {"graph_execs", make_exec, drop_exec},
+    {"user_objects", make_object, drop_object},
+    {"modules", make_module, drop_module},
+    {"libraries", make_library, drop_library},
+    {"pools", make_pool, drop_pool},
+    {"arrays", make_array, drop_array},
+    {"textures", make_texture, drop_texture},
+    {"reservations", make_range, drop_range},
+    {"handles", make_handle, drop_handle},
+    {"physical", make_mapping, drop_mapping},
+    {"mappings", make_mapping, drop_mapping},
+    {"shared_events", make_shared_event, drop_event},
+    {"exports", make_export, drop_export},
+    {"captures", make_capture, drop_capture},
+    {"work", make_used, drop_used},
+    {"race_ranges", make_used, drop_used},
 };
 enum { PAIRS = sizeof pairs / sizeof *pairs };
 

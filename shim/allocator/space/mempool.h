@@ -1,0 +1,35 @@
+/* What the memory pools of the driver API have of a device's memory here.  A pool has a number;
+ * a block that serves a request of it carries the number (block.h), and counts in the pool's
+ * figures until the program frees it.
+ *
+ * `used` is the sum of the requests, each rounded up to AC_GRANULE as the driver rounds.
+ * `reserved` is what a pool of the driver would hold: it grows with `used`, and a synchronisation
+ * of the program brings it down to the release threshold, or to `used` where that is more.  It
+ * says nothing of segments, which all pools and plain requests share.
+ *
+ * All under the allocator's lock, but ac_mempool_synced. */
+#ifndef AC_MEMPOOL_H
+#define AC_MEMPOOL_H
+
+#include "allocator/space/space.h"
+
+/* The program synchronised a stream, an event or a context.  Any thread. */
+void ac_mempool_synced(void);
+
+/* The figures of the moment. */
+ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number);
+
+/* The block, which is allocated, serves a request of the pool (not 0) from now on; and no more. */
+void ac_mempool_take(ac_block_t *block, unsigned number);
+void ac_mempool_give(const ac_block_t *block);
+
+/* What of the block counts in the pool. */
+uint64_t ac_mempool_bytes(const ac_block_t *block);
+
+/* The same for a request of so many bytes. */
+uint64_t ac_mempool_round(uint64_t bytes);
+
+/* Idle bytes that pools with a release threshold are to find again, without pool `but` (0: all). */
+uint64_t ac_mempool_kept(ac_store_t *store, unsigned but);
+
+#endif

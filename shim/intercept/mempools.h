@@ -1,0 +1,58 @@
+/* The program's memory pools: which of them are served here, and why the others are not.
+ *
+ * A pool has a record with a number.  Handle values recur, so the number says which pool is
+ * meant: blocks carry it (allocator/space/mempool.h), and outlive the pool with it.  The driver
+ * keeps every pool, its handle and its settings; of its memory it knows only what it served
+ * itself.  All functions are thread-safe. */
+#ifndef AC_MEMPOOLS_H
+#define AC_MEMPOOLS_H
+
+#include "intercept/context.h"
+
+/* Why requests of a pool, or one request, are the driver's: the counter of live.h that counts
+ * them.  AC_POOL_OURS: they are not. */
+typedef unsigned ac_passed_t;
+#define AC_POOL_OURS       0u
+#define AC_PASSED(counter) ((ac_passed_t)AC_COUNT_passed_async_##counter)
+
+/* The number of the pool that the handle means now; 0: none is known, which *why explains (NULL:
+ * not asked). */
+unsigned ac_mempool_named(CUmemoryPool handle, ac_passed_t *why);
+
+/* The number of the pool that cuMemAllocAsync uses on the device; 0 likewise. */
+unsigned ac_mempool_current(CUdevice device, ac_passed_t *why);
+
+/* The program may have set another one, on the device (negative: on any). */
+void ac_mempool_current_changed(CUdevice device);
+
+/* The driver made a pool.  `props`: as asked for; NULL: imported from another process. */
+void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props);
+
+/* The pool was destroyed.  `number` is the handle's of before the driver's call: it may mean a new
+ * pool by now.  Waits, a second at the most, for a call of ours that names it. */
+void ac_mempool_destroying(unsigned number);
+void ac_mempool_destroyed(unsigned number, bool done);
+
+/* Of a pool: a device, AC_POOL_OURS or a reason, and a handle, which is also answered when the
+ * pool was destroyed.  `number` is not 0. */
+CUdevice ac_mempool_device(unsigned number);
+ac_passed_t ac_mempool_reason(unsigned number);
+CUmemoryPool ac_mempool_handle(unsigned number);
+
+/* The allocator that has figures of the pool; NULL: none was ever served here. */
+ac_allocator_t *ac_mempool_allocator(unsigned number);
+
+/* The pool's requests are the driver's from now on.  The first reason stays. */
+void ac_mempool_leave(unsigned number, ac_passed_t reason);
+
+/* Before a request of `bytes`; false: it would exceed the pool's limit.  Else it counts until it is
+ * served here, or _cancel.  _passed: the driver has served it. */
+bool ac_mempool_admit(unsigned number, uint64_t bytes);
+void ac_mempool_cancel(unsigned number, uint64_t bytes);
+void ac_mempool_passed(unsigned number);
+
+/* Requests of the device fail: the driver's pools give back what they hold and do not use.  True:
+ * there may be room now. */
+bool ac_mempools_yield(CUdevice device);
+
+#endif

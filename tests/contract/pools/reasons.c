@@ -1,0 +1,178 @@
+/* Every reason for which a request is left to the driver. */
+#include "pools.h"
+
+static void capture(void) {
+    CUstream stream = test_stream();
+    CUdeviceptr memory;
+    CUgraph graph;
+    give(take(MIB, NULL, stream), stream);
+    PASSED(NULL, 0);
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    memory = take(MIB, NULL, stream);
+    give(memory, stream);
+    memory = take(MIB, default_pool(0), stream);
+    give(memory, stream);
+    MUST(cuStreamEndCapture(stream, &graph));
+    PASSED("capture", 2);
+    give(take(MIB, NULL, stream), stream); /* again ours */
+    PASSED(NULL, 0);
+    MUST(cuGraphDestroy(graph));
+}
+
+static void other_context(void) {
+    CUcontext made;
+    CUstream stream = test_stream(), there;
+    MUST(cuCtxCreate_v2(&made, 0, 0));
+    give(take(MIB, NULL, stream), stream); /* not current */
+    MUST(cuStreamCreate(&there, CU_STREAM_NON_BLOCKING));
+    give(take(MIB, NULL, there), there); /* not primary */
+    PASSED("context", 2);
+    MUST(cuCtxSetCurrent(context));
+    give(take(MIB, pool_with(CU_MEM_HANDLE_TYPE_NONE, 0, 0, 1), stream), stream);
+    PASSED("context", 1); /* another device's pool */
+}
+
+static void exportable(void) {
+    CUstream stream = test_stream();
+    CUmemoryPool pool = pool_with(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0, 0, 0);
+    CUdeviceptr memory = take(MIB, pool, stream);
+    CUmemPoolPtrExportData data;
+    int handle = -1;
+    PASSED("exportable", 1);
+    MUST(cuMemPoolExportToShareableHandle(&handle, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                          0));
+    MUST(cuMemPoolExportPointer(&data, memory));
+    EXPECT(figure(pool, USED) == MIB);
+    /* What is not made for it is refused, and stays as it is. */
+    GIVES(cuMemPoolExportToShareableHandle(&handle, default_pool(0),
+                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+          CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr plain = take(MIB, NULL, stream);
+    GIVES(cuMemPoolExportPointer(&data, plain), CUDA_ERROR_INVALID_VALUE);
+    give(plain, stream);
+    PASSED(NULL, 0);
+}
+
+static void kind(void) {
+    enum { HW_DECOMPRESS = 2 };
+    CUstream stream = test_stream();
+    give(take(MIB, pool_with(CU_MEM_HANDLE_TYPE_NONE, 0, HW_DECOMPRESS, 0), stream), stream);
+    PASSED("kind", 1);
+}
+
+static void reuse(void) {
+    CUstream stream = test_stream();
+    CUmemoryPool pool = pool_plain();
+    CUdeviceptr before = take(MIB, pool, stream);
+    set_switch(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    CUdeviceptr after = take(2 * MIB, pool, stream);
+    PASSED("reuse", 1);
+    EXPECT(figure(pool, USED) == 3 * MIB); /* both sides' */
+    EXPECT(pool_of(before) == pool && pool_of(after) == pool);
+    set_switch(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
+    give(take(MIB, pool, stream), stream);
+    PASSED("reuse", 1); /* for good */
+    give(before, stream);
+    EXPECT(figure(pool, USED) == 2 * MIB);
+    give(after, stream);
+    EXPECT(figure(pool, USED) == 0);
+    give(take(MIB, NULL, stream), stream); /* other pools are as they were */
+    PASSED(NULL, 0);
+}
+
+static void nothing_here(void) {
+    CUstream stream = test_stream();
+    give(take(MIB, NULL, stream), stream);
+    PASSED("disabled", 1);
+}
+
+static void limit(void) {
+    enum { MORE = 300 };
+    CUstream stream = test_stream();
+    CUmemoryPool pool[MORE];
+    for (int i = 0; i < MORE; i++)
+        pool[i] = pool_plain();
+    CUdeviceptr memory = take(MIB, pool[MORE - 1], stream);
+    EXPECT(pool_of(memory) == pool[MORE - 1]);
+    PASSED("limit", 1);
+    give(take(MIB, pool[0], stream), stream);
+    PASSED(NULL, 0);
+    for (int i = 0; i < MORE; i++)
+        MUST(cuMemPoolDestroy(pool[i]));
+    give(memory, stream);
+    give(take(MIB, pool_plain(), stream), stream); /* there is room again */
+    PASSED(NULL, 0);
+    CUdeviceptr too_much = 0;
+    GIVES(cuMemAllocAsync(&too_much, (size_t)1 << 40, stream), CUDA_ERROR_OUT_OF_MEMORY);
+    PASSED("limit", 1);
+}
+
+static void unknown(void) {
+    CUstream stream = test_stream();
+    CUdeviceptr memory;
+    GIVES(cuMemAllocAsync(NULL, MIB, stream), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAllocFromPoolAsync(&memory, 0, default_pool(0), stream), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemAllocFromPoolAsync(&memory, MIB, NULL, stream), CUDA_ERROR_INVALID_VALUE);
+    PASSED("unknown", 3);
+}
+
+/* --- access of another device (two of them) --- */
+
+static CUresult allow(CUmemoryPool pool, int device, CUmemAccess_flags flags) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+    return cuMemPoolSetAccess(pool, &access, 1);
+}
+
+static void access_before(void) {
+    CUstream stream = test_stream();
+    CUmemoryPool pool = pool_plain(), plain = pool_plain();
+    MUST(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)); /* as it is */
+    GIVES(allow(plain, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE), CUDA_ERROR_INVALID_VALUE);
+    GIVES(allow(plain, 7, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_ERROR_INVALID_DEVICE);
+    give(take(MIB, plain, stream), stream);
+    PASSED(NULL, 0);
+    MUST(allow(pool, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    give(take(MIB, pool, stream), stream);
+    PASSED("access", 1);
+    OURS(simcuda_calls("cuCtxEnablePeerAccess") == 0);
+}
+
+/* Memory that is out becomes reachable: for the other device's contexts that there are, and for
+ * those that come.  What the program itself enables and disables looks as it would without. */
+static void access_after(void) {
+    CUstream stream = test_stream();
+    CUcontext other, made;
+    CUmemoryPool pool = pool_plain();
+    CUdeviceptr memory = take(MIB, pool, stream);
+    MUST(cuDevicePrimaryCtxRetain(&other, 1));
+    MUST(allow(pool, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OURS(simcuda_calls("cuCtxEnablePeerAccess") == 1);
+    give(take(MIB, pool, stream), stream);
+    PASSED("access", 1);
+    MUST(cuCtxSetCurrent(other));
+    GIVES(cuCtxDisablePeerAccess(context), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    GIVES(cuCtxDisablePeerAccess(context), CUDA_SUCCESS);
+    GIVES(cuCtxDisablePeerAccess(context), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    OURS(simcuda_calls("cuCtxDisablePeerAccess") == 0);
+    unsigned long long before = simcuda_calls("cuCtxEnablePeerAccess");
+    MUST(cuCtxCreate_v2(&made, 0, 1));
+    OURS(simcuda_calls("cuCtxEnablePeerAccess") == before + 1);
+    GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    MUST(cuCtxSetCurrent(context));
+    give(memory, stream);
+    GIVES(cuCtxEnablePeerAccess(other, 0), CUDA_SUCCESS); /* the other way round is its own */
+}
+
+const case_t reasons[] = {{"capture", capture},
+                          {"other_context", other_context},
+                          {"exportable", exportable},
+                          {"kind", kind},
+                          {"reuse", reuse},
+                          {"nothing_here", nothing_here},
+                          {"limit", limit},
+                          {"unknown", unknown},
+                          {"access_before", access_before},
+                          {"access_after", access_after}};
+const size_t reasons_count = sizeof reasons / sizeof *reasons;

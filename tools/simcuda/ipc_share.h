@@ -1,0 +1,109 @@
+/* What one process shows to others: the register, a memory file that it maps and that they reach
+ * through /proc/<pid>/fd and map too.  It says which exported allocations and events still are,
+ * and carries what another process has to be told of them.
+ *
+ * A process may be killed at any instruction, so there is no lock in a register: a word says
+ * whether the rest of an entry holds, and is stored last.  The file is sparse; what is not used
+ * takes no memory. */
+#ifndef SIM_IPC_SHARE_H
+#define SIM_IPC_SHARE_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "sim.h"
+
+#define SIM_SHARE_MAGIC 0x3263706961647563ull
+
+enum {
+    SIM_SHARE_SLOTS = 8192,   /* exported allocations */
+    SIM_SHARE_EVENTS = 8192,  /* events for several processes */
+    SIM_SHARE_TICKETS = 16,   /* of an event: newest records that are told apart */
+    SIM_SHARE_OWNERS = 16384, /* race detector: lifetimes inside exported allocations */
+    SIM_SHARE_USES = 8192,    /* race detector: uses by other processes */
+    SIM_SHARE_COVERS = 4,
+};
+enum { SIM_RECORD_PLAIN = 1, SIM_RECORD_HOSTS }; /* HOSTS: only lifetimes in it are of interest */
+
+/* One record of an event.  number * 2 while it is pending, number * 2 + 1 when complete. */
+typedef struct {
+    atomic_ullong state;
+    atomic_int pid; /* of the process that recorded */
+} sim_ticket_t;
+
+typedef struct {
+    atomic_ullong id;   /* 0: the slot is free */
+    atomic_ullong last; /* newest ticket given out; 0: never recorded */
+    sim_ticket_t ticket[SIM_SHARE_TICKETS];
+} sim_share_event_t;
+
+typedef struct {
+    atomic_ullong lifetime; /* 0: the slot is free */
+    atomic_uint record;     /* 0: told by the program, else SIM_RECORD_* */
+    uint64_t offset, size;  /* in the memory file of the process */
+} sim_share_owner_t;
+
+/* A use of this process's memory by another one, from the submission of its work until the other
+ * one's host knows that the work is over. */
+typedef struct {
+    atomic_ullong state; /* 0: free; odd: being written; else its number, never used twice */
+    uint64_t cookie, chain, pos, seq;
+    uint64_t offset, length, lifetime;
+    atomic_ullong covers[SIM_SHARE_COVERS]; /* tickets of events that come after it */
+    int32_t pid;
+    bool write;
+    char type[16];
+} sim_share_use_t;
+
+typedef struct {
+    uint64_t magic, cookie; /* cookie: of the process, never guessable or reused */
+    atomic_ullong id[SIM_SHARE_SLOTS];
+    sim_share_event_t event[SIM_SHARE_EVENTS];
+    atomic_uint owners; /* slots of `owner` ever used */
+    atomic_uint uses;   /* the same of `use` */
+    atomic_ullong last_use;
+    sim_share_owner_t owner[SIM_SHARE_OWNERS];
+    sim_share_use_t use[SIM_SHARE_USES];
+} sim_share_t;
+
+/* This process's register; NULL until something is shared. */
+extern sim_share_t *sim_share;
+/* Makes it; false: no memory file. */
+bool sim_share_start(void);
+
+/* The head of every handle.  `check` covers the whole handle. */
+typedef struct {
+    uint64_t magic, cookie;
+    uint64_t id;           /* of the allocation or event */
+    uint64_t offset, size; /* memory: in the file of device memory */
+    int32_t pid, mirror_fd, register_fd;
+    uint16_t slot;
+    uint8_t device, check;
+} sim_token_t;
+
+/* Fills what says which process it is, and `check`. */
+void sim_token_seal(sim_token_t *token, uint64_t magic);
+/* False: no handle of this driver and kind. */
+bool sim_token_read(sim_token_t *token, const void *handle, uint64_t magic);
+/* A descriptor of a file of the process that made the token.  INVALID_HANDLE: it has ended;
+ * MAP_FAILED: we may not look into it. */
+CUresult sim_token_open(const sim_token_t *token, int its_fd, int *out);
+
+/* Another process, as long as something of it is open here. */
+typedef struct sim_peer {
+    struct sim_peer *next;
+    sim_share_t *share;
+    uint64_t cookie;
+    pid_t pid;
+    unsigned refs;
+} sim_peer_t;
+
+/* The peer and the place in its memory file of a record of kind SIM_MEM_IPC (ipc.c). */
+sim_peer_t *sim_import_peer(const sim_alloc_t *record, uint64_t *offset);
+
+CUresult sim_peer_open(const sim_token_t *token, sim_peer_t **out);
+void sim_peer_close(sim_peer_t *peer);
+/* Whether the process still runs; one that ended and was not waited for does not. */
+bool sim_process_runs(pid_t pid);
+
+#endif
