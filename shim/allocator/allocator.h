@@ -21,6 +21,7 @@
 #include "allocator/order/order.h"
 #include "allocator/settings.h"
 #include "allocator/space/block.h"
+#include "allocator/space/lifetime.h"
 #include "allocator/space/mempool.h"
 #include "allocator/supply/pages.h"
 #include "config/config.h"
@@ -45,6 +46,11 @@ ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *op
 /* The context is gone and its memory with it: forget all segments without freeing them. The
  * arena must not be used afterwards; its record stays readable. */
 void ac_arena_drop(ac_arena_t *arena);
+
+/* Whether nothing is left of an arena that was dropped, and no call of the device for it is under
+ * way: it may serve another context (the same pointer) from _again on, which fails as _create. */
+bool ac_arena_is_over(ac_arena_t *arena);
+bool ac_arena_again(ac_arena_t *arena);
 
 /* The context is about to go, and its memory with it: wait for what other contexts may still do
  * to memory that the program freed; not beyond the limit, nor for more than a second for work
@@ -124,6 +130,15 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
  * lifetime is not `serial`, and nothing was called; AC_NOT_OURS.  Called for a block that is
  * exported already it changes nothing: AC_BUSY. */
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
+
+/* The program sets SYNC_MEMOPS of the block at `address`, or takes it back.  `set` tells the driver
+ * so, without a lock: once for each of its allocations that the block lies in, with what one of the
+ * addresses there has to have from now on; it is `on` where another block asks for it.  One change
+ * at a time, waited for as the driver's own lock would be, for a second at the most.  What a block
+ * asked for ends with its free.  AC_OK; AC_FAILED: `set` said false, and nothing has changed;
+ * AC_NOT_OURS, AC_BAD_ADDRESS, AC_OOM: it was not called. */
+typedef bool ac_sync_set_fn(void *arg, uint64_t address, bool on);
+ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *arg);
 
 /* What others know of the block's memory has to stay true: its pages, if it has any, never move.
  * Answers as ac_block_taint. */

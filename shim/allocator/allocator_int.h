@@ -39,9 +39,13 @@ bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until);
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* Free such a block.  It cannot wait for its fence in a queue: so the caller does, where it must,
- * for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do.  AC_BUSY: it has a record by now, and
- * is freed like any other. */
+/* identity.c: the same before the block is freed: what it asked of the driver is taken back. */
+ac_status_t ac_allocator_lock_to_free(uint64_t address, ac_block_t **found,
+                                      ac_allocator_t **locked);
+
+/* address.c: free such a block.  It cannot wait for its fence in a queue: so the caller does, where
+ * it must, for AC_PATIENCE_NS at the most.  AC_FAILED: that did not do.  AC_BUSY: it has a record by
+ * now, and is freed like any other. */
 ac_status_t ac_block_free_without_record(uint64_t address);
 
 #endif

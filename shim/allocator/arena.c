@@ -117,6 +117,29 @@ void ac_arena_drop(ac_arena_t *arena) {
     ac_timeline_close(&arena->timeline);
 }
 
+bool ac_arena_is_over(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    ac_lock(&allocator->lock);
+    bool over = arena->dead && !arena->segments && !arena->lost_ranges && !allocator->calls;
+    ac_unlock(&allocator->lock);
+    return over && ac_timeline_is_over(&arena->timeline);
+}
+
+bool ac_arena_again(ac_arena_t *arena) {
+    ac_allocator_t *allocator = arena->allocator;
+    if (!ac_timeline_open(&arena->timeline, arena->ops, arena->context))
+        return false;
+    ac_lock(&allocator->lock);
+    atomic_store(&arena->retired->unordered, 0);
+    memset(arena->growths->coming, 0, sizeof arena->growths->coming);
+    arena->slabs.until = 0;
+    arena->hole_age = 0;
+    arena->added++; /* a search that was under way when the context ended looks again */
+    arena->dead = false;
+    ac_unlock(&allocator->lock);
+    return true;
+}
+
 ac_timeline_t *ac_arena_timeline(ac_arena_t *arena) {
     return &arena->timeline;
 }

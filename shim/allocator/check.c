@@ -14,6 +14,7 @@ typedef struct {
     uint64_t listed, retired, cached, waiting;
     /* Of a segment. */
     uint32_t busy, allocated, kept;
+    uint64_t synced; /* with pages: a block counts on each */
     const char *wrong;
 } ac_check_t;
 
@@ -27,7 +28,18 @@ static void add(ac_stat_t stat[AC_POOL_KINDS], int pool, int64_t n) {
     stat[pool].current += n;
 }
 
+/* What the block asks of the driver counts wherever it lies in. */
+static void count_synced(ac_check_t *check, const ac_block_t *block) {
+    uint64_t end;
+    if (!block->lifetime || !block->lifetime->sync)
+        return;
+    for (uint64_t at = block->address; at < block->address + block->size;
+         at = end, check->synced++)
+        expect(check, ac_segment_synced(block, at, &end), "a block asks for SYNC_MEMOPS");
+}
+
 static void count(ac_check_t *check, const ac_block_t *block) {
+    count_synced(check, block);
     check->retired += block->state == AC_BLOCK_RETIRED;
     check->cached += block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block);
     check->waiting += ac_block_waits_cached(block);
@@ -100,10 +112,24 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
     }
 }
 
+/* What the pages say; those of a MOVING block are another thread's. */
+static uint64_t synced_pages(const ac_segment_t *segment) {
+    const ac_range_t *range = segment->range;
+    uint64_t synced = 0;
+    for (const ac_block_t *block = segment->first; block; block = block->next) {
+        uint64_t unit = ac_range_unit(range, block->address + AC_SEGMENT_ALIGN - 1);
+        uint64_t end = ac_range_unit(range, block->address + block->size + AC_SEGMENT_ALIGN - 1);
+        for (; ac_block_has_memory(block) && unit < end; unit++)
+            synced += range->unit[unit].synced;
+    }
+    return synced;
+}
+
 static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
     uint64_t address = segment->address;
     const ac_block_t *prev = NULL;
     check->busy = check->allocated = check->kept = 0;
+    check->synced = 0;
     for (const ac_block_t *block = segment->first; block; prev = block, block = block->next) {
         expect(check, block->prev == prev, "block links");
         expect(check, block->address == address, "blocks do not tile the segment");
@@ -120,8 +146,10 @@ static void check_segment(ac_check_t *check, const ac_segment_t *segment) {
         uint64_t mapped = ac_range_check(segment->range, &wrong);
         add(check->sum.reserved_bytes, segment->pool, (int64_t)mapped);
         expect(check, !wrong, wrong);
+        expect(check, check->synced == synced_pages(segment), "synced on pages");
         return;
     }
+    expect(check, check->synced == segment->synced, "synced count");
     add(check->sum.segment, segment->pool, 1);
     add(check->sum.reserved_bytes, segment->pool, (int64_t)segment->size);
     if (segment->oversize)

@@ -1,9 +1,14 @@
 /* Blocks that others get to know: their lifetimes begin here, and are exported (lifetime.h). */
 #include "allocator/allocator_int.h"
 #include "allocator/space/lifetime.h"
+#include "device/wait.h"
+#include "failpoint.h"
 
 /* An owner that does not come out of its cache is waited for so often. */
 enum { TRIES = 4 };
+
+/* A change of SYNC_MEMOPS waits so long for another thread's. */
+#define SYNC_PATIENCE_NS ((uint64_t)1000000000)
 
 /* Whether a thread may take the block into its cache without the lock. */
 static bool may_be_taken(const ac_block_t *block) {
@@ -28,7 +33,7 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
-        if (may_be_taken(block) && i < TRIES) {
+        if (may_be_taken(block) && i < TRIES && !AC_FAILPOINT(identified_in_reach)) {
             ac_unlock(&allocator->lock);
             keep_for_program(allocator, address);
             continue;
@@ -59,5 +64,121 @@ ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported
         ac_lifetime_notify(exported, serial);
     }
     ac_unlock(&allocator->lock);
+    return status;
+}
+
+/* --- SYNC_MEMOPS --- */
+
+/* Lock the block's allocator when no other change is under way, or that takes too long. */
+static ac_status_t lock_in_turn(uint64_t address, ac_block_t **block,
+                                ac_allocator_t **allocator) {
+    for (bool late = false;;) {
+        ac_status_t status = ac_allocator_lock_block(address, block, allocator);
+        if (status != AC_OK || !(*allocator)->syncing || late)
+            return status;
+        uint64_t end = (*block)->segment->arena->ops->now_ns() + SYNC_PATIENCE_NS;
+        const struct timespec until = {(time_t)(end / 1000000000), (long)(end % 1000000000)};
+        while ((*allocator)->syncing && !late)
+            late = ac_wait_until(&(*allocator)->settled, &(*allocator)->lock, &until);
+        ac_unlock(&(*allocator)->lock);
+    }
+}
+
+/* Under the lock: the block at `address`, while it is in that lifetime; else NULL. */
+static ac_block_t *still(const ac_allocator_t *allocator, uint64_t address, uint64_t serial) {
+    const ac_arena_t *arena = ac_page_map_owner(address);
+    ac_block_t *block = arena && arena->allocator == allocator ? ac_slab_look(address) : NULL;
+    return block && block->address == address && block->state == AC_BLOCK_ALLOCATED &&
+                   block->lifetime && block->lifetime->serial == serial
+               ? block
+               : NULL;
+}
+
+typedef struct {
+    ac_allocator_t *allocator;
+    uint64_t address, serial;
+    ac_sync_set_fn *set;
+    void *arg;
+} sync_change_t;
+
+/* Tell the driver of all its allocations that the block lies in; `least`: so many blocks there ask
+ * for it without this one's change. */
+static bool tell_driver(const sync_change_t *change, uint32_t least) {
+    uint64_t at = change->address, next = at;
+    for (bool more = true; more; at = next) {
+        ac_lock(&change->allocator->lock);
+        const ac_block_t *block = still(change->allocator, change->address, change->serial);
+        bool on = block && ac_segment_synced(block, at, &next) > least;
+        more = block && next < block->address + block->size;
+        ac_unlock(&change->allocator->lock);
+        if (block && !change->set(change->arg, at, on))
+            return false;
+    }
+    return true;
+}
+
+static void count_change(const sync_change_t *change, bool on) {
+    ac_lock(&change->allocator->lock);
+    ac_block_t *block = still(change->allocator, change->address, change->serial);
+    if (block)
+        ac_segment_set_sync(block, on);
+    ac_unlock(&change->allocator->lock);
+}
+
+/* A block that asks counts before the driver is told, one that asks no more only afterwards. */
+static bool change_sync(const sync_change_t *change, bool was, bool on) {
+    if (on && !was)
+        count_change(change, true);
+    bool told = tell_driver(change, was && !on);
+    if (was != on && told != on)
+        count_change(change, false);
+    if (!told)
+        tell_driver(change, 0);
+    return told;
+}
+
+ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *arg) {
+    sync_change_t change = {.address = address, .set = set, .arg = arg};
+    ac_block_t *block;
+    ac_status_t status = ac_block_identify(address, &change.serial);
+    if (status == AC_OK)
+        status = lock_in_turn(address, &block, &change.allocator);
+    if (status != AC_OK)
+        return status;
+    ac_allocator_t *allocator = change.allocator;
+    bool same = block->lifetime && block->lifetime->serial == change.serial;
+    bool was = same && block->lifetime->sync;
+    allocator->syncing = same;
+    ac_unlock(&allocator->lock);
+    if (!same)
+        return AC_BAD_ADDRESS;
+    bool told = change_sync(&change, was, on);
+    ac_lock(&allocator->lock);
+    allocator->syncing = false;
+    pthread_cond_broadcast(&allocator->settled);
+    ac_unlock(&allocator->lock);
+    return told ? AC_OK : AC_FAILED;
+}
+
+/* The block is freed whatever the driver says. */
+static bool set_back(void *arg, uint64_t address, bool on) {
+    ac_arena_t *arena = arg;
+    if (!on && arena->ops->sync_memops_off)
+        arena->ops->sync_memops_off(arena->context, address);
+    return true;
+}
+
+ac_status_t ac_allocator_lock_to_free(uint64_t address, ac_block_t **found,
+                                      ac_allocator_t **locked) {
+    ac_status_t status = ac_allocator_lock_block(address, found, locked);
+    for (int i = 0; i < TRIES && status == AC_OK; i++) {
+        const ac_lifetime_t *lifetime = (*found)->lifetime;
+        if (!lifetime || !lifetime->sync)
+            return AC_OK;
+        ac_arena_t *arena = (*found)->segment->arena;
+        ac_unlock(&(*locked)->lock);
+        ac_block_sync(address, false, set_back, arena);
+        status = ac_allocator_lock_block(address, found, locked);
+    }
     return status;
 }

@@ -120,7 +120,7 @@ static ac_status_t free_without_record(uint64_t address) {
 static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
     ac_allocator_t *allocator = cache ? cache->arena->allocator : NULL;
     if (!block || !ac_cache_lock_found(cache, block, address)) {
-        ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+        ac_status_t status = ac_allocator_lock_to_free(address, &block, &allocator);
         if (status != AC_OK)
             return status == AC_OOM ? free_without_record(address) : status;
     }
@@ -172,7 +172,7 @@ ac_status_t ac_cache_free(ac_cache_t *cache, uint64_t address) {
 ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t address) {
     ac_block_t *block;
     ac_allocator_t *allocator;
-    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    ac_status_t status = ac_allocator_lock_to_free(address, &block, &allocator);
     if (status == AC_OOM && (status = ac_block_mark_used(address)) == AC_OK) {
         ac_fence_submitted(&arena->timeline);
         return free_without_record(address);

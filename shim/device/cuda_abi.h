@@ -145,7 +145,6 @@ CU_OPAQUE(CUdevResource)
 CU_OPAQUE(CUexecAffinityParam)
 CU_OPAQUE(CUmemDecompressParams)
 CU_OPAQUE(CUmemcpyAttributes)
-CU_OPAQUE(CUmulticastObjectProp)
 CU_OPAQUE(CUstreamBatchMemOpParams)
 CU_OPAQUE(CUtensorMap)
 #undef CU_OPAQUE
@@ -192,6 +191,12 @@ typedef struct {
         unsigned char reserved[4];
     } allocFlags;
 } CUmemAllocationProp;
+
+typedef struct {
+    unsigned numDevices;
+    size_t size;
+    unsigned long long handleTypes, flags;
+} CUmulticastObjectProp;
 
 typedef struct {
     CUmemLocation location;

@@ -73,6 +73,27 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
     ac_cuda_fence_drop(context);
 }
 
+bool ac_cuda_context_is_over(ac_cuda_context_t *context) {
+    if (!atomic_load(&context->dead) || atomic_load(&context->users) > 0 ||
+        atomic_load(&context->dying) > 0 || atomic_load(&context->fences) > 0)
+        return false;
+    ac_lock(&context->lock);
+    bool over = !context->syncing && !context->naming && !context->awaiting;
+    ac_unlock(&context->lock);
+    return over;
+}
+
+void ac_cuda_context_again(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
+                           ac_record_mode_t mode) {
+    context->handle = handle;
+    context->id = id;
+    atomic_store(&context->mode, mode);
+    atomic_store(&context->green, false);
+    atomic_store(&context->lost, 0);
+    atomic_store(&context->asked, false);
+    atomic_store(&context->dead, false); /* last: calls of ours go in from now on */
+}
+
 static bool may_enter(const ac_cuda_context_t *context) {
     return !atomic_load(&context->dead) && !atomic_load(&ac_cuda_quiet);
 }

@@ -269,6 +269,15 @@ static void fence_release(void *arg, void *fence) {
     ac_cuda_fence_give(fence);
 }
 
+static void sync_memops_off(void *arg, uint64_t address) {
+    static const unsigned off = 0;
+    ac_cuda_scope_t scope;
+    if (!ac_driver.cuPointerSetAttribute || !ac_cuda_enter(arg, &scope))
+        return;
+    ac_driver.cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+    ac_cuda_leave(&scope);
+}
+
 const ac_device_ops_t ac_cuda_ops = {
     .segment_alloc = segment_alloc,
     .segment_alloc_aside = segment_alloc_aside,
@@ -280,6 +289,7 @@ const ac_device_ops_t ac_cuda_ops = {
     .fence_release = fence_release,
     .join_record = join_record,
     .join_events = join_events,
+    .sync_memops_off = sync_memops_off,
     .join_wait = join_wait,
     .capturing = capturing,
     .synchronize = ac_cuda_synchronize,

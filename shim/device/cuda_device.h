@@ -1,7 +1,7 @@
 /* A CUDA context as the allocator's device: segments by cuMemAlloc, fences by events.
  *
  * One ac_cuda_context_t per live context; records are never freed, so that late callers find
- * `dead` instead of a fault.  The capture gate lives here: beginning a capture takes it
+ * `dead` instead of a fault, and serve again only when nothing refers to the former context.  The capture gate lives here: beginning a capture takes it
  * exclusively, recording takes it shared; it is the only lock held over a driver call. */
 #ifndef AC_CUDA_DEVICE_H
 #define AC_CUDA_DEVICE_H
@@ -66,6 +66,7 @@ typedef struct ac_cuda_context {
     _Atomic uint64_t lost;      /* when work last escaped the events, 0: never */
     _Atomic uint64_t recovered; /* what came no later has been synchronised */
     _Atomic bool asked;         /* a fence needed the per-thread stream of another thread */
+    _Atomic int fences;         /* fence records that name this one, the kept one among them */
     struct ac_cuda_fence *_Atomic kept; /* one that was released, with its event, for the next */
     ac_mutex_t lock;                    /* guards what follows */
     unsigned event_count;               /* spare events */
@@ -100,8 +101,15 @@ void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned
 void ac_cuda_context_dying(ac_cuda_context_t *context);
 void ac_cuda_context_spare(ac_cuda_context_t *context);
 
-/* The context was destroyed or reset: no driver call with its handle any more. */
+/* The context was destroyed or reset: no driver call with its handle any more.  _spare follows
+ * when the caller is done with the record. */
 void ac_cuda_context_kill(ac_cuda_context_t *context);
+
+/* Whether nothing of a killed context is under way or kept any more: its record may serve another
+ * context of the device, by _again.  Numbers that calls remember go on where they were. */
+bool ac_cuda_context_is_over(ac_cuda_context_t *context);
+void ac_cuda_context_again(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
+                           ac_record_mode_t mode);
 
 /* The whole context is synchronised: `ac_cuda_lost` before, `ac_cuda_synced` with its result
  * after success.  Work that had escaped the events by then is done, and streams that had no work
@@ -149,6 +157,13 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context);
 /* `peer` may reach the memory of `device` from now on: pages that are mapped afterwards allow it.
  * True: that is new, and what is mapped already has to be told (pages_allow). */
 bool ac_cuda_peer_add(CUdevice device, CUdevice peer);
+
+/* `peer` may not any more.  True: that is new.  Pages that are mapped keep it in their lists until
+ * pages_allow is called for them between _take_back and _taken; what _take_back answers is whether
+ * any may.  One thread at a time calls these three and _add. */
+bool ac_cuda_peer_remove(CUdevice device, CUdevice peer);
+bool ac_cuda_peers_take_back(CUdevice device, bool take);
+void ac_cuda_peers_taken(CUdevice device);
 
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any
  * stream of the process captures, nothing is recorded, queried, synchronised or given back by us;

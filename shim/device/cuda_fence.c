@@ -19,6 +19,7 @@ static ac_cuda_fence_t *fence_new(void) {
 }
 
 static void fence_return(ac_cuda_fence_t *fence) {
+    atomic_fetch_sub(&fence->context->fences, 1);
     ac_lock(&fences_lock);
     fence->next = spare_fences;
     spare_fences = fence;
@@ -31,6 +32,7 @@ ac_cuda_fence_t *ac_cuda_fence_take(ac_cuda_context_t *context) {
         fence = atomic_exchange(&context->kept, NULL);
     if (fence || !(fence = fence_new()))
         return fence;
+    atomic_fetch_add(&context->fences, 1);
     fence->context = context;
     fence->event = NULL;
     return fence;

@@ -78,6 +78,10 @@ typedef struct {
     /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
     bool (*join_events)(void *context);
 
+    /* No block in what the driver has allocated around `address` asks for SYNC_MEMOPS any more: set
+     * it back.  NULL: the device does not know it. */
+    void (*sync_memops_off)(void *context, uint64_t address);
+
     /* Make `stream` wait on the device for such a fence, the host where `stream` is 0; while a
      * capture goes on, too.  AC_OK; AC_BUSY: the stream captures; AC_FAILED. */
     ac_status_t (*join_wait)(void *context, void *fence, uint64_t stream);

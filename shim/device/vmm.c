@@ -13,6 +13,9 @@
 /* Devices that may reach each other's memory: bit j of [i], device j that of device i. */
 enum { PEERS = 64 };
 static _Atomic uint64_t peers[PEERS];
+/* Those that could, and may have rights on pages still; they are taken from them while `taking`. */
+static _Atomic uint64_t former[PEERS];
+static _Atomic bool taking[PEERS];
 
 static bool attribute(CUdevice device, CUdevice_attribute which) {
     int value = 0;
@@ -136,19 +139,29 @@ ac_status_t ac_cuda_page_map(void *arg, uint64_t address, uint64_t bytes, uint64
     return ac_cuda_status_of(result);
 }
 
+static size_t describe(CUmemAccessDesc *desc, uint64_t who, CUmemAccess_flags flags) {
+    size_t count = 0;
+    for (int device = 0; device < PEERS; device++)
+        if (who >> device & 1)
+            desc[count++] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+    return count;
+}
+
 ac_status_t ac_cuda_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
     ac_cuda_context_t *context = arg;
     CUmemAccessDesc desc[PEERS];
-    size_t count = 0;
     visit_t visit;
-    uint64_t who = atomic_load(&peers[context->device]) | (uint64_t)1 << context->device;
-    for (int device = 0; device < PEERS; device++)
-        if (who >> device & 1)
-            desc[count++] = (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, device},
-                                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    uint64_t allowed = atomic_load(&peers[context->device]) | (uint64_t)1 << context->device;
+    uint64_t taken = atomic_load(&taking[context->device])
+                         ? atomic_load(&former[context->device]) & ~allowed
+                         : 0;
+    size_t count = describe(desc, allowed, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (!enter(context, &visit))
         return AC_FAILED;
     CUresult result = ac_driver.cuMemSetAccess(address, bytes, desc, count);
+    if (result == CUDA_SUCCESS && taken) /* a call of its own: without it the pages can be used */
+        ac_driver.cuMemSetAccess(address, bytes, desc,
+                                 describe(desc, taken, CU_MEM_ACCESS_FLAGS_PROT_NONE));
     leave(&visit);
     return ac_cuda_status_of(result);
 }
@@ -177,4 +190,24 @@ bool ac_cuda_peer_add(CUdevice device, CUdevice peer) {
         return false;
     uint64_t bit = (uint64_t)1 << peer;
     return !(atomic_fetch_or(&peers[device], bit) & bit);
+}
+
+bool ac_cuda_peer_remove(CUdevice device, CUdevice peer) {
+    if (device < 0 || device >= PEERS || peer < 0 || peer >= PEERS)
+        return false;
+    uint64_t bit = (uint64_t)1 << peer;
+    bool was = atomic_fetch_and(&peers[device], ~bit) & bit;
+    if (was)
+        atomic_fetch_or(&former[device], bit);
+    return was;
+}
+
+bool ac_cuda_peers_take_back(CUdevice device, bool take) {
+    atomic_store(&taking[device], take);
+    return atomic_load(&former[device]);
+}
+
+void ac_cuda_peers_taken(CUdevice device) {
+    atomic_store(&taking[device], false);
+    atomic_store(&former[device], 0);
 }

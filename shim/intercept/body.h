@@ -68,7 +68,9 @@ static inline void ac_synced(ac_thread_t *thread, bool whole) {
  * another thread of its parent may have held the locks). */
 static inline bool ac_owned(uint64_t address) {
     int state = atomic_load_explicit(&ac_state, memory_order_acquire);
-    return (state == AC_STATE_ACTIVE || state == AC_STATE_EXITING) && ac_block_arena(address);
+    if ((state != AC_STATE_ACTIVE && state != AC_STATE_EXITING) || !ac_block_arena(address))
+        return false;
+    return __builtin_expect(!atomic_load(&ac_contexts_ending), 1) || ac_context_owns(address);
 }
 
 /* No allocation has this address: in place of one of ours that is free, that may not be shared or
@@ -132,6 +134,14 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
         else                                                                                     \
             AC_RETRY(result, AC_NEED(bytes), call);                                              \
     } while (0)
+
+/* Whether the block answers as memory of a pool: it serves a stream-ordered request, without
+ * async_ipc.  identity_hooks.c */
+bool ac_block_is_pooled(const ac_block_info_t *info);
+
+/* Blocks on pages can be exported: plain ones say that they are IPC-capable.  Set by what exports
+ * them.  identity_hooks.c */
+extern _Atomic bool ac_pages_exportable;
 
 /* The device that the block lies on. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {

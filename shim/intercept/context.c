@@ -3,6 +3,7 @@
 #include "intercept/context.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "allocator/carve.h"
@@ -10,6 +11,7 @@
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
+#include "intercept/peers.h"
 #include "intercept/process.h"
 #include "intercept/tracing.h"
 #include "observe/log.h"
@@ -98,6 +100,20 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
     return allocator && ac_allocator_figures(allocator, deadline, stats, counters);
 }
 
+static void look_for_memory(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    ac_device_stats_t stats;
+    (void)device;
+    ac_allocator_stats(allocator, &stats);
+    *(bool *)arg |= stats.reserved_bytes[AC_POOL_ALL].current > 0;
+}
+
+bool ac_context_has_memory(void) {
+    bool any = ac_is_enabled();
+    if (!any)
+        ac_device_each(look_for_memory, &any);
+    return any;
+}
+
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
     ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
@@ -161,6 +177,62 @@ static bool shares_device(CUdevice device) {
     return false;
 }
 
+/* So many records of a device rest before the oldest serves again.  What a call that comes late
+ * finds is then dead for a while, whatever the program does. */
+enum { RESTING = 16 };
+static uint64_t ends;
+
+/* Have the record of the device that was longest dead serve another context, if more than `resting`
+ * are dead and nothing refers to its former one; NULL: there is none.  Under the lock. */
+static ac_context_t *take_over(CUcontext handle, unsigned long long id, CUdevice device,
+                               bool created, unsigned resting) {
+    ac_context_t *oldest = NULL;
+    unsigned count = 0;
+    for (unsigned i = 0; i < atomic_load(&context_high); i++) {
+        ac_context_t *context = atomic_load(&contexts[i]);
+        if (!context || !atomic_load(&context->cuda.dead) || context->cuda.device != device)
+            continue;
+        count++;
+        if ((!oldest || context->end < oldest->end) && ac_cuda_context_is_over(&context->cuda) &&
+            ac_arena_is_over(context->arena))
+            oldest = context;
+    }
+    if (!oldest || count <= resting || !ac_arena_again(oldest->arena))
+        return NULL;
+    oldest->created = created;
+    ac_cuda_context_again(&oldest->cuda, handle, id, record_mode());
+    return oldest;
+}
+
+/* A record of its own in an empty place, or in that of a dead one that cannot serve again.  Under
+ * the lock. */
+static ac_context_t *make(CUcontext handle, unsigned long long id, CUdevice device, bool created,
+                          ac_allocator_t *allocator) {
+    unsigned slot = 0;
+    while (slot < CONTEXTS && contexts[slot])
+        slot++;
+    ac_context_t *context = take_over(handle, id, device, created, slot < CONTEXTS ? RESTING : 0);
+    if (context)
+        return context;
+    for (unsigned i = 0; slot == CONTEXTS && i < CONTEXTS; i++)
+        if (atomic_load(&contexts[i]->cuda.dead))
+            slot = i;
+    context = slot < CONTEXTS ? ac_carve(sizeof *context) : NULL;
+    if (!context)
+        return NULL;
+    ac_cuda_context_init(&context->cuda, handle, id, device, record_mode());
+    context->arena = ac_arena_create(allocator, &ac_cuda_ops, &context->cuda);
+    if (!context->arena)
+        return NULL;
+    context->slot = slot;
+    context->created = created;
+    context->timeline = ac_arena_timeline(context->arena);
+    atomic_store(&contexts[slot], context);
+    if (slot >= atomic_load(&context_high))
+        atomic_store(&context_high, slot + 1);
+    return context;
+}
+
 static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice device, bool created,
                          ac_allocator_t *allocator) {
     ac_context_t *context = NULL;
@@ -169,28 +241,15 @@ static ac_context_t *add(CUcontext handle, unsigned long long id, CUdevice devic
         ac_fence_share(); /* before any thread can use the new one */
     ac_lock(&lock);
     ac_context_t *other = find(handle);
-    unsigned slot = 0;
-    while (slot < CONTEXTS && contexts[slot] && !atomic_load(&contexts[slot]->cuda.dead))
-        slot++;
     if (other) {
         context = other; /* another thread was faster */
-    } else if (slot < CONTEXTS && (context = ac_carve(sizeof *context))) {
-        ac_cuda_context_init(&context->cuda, handle, id, device, record_mode());
-        context->arena = ac_arena_create(allocator, &ac_cuda_ops, &context->cuda);
-        context->slot = slot;
-        context->created = created;
-        if (context->arena) {
-            context->timeline = ac_arena_timeline(context->arena);
-            shared = shares_device(device);
-            if (shared)
-                atomic_store(&ac_fence_shared, true);
-            atomic_store(&contexts[slot], context);
-            if (slot >= atomic_load(&context_high))
-                atomic_store(&context_high, slot + 1);
+    } else {
+        shared = shares_device(device);
+        if (shared)
+            atomic_store(&ac_fence_shared, true); /* before any thread can find it */
+        context = make(handle, id, device, created, allocator);
+        if (context)
             atomic_fetch_add(&ac_context_live, 1);
-        } else {
-            context = NULL;
-        }
     }
     ac_unlock(&lock);
     if (shared)
@@ -217,10 +276,25 @@ static void forget_streams(const ac_context_t *context) {
 static void gone(ac_context_t *context) {
     if (atomic_load(&context->cuda.dead))
         return;
+    context->end = ends++;
     ac_cuda_context_kill(&context->cuda);
     ac_arena_drop(context->arena);
     atomic_fetch_sub(&ac_context_live, 1);
     forget_streams(context);
+}
+
+_Atomic int ac_contexts_ending;
+
+bool ac_context_owns(uint64_t address) {
+    enum { LIMIT_NS = 1000000000 };
+    uint64_t begin = ac_cuda_ops.now_ns();
+    for (;;) {
+        ac_arena_t *owner = ac_block_arena(address);
+        const ac_cuda_context_t *context = owner ? ac_arena_context(owner) : NULL;
+        if (!context || !atomic_load(&context->dying) || ac_cuda_ops.now_ns() - begin > LIMIT_NS)
+            return owner;
+        sched_yield();
+    }
 }
 
 static bool has_handle(const ac_context_t *context, uintptr_t handle) {
@@ -249,6 +323,7 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++)
         ac_arena_quiesce(found.context[i]->arena, limit_ns);
+    atomic_fetch_add(&ac_contexts_ending, (int)found.count);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
         forget_streams(found.context[i]); /* as soon as the driver drops them, not after that */
@@ -313,6 +388,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     if (!destroyed) {
         for (unsigned i = 0; i < ending->count; i++)
             ac_cuda_context_spare(&ending->context[i]->cuda);
+        atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
         return;
     }
     for (unsigned i = 0; i < ending->count; i++)
@@ -325,7 +401,10 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
+        ac_peers_context_gone(ending->context[i]);
+        ac_cuda_context_spare(&ending->context[i]->cuda); /* last: now it may serve again */
     }
+    atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
     ac_graphs_prune();
 }
 

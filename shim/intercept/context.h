@@ -1,7 +1,9 @@
 /* Contexts of the program: which one a call works on, and its arena.
  *
  * A record is found by handle and, where the driver has ids, checked by id; when a context goes,
- * its record is marked dead and never used again. */
+ * its record is marked dead.  It may serve a later context of the device (CUDA wants no call of the
+ * program under way in a context that is destroyed), so that a program that makes contexts in a loop
+ * does not grow. */
 #ifndef AC_CONTEXT_H
 #define AC_CONTEXT_H
 
@@ -18,6 +20,7 @@ typedef struct ac_context {
     ac_timeline_t *timeline;
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
+    uint64_t end;  /* of a dead one: how many contexts had ended before; under the table's lock */
 } ac_context_t;
 
 /* The record of a timeline's context: a timeline is opened with the record's driver part. */
@@ -72,6 +75,12 @@ ac_ending_t ac_context_primary_ending(CUdevice device, bool sure); /* `sure` tha
 ac_ending_t ac_context_primary_gone(CUdevice device);              /* it has ended already */
 void ac_context_ended(const ac_ending_t *ending, bool destroyed);
 
+/* Contexts between _ending and _ended.  Meanwhile the driver may have given addresses of theirs to
+ * another owner: _owns waits until it is known whose `address` is (a second at the most), which was
+ * found to be ours. */
+extern AC_HIDDEN _Atomic int ac_contexts_ending;
+bool ac_context_owns(uint64_t address);
+
 /* The primary context of a device was retained, or reset, by any caller; is about to be released:
  * whether that may be the last time.  A release that fails was none: _retained again, but for
  * AC_LAST_UNSEEN. */
@@ -104,6 +113,10 @@ static inline unsigned ac_context_count(void) {
 
 /* Another context may reach the memory: see ac_fence_shared. */
 void ac_context_cross(void);
+
+/* Whether any allocator has memory, or may get some.  With enabled:false mostly none ever had: then
+ * nothing waits for work, and nothing is to be recorded. */
+bool ac_context_has_memory(void);
 
 /* Settings of the allocators from the configuration (at activation and when it changes). */
 void ac_context_configure(void);

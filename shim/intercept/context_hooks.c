@@ -2,6 +2,7 @@
 #include "intercept/body.h"
 
 #include "device/driver.h"
+#include "intercept/peers.h"
 #include "intercept/pool_access.h"
 #include "failpoint.h"
 
@@ -186,26 +187,28 @@ RELEASE(cuDevicePrimaryCtxRelease_v2)
 
 /* --- peers: from now on memory may be touched from other contexts --- */
 
-/* Each page lists the devices that may access it; pages that exist already are updated here.
- * When peer access ends the list stays: a right that is not used does no harm. */
-static void allow_peer(ac_thread_t *thread, CUcontext owner) {
-    const ac_context_t *from = ac_context_current(thread), *to = ac_context_of(owner);
-    if (from && to && ac_cuda_peer_add(to->cuda.device, from->cuda.device))
-        ac_expand_allow(ac_arena_allocator(to->arena));
-}
-
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     AC_ENTER_OR_RETURN(cuCtxEnablePeerAccess);
+    CUresult result;
     if (thread)
         ac_fence_share(); /* before the first access can be submitted */
-    CUresult result = real(peer, flags);
-    if (thread && result == CUDA_SUCCESS)
-        allow_peer(thread, peer);
+    AC_RETRY(result, AC_NEED_UNKNOWN, real(peer, flags));
+    const ac_context_t *from, *to;
+    if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
+        (to = ac_context_of(peer)))
+        ac_peers_enabled(from, to);
     return thread ? ac_pool_peer_enabled(thread, peer, result) : result;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     AC_ENTER_OR_RETURN(cuCtxDisablePeerAccess);
     CUresult result;
-    return thread && ac_pool_peer_disables(thread, peer, &result) ? result : real(peer);
+    if (thread && ac_pool_peer_disables(thread, peer, &result))
+        return result;
+    result = real(peer);
+    const ac_context_t *from, *to;
+    if (thread && result == CUDA_SUCCESS && (from = ac_context_current(thread)) &&
+        (to = ac_context_of(peer)))
+        ac_peers_disabled(from, to);
+    return result;
 }

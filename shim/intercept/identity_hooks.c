@@ -3,6 +3,8 @@
 #include "intercept/body.h"
 #include "intercept/ipc.h"
 
+#include <unistd.h>
+
 #include "device/driver.h"
 #include "intercept/mempools.h"
 #include "observe/log.h"
@@ -10,14 +12,6 @@
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
 static bool inside(const ac_block_info_t *info, CUdeviceptr address) {
     return info->allocated && address - info->address < info->requested;
-}
-
-static void refuse(ac_thread_t *thread, const char *what) {
-    ac_count(thread, AC_COUNT_refused_shares);
-    ac_log_once(AC_LOG_WARNING,
-                "%s of memory inside a segment was refused: only a block at its start can be "
-                "shared; run with ACCEL_ALLOC_CONF=enabled:false if the program depends on it",
-                what);
 }
 
 /* Others than streams of this context may use the block from now on: no stream's order holds them
@@ -59,41 +53,88 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     return CUDA_SUCCESS;
 }
 
-/* A block that stands for memory of its device's pool answers as such: it has no context, and is
- * neither for IPC nor for other devices on the bus. */
-static void patch_pooled(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
-    if (attribute == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)
-        *(CUmemoryPool *)data = ac_mempool_handle(info->mempool);
-    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT)
-        *(CUcontext *)data = NULL;
-    else if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
-             attribute == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE)
-        *(unsigned *)data = 0;
+/* --- attributes --- */
+
+_Atomic bool ac_pages_exportable;
+
+bool ac_block_is_pooled(const ac_block_info_t *info) {
+    return info->async && !ac_process_config()->async_ipc;
 }
 
-/* Pages have no context, and are what is mapped: neither is so with memory of cuMemAlloc. */
-static void patch_paged(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
-    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR)
-        *(CUdeviceptr *)data = info->address;
-    else if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE)
-        *(size_t *)data = info->requested;
-    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && !info->async)
-        *(CUcontext *)data = ((ac_cuda_context_t *)ac_arena_context(info->arena))->handle;
+static bool names_lifetime(CUpointer_attribute attribute) {
+    return attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
+           attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID;
 }
 
-/* Put the block's own figures in place of the segment's. */
+static uint64_t id_of(const ac_block_info_t *info) {
+    return (uint64_t)1 << 63 | info->serial;
+}
+
+/* Put what is so of the block in place of what is so of its segment or its pages.  A block that
+ * stands for memory of its device's pool has no context, and is neither for IPC nor for other
+ * devices on the bus.  Pages have no context and may have types of handles, as memory of
+ * cuMemAlloc has not. */
 static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, void *data) {
-    if (info->async)
-        patch_pooled(attribute, info, data);
-    if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID ||
-        attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS)
-        expose(info);
-    if (info->paged)
-        patch_paged(attribute, info, data);
-    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
+    const ac_cuda_context_t *context = ac_arena_context(info->arena);
+    bool pooled = ac_block_is_pooled(info);
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *(CUdeviceptr *)data = info->address;
-    else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *(size_t *)data = info->requested;
+        break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        expose(info);
+        *(uint64_t *)data = id_of(info);
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        *(uint64_t *)data = id_of(info);
+        break;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        expose(info);
+        break;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: /* of however many bytes the driver wrote */
+        *(uint8_t *)data = info->sync;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        if (pooled)
+            *(CUmemoryPool *)data = ac_mempool_handle(info->mempool);
+        break;
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (pooled || info->paged)
+            *(CUcontext *)data = pooled ? NULL : context->handle;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        if (pooled || info->paged)
+            *(unsigned *)data = !pooled && atomic_load(&ac_pages_exportable);
+        break;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        if (info->paged)
+            *(uint64_t *)data = 0;
+        break;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        if (pooled)
+            *(unsigned *)data = 0;
+        break;
+    default:
+        break;
+    }
+}
+
+/* The driver has answered: the block's own answers, and its id from now on where that was asked
+ * for.  AC_BAD_ADDRESS: it was freed meanwhile; AC_OOM. */
+static ac_status_t patch_all(unsigned count, const CUpointer_attribute *attributes, void **data,
+                             ac_block_info_t *info) {
+    ac_status_t status = AC_OK;
+    for (unsigned i = 0; i < count && status == AC_OK; i++)
+        if (names_lifetime(attributes[i]) && !info->serial)
+            status = ac_block_identify(info->address, &info->serial);
+    for (unsigned i = 0; i < count && status == AC_OK; i++)
+        patch(attributes[i], info, data[i]);
+    return status;
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address) {
@@ -105,9 +146,12 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     if (!inside(&info, address))
         return real(data, attribute, AC_UNOWNED);
     CUresult result = real(data, attribute, address);
-    if (result == CUDA_SUCCESS)
-        patch(attribute, &info, data);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    ac_status_t status = patch_all(1, &attribute, &data, &info);
+    if (status == AC_OOM)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return status == AC_OK ? result : real(data, attribute, AC_UNOWNED);
 }
 
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
@@ -120,44 +164,102 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     if (!inside(&info, address))
         return real(count, attributes, data, AC_UNOWNED);
     CUresult result = real(count, attributes, data, address);
-    if (result == CUDA_SUCCESS)
-        for (unsigned i = 0; i < count; i++)
-            patch(attributes[i], &info, data[i]);
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    ac_status_t status = patch_all(count, attributes, data, &info);
+    if (status == AC_OOM)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return status == AC_OK ? result : real(count, attributes, data, AC_UNOWNED);
 }
 
-/* SYNC_MEMOPS holds for the whole segment, which makes more calls synchronous than asked for,
- * never fewer. */
+/* --- SYNC_MEMOPS --- */
+
+typedef struct {
+    cuPointerSetAttribute_fn *real;
+    CUresult result; /* of the first call that failed */
+} sync_ask_t;
+
+/* In the driver's words.  It holds for all that the driver allocated there, which makes more calls
+ * synchronous than asked for, never fewer. */
+static bool set_sync(void *arg, uint64_t address, bool on) {
+    sync_ask_t *ask = arg;
+    unsigned value = on;
+    CUresult result = ask->real(&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address);
+    if (ask->result == CUDA_SUCCESS)
+        ask->result = result;
+    return result == CUDA_SUCCESS;
+}
+
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                CUdeviceptr address) {
     AC_ENTER_OR_RETURN(cuPointerSetAttribute);
     ac_block_info_t info;
+    sync_ask_t ask = {real, CUDA_SUCCESS};
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(value, attribute, address);
     if (!inside(&info, address))
         return real(value, attribute, AC_UNOWNED);
-    CUresult result = real(value, attribute, address);
-    if (result == CUDA_SUCCESS)
-        taint(thread, &info);
-    return result;
+    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        CUresult result = real(value, attribute, address);
+        if (result == CUDA_SUCCESS)
+            taint(thread, &info); /* it is not known what holds from now on */
+        return result;
+    }
+    ac_status_t status = ac_block_sync(info.address, *(const unsigned *)value, set_sync, &ask);
+    if (status == AC_OOM)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (status == AC_NOT_OURS || status == AC_BAD_ADDRESS) /* freed meanwhile */
+        return real(value, attribute, AC_UNOWNED);
+    if (status == AC_OK)
+        expose(&info);
+    return ask.result;
 }
 
-/* The handle names the very range that was asked for: right for any range inside one block. */
+/* --- handles of ranges --- */
+
+/* Whether the block, as the program asked for it, has a byte in [from, to). */
+static bool touches(const ac_block_info_t *info, uint64_t from, uint64_t to) {
+    return info->allocated && info->address < to && from < info->address + info->requested;
+}
+
+/* The block that a range of whole host pages is asked for: it touches the first page and the last
+ * one.  Libraries round what they were given to host pages.  False: there is none, or the range is
+ * not of one segment. */
+static bool block_of_range(uint64_t address, uint64_t size, ac_block_info_t *info) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = address + size;
+    uint64_t first = address & -page, last = (end - 1) & -page;
+    if (!size || end < address)
+        return false;
+    /* What touches both covers the end of the first; in one page, whatever lies there. */
+    for (uint64_t at = first == last ? first : first + page - AC_GRANULE; at < first + page;
+         at += AC_GRANULE)
+        if (ac_block_find(at, info) == AC_OK && touches(info, first, first + page) &&
+            touches(info, last, last + page))
+            return address >= info->segment_address &&
+                   end <= info->segment_address + info->segment_size;
+    return false;
+}
+
+/* The handle names the very range that was asked for. */
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t size,
                                        CUmemRangeHandleType type, unsigned long long flags) {
     AC_ENTER_OR_RETURN(cuMemGetHandleForAddressRange);
     ac_block_info_t info;
-    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
+    if (!ac_owned(address))
         return real(handle, address, size, type, flags);
-    if (!inside(&info, address))
-        return real(handle, AC_UNOWNED, size, type, flags);
-    if (size > info.size || address - info.address > info.size - size) {
-        refuse(thread, "a handle for a range");
+    if (!block_of_range(address, size, &info)) {
+        if (ac_block_find(address, &info) == AC_OK && inside(&info, address)) {
+            ac_count(thread, AC_COUNT_refused_shares);
+            ac_log_once(AC_LOG_WARNING, "a handle was refused for a range of memory that is not "
+                                        "of one allocation");
+        }
         return real(handle, AC_UNOWNED, size, type, flags);
     }
+    if (ac_block_is_pooled(&info))
+        return real(handle, AC_UNOWNED, size, type, flags);
     CUresult result = real(handle, address, size, type, flags);
     if (result == CUDA_SUCCESS)
-        taint(thread, &info);
+        expose(&info);
     return result;
 }
 

@@ -124,9 +124,6 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
         return refuse_without_room(thread, handle, ENOMEM);
     if (status != AC_OK)
         return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED); /* freed meanwhile */
-    if (!complete(info))
-        return refuse(thread, handle, "what the memory was used for before does not end",
-                      "synchronise before the memory is shared");
     describe(info, &segment, &entry);
     for (;;) {
         uint32_t slot;
@@ -143,9 +140,10 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Memory of a pool has no such handle. */
+/* Memory of a pool has no such handle, unless it answers as plain memory (async_ipc). */
 static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address) {
-    return info->allocated && address - info->address < info->requested && !info->async;
+    return info->allocated && address - info->address < info->requested &&
+           !ac_block_is_pooled(info);
 }
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
@@ -162,12 +160,12 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
             thread, handle, "memory of expandable segments has none",
             "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is shared "
             "so");
-    if (info.size == info.segment_size) {
-        complete(&info);
-        return export_segment(thread, handle, &info);
-    }
-    if (ac_process_config()->ipc == AC_IPC_OFF)
+    bool whole = info.size == info.segment_size;
+    if (!whole && ac_process_config()->ipc == AC_IPC_OFF)
         return refuse(thread, handle, "the memory does not fill its segment",
                       "without ACCEL_ALLOC_CONF=ipc:off it would be given");
-    return export_token(thread, handle, &info);
+    if (!info.exported && !complete(&info))
+        return refuse(thread, handle, "what the memory was used for before does not end",
+                      "synchronise before the memory is shared");
+    return whole ? export_segment(thread, handle, &info) : export_token(thread, handle, &info);
 }

@@ -7,6 +7,7 @@
  * a later owner.  What happens to a block after that is as without the library: undefined. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
+#include "intercept/peers.h"
 
 #include <string.h>
 
@@ -49,8 +50,8 @@ typedef struct {
 
 static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
     const peering_t *peering = arg;
-    if (device == peering->owner && ac_cuda_peer_add(device, peering->context->cuda.device))
-        ac_expand_allow(allocator);
+    if (device == peering->owner)
+        ac_peers_opened(peering->context, device, allocator);
 }
 
 static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {
@@ -123,6 +124,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
             allow_peer(context, base);
     }
     base = ac_ipc_base(mapping);
+    AC_WINDOW(segment_opened);
     bool lasting = lives(import);
     if (!lasting || !ac_ipc_view_add(mapping, entry->offset, entry->size)) {
         leave(mapping);
@@ -229,6 +231,14 @@ static bool has_context(ac_thread_t *thread, ac_context_t **context) {
     return *context || (ac_driver_current(&current) == CUDA_SUCCESS && current);
 }
 
+/* The driver's last close of an allocation waits for the work of the context, after which the program
+ * may tell the exporter that it is done with the memory.  So does that of a block, where the segment
+ * stays open. */
+static void wait_as_closing(const ac_context_t *context) {
+    if (context && !ac_timeline_idle(context->timeline))
+        ac_cuda_ops.synchronize((void *)(uintptr_t)&context->cuda, 0);
+}
+
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     AC_ENTER_OR_RETURN(cuIpcCloseMemHandle);
     ac_context_t *context;
@@ -240,8 +250,11 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     ac_ipc_mapping_t *mapping = ac_ipc_view_close(context, address, &view);
     if (!mapping) /* the driver must not close what other views are of */
         return real(ac_ipc_find(address, &view) == AC_IPC_ELSEWHERE ? address : AC_UNOWNED);
+    const ac_context_t *owner = ac_ipc_context(mapping);
     unsigned closes = ac_ipc_leave(mapping);
     CUresult result = closes ? real(view.base) : CUDA_SUCCESS;
+    if (!closes && view.closed)
+        wait_as_closing(owner);
     if (result != CUDA_SUCCESS) {
         ac_ipc_closed(mapping, true);
         ac_ipc_view_add(mapping, view.address - view.base, view.size);

@@ -196,6 +196,10 @@ uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping) {
     return mapping->base;
 }
 
+const void *ac_ipc_context(const ac_ipc_mapping_t *mapping) {
+    return mapping->context;
+}
+
 bool ac_ipc_view_add(ac_ipc_mapping_t *mapping, uint64_t offset, uint64_t size) {
     bool done = true;
     ac_lock(&lock);
@@ -219,7 +223,8 @@ ac_ipc_mapping_t *ac_ipc_view_close(const void *context, uint64_t address, ac_ip
     if (found < view_count && views[found].address == address) {
         mapping = views[found].mapping;
         show(&views[found], view);
-        if (--views[found].opens == 0)
+        view->closed = --views[found].opens == 0;
+        if (view->closed)
             remove_view(found);
     }
     ac_unlock(&lock);

@@ -30,7 +30,9 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, const unsigned char handle[A
 /* The driver opened it at `base`; 0: it did not, and the mapping has gone. */
 void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base);
 
+/* Of a mapping that the caller has entered. */
 uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping);
+const void *ac_ipc_context(const ac_ipc_mapping_t *mapping);
 
 /* A view of `size` bytes, `offset` bytes into the mapping that the caller has entered: that entry
  * becomes the view's.  False: host memory is short. */
@@ -55,6 +57,7 @@ typedef struct {
     uint64_t address, size; /* of the view */
     uint64_t id;            /* unlike that of any other view of this process */
     uint64_t base, bytes;   /* of its mapping */
+    bool closed;            /* by ac_ipc_view_close, for the last time */
 } ac_ipc_view_t;
 
 /* The view at exactly `address`, of `context` before others, is used once less: *view is what it

@@ -9,6 +9,7 @@
 #include "device/driver.h"
 #include "intercept/body.h"
 #include "intercept/mempools.h"
+#include "intercept/peers.h"
 #include "lock.h"
 #include "observe/log.h"
 
@@ -118,8 +119,7 @@ void ac_pool_reach_again(unsigned number) {
         reach_t reach = {.device = other};
         if (!(who >> other & 1))
             continue;
-        if (ac_cuda_peer_add(owner, other))
-            ac_expand_allow(allocator);
+        ac_peers_pooled(owner, other, allocator);
         ac_context_primary(other);
         ac_context_each(reach_all, &reach);
     }

@@ -113,7 +113,8 @@ ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
 static __attribute__((noinline)) ac_runtime_error_t free_slow(ac_thread_t *thread, void *pointer,
                                                               const void *caller) {
     server_t server = server_for(thread, caller);
-    if (server.context && pointer && !ac_frees_synchronize()) {
+    if (server.context && pointer && !ac_frees_synchronize() &&
+        !atomic_load(&ac_contexts_ending)) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_hit_freeing(thread, address);

@@ -27,7 +27,8 @@ STREAM_CREATE(cuGreenCtxStreamCreate,
 static void leave_stream(ac_context_t *context, void *stream) {
     if (!AC_FAILPOINT(stream_handle_reused))
         ac_sole_stream_gone(context->timeline, ac_cuda_stream_key(stream));
-    ac_cuda_stream_retire(&context->cuda, stream, !ac_timeline_idle(context->timeline));
+    bool pending = ac_context_has_memory() && !ac_timeline_idle(context->timeline);
+    ac_cuda_stream_retire(&context->cuda, stream, pending);
     ac_stream_gone(context, stream);
 }
 

@@ -132,7 +132,7 @@ static ac_cache_t *open_cache(ac_thread_t *thread, const ac_context_t *context) 
 
 ac_cache_t *ac_thread_cache(ac_thread_t *thread, const ac_context_t *context) {
     for (ac_cache_t *cache = thread->caches; cache; cache = cache->sibling)
-        if (cache->arena == context->arena)
+        if (cache->arena == context->arena && !ac_cache_is_gone(cache))
             return cache;
     return open_cache(thread, context);
 }

@@ -26,6 +26,7 @@ _Atomic(void *) ac_watch_to[AC_WATCHES];
 static struct {
     _Atomic(void *) real;
     _Atomic unsigned traits;
+    _Atomic bool counted; /* a thread is in its first call, or was */
 } watched[AC_WATCHES];
 
 AC_EARLY static void tell_traits(unsigned traits) {
@@ -35,10 +36,15 @@ AC_EARLY static void tell_traits(unsigned traits) {
         atomic_store_explicit(&ac_graph_unseen, true, memory_order_relaxed);
 }
 
-AC_EARLY void ac_unknown_function(unsigned traits) {
-    ac_count_early(AC_COUNT_unknown_functions);
+AC_EARLY static void tell(unsigned traits, bool counted) {
+    if (!counted)
+        ac_count_early(AC_COUNT_unknown_functions);
     tell_traits(traits);
     ac_streams_unseen();
+}
+
+AC_EARLY void ac_unknown_function(unsigned traits) {
+    tell(traits, false);
 }
 
 /* Where the driver gives nothing to the device, and our own calls would hang or fail: in a fork
@@ -55,7 +61,8 @@ void *ac_watch_called(unsigned n) {
     if (is_refused())
         return real;
     unsigned traits = atomic_load(&watched[n].traits);
-    ac_unknown_function(traits);
+    /* A second thread does not go on before it is true that work goes unseen, either. */
+    tell(traits, atomic_exchange(&watched[n].counted, true));
     atomic_store(&ac_watch_to[n], real);
     unsigned later = atomic_load(&watched[n].traits); /* another name was found meanwhile */
     if (later != traits)

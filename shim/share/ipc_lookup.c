@@ -53,6 +53,15 @@ static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ip
     return answer;
 }
 
+/* Whether the process may be looked into: a process of another user could have file systems that do
+ * not answer. */
+static bool is_of_this_user(int pid) {
+    char name[32];
+    struct stat st;
+    snprintf(name, sizeof name, "/proc/%d", pid);
+    return stat(name, &st) == 0 && st.st_uid == geteuid();
+}
+
 static bool is_neighbour(const ac_ipc_token_t *token) {
     uint64_t space = ac_live_space();
     return space && (uint32_t)space == token->space;
@@ -65,7 +74,8 @@ ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *sour
     bool neighbour = is_neighbour(token) && ac_live_proc_is_ours();
     ac_ipc_answer_t answer = AC_IPC_HIDDEN, worst = AC_IPC_HIDDEN;
     char root[32] = "";
-    for (int turn = 0; turn < (neighbour ? 2 : 1) * folders; turn++) {
+    int turns = neighbour && is_of_this_user(token->pid) ? 2 * folders : folders;
+    for (int turn = 0; turn < turns; turn++) {
         if (turn == folders)
             snprintf(root, sizeof root, "/proc/%d/root", (int)token->pid);
         answer = look_in(root, folder[turn % folders], token, source, entry);

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import unittest
 
 import base
 
@@ -160,10 +161,11 @@ class Figures(base.CommandTest):
         self.assertIn("on: each of the 5 frees waited", text)
 
     def test_counters_that_should_be_zero(self):
-        self.assertEqual({row[1] for row in self.advice(self.document())}, {"dump", "free_sync"})
+        self.assertEqual({row[1] for row in self.advice(self.document())},
+                         {"dump", "free_sync", "exports"})
         rows = self.advice(self.document(bad_frees=3, internal_failures=4, unknown_functions=5,
                                          fences_legacy=6, fences_sync=7))
-        texts = [text for _, topic, text in rows if topic not in ("dump", "free_sync")]
+        texts = [text for _, topic, text in rows if topic not in ("dump", "free_sync", "exports")]
         self.assertEqual([text.split()[0] for text in texts], ["3", "4", "5", "6", "7"])
 
     def test_requests_left_to_the_driver(self):
@@ -206,6 +208,112 @@ class Figures(base.CommandTest):
             told[setting] = self.expect(0, "doctor", "--dump", dump).stdout
         self.assertRegex(told["false"], r"free_sync +[1-9]\d* of [1-9]\d* frees found work")
         self.assertRegex(told["true"], r"free_sync +on: each of the [1-9]\d* frees")
+
+
+@unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "needs libaccelcache.so and the simulator")
+class Shares(base.CommandTest):
+    """Which blocks a program exported, and what that costs."""
+
+    PROGRAM = """
+    #include <stdio.h>
+    #include <unistd.h>
+    typedef unsigned long long ptr;
+    typedef struct { char bytes[64]; } handle;
+    int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+    int cuMemAlloc_v2(ptr *, unsigned long), cuMemFree_v2(ptr), cuIpcGetMemHandle(handle *, ptr);
+    int main(int argc, char **argv) {
+        void *context;
+        ptr small[24], large;
+        handle h;
+        int failed = cuInit(0) | cuDevicePrimaryCtxRetain(&context, 0) | cuCtxSetCurrent(context);
+        for (int i = 0; i < 24; i++)
+            failed |= cuMemAlloc_v2(&small[i], 4096 * (i == 5 ? 3 : 1));
+        for (int i = 0; i < 12 && argc > 1; i++)
+            failed |= cuIpcGetMemHandle(&h, small[i]);
+        failed |= cuMemAlloc_v2(&large, 256 << 20);
+        if (argc > 2)
+            failed |= cuIpcGetMemHandle(&h, large);
+        for (int i = 0; i < 2; i++)
+            failed |= cuMemFree_v2(small[i]);
+        puts(failed ? "failed" : "ready");
+        fflush(stdout);
+        return read(0, &failed, 1) != 0;
+    }
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.program = self.compile("program", self.PROGRAM, "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        self.assertTrue(self.program)
+
+    def start(self, *arguments, conf=""):
+        process = subprocess.Popen([base.COMMAND, "run", "--sim", "--dump", "out.json", "--conf",
+                                    conf, "--", self.program, *arguments], cwd=self.folder,
+                                   env=self.environment, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for end in (process.wait, process.kill, process.stdin.close, process.stdout.close):
+            self.addCleanup(end)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        return process
+
+    def rows(self, topic, *arguments):
+        whole = json.loads(self.expect(0, "doctor", "--json", *arguments).stdout)
+        return [row["text"] for row in whole["findings"] if row["topic"] == topic]
+
+    def test_blocks(self):
+        process = self.start("export", "large")
+        text, segments = self.rows("exports", str(process.pid))
+        self.assertIn("12 blocks were given an IPC handle; 48.0 KiB of them are held now", text)
+        self.assertIn("1 segments were shared as a whole", segments)
+        blocks = self.rows("exported", str(process.pid))
+        self.assertEqual(len(blocks), 9)
+        self.assertRegex(blocks[0], r"^12\.0 KiB at byte \d+ of a segment of 2.00 MiB on GPU-7369")
+        for block in blocks[1:8]:
+            self.assertRegex(block, r"^4\.00 KiB at byte \d+ of a segment of 2\.00 MiB on GPU-7369")
+        self.assertEqual(len(set(blocks)), 9)
+        self.assertEqual(blocks[8], "2 smaller ones, 8.00 KiB together")
+        out = self.expect(0, "stat", str(process.pid)).stdout
+        self.assertRegex(out, r"shared with other processes  .*\n  exports +12 +blocks")
+        self.assertRegex(out, r"(?m)^  held now +48\.0 KiB ")
+        self.assertNotIn("refusals", out)
+        process.stdin.close()
+        self.assertEqual(process.wait(timeout=50), 0)
+        text, _ = self.rows("exports", "--dump", "out.json")
+        self.assertIn("12 blocks were given an IPC handle", text)
+
+    def test_nothing_shared(self):
+        process = self.start()
+        self.assertEqual(self.rows("exports", str(process.pid)),
+                         ["no memory was shared with other processes: it costs nothing"])
+        self.assertEqual(self.rows("exported", str(process.pid)), [])
+        self.assertNotIn("shared with other", self.expect(0, "stat", str(process.pid)).stdout)
+
+    def test_refused(self):
+        self.program = self.compile("refused", self.PROGRAM.replace(
+            "failed |= cuIpcGetMemHandle(&h, small[i]);", "cuIpcGetMemHandle(&h, small[i]);"),
+            "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        process = self.start("export", conf="ipc:off")
+        text, = self.rows("exports", str(process.pid))
+        self.assertIn("12 IPC handles were refused: ipc:off asks for that", text)
+        self.assertRegex(self.expect(0, "stat", str(process.pid)).stdout,
+                         r"(?m)^  refusals +12 +of handles asked for")
+
+    def test_a_table_that_is_damaged(self):
+        """Nothing that lies there in the place of a table keeps the command waiting or ends it."""
+        process = self.start("export")
+        home = os.path.join(self.live, f"accelcache-{os.geteuid()}")
+        table, = [os.path.join(home, name) for name in os.listdir(home) if name.endswith(".ipc")]
+        with open(table, "rb") as file:
+            good = file.read()
+        for content in (b"", good[:100], good[:191 * 5], b"\xff" * len(good),
+                        b"x" + good[1:]):
+            os.remove(table)
+            with open(table, "wb") as file:
+                file.write(content)
+            self.assertEqual(self.rows("exported", str(process.pid)), [])
+        os.remove(table)
+        os.mkfifo(table)
+        self.assertEqual(self.rows("exported", str(process.pid)), [])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import unittest
+import xml.etree.ElementTree
 
 import base
 
@@ -421,6 +422,95 @@ class Compare(base.CommandTest):
         self.assertEqual(self.left(), [])
 
 
+class Check(base.CommandTest):
+    """run --max-peak and --fail-on-leak: the fixture holds 3 MiB in two blocks to its end."""
+
+    def check(self, status, *arguments, **variables):
+        return self.expect(status, "run", "--lib", base.PRELOAD, *arguments, TMPDIR=self.folder,
+                           **variables)
+
+    def test_peak(self):
+        result = self.check(0, "--max-peak", "3M", base.FIXTURE, "app")
+        self.assertEqual(result.stdout, "hello\n")
+        self.assertEqual(result.stderr, "accelcache run: memory checks passed: at most 3.00 MiB held "
+                                        "by a process on a device at a time\n")
+        result = self.check(118, "--max-peak", "3145727", base.FIXTURE, "app")
+        self.assertRegex(result.stderr, r"^accelcache run: peak: process \d+ held 3.00 MiB on device 1 "
+                                        r"at a time, more than the 3.00 MiB of --max-peak; accelcache")
+        self.assertEqual([name for name in os.listdir(self.folder)
+                          if name.startswith("accelcache-")], [])
+
+    def test_leak(self):
+        self.assertRegex(self.check(119, "--fail-on-leak", base.FIXTURE, "app").stderr,
+                         r"leak: process \d+ held 2 blocks, 3.00 MiB, when it exited; ")
+        self.check(118, "--fail-on-leak", "--max-peak", "1M", base.FIXTURE, "app")
+        result = self.check(0, "--fail-on-leak", base.FIXTURE, "app", "leave")
+        self.assertIn("1 process did not exit by itself", result.stderr)
+        self.assertEqual([files for _, _, files in os.walk(self.live) if files], [])
+
+    def test_the_peak_of_each_process(self):
+        """Peaks of processes that follow each other do not add up; each counts, killed ones too."""
+        script = f"{base.FIXTURE} app; {base.FIXTURE} app leave"
+        self.check(0, "--max-peak", "4M", "sh", "-c", script)
+        result = self.check(118, "--max-peak", "2M", "sh", "-c", f"{base.FIXTURE} app leave")
+        self.assertIn("peak: process", result.stderr)
+
+    def test_the_program_comes_first(self):
+        self.check(3, "--fail-on-leak", base.FIXTURE, "app", "fail")
+        self.check(128 + signal.SIGKILL, "--max-peak", "1G", "sh", "-c", "kill -KILL $$")
+        result = self.check(1, "--max-peak", "1G", "true")
+        self.assertIn("nothing was measured", result.stderr)
+
+    def test_input_and_configuration_are_the_programs(self):
+        done = subprocess.run([base.COMMAND, "run", "--lib", base.PRELOAD, "--max-peak", "1G", "--",
+                               "sh", "-c", f"cat; {base.FIXTURE} app setting"], input=b"given\n",
+                              env={**self.environment, "ACCEL_ALLOC_CONF": "enabled:false"},
+                              stdout=subprocess.PIPE, check=True, timeout=50)
+        self.assertEqual(done.stdout, b"given\nline one\ncaching is off\n")
+
+    def test_json(self):
+        out = self.check(119, "--json", "--max-peak", "4M", "--fail-on-leak", base.FIXTURE,
+                         "app").stdout.splitlines()
+        self.assertEqual(out[0], "hello")
+        whole = json.loads("\n".join(out[1:]))
+        self.assertEqual((whole["status"], whole["dumps"], whole["command"]),
+                         (0, 1, [base.FIXTURE, "app"]))
+        self.assertEqual(whole["leak"], {"passed": False, "blocks": 2, "bytes": 3 << 20,
+                                         "processes": 1})
+        peak = whole["max_peak"]
+        self.assertEqual((peak["passed"], peak["allocated_bytes"], peak["limit"], peak["device"]),
+                         (True, 3 << 20, 4 << 20, 1))
+        out = self.check(0, "--json", "--max-peak", "4M", base.FIXTURE, "app", "").stdout
+        self.assertIsNone(json.loads(out)["leak"])
+
+    def test_junit(self):
+        odd = self.write('odd "<&>\x01', f"#!/bin/sh\n{base.FIXTURE} app\n", 0o755)
+        self.check(119, "--max-peak", "4M", "--fail-on-leak", "--junit", "out.xml", odd)
+        suite = xml.etree.ElementTree.parse(self.path("out.xml")).getroot()
+        self.assertEqual((suite.tag, suite.get("tests"), suite.get("failures")),
+                         ("testsuite", "3", "1"))
+        cases = {case.get("name"): case.find("failure") for case in suite}
+        self.assertEqual(list(cases), ["status", "max-peak", "leak"])
+        self.assertIsNone(cases["max-peak"])
+        self.assertIn("held 2 blocks", cases["leak"].get("message"))
+        self.assertEqual(suite[0].get("classname"), odd.replace("\x01", "\\x01"))
+        self.check(3, "--max-peak", "4M", "--junit", "out.xml", base.FIXTURE, "app", "fail")
+        suite = xml.etree.ElementTree.parse(self.path("out.xml")).getroot()
+        self.assertIn("status 3", suite[0].find("failure").get("message"))
+        self.assertIn("No such file", self.check(1, "--max-peak", "4M", "--junit", "no/out.xml",
+                                                 base.FIXTURE, "app").stderr)
+        self.check(1, "--max-peak", "4M", "--junit", "out.xml", "true")
+        suite = xml.etree.ElementTree.parse(self.path("out.xml")).getroot()
+        self.assertEqual(suite.get("failures"), "1")
+
+    def test_usage(self):
+        for arguments in (("--max-peak", "0"), ("--max-peak", "2x"), ("--max-peak", "much"),
+                          ("--junit", "a.xml"), ("--max-peak", "1G", "--compare"),
+                          ("--fail-on-leak", "--dump", "a.json"),
+                          ("--fail-on-leak", "--repeat", "2"), ("--keep", "x")):
+            self.check(2, *arguments, "true")
+
+
 @unittest.skipUnless(base.LIBRARY and base.SIM_DIR, "needs libaccelcache.so and the simulator")
 class Real(base.CommandTest):
     """The library and the simulated device of this build, found without options."""
@@ -506,6 +596,19 @@ class Real(base.CommandTest):
         result = self.expect(0, "run", "--sim", "--dump", "out.json", program)
         self.assertEqual(result.stdout, "failed 0\n")
         self.assertTrue(os.path.exists(self.path("out.json")))
+
+    def test_check(self):
+        """Freed memory is no leak although it stays with the process."""
+        text = self.expect(0, "run", "--sim", "--max-peak", "1M", "--fail-on-leak",
+                           self.program).stderr
+        self.assertIn("memory checks passed: at most 1.00 MiB", text)
+        leaking = self.compile("leaking", self.PROGRAM.replace("| cuMemFree_v2(p)", ""),
+                               "-L" + base.SIM_DIR, "-l:libcuda.so.1")
+        text = self.expect(119, "run", "--sim", "--fail-on-leak", leaking).stderr
+        self.assertIn("held 100 blocks, 100 MiB, when it exited", text)
+        text = self.expect(1, "run", "--sim", "--conf", "enabled:false", "--max-peak", "1G",
+                           leaking).stderr
+        self.assertIn("nothing was measured: all of the program's allocations were left", text)
 
     FROM_POOL = """
     typedef unsigned long long ptr;

@@ -120,13 +120,87 @@ class Files(base.CommandTest):
         self.write("other.json", "{}")
         out = self.expect(0, "stat", ".").stdout
         rows = [line.split() for line in out.splitlines()]
-        self.assertEqual(len(rows), 4)
+        self.assertEqual([row[0] for row in rows[3:]], ["sum", "least", "greatest"])
         self.assertEqual([row[-1] for row in rows[1:3]],
                          ["./accelcache-1.json", "./accelcache-2.json"])
         self.assertEqual(rows[3][:5], ["sum", "24.0", "MiB", "6.00", "MiB"])
         self.assertIn("2,469,134", rows[3])
         documents = json.loads(self.expect(0, "stat", "--json", ".").stdout)
         self.assertEqual(documents, 2 * [json.loads(self.good)])
+
+    def ranks(self, peaks):
+        """A dump for each rank, in a folder of their own, with such peaks of reserved MiB."""
+        os.makedirs(self.path("ranks"), exist_ok=True)
+        for rank, peak in enumerate(peaks):
+            document = json.loads(self.good)
+            document["process"].update(pid=100 + rank, rank=rank)
+            document["devices"][0]["stats"]["reserved_bytes"]["all"]["peak"] = peak << 20
+            document["devices"][0]["counters"]["cached_allocs"] = 1000 + rank
+            self.write(f"ranks/accelcache-{rank}.json", json.dumps(document))
+
+    def test_least_greatest_and_outlier(self):
+        self.ranks([300, 310, 305, 4096, 302])
+        lines = self.expect(0, "stat", "ranks").stdout.splitlines()
+        self.assertRegex(lines[6], r"^ *sum +5\.19 GiB .* 5,010 ")
+        self.assertRegex(lines[7], r"^ *least +300 MiB .* 1,000 ")
+        self.assertRegex(lines[8], r"^ *greatest +4\.00 GiB .* 1,004 ")
+        self.assertEqual(lines[9:], ["outlier: rank 3, ranks/accelcache-3.json: peak reserved "
+                                     "4.00 GiB, the median is 305 MiB"])
+        self.ranks([305, 305, 305, 320, 305])  # the tenth of the median that any run may be off
+        self.assertNotIn("outlier", self.expect(0, "stat", "ranks").stdout)
+        self.ranks([100, 200, 300, 400, 700])  # not more than five times what is usual
+        self.assertNotIn("outlier", self.expect(0, "stat", "ranks").stdout)
+
+    def test_summary(self):
+        self.ranks([300, 310, 305, 4096])
+        lines = self.expect(0, "stat", "--summary", "ranks").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:5]],
+                         ["sum", "least", "greatest", "median"])
+        whole = json.loads(self.expect(0, "stat", "--summary", "--json", "ranks").stdout)
+        self.assertEqual(whole["documents"], 4)
+        peaks = [whole[total]["reserved_peak"] for total in ("sum", "least", "greatest", "median")]
+        self.assertEqual(peaks, [5011 << 20, 300 << 20, 4096 << 20, (305 << 19) + (310 << 19)])
+        self.assertEqual(whole["outliers"],
+                         [{"figure": "reserved_peak", "pid": 103, "rank": 3,
+                           "source": "ranks/accelcache-3.json", "value": 4096 << 20,
+                           "median": (305 << 19) + (310 << 19)}])
+        self.expect(2, "stat", "--summary")
+
+    def test_difference(self):
+        document = json.loads(self.good)
+        document["devices"][0]["stats"]["reserved_bytes"]["all"]["current"] += 3 << 20
+        document["devices"][0]["counters"]["driver_alloc_ns"] -= 1200000
+        document["counters"]["submissions"] += 23
+        document["hooks"]["cuLaunchKernel"] = 0
+        document["hooks"]["cuNew"] = 4
+        other = json.loads(json.dumps(document["devices"][0]))
+        other["ordinal"] = 2
+        document["devices"].append(other)
+        self.write("second.json", json.dumps(document))
+        out = self.expect(0, "stat", "accelcache-1.json", "second.json").stdout
+        self.assertIn("from accelcache-1.json to second.json; what is equal is left out", out)
+        part = out.split("what is equal is left out")[1].split("device 2")[0]
+        self.assertRegex(part, r"(?m)^  reserved_bytes\.all\.current +8\.00 MiB +11\.0 MiB +\+3\.00 MiB$")
+        self.assertRegex(part, r"(?m)^  driver_alloc_ns +4\.20 ms +3\.00 ms +-1\.20 ms$")
+        self.assertNotIn("allocated_bytes", part)
+        self.assertRegex(out, r"(?m)^  submissions +77 +100 +\+23$")
+        self.assertRegex(out, r"(?m)^  cuLaunchKernel +9 +0 +-9$")
+        self.assertRegex(out, r"device 2\n.*\n(.*\n)*?  allocated_bytes\.all\.current +0 B +3\.00 MiB")
+        alone = self.expect(0, "stat", "--diff", "accelcache-1.json", "second.json").stdout
+        self.assertTrue(out.endswith(alone))
+        self.assertNotIn("peak reserved", alone)
+        whole = json.loads(self.expect(0, "stat", "--diff", "--json", "accelcache-1.json",
+                                       "second.json").stdout)
+        self.assertEqual(whole["counters"],
+                         {"submissions": {"first": 77, "second": 100, "difference": 23}})
+        self.assertEqual([device["ordinal"] for device in whole["devices"]], [1, 2])
+        self.assertEqual(len(whole["devices"][0]["figures"]), 2)
+        self.assertEqual(whole["hooks"]["cuNew"], {"first": 0, "second": 4, "difference": 4})
+        same = self.expect(0, "stat", "--diff", "accelcache-1.json", "accelcache-1.json").stdout
+        self.assertIn("no figure differs", same)
+        self.expect(2, "stat", "--diff", "accelcache-1.json")
+        self.expect(2, "stat", "--diff", "accelcache-1.json", ".")
+        self.expect(1, "stat", "--diff", "accelcache-1.json", "none.json")
 
     def test_empty_folder(self):
         os.mkdir(self.path("none"))
@@ -250,6 +324,33 @@ class Processes(base.CommandTest):
         row = self.expect(0, "stat").stdout.splitlines()[1].split()
         self.assertEqual(row[:7], [str(process.pid), "running", "1", "8.00", "MiB", "3.00", "MiB"])
         self.assertEqual(len(self.pages()), 1)
+
+    def test_ps(self):
+        """A line a process whose fields a script can split at blanks."""
+        header = "PID STATE UID DEVICES RESERVED ALLOCATED PEAK STARTED PROGRAM\n"
+        self.assertEqual(self.expect(0, "ps").stdout, header)
+        self.assertEqual(self.expect(0, "ps", "--json").stdout, "[]\n")
+        killed, process = self.start(), self.start()
+        self.kill(killed)
+        lines = self.expect(0, "ps", "--no-header").stdout.splitlines()
+        rows = [line.split(" ", 8) for line in lines]
+        figures = [str(os.geteuid()), "1", str(8 << 20), str(3 << 20), str(3 << 20)]
+        self.assertEqual([row[:7] for row in rows], [[str(process.pid), "running", *figures],
+                                                     [str(killed.pid), "killed", *figures]])
+        self.assertEqual(rows[0][8], os.path.realpath(base.FIXTURE))
+        self.assertRegex(rows[0][7], r"^\d{4}-\d\d-\d\dT")
+        out = self.expect(0, "ps", "--running").stdout
+        self.assertEqual(out, header + lines[0] + "\n")
+        row, = json.loads(self.expect(0, "ps", "--running", "--json").stdout)
+        self.assertEqual((row["pid"], row["devices"], row["allocated_bytes_peak"]),
+                         (process.pid, 1, 3 << 20))
+        with open(self.page(killed.pid), "r+b") as page:
+            page.truncate(100)
+        result = self.expect(1, "ps", "--no-header")
+        self.assertEqual(result.stdout, lines[0] + "\n")
+        self.assertIn("cut short", result.stderr)
+        self.expect(2, "ps", str(process.pid))
+        self.assertIn("Usage:", self.expect(0, "ps", "--help").stdout)
 
     def test_killed_is_kept(self):
         process = self.start()

@@ -31,7 +31,6 @@ PARTS = {
 
 # Features that some rows need and the library does not have yet.
 NOT_BUILT = {
-    "ipc_tokens": "IPC handles for blocks inside a segment",
     "pluggable": "the library as a framework's pluggable allocator",
 }
 
@@ -63,6 +62,8 @@ RIGHT = (
     (8, "ordered", "plain"), (6, "contexts"),
     # Each opens the device in two to four processes, one after the other.
     (12, "processes", "ipc"), (15, "processes", "fork"), (18, "processes", "inner"),
+    # A process for each member, some of them more than once.
+    (40, "ring", "8", "2000", "10"),
     (8, "cublas"), (6, "cufft"), (8, "cusolver"), (12, "cudnn"), (12, "nccl"),
 )
 # Python applications: name, limit, what they need, cases.
@@ -110,9 +111,12 @@ CHECKS = (
 
     # ---------------------------------------------------------------- 2: right (right/)
     *(Check(part=2, name="right_" + "_".join(words), limit=limit, same=True,
-            needs="ipc_tokens" if "inner" in words else None,
             command=("{build}/tests/gpu/right_" + words[0], *words[1:]))
       for limit, *words in RIGHT),
+
+    *(Check(part=2, name="other_" + what, limit=limit, sim=False, own_runtime=True,
+            lines=("other.%s.*" % what,), command=("{python}", "{gpu}/right/others.py", what))
+      for what, limit in (("ucx", 40), ("nccl", 40))),
 
     # ---------------------------------------------------------------- 3: applications (apps/)
     *(Check(part=3, name=name, limit=limit, sim=False, needs=needs, own_runtime=True,

@@ -193,6 +193,103 @@ static int spawns(void) {
     return 0;
 }
 
+static pid_t fork_using(CUdeviceptr block, bool leave_at_once) {
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        use_in_child(block);
+        if (leave_at_once)
+            _exit(0);
+        exit(0);
+    }
+    return child;
+}
+
+/* While a stream captures and frees are held back by it; the graph is right afterwards. */
+static int fork_capturing(void) {
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    unsigned char seen[2] = {0};
+    program_device();
+    stream = test_stream();
+    CUdeviceptr block = program_alloc(), other = program_alloc();
+    MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    MUST(cuMemsetD8Async(block, 7, 100, stream));
+    program_free(other);
+    for (int i = 0; i < 4; i++)
+        wait_well(fork_using(block, i % 2));
+    MUST(cuMemsetD8Async(block + 1, 8, 1, stream));
+    MUST(cuStreamEndCapture(stream, &graph));
+    wait_well(fork_using(block, false));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemcpyDtoH_v2(seen, block, 2));
+    EXPECT(seen[0] == 7 && seen[1] == 8);
+    program_free(block);
+    program_use(3);
+    return 0;
+}
+
+/* Children that leave by _exit write nothing, nor do those that become another program. */
+static int fork_leaving(void) {
+    program_device();
+    CUdeviceptr block = program_alloc();
+    wait_well(fork_using(block, true));
+    pid_t child = fork();
+    if (!child) {
+        char *const command[] = {"/bin/true", NULL};
+        use_in_child(block);
+        execve(command[0], command, environ);
+        _exit(97);
+    }
+    wait_well(child);
+    program_free(block);
+    program_use(4);
+    return 0;
+}
+
+static int use_seven(void) {
+    program_device();
+    program_use(7);
+    return 0;
+}
+
+/* A child that becomes a program with CUDA: a dump of its own. */
+static int fork_exec(void) {
+    char *const command[] = {"forks", "seven", NULL};
+    program_device();
+    CUdeviceptr block = program_alloc();
+    for (int i = 0; i < 2; i++) {
+        pid_t child = i ? vfork() : fork();
+        if (!child) {
+            execve("/proc/self/exe", command, environ);
+            _exit(97);
+        }
+        wait_well(child);
+    }
+    program_free(block);
+    program_use(4);
+    return 0;
+}
+
+/* A process that used CUDA turns into a daemon: what goes on is a child without CUDA. */
+static int daemon_after(void) {
+    program_device();
+    CUdeviceptr block = program_alloc();
+    program_use(4);
+    program_free(block);
+    pid_t child = fork();
+    if (!child) {
+        setsid();
+        wait_well(fork_using(block, false));
+        exit(0);
+    }
+    wait_well(child);
+    return 0;
+}
+
 /* Double fork, a session of its own, then CUDA; tells its pid. */
 static int daemonise(void) {
     int ends[2];
@@ -218,9 +315,10 @@ static int daemonise(void) {
 
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
-        {"before", fork_before}, {"after", fork_after},   {"bare", fork_bare},
-        {"storm", fork_storm},   {"inside", fork_inside}, {"spawns", spawns},
-        {"daemon", daemonise},
+        {"before", fork_before}, {"after", fork_after},         {"bare", fork_bare},
+        {"storm", fork_storm},   {"inside", fork_inside},       {"spawns", spawns},
+        {"daemon", daemonise},   {"capturing", fork_capturing}, {"leaving", fork_leaving},
+        {"exec", fork_exec},     {"seven", use_seven},          {"daemon_after", daemon_after},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

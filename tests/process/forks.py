@@ -49,6 +49,25 @@ class Forks(HostTest):
         self.assertEqual(dump["devices"][0]["stats"]["allocation"]["all"]["current"], 0)
         self.assertEqual(self.pages(), [])
 
+    def test_while_a_stream_captures(self):
+        self.assertEqual(self.parent_only("capturing", 5)[1], "")
+
+    def test_children_that_leave_write_nothing(self):
+        self.assertEqual(self.parent_only("leaving", 5)[1], "")
+
+    def test_daemon_after_use(self):
+        self.assertEqual(self.parent_only("daemon_after", 5)[1], "")
+
+    def test_child_becomes_another_program(self):
+        """It starts anew, with a dump of its own; its parent's is its parent's."""
+        pid, _, err = self.run_program(program("forks"), "exec")
+        self.assertEqual(err, "")
+        self.assertEqual(len(self.dumps()), 3)
+        for name in self.dumps():
+            own = name == f"accelcache-{pid}.json"
+            self.assert_calls(self.read_dump(name), 5 if own else 7)
+        self.assertEqual(self.pages(), [])
+
     def test_daemon(self):
         _, out, err = self.run_program(program("forks"), "daemon")
         self.assertEqual(err, "")

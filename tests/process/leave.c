@@ -145,6 +145,37 @@ static int by_busy(void) {
     return 7;
 }
 
+static _Atomic int asking;
+
+/* More than there is while a kernel runs: it waits for memory that comes back with it. */
+static void *asking_thread(void *arg) {
+    CUdeviceptr block;
+    program_device();
+    atomic_store(&asking, 1);
+    cuMemAlloc_v2(&block, (size_t)60 << 20);
+    return arg;
+}
+
+/* The process ends while a thread is inside a request, which would go on for long. */
+static int by_exit_beside_request(void) {
+    CUdeviceptr block, flag;
+    CUstream stream;
+    pthread_t other;
+    program_device();
+    stream = test_stream();
+    flag = program_alloc();
+    MUST(cuMemAlloc_v2(&block, (size_t)60 << 20));
+    MUST(cuMemsetD32_v2(flag, 0, 1));
+    MUST(cuStreamWaitValue32_v2(stream, flag, 1, 0));
+    MUST(cuMemsetD8Async(block, 1, 1, stream));
+    program_free(block);
+    NEED(!pthread_create(&other, NULL, asking_thread, NULL));
+    while (!atomic_load(&asking))
+        sched_yield();
+    usleep(200000); /* it is inside by now, most likely */
+    return 7;
+}
+
 static int by_abort(void) {
     program_device();
     program_use(5);
@@ -347,6 +378,7 @@ int main(int argc, char **argv) {
         {"last_thread_alone", by_last_thread_alone},
         {"other_thread", by_other_thread},
         {"busy", by_busy},
+        {"beside_request", by_exit_beside_request},
         {"abort", by_abort},
         {"_exit", by_underscore},
         {"kill", by_kill},

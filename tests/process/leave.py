@@ -1,6 +1,8 @@
 """However a process ends: one complete dump with the right numbers, or none and a page that
 `accelcache stat` shows."""
 
+import time
+
 from host import *
 
 
@@ -59,6 +61,14 @@ class Leave(HostTest):
             self.assertGreaterEqual(dump["hooks"]["cuMemAlloc_v2"], 200)
             os.remove(os.path.join(self.work, name))
             self.assertEqual(self.pages(), [])
+
+    def test_thread_inside_a_request(self):
+        """It waits for memory, for up to oom_wait; the end of the process does not."""
+        env = self.environment("oom_wait:30", ACCEL_SIM="clock:real,memory:64M")
+        begin = time.monotonic()
+        pid, _, _ = self.run_program(program("leave"), "beside_request", env=env, status=7)
+        self.assertLess(time.monotonic() - begin, 15)
+        self.the_dump(pid)
 
     def test_failed_exec(self):
         self.leave("failed_exec", 0, 5)

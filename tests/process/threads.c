@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 
 #include "program.h"
 
@@ -127,6 +128,76 @@ static int closed(void) {
     return 0;
 }
 
+/* Threads that end with full caches, one after another: what they kept is found again. */
+static void *fill_cache(void *arg) {
+    enum { BLOCKS = 64 };
+    CUdeviceptr block[BLOCKS];
+    program_device();
+    for (int i = 0; i < BLOCKS; i++)
+        MUST(cuMemAlloc_v2(&block[i], (size_t)64 << 10));
+    for (int i = 0; i < BLOCKS; i++)
+        program_free(block[i]);
+    return arg;
+}
+
+static int full_caches(void) {
+    program_device();
+    for (int i = 0; i < 200; i++) {
+        pthread_t thread;
+        NEED(!pthread_create(&thread, NULL, fill_cache, NULL));
+        pthread_join(thread, NULL);
+    }
+    printf("%llu\n", simcuda_used_memory(0) >> 20);
+    /* All of it in one piece. */
+    CUdeviceptr all;
+    size_t available, total;
+    MUST(cuMemGetInfo_v2(&available, &total));
+    MUST(cuMemAlloc_v2(&all, total - (8 << 20)));
+    program_free(all);
+    return 0;
+}
+
+/* A plugin that uses CUDA comes and goes, with memory that outlives it. */
+static int unloaded(void) {
+    const char *path = getenv("PROCESS_PLUGIN");
+    program_device();
+    program_use(1);
+    for (int i = 0; i < 5; i++) {
+        void *plugin = dlopen(path, RTLD_NOW);
+        NEED(plugin != NULL);
+        NEED(dlclose(plugin) == 0);
+        program_use(1);
+    }
+    return 0;
+}
+
+/* The same with the runtime itself, which may come back elsewhere. */
+static int runtime_unloaded(void) {
+    enum { TIMES = 20 }; /* more than there are records of runtimes */
+    void *padding[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        void *runtime = dlopen("libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
+        NEED(runtime != NULL);
+        union {
+            void *address;
+            int (*alloc)(void **, size_t);
+            int (*release)(void *);
+        } a = {dlsym(runtime, "cudaMalloc")}, f = {dlsym(runtime, "cudaFree")};
+        void *block[3];
+        NEED(a.address && f.address);
+        for (int j = 0; j < 3; j++)
+            NEED(a.alloc(&block[j], 1 << 20) == 0);
+        for (int j = 0; j < 2; j++)
+            NEED(f.release(block[j]) == 0);
+        NEED(dlclose(runtime) == 0);
+        program_device();
+        program_free((CUdeviceptr)(size_t)block[2]); /* by the driver: the runtime has gone */
+        padding[i] = mmap(NULL, 64 << 10, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        NEED(padding[i] != MAP_FAILED); /* it will not come to lie where it was */
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static const program_case_t cases[] = {
         {"many", many},
@@ -136,6 +207,9 @@ int main(int argc, char **argv) {
         {"constructor_beside", constructor_beside},
         {"counted", counted},
         {"closed", closed},
+        {"full_caches", full_caches},
+        {"unloaded", unloaded},
+        {"runtime_unloaded", runtime_unloaded},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

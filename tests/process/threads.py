@@ -28,6 +28,25 @@ class Threads(HostTest):
     def test_destructors_of_keys(self):
         self.exact("destructors", 800)
 
+    def test_caches_of_threads_that_ended(self):
+        env = self.environment(ACCEL_SIM="clock:virtual,memory:128M")
+        pid, out, err = self.run_program(program("threads"), "full_caches", env=env)
+        self.assertEqual(err, "")
+        self.assertEqual(int(out), 4)  # MiB: what one thread uses, not two hundred
+        self.assert_calls(self.the_dump(pid), 200 * 64 + 1)
+
+    def test_user_of_cuda_unloaded(self):
+        env = self.environment(PROCESS_PLUGIN=program("libplugin.so"))
+        pid, _, err = self.run_program(program("threads"), "unloaded", env=env)
+        self.assertEqual(err, "")
+        self.assert_calls(self.the_dump(pid), 256)
+
+    def test_runtime_unloaded(self):
+        pid, _, err = self.run_program(program("threads"), "runtime_unloaded")
+        self.assertEqual(err, "")
+        blocks = self.the_dump(pid)["devices"][0]["stats"]["allocation"]["all"]
+        self.assertEqual((blocks["allocated"], blocks["current"]), (60, 0))
+
     def test_constructor(self):
         env = self.environment(PROCESS_PLUGIN=program("libplugin.so"))
         pid, _, err = self.run_program(program("threads"), "constructor", env=env)

@@ -260,6 +260,15 @@ static ac_status_t stream_touch(void *arg, uint64_t stream) {
     return fake_leave(context, status);
 }
 
+static void sync_memops_off(void *arg, uint64_t address) {
+    fake_context_t *context = arg;
+    ac_status_t status = fake_enter(context, FAKE_SYNC_MEMOPS_OFF);
+    fake_device_t *device = context->device;
+    fake_leave(context, status);
+    if (status == AC_OK && device->sync_off)
+        device->sync_off(address);
+}
+
 static uint64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -275,6 +284,7 @@ const ac_device_ops_t fake_ops = {
     .fence_query = fence_query,
     .fence_wait = fence_wait,
     .fence_release = fence_release,
+    .sync_memops_off = sync_memops_off,
     .join_record = join_record,
     .join_wait = join_wait,
     .capturing = capturing,

@@ -20,6 +20,7 @@ typedef enum {
     FAKE_JOIN,
     FAKE_SYNCHRONIZE,
     FAKE_STREAM_ORDER,
+    FAKE_SYNC_MEMOPS_OFF,
     FAKE_RANGE_RESERVE, /* fake_pages.c, from here on */
     FAKE_RANGE_RELEASE,
     FAKE_PAGE_CREATE,
@@ -72,6 +73,7 @@ typedef struct {
     unsigned fail_at;                  /* the total_calls at which a call fails; 0: none */
     ac_status_t fail_with[FAKE_KINDS]; /* AC_OK: that kind never fails */
     unsigned failed;                   /* how many calls did fail on plan */
+    void (*sync_off)(uint64_t address); /* SYNC_MEMOPS is set back there */
     bool no_fences;                    /* recording answers AC_UNSUPPORTED */
     bool endless; /* waits that have a limit reach it; they last where it is short */
     unsigned live_fences;

@@ -69,6 +69,91 @@ START_TEST(memory_for_an_ended_context_goes_back) {
 }
 END_TEST
 
+/* The record of a context that ended serves another one: as new, and only when no call of the
+ * device for the former one is under way, which would be taken for one of the next. */
+static bool over_meanwhile;
+
+static void drop_in_free(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != FAKE_SEGMENT_FREE || arena->dead)
+        return;
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    over_meanwhile = ac_arena_is_over(arena);
+}
+
+START_TEST(a_record_serves_again) {
+    ck_assert(!ac_arena_is_over(arena));
+    alloc(3 * MIB);
+    alloc(100);
+    give(alloc(30 * MIB));
+    submit(0);
+    give(alloc(5 * MIB));
+    give(alloc(1000));
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert(ac_arena_is_over(arena));
+    fake_context_init(&context[0], &device);
+    ck_assert(ac_arena_again(arena));
+    ck_assert(!ac_arena_is_over(arena));
+    ck_assert(ac_fence_idle(ac_arena_timeline(arena)));
+    ck_assert_int_eq(ac_sole_mode(atomic_load(&arena->timeline.single.word)), AC_SOLE_NONE);
+    uint64_t a = alloc(3 * MIB), b = alloc(100);
+    ck_assert_uint_eq(stats.allocation[AC_POOL_ALL].current, 2);
+    submit(0);
+    give(a);
+    ck_assert_uint_ne(alloc(3 * MIB), a); /* what was submitted here may still use it */
+    complete(0);
+    give(b);
+}
+END_TEST
+
+START_TEST(a_record_rests_while_the_device_is_asked) {
+    over_meanwhile = true;
+    give(alloc(60 * MIB));
+    device.before = drop_in_free;
+    ac_allocator_trim(allocator, false);
+    device.before = NULL;
+    ck_assert(arena->dead);
+    ck_assert(!over_meanwhile); /* that address may be memory of the next context by now */
+    ck_assert(ac_arena_is_over(arena));
+}
+END_TEST
+
+static void over_in_free(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind == FAKE_SEGMENT_FREE)
+        over_meanwhile = ac_arena_is_over(arena);
+}
+
+START_TEST(a_record_rests_while_memory_is_made) {
+    static ac_device_ops_t ops;
+    static fake_context_t late;
+    uint64_t address;
+    ops = fake_ops;
+    ops.now_ns = drop_meanwhile;
+    fake_context_init(&late, &device);
+    arena = ac_arena_create(allocator, &ops, &late);
+    over_meanwhile = true;
+    device.before = over_in_free;
+    ck_assert_int_eq(try_alloc(arena, 3 * MIB, &address), AC_FAILED);
+    device.before = NULL;
+    ck_assert(!over_meanwhile);
+    ck_assert(ac_arena_is_over(arena));
+}
+END_TEST
+
+START_TEST(a_record_rests_while_a_call_is_inside) {
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    ac_fence_enter(timeline);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ck_assert(!ac_arena_is_over(arena));
+    ac_fence_leave(timeline);
+    ck_assert(ac_arena_is_over(arena));
+}
+END_TEST
+
 /* --- two threads at the same step --- */
 
 static struct {
@@ -234,6 +319,10 @@ int main(void) {
     tcase_add_test(tight, a_context_takes_its_memory_along);
     tcase_add_test(tight, addresses_come_back_before_the_news);
     tcase_add_test(tight, memory_for_an_ended_context_goes_back);
+    tcase_add_test(tight, a_record_serves_again);
+    tcase_add_test(tight, a_record_rests_while_the_device_is_asked);
+    tcase_add_test(tight, a_record_rests_while_memory_is_made);
+    tcase_add_test(tight, a_record_rests_while_a_call_is_inside);
     tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
     tcase_add_test(tight, the_limit_holds_for_two);
     tcase_add_test(tight, an_arena_needs_a_line);

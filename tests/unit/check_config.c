@@ -288,6 +288,7 @@ END_TEST
 
 static const char *const valid[] = {
     "enabled:false",
+    "async_ipc:true",
     "max_split_size_mb:20",
     "max_split_size_mb:none",
     "large_segment_size_mb:1024",

@@ -194,6 +194,147 @@ START_TEST(an_export_ends_with_its_context) {
 }
 END_TEST
 
+/* --- SYNC_MEMOPS --- */
+
+enum { UNITS = 4096 };
+static bool attribute[UNITS]; /* of segments and pages, by where they begin */
+static unsigned changes, fails_at;
+static void (*beside)(void);
+
+static bool *attribute_at(uint64_t address) {
+    const ac_segment_t *segment = ac_page_map_find(address)->segment;
+    uint64_t unit = segment->range ? ac_range_page_begin(segment->range,
+                                                         ac_range_unit(segment->range, address))
+                                   : (segment->address - FAKE_BASE) / (2 * MIB);
+    ck_assert_uint_lt(unit, UNITS);
+    return &attribute[unit];
+}
+
+static void driver_sets(uint64_t address, bool on) {
+    void (*act)(void) = beside;
+    beside = NULL;
+    if (act)
+        act();
+    *attribute_at(address) = on;
+    changes++;
+}
+
+static void set_back(uint64_t address) {
+    driver_sets(address, false);
+}
+
+static bool set(void *unused, uint64_t address, bool on) {
+    (void)unused;
+    if (fails_at && --fails_at == 0)
+        return false;
+    driver_sets(address, on);
+    return true;
+}
+
+static void begin_synced(void) {
+    begin_cached();
+    memset(attribute, 0, sizeof attribute);
+    device.sync_off = set_back;
+    changes = fails_at = 0;
+    beside = NULL;
+}
+
+static void sync(uint64_t address, bool on) {
+    ck_assert_int_eq(ac_block_sync(address, on, set, NULL), AC_OK);
+    ck_assert(info_of(address).sync == on);
+}
+
+START_TEST(the_last_free_sets_it_back) {
+    uint64_t block[3];
+    for (int i = 0; i < 3; i++)
+        block[i] = take(sizes[_i]);
+    uint64_t lies_at = info_of(block[2]).segment_address;
+    sync(block[0], true);
+    sync(block[2], true);
+    ck_assert(*attribute_at(block[0]) && *attribute_at(block[2]));
+    ck_assert(!info_of(block[1]).sync);
+    put(block[0]);
+    ck_assert(*attribute_at(block[2]));
+    put(block[2]);
+    ck_assert(!attribute[(lies_at - FAKE_BASE) / (2 * MIB)]);
+    uint64_t again = take(sizes[_i]);
+    ck_assert(!info_of(again).sync);
+    put(again);
+    put(block[1]);
+}
+END_TEST
+
+START_TEST(freed_on_a_stream_it_is_set_back) {
+    uint64_t address;
+    ck_assert_int_eq(ac_arena_alloc_on(arena, 0x1000, MIB, false, &address), AC_OK);
+    sync(address, true);
+    ck_assert_int_eq(ac_block_free_on(arena, 0x1000, address), AC_OK);
+    ck_assert(!*attribute_at(address));
+}
+END_TEST
+
+START_TEST(the_program_takes_it_back) {
+    uint64_t a = take(MIB), b = take(MIB);
+    sync(a, true);
+    sync(a, true);
+    sync(b, true);
+    sync(a, false);
+    ck_assert(*attribute_at(b));
+    sync(a, false);
+    ck_assert(*attribute_at(b));
+    sync(b, false);
+    ck_assert(!*attribute_at(b));
+    sync(a, true);
+    ck_assert(*attribute_at(b));
+    put(a);
+    put(b);
+}
+END_TEST
+
+START_TEST(a_refusal_changes_nothing) {
+    uint64_t a = take(MIB), b = take(MIB);
+    fails_at = 1;
+    ck_assert_int_eq(ac_block_sync(a, true, set, NULL), AC_FAILED);
+    ck_assert(!info_of(a).sync && !*attribute_at(a));
+    sync(b, true);
+    fails_at = 1;
+    ck_assert_int_eq(ac_block_sync(b, false, set, NULL), AC_FAILED);
+    ck_assert(info_of(b).sync && *attribute_at(b));
+    put(a);
+    put(b);
+    ck_assert(!*attribute_at(b));
+}
+END_TEST
+
+/* While the driver is told that the last block is gone another one asks: what it asked for must not
+ * be taken from it. */
+static uint64_t late_block;
+
+static void *ask_late(void *unused) {
+    sync(late_block, true);
+    return unused;
+}
+
+static pthread_t asking;
+
+static void ask_beside(void) {
+    ck_assert_int_eq(pthread_create(&asking, NULL, ask_late, NULL), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+START_TEST(who_asks_meanwhile_gets_it) {
+    uint64_t first = take(MIB);
+    late_block = take(MIB);
+    sync(first, true);
+    beside = ask_beside;
+    put(first);
+    pthread_join(asking, NULL);
+    ck_assert(*attribute_at(late_block));
+    put(late_block);
+    ck_assert(!*attribute_at(late_block));
+}
+END_TEST
+
 /* --- pages --- */
 
 static void begin_pages(void) {
@@ -213,11 +354,47 @@ START_TEST(known_blocks_on_pages_do_not_move) {
 }
 END_TEST
 
+/* Each page has an attribute of its own; a block over several asks on all. */
+START_TEST(it_is_set_on_all_pages) {
+    uint64_t front = alloc(MIB), block = alloc(20 * MIB), behind = alloc(MIB);
+    memset(attribute, 0, sizeof attribute);
+    device.sync_off = set_back;
+    sync(block, true);
+    for (uint64_t at = block; at < block + 20 * MIB; at += 2 * MIB)
+        ck_assert(*attribute_at(at));
+    sync(front, true);
+    sync(behind, true);
+    unsigned before = changes;
+    give(block);
+    ck_assert_uint_gt(changes, before);
+    ck_assert(*attribute_at(front) && *attribute_at(behind));
+    end();
+    give(front);
+    give(behind);
+    for (int i = 0; i < UNITS; i++)
+        ck_assert(!attribute[i]);
+}
+END_TEST
+
+/* What was told of a part of them is taken back. */
+START_TEST(a_refusal_of_one_page_changes_nothing) {
+    uint64_t block = alloc(40 * MIB);
+    memset(attribute, 0, sizeof attribute);
+    fails_at = 3;
+    ck_assert_int_eq(ac_block_sync(block, true, set, NULL), AC_FAILED);
+    ck_assert(!info_of(block).sync);
+    for (int i = 0; i < UNITS; i++)
+        ck_assert(!attribute[i]);
+    give(block);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("identity");
     TCase *known = tcase_create("known"), *plain = tcase_create("plain");
     TCase *shared = tcase_create("exports"), *lost = tcase_create("lost");
-    TCase *pages = tcase_create("pages");
+    TCase *synced = tcase_create("synced"), *pages = tcase_create("pages");
+    tcase_add_checked_fixture(synced, begin_synced, end_cached);
     tcase_add_checked_fixture(known, begin_cached, end_cached);
     tcase_add_checked_fixture(plain, begin_large, end);
     tcase_add_checked_fixture(shared, begin_told, end_cached);
@@ -231,11 +408,19 @@ int main(void) {
     tcase_add_test(known, threads_keep_no_known_block);
     tcase_add_loop_test(shared, an_export_ends_with_its_lifetime, 0, SIZES);
     tcase_add_test(lost, an_export_ends_with_its_context);
+    tcase_add_loop_test(synced, the_last_free_sets_it_back, 0, SIZES);
+    tcase_add_test(synced, freed_on_a_stream_it_is_set_back);
+    tcase_add_test(synced, the_program_takes_it_back);
+    tcase_add_test(synced, a_refusal_changes_nothing);
+    tcase_add_test(synced, who_asks_meanwhile_gets_it);
     tcase_add_test(pages, known_blocks_on_pages_do_not_move);
+    tcase_add_test(pages, it_is_set_on_all_pages);
+    tcase_add_test(pages, a_refusal_of_one_page_changes_nothing);
     suite_add_tcase(suite, known);
     suite_add_tcase(suite, plain);
     suite_add_tcase(suite, shared);
     suite_add_tcase(suite, lost);
+    suite_add_tcase(suite, synced);
     suite_add_tcase(suite, pages);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

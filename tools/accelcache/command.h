@@ -16,13 +16,15 @@ enum {
     CMD_FAILED = 1,       /* tried, and failed or found a problem */
     CMD_USAGE = 2,        /* the command line makes no sense */
     CMD_DIFFERS = 117,    /* run --compare --strict: the outputs differ */
+    CMD_PEAK = 118,       /* run --max-peak: more was held */
+    CMD_LEAK = 119,       /* run --fail-on-leak: something was held at exit */
     CMD_CANNOT_RUN = 126, /* run: the program is there, and cannot run under the library */
     CMD_NOT_FOUND = 127   /* run: there is no such program */
 };
 
 /* argv[0] is "accelcache NAME", for getopt's messages; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
-cmd_subcommand_fn cmd_run, cmd_stat, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
+cmd_subcommand_fn cmd_run, cmd_stat, cmd_ps, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
     cmd_doctor, cmd_bench;
 
 /* One line on stderr, with "accelcache <subcommand>: " in front. */

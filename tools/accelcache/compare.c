@@ -27,7 +27,8 @@
     FIGURE(fence_wait_ns, ns, "  waiting for fences", DEVICE(fence_wait_ns),                     \
            "requests that waited for the device to finish with freed memory")                    \
     FIGURE(shim_ns, ns, "  in the library", PROCESS(shim_ns),                                    \
-           "the library's own work, estimated from one call in 128; what a thread serves from "  \
+           "the library's own work, estimated from one call in 128, and so rough below some "    \
+           "thousand calls; what a thread serves from "                                          \
            "its own cache, about 10 ns a call, is not in it")                                    \
     FIGURE(driver_calls, calls, "driver calls made",                                             \
            PROCESS(passed_allocs) + PROCESS(passed_frees) + PROCESS(passed_async) +              \
@@ -305,33 +306,6 @@ static int print_json(const comparison_t *c) {
 
 /* ------------------------------------------------------------------ running */
 
-/* A folder for all files: --keep, or a temporary one (a comma in TMPDIR would end the key
- * `dump`).  malloc'd; NULL after a message. */
-static char *make_folder(const cmd_run_t *run) {
-    if (run->keep) {
-        if (mkdir(run->keep, 0777) && errno != EEXIST) {
-            cmd_say("--keep %s: %s", run->keep, strerror(errno));
-            return NULL;
-        }
-        char *folder = realpath(run->keep, NULL);
-        if (folder && !strpbrk(folder, ",%"))
-            return folder;
-        cmd_say("--keep %s: %s", run->keep,
-                folder ? "the path may hold no comma and no percent sign" : strerror(errno));
-        free(folder);
-        return NULL;
-    }
-    const char *base = getenv("TMPDIR");
-    if (!base || base[0] != '/' || strpbrk(base, ",%"))
-        base = "/tmp";
-    char *folder = cmd_format("%s/accelcache-XXXXXX", base);
-    if (mkdtemp(folder))
-        return folder;
-    cmd_say("%s: %s", folder, strerror(errno));
-    free(folder);
-    return NULL;
-}
-
 /* Show what a failed run said. */
 static void show_failure(const cmd_trial_t *trial, const char *which) {
     static const char *const names[] = {"stdout", "stderr"};
@@ -407,7 +381,7 @@ static void trials_free(cmd_trial_t *trial, int count) {
 
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf) {
     comparison_t c = {.run = run, .simulated = run->simulated, .count = 2 * run->repeat};
-    char *folder = make_folder(run);
+    char *folder = cmd_trial_folder(run->keep);
     if (!folder)
         return CMD_FAILED;
     c.first = cmd_alloc((size_t)run->warm_up * sizeof *c.first);

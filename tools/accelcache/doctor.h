@@ -5,6 +5,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "document.h"
+
 typedef enum {
     CMD_FINDING_OK,
     CMD_FINDING_NOTE,   /* worth knowing */
@@ -29,5 +31,10 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid);
 void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document);
 /* The same for the document in a file. */
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path);
+
+/* What a program shares with other processes, and what that costs. */
+void cmd_doctor_shares(cmd_findings_t *findings, const cmd_figures_t *figures);
+/* Which of its blocks a process that runs shares now. */
+void cmd_doctor_exports(cmd_findings_t *findings, const ac_live_name_t *name);
 
 #endif

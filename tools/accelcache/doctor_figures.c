@@ -82,6 +82,7 @@ void cmd_doctor_figures(cmd_findings_t *findings, const json_t *document) {
     check_frees(findings, &figures, free_sync && !strcmp(free_sync, "true"));
     check_counters(findings, &figures);
     cmd_passed_advise(findings, &figures);
+    cmd_doctor_shares(findings, &figures);
 }
 
 void cmd_doctor_dump(cmd_findings_t *findings, const char *path) {

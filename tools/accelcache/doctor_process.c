@@ -186,6 +186,7 @@ void cmd_doctor_process(cmd_findings_t *findings, int pid) {
                         "yes: accelcache stat %d shows its figures now", pid);
             check_signal(findings, pid, page);
             check_figures(findings, &name);
+            cmd_doctor_exports(findings, &name);
         } else if (library) {
             cmd_finding(findings, CMD_FINDING_NOTE, "active", "not yet: %s", why);
         }

@@ -11,6 +11,7 @@ static const struct {
 } subcommands[] = {
     {"run", "run a program under libaccelcache.so, or compare it with and without", cmd_run},
     {"stat", "show statistics dumps, running processes and killed ones", cmd_stat},
+    {"ps", "list processes that run under the library, a line each, for scripts", cmd_ps},
     {"config", "show the keys of ACCEL_ALLOC_CONF, check a configuration string", cmd_config},
     {"doctor", "say whether the library can work here, and with this program", cmd_doctor},
     {"trace", "show what run --trace recorded: every allocation and free", cmd_trace},

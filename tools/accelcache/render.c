@@ -160,6 +160,36 @@ static void render_hooks(const json_t *hooks) {
     free(list);
 }
 
+/* Memory shared with other processes, where any is. */
+static void render_shares(const json_t *document) {
+    static const struct {
+        const char *label, *counter[2], *unit, *doc;
+    } rows[] = {
+        {"exports", {"ipc_exported", NULL}, "blocks", "blocks that others may open"},
+        {"held now", {"ipc_exported_bytes", NULL}, "bytes", "of them"},
+        {"exports", {"exported_segments", NULL}, "segments", "whole segments"},
+        {"imports", {"ipc_imported", NULL}, "calls", "of other processes' memory"},
+        {"refusals", {"ipc_refused", "refused_shares"}, "calls", "of handles asked for"},
+        {"not found", {"ipc_unresolved", NULL}, "calls", "processes of handles to be opened"},
+    };
+    cmd_table_t *table = NULL;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t value = 0;
+        for (int k = 0; k < 2 && rows[i].counter[k]; k++)
+            value += cmd_document_counter(document, rows[i].counter[k]);
+        if (!value)
+            continue;
+        if (!table)
+            table = cmd_table_new("lrl");
+        render_count(table, rows[i].label, rows[i].unit, value, rows[i].doc);
+    }
+    if (!table)
+        return;
+    printf("\n%sshared with other processes%s  accelcache doctor says what it costs\n",
+           cmd_bold(), cmd_plain());
+    cmd_table_print(table, 2);
+}
+
 void cmd_render(const json_t *document, const char *source) {
     render_process(document, source);
     const json_t *devices = json_object_get(document, "devices");
@@ -178,6 +208,7 @@ void cmd_render(const json_t *document, const char *source) {
     cmd_figures_add(&figures, document);
     if (cmd_passed_text(passed, &figures))
         printf("\n%s\n", passed);
+    render_shares(document);
     const json_t *hooks = json_object_get(document, "hooks");
     if (json_object_size(hooks))
         render_hooks(hooks);
@@ -190,45 +221,4 @@ void cmd_render(const json_t *document, const char *source) {
         cmd_print_safe(text ? text : "");
         putchar('\n');
     }
-}
-
-/* ------------------------------------------------------------------ several */
-
-static void render_line(cmd_table_t *table, const char *pid, const char *rank, const char *reason,
-                        const cmd_figures_t *f, const char *source) {
-    char text[6][CMD_FIGURE];
-    cmd_table_row(
-        table, pid, rank, reason, cmd_text_bytes(text[0], f->reserved_peak),
-        cmd_text_bytes(text[1], f->allocated_peak),
-        cmd_text_count(text[2], (int64_t)(f->device.cached_allocs + f->device.cached_frees)),
-        cmd_text_count(text[3], (int64_t)(f->device.driver_allocs + f->device.driver_frees +
-                                          f->process[AC_COUNT_passed_allocs] +
-                                          f->process[AC_COUNT_passed_frees])),
-        cmd_text_ns(text[4], (int64_t)(f->device.driver_alloc_ns + f->device.driver_free_ns +
-                                       f->process[AC_COUNT_passed_ns])),
-        cmd_text_count(text[5], f->ooms), source);
-}
-
-void cmd_render_many(const cmd_rendered_t *documents, unsigned count) {
-    cmd_figures_t sum = {0};
-    cmd_table_t *table = cmd_table_new("rrlrrrrrrl");
-    cmd_table_row(table, "pid", "rank", "reason", "peak reserved", "peak allocated",
-                  "calls saved", "driver calls", "driver time", "OOMs", "file");
-    for (unsigned i = 0; i < count; i++) {
-        const json_t *document = documents[i].document;
-        const json_t *process = json_object_get(document, "process");
-        const json_t *rank = json_object_get(process, "rank");
-        cmd_figures_t one = {0};
-        cmd_figures_add(&one, document);
-        cmd_figures_add(&sum, document);
-        char pid[CMD_FIGURE], place[CMD_FIGURE] = "-";
-        snprintf(pid, sizeof pid, "%lld", (long long)integer_of(process, "pid"));
-        if (json_is_integer(rank))
-            snprintf(place, sizeof place, "%lld", (long long)json_integer_value(rank));
-        render_line(table, pid, place, text_of(document, "reason"), &one, documents[i].source);
-    }
-    char label[CMD_FIGURE];
-    snprintf(label, sizeof label, "%u files", count);
-    render_line(table, "sum", "", "", &sum, label);
-    cmd_table_print(table, 0);
 }

@@ -1,4 +1,4 @@
-/* Statistics documents as text. */
+/* A statistics document as text. */
 #ifndef CMD_RENDER_H
 #define CMD_RENDER_H
 
@@ -6,12 +6,5 @@
 
 /* One document in full; `source` is where it came from. */
 void cmd_render(const json_t *document, const char *source);
-
-/* Several: a line each, then their sum. */
-typedef struct {
-    json_t *document;
-    char *source;
-} cmd_rendered_t;
-void cmd_render_many(const cmd_rendered_t *documents, unsigned count);
 
 #endif

@@ -4,6 +4,7 @@
 #include "place.h"
 #include "program.h"
 #include "run.h"
+#include "sizes.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -25,17 +26,25 @@ static const char help[] =
     "  --repeat N      --compare: N runs each way (1), in turn; figures are medians\n"
     "  --warm-up N     --compare: N runs first, with caching off, that do not count (1)\n"
     "  --strict        --compare: end with status 117 where what they print on stdout differs\n"
-    "  --keep DIR      --compare: leave dumps and outputs in DIR\n"
+    "  --max-peak SIZE end with status 118 where a process held more on a device at a time\n"
+    "                  (bytes after rounding; K, M, G, T)\n"
+    "  --fail-on-leak  end with status 119 where a process held memory when it exited\n"
+    "  --junit FILE    with one of these: the result as JUnit's XML, for CI\n"
+    "  --keep DIR      leave dumps (--compare: and outputs) in DIR\n"
     "  --stdin FILE    --compare: every run reads FILE (default: nothing)\n"
-    "  --json          --compare: the result as JSON\n\n"
+    "  --json          --compare: the result as JSON; --max-peak and --fail-on-leak: the same,\n"
+    "                  behind what the program prints\n\n"
     "The program takes the place of this command: process id, signals and status are its own.\n"
+    "With --max-peak and --fail-on-leak it is started by this command, which passes signals on.\n"
     "With --compare its output is captured: it is shown where a run fails or where the runs\n"
     "differ, and kept with --keep.  The status is then 0, or that of the first failed run\n"
     "(128 + number for a signal).  Processes of it that end by a signal or by _exit write no\n"
     "statistics: their figures are read from their counters in shared memory.\n\n"
     "Exit status: the program's; 1 the library was not found, 2 wrong usage, 126 the program\n"
     "cannot run under the library (static, setuid, another architecture, not executable),\n"
-    "127 there is no such program; 117 --strict, and the outputs differ.\n";
+    "127 there is no such program; 117 --strict, and the outputs differ; 118 --max-peak, 119\n"
+    "--fail-on-leak, once the program itself ended with 0 (and 1 where no process of it was\n"
+    "measured, so that nothing can be said).\n";
 
 enum {
     OPT_CONF = 256,
@@ -48,7 +57,10 @@ enum {
     OPT_WARM_UP,
     OPT_STRICT,
     OPT_KEEP,
-    OPT_STDIN
+    OPT_STDIN,
+    OPT_MAX_PEAK,
+    OPT_FAIL_ON_LEAK,
+    OPT_JUNIT
 };
 
 static const struct option options[] = {{"conf", required_argument, NULL, OPT_CONF},
@@ -62,6 +74,9 @@ static const struct option options[] = {{"conf", required_argument, NULL, OPT_CO
                                         {"strict", no_argument, NULL, OPT_STRICT},
                                         {"keep", required_argument, NULL, OPT_KEEP},
                                         {"stdin", required_argument, NULL, OPT_STDIN},
+                                        {"max-peak", required_argument, NULL, OPT_MAX_PEAK},
+                                        {"fail-on-leak", no_argument, NULL, OPT_FAIL_ON_LEAK},
+                                        {"junit", required_argument, NULL, OPT_JUNIT},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -74,6 +89,33 @@ static int read_runs(const char *option, const char *text, int least, int *runs)
     if (!*end && end != text && number >= least && number <= 1000)
         return 0;
     return cmd_usage("%s: expected a number from %d to 1000, got \"%s\"", option, least, text);
+}
+
+/* Is the program's memory judged? */
+static bool is_check(const cmd_run_t *run) {
+    return run->max_peak || run->fail_on_leak;
+}
+
+/* What goes with what; 0, or the exit status after a message. */
+static int check_options(cmd_run_t *run) {
+    bool check = is_check(run);
+    if (!run->compare && (run->repeat || run->warm_up >= 0 || run->strict || run->input))
+        return cmd_usage("--repeat, --warm-up, --strict and --stdin belong to --compare");
+    if (!run->compare && !check && (run->json || run->keep))
+        return cmd_usage("--json and --keep belong to --compare, --max-peak and --fail-on-leak");
+    if (run->junit && !check)
+        return cmd_usage("--junit belongs to --max-peak and --fail-on-leak");
+    if (run->compare && check)
+        return cmd_usage("--max-peak and --fail-on-leak do not go with --compare");
+    if (check && run->dump)
+        return cmd_usage("--dump does not go with --max-peak and --fail-on-leak: use --keep DIR");
+    run->repeat = run->repeat ? run->repeat : 1;
+    run->warm_up = run->warm_up < 0 ? 1 : run->warm_up;
+    if (run->compare && run->dump)
+        return cmd_usage("--dump does not go with --compare: use --keep DIR");
+    if (run->compare && run->trace)
+        return cmd_usage("--trace does not go with --compare");
+    return 0;
 }
 
 /* 0: go on; else the exit status (negative: 0 after --help). */
@@ -115,6 +157,16 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
         case OPT_STDIN:
             run->input = optarg;
             break;
+        case OPT_MAX_PEAK:
+            if (strchr(optarg, 'x') || !cmd_size_parse(optarg, 1, &run->max_peak))
+                status = cmd_usage("--max-peak %s: expected bytes, as 500M or 1.5G", optarg);
+            break;
+        case OPT_FAIL_ON_LEAK:
+            run->fail_on_leak = true;
+            break;
+        case OPT_JUNIT:
+            run->junit = optarg;
+            break;
         case 'j':
             run->json = true;
             break;
@@ -130,17 +182,7 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
     run->command = argv + optind;
     if (!run->command[0])
         return cmd_usage("no program was given");
-    if (!run->compare &&
-        (run->json || run->repeat || run->warm_up >= 0 || run->strict || run->keep || run->input))
-        return cmd_usage("--json, --repeat, --warm-up, --strict, --keep and --stdin belong to "
-                         "--compare");
-    run->repeat = run->repeat ? run->repeat : 1;
-    run->warm_up = run->warm_up < 0 ? 1 : run->warm_up;
-    if (run->compare && run->dump)
-        return cmd_usage("--dump does not go with --compare: use --keep DIR");
-    if (run->compare && run->trace)
-        return cmd_usage("--trace does not go with --compare");
-    return 0;
+    return check_options(run);
 }
 
 /* The string with one key set; both are malloc'd, and `conf` is freed. NULL after a message. */
@@ -202,7 +244,7 @@ static char *build_conf(const cmd_run_t *run) {
         cmd_say("--conf: %s", error.text);
         return NULL;
     }
-    if (!valid && (run->dump || run->trace || run->compare)) {
+    if (!valid && (run->dump || run->trace || run->compare || is_check(run))) {
         cmd_say("ACCEL_ALLOC_CONF: %s", error.text);
         return NULL;
     }
@@ -310,6 +352,8 @@ static int start(const cmd_run_t *run, const cmd_program_t *program) {
         preload_library(library, program);
         if (run->compare) {
             status = cmd_run_compare(run, program->path, conf);
+        } else if (is_check(run)) {
+            status = cmd_run_check(run, program->path, conf);
         } else {
             if (*conf)
                 setenv("ACCEL_ALLOC_CONF", conf, 1);

@@ -1,12 +1,17 @@
-/* What `run` and `run --compare` share. */
+/* What `run`, `run --compare` and the checks of `run` share. */
 #ifndef CMD_RUN_H
 #define CMD_RUN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct {
     const char *conf, *dump, *trace, *library; /* as given, NULL: not */
-    const char *keep, *input; /* --compare: folder for its files, the program's stdin */
+    const char *keep;                          /* --compare, checks: folder for their files */
+    const char *input;                         /* --compare: the program's stdin */
+    const char *junit;                         /* checks: the result as JUnit's XML */
+    uint64_t max_peak;                         /* bytes; 0: no such check */
+    bool fail_on_leak;
     bool compare, json, simulated;
     bool strict;     /* --compare: outputs that differ have a status of their own */
     int warm_up;     /* --compare: runs before those that count */
@@ -18,5 +23,9 @@ typedef struct {
 /* Run `program` with caching off and on, and print the comparison.  All of the environment
  * but ACCEL_ALLOC_CONF is set; `conf` is that string, known to be valid. */
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf);
+
+/* Run `program` as it is and judge its memory, in the same way.  A program that used no CUDA
+ * passes no check. */
+int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf);
 
 #endif

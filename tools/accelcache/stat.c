@@ -1,7 +1,9 @@
 /* `accelcache stat`: dumps, running processes, and processes that were killed. */
 #include "command.h"
 #include "document.h"
+#include "processes.h"
 #include "render.h"
+#include "summary.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -14,9 +16,12 @@
 #include <unistd.h>
 
 static const char help[] =
-    "Usage: accelcache stat [--json] [--remove] [FILE|DIR|PID]...\n"
+    "Usage: accelcache stat [--json] [--diff | --summary] [--remove] [FILE|DIR|PID]...\n"
     "Shows statistics dumps.\n\n"
-    "  FILE   a dump; one alone is shown in full, several in a line each with their sum\n"
+    "  FILE   a dump; one alone is shown in full, several in a line each with their sum, the\n"
+    "         least and the greatest figure, and those that stand apart: of four or more, off\n"
+    "         the median by a tenth of it and by five times what is usual; two with what\n"
+    "         differs between them\n"
     "  DIR    every accelcache-*.json in it that is a regular file, and processes that were to\n"
     "         write there (their key dump says so) and were killed or ended by _exit\n"
     "  PID    a process that runs under the library, or was killed (write ./123 for a file);\n"
@@ -25,6 +30,9 @@ static const char help[] =
     "  none   lists the processes of this user, running and killed; for root those of all "
     "users\n\n"
     "  --json the documents as they are: one object for a single FILE or PID, else an array\n"
+    "  --diff of two, what differs and nothing else; with --json as an object\n"
+    "  --summary\n"
+    "         no line for each, but sum, least, greatest and median; with --json as an object\n"
     "  --remove\n"
     "         remove what killed processes left, once it was shown: that of each PID named, "
     "with\n"
@@ -215,9 +223,20 @@ static bool is_folder(const char *path) {
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-static int print_json(const shown_t *shown, bool single) {
+/* What is asked for beside the documents. */
+typedef struct {
+    bool json, remove, difference, summary;
+} wanted_t;
+
+static int print_json(const shown_t *shown, const wanted_t *wanted, bool single) {
     json_t *whole = NULL;
-    if (single && shown->count == 1) {
+    if (wanted->difference) {
+        if (shown->count == 2)
+            whole = cmd_difference_json(&shown->document[0], &shown->document[1]);
+    } else if (wanted->summary) {
+        if (shown->count)
+            whole = cmd_summary_json(shown->document, shown->count);
+    } else if (single && shown->count == 1) {
         whole = json_incref(shown->document[0].document);
     } else if (!single) {
         whole = json_array();
@@ -245,30 +264,41 @@ static unsigned remove_all(const ac_live_name_t *name, unsigned count, bool *fai
     return removed;
 }
 
-static int show(char **argument, int count, bool json, bool remove) {
+/* `two`: two documents were named. */
+static void print_text(const shown_t *shown, const wanted_t *wanted, bool two) {
+    if (wanted->summary && shown->count)
+        cmd_render_many(shown->document, shown->count, true);
+    else if (shown->count == 1 && !wanted->difference)
+        cmd_render(shown->document[0].document, shown->document[0].source);
+    else if (shown->count > 1 && !wanted->difference)
+        cmd_render_many(shown->document, shown->count, false);
+    if (two && shown->count == 2 && !wanted->summary)
+        cmd_render_difference(&shown->document[0], &shown->document[1]);
+}
+
+static int show(char **argument, int count, const wanted_t *wanted) {
     shown_t shown = {0};
+    bool two = count == 2;
     for (int i = 0; i < count; i++) {
         int pid;
         uint64_t space;
+        bool folder = false;
         if (read_pid(argument[i], &pid, &space))
             take_process(&shown, pid, space);
-        else if (is_folder(argument[i]))
+        else if ((folder = is_folder(argument[i])))
             take_folder(&shown, argument[i]);
         else
             take_file(&shown, argument[i]);
+        two &= !folder;
     }
     int status = shown.failed ? CMD_FAILED : CMD_OK;
-    if (json) {
-        if (print_json(&shown, count == 1 && !is_folder(argument[0])))
-            status = CMD_FAILED;
-    } else if (shown.count == 1) {
-        cmd_render(shown.document[0].document, shown.document[0].source);
-    } else if (shown.count > 1) {
-        cmd_render_many(shown.document, shown.count);
-    }
+    if (!wanted->json)
+        print_text(&shown, wanted, two);
+    else if (print_json(&shown, wanted, count == 1 && !is_folder(argument[0])))
+        status = CMD_FAILED;
     /* What was not printed must not be lost. */
     bool failed = false;
-    if (remove && fflush(stdout) == 0 && !ferror(stdout))
+    if (wanted->remove && fflush(stdout) == 0 && !ferror(stdout))
         remove_all(shown.killed, shown.killed_count, &failed);
     shown_clear(&shown);
     return failed ? CMD_FAILED : status;
@@ -276,59 +306,7 @@ static int show(char **argument, int count, bool json, bool remove) {
 
 /* ------------------------------------------------------------------ the list */
 
-typedef struct {
-    ac_live_name_t name;
-    bool alive;
-    json_t *document;
-} entry_t;
-
-typedef struct {
-    entry_t *entry;
-    unsigned count;
-    ac_live_name_t *dead; /* what may go, whether it can be shown or not */
-    unsigned dead_count;
-} list_t;
-
-static void list_dead(list_t *list, const ac_live_name_t *name) {
-    if (name->user != geteuid()) /* root names those of others one by one */
-        return;
-    list->dead = cmd_resize(list->dead, (list->dead_count + 1) * sizeof *list->dead);
-    list->dead[list->dead_count++] = *name;
-}
-
-static void list_visit(const ac_live_name_t *name, void *arg) {
-    list_t *list = arg;
-    bool alive;
-    char *error;
-    json_t *document = cmd_document_live(name, &alive, &error);
-    if (!document) {
-        cmd_say("%s", error);
-        free(error);
-        list_dead(list, name); /* where it is not, it will not be removed */
-        return;
-    }
-    if (!alive)
-        list_dead(list, name);
-    list->entry = cmd_resize(list->entry, (list->count + 1) * sizeof *list->entry);
-    list->entry[list->count++] = (entry_t){*name, alive, document};
-}
-
-static const char *start_time(const entry_t *entry) {
-    const char *text = json_string_value(
-        json_object_get(json_object_get(entry->document, "process"), "start_time"));
-    return text ? text : "";
-}
-
-/* Running ones first, then the newest. */
-static int by_age(const void *a, const void *b) {
-    const entry_t *x = a, *y = b;
-    if (x->alive != y->alive)
-        return x->alive ? -1 : 1;
-    int order = strcmp(start_time(y), start_time(x));
-    return order ? order : y->name.pid - x->name.pid;
-}
-
-static void print_list(const list_t *list) {
+static void print_list(const cmd_processes_t *list) {
     if (!list->count) {
         puts(geteuid() ? "no process of this user runs under accelcache, and none was killed"
                        : "no process of any user runs under accelcache, and none was killed");
@@ -336,62 +314,33 @@ static void print_list(const list_t *list) {
     }
     bool others = false;
     for (unsigned i = 0; i < list->count; i++)
-        others |= list->entry[i].name.user != geteuid();
+        others |= list->process[i].name.user != geteuid();
     cmd_table_t *table = cmd_table_new(others ? "rlrrrlrl" : "rlrrrll");
-    const char *user = others ? "user" : "program";
-    cmd_table_row(table, "pid", "state", "devices", "reserved", "allocated", "started", user,
-                  "program");
+    cmd_table_row(table, "pid", "state", "devices", "reserved", "allocated", "started",
+                  others ? "user" : "program", "program");
     for (unsigned i = 0; i < list->count; i++) {
-        const entry_t *entry = &list->entry[i];
-        const ac_live_name_t *name = &entry->name;
+        const cmd_process_t *process = &list->process[i];
+        const json_t *devices = json_object_get(process->document, "devices");
         cmd_figures_t f = {0};
-        cmd_figures_add(&f, entry->document);
-        char pid[CMD_FIGURE], devices[CMD_FIGURE], reserved[CMD_FIGURE], allocated[CMD_FIGURE];
+        cmd_figures_add(&f, process->document);
+        char pid[CMD_PROCESS_ID], count[CMD_FIGURE], reserved[CMD_FIGURE], allocated[CMD_FIGURE];
         char owner[CMD_FIGURE];
-        const char *exe = json_string_value(
-            json_object_get(json_object_get(entry->document, "process"), "exe"));
-        snprintf(pid, sizeof pid, "%d", name->pid);
-        if (name->space && !name->here)
-            snprintf(pid, sizeof pid, "%d@%llu", name->pid, (unsigned long long)name->space);
-        snprintf(owner, sizeof owner, "%u", name->user);
-        exe = exe ? exe : "";
-        cmd_table_row(
-            table, pid, entry->alive ? "running" : "killed",
-            cmd_text_count(devices,
-                           (int64_t)json_array_size(json_object_get(entry->document, "devices"))),
-            cmd_text_bytes(reserved, f.reserved), cmd_text_bytes(allocated, f.allocated),
-            start_time(entry), others ? owner : exe, exe);
+        snprintf(owner, sizeof owner, "%u", process->name.user);
+        cmd_table_row(table, cmd_process_id(pid, process), cmd_process_state(process),
+                      cmd_text_count(count, (int64_t)json_array_size(devices)),
+                      cmd_text_bytes(reserved, f.reserved),
+                      cmd_text_bytes(allocated, f.allocated), cmd_process_start_time(process),
+                      others ? owner : cmd_process_exe(process), cmd_process_exe(process));
     }
     cmd_table_print(table, 0);
 }
 
-static int list_json(const list_t *list) {
-    json_t *whole = json_array();
-    for (unsigned i = 0; i < list->count; i++) {
-        const entry_t *entry = &list->entry[i];
-        const ac_live_name_t *name = &entry->name;
-        json_t *exe = json_object_get(json_object_get(entry->document, "process"), "exe");
-        json_t *space = name->space ? json_integer((json_int_t)name->space) : json_null();
-        cmd_figures_t f = {0};
-        cmd_figures_add(&f, entry->document);
-        json_array_append_new(
-            whole, json_pack("{s:i, s:o, s:I, s:s, s:O?, s:s, s:I, s:I}", "pid", name->pid,
-                             "pid_namespace", space, "user", (json_int_t)name->user, "state",
-                             entry->alive ? "running" : "killed", "exe", exe, "start_time",
-                             start_time(entry), "reserved_bytes", (json_int_t)f.reserved,
-                             "allocated_bytes", (json_int_t)f.allocated));
-    }
-    return cmd_print_json(whole, 0);
-}
-
 static int show_list(bool json, bool remove) {
-    list_t list = {0};
+    cmd_processes_t list;
     int status = CMD_OK;
-    ac_live_each(list_visit, &list);
-    if (list.count)
-        qsort(list.entry, list.count, sizeof *list.entry, by_age);
+    cmd_processes_find(&list);
     if (json)
-        status = list_json(&list);
+        status = cmd_print_json(cmd_processes_json(&list, false), 0);
     else
         print_list(&list);
     if (remove && fflush(stdout) == 0 && !ferror(stdout)) {
@@ -400,30 +349,34 @@ static int show_list(bool json, bool remove) {
         cmd_say("removed what %u killed process%s left", removed, removed == 1 ? "" : "es");
         status = failed ? CMD_FAILED : status;
     }
-    for (unsigned i = 0; i < list.count; i++)
-        json_decref(list.entry[i].document);
-    free(list.entry);
-    free(list.dead);
+    cmd_processes_clear(&list);
     return status;
 }
 
 int cmd_stat(int argc, char **argv) {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"remove", no_argument, NULL, 'r'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    bool json = false, remove = false;
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"remove", no_argument, NULL, 'r'},
+        {"diff", no_argument, NULL, 'd'}, {"summary", no_argument, NULL, 's'},
+        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    wanted_t wanted = {0};
     int option;
     while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (option != 'j' && option != 'r')
+        if (!strchr("jrds", option))
             return cmd_usage_hint();
-        json |= option == 'j';
-        remove |= option == 'r';
+        wanted.json |= option == 'j';
+        wanted.remove |= option == 'r';
+        wanted.difference |= option == 'd';
+        wanted.summary |= option == 's';
     }
-    return optind == argc ? show_list(json, remove)
-                          : show(argv + optind, argc - optind, json, remove);
+    int count = argc - optind;
+    if (wanted.difference &&
+        (count != 2 || is_folder(argv[optind]) || is_folder(argv[optind + 1])))
+        return cmd_usage("--diff takes two of FILE and PID");
+    if (wanted.summary && (!count || wanted.difference))
+        return cmd_usage("--summary takes FILEs, PIDs or a DIR, and no --diff");
+    return count ? show(argv + optind, count, &wanted) : show_list(wanted.json, wanted.remove);
 }

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,10 +40,10 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* In the child: descriptors and environment, then the program. */
+/* In the child: descriptors and environment, then the program.  A descriptor below 0 stays. */
 static void become(const char *program, char **command, const char *conf, const int fd[3]) {
     for (int i = 0; i < 3; i++)
-        if (dup2(fd[i], i) < 0)
+        if (fd[i] >= 0 && dup2(fd[i], i) < 0)
             _exit(CMD_CANNOT_RUN);
     setenv("ACCEL_ALLOC_CONF", conf, 1);
     execvp(program, command);
@@ -136,6 +137,8 @@ static int read_dumps(cmd_trial_t *trial) {
         if (document) {
             cmd_figures_add(&trial->figures, document);
             trial->dumps++;
+            if (trial->visit)
+                trial->visit(document, trial->arg);
             json_decref(document);
         } else {
             cmd_say("%s: %s", path, error);
@@ -152,8 +155,10 @@ int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const
                   const char *input, int *stopped) {
     char *pattern = cmd_format("%s/%%h-%%p.json", trial->folder);
     char *with_dump = cmd_place_conf(conf, "dump", pattern);
-    char *whole = cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
-    int fd[3], failed = open_files(trial, input, fd);
+    char *whole = trial->as_it_is
+                      ? cmd_format("%s", with_dump)
+                      : cmd_place_conf(with_dump, "enabled", trial->cached ? "true" : "false");
+    int fd[3] = {-1, -1, -1}, failed = trial->as_it_is ? 0 : open_files(trial, input, fd);
     catch_signals();
     if (!failed && !stop_signal)
         failed = run_child(trial, program, command, whole, fd);
@@ -167,6 +172,31 @@ int cmd_trial_run(cmd_trial_t *trial, const char *program, char **command, const
     free(with_dump);
     free(pattern);
     return failed;
+}
+
+char *cmd_trial_folder(const char *keep) {
+    if (keep) {
+        if (mkdir(keep, 0777) && errno != EEXIST) {
+            cmd_say("--keep %s: %s", keep, strerror(errno));
+            return NULL;
+        }
+        char *folder = realpath(keep, NULL);
+        if (folder && !strpbrk(folder, ",%"))
+            return folder;
+        cmd_say("--keep %s: %s", keep,
+                folder ? "the path may hold no comma and no percent sign" : strerror(errno));
+        free(folder);
+        return NULL;
+    }
+    const char *base = getenv("TMPDIR");
+    if (!base || base[0] != '/' || strpbrk(base, ",%"))
+        base = "/tmp";
+    char *folder = cmd_format("%s/accelcache-XXXXXX", base);
+    if (mkdtemp(folder))
+        return folder;
+    cmd_say("%s: %s", folder, strerror(errno));
+    free(folder);
+    return NULL;
 }
 
 bool cmd_trial_same(const cmd_trial_t *a, const cmd_trial_t *b, const char *name) {

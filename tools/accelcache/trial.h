@@ -9,6 +9,9 @@
 
 typedef struct {
     bool cached;
+    bool as_it_is; /* `conf` says whether memory is cached, and the output is the command's own */
+    void (*visit)(const json_t *document, void *arg); /* for each process's; or NULL */
+    void *arg;
     char *folder;   /* its dumps, and the files "stdout" and "stderr" */
     int status;     /* as a shell shows it: 128 + number for a signal */
     int64_t wall;   /* ns */
@@ -19,8 +22,12 @@ typedef struct {
     cmd_figures_t figures;
 } cmd_trial_t;
 
+/* A folder for the files of runs: `keep`, or where that is NULL a temporary one.  malloc'd; NULL
+ * after a message. */
+char *cmd_trial_folder(const char *keep);
+
 /* Run `program` with `command` as its arguments and `conf` as ACCEL_ALLOC_CONF; `input` is its
- * standard input.  Files go to trial->folder, which exists; so does what processes counted that
+ * standard input, not used with `as_it_is`.  Files go to trial->folder, which exists; so does what processes counted that
  * ended without writing it, in place of their live pages.  Returns 0, or -1 after a message.
  * From the first call on SIGINT, SIGTERM and SIGHUP reach the program, and end the
  * comparison: *stopped is then the signal's number, else 0. */

@@ -214,6 +214,14 @@ SIM_API(cuCtxWaitEvent)(CUcontext ctx, CUevent event) {
 
 /* ---- peers ---- */
 
+bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id) {
+    const sim_context_t *home = sim_ctx_home(ctx);
+    for (size_t i = 0; i < home->peer_count; i++)
+        if (home->peers[i] == peer_id)
+            return true;
+    return false;
+}
+
 SIM_API(cuCtxEnablePeerAccess)(CUcontext peer, unsigned flags) {
     CUcontext ctx;
     CUresult result = sim_ctx_current(&ctx);

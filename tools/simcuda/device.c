@@ -131,6 +131,10 @@ SIM_API(cuDeviceGetAttribute)(int *value, CUdevice_attribute attribute, CUdevice
         *value = sim_config.vmm;
         return CUDA_SUCCESS;
     }
+    if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED) {
+        *value = sim_config.multicast;
+        return CUDA_SUCCESS;
+    }
     if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED ||
         attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED) {
         *value = sim_config.rdma;

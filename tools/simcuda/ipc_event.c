@@ -1,16 +1,17 @@
 /* Events for several processes: cuEventCreate with CU_EVENT_INTERPROCESS, cuIpcGetEventHandle,
  * cuIpcOpenEventHandle.  Global lock.
  *
- * A record takes a number, the ticket, from the register of the process that made the event, when
- * it is submitted; when it completes it says so there.  A wait means the newest ticket of its time.
+ * A record takes a number, the ticket, from the register of the process that made the event,
+ * when it is submitted; when it completes it says so there.  A wait means the newest ticket of its
+ * time.
  * Where that was taken in this process, it is an edge to the record as for other events; else the
  * wait asks the register until the ticket is complete (as a wait for a value in memory does).
  *
  * Approximation: a ticket that SIM_SHARE_TICKETS later ones followed is taken to be complete when
  * the one in its place is.  A record by a process that ended counts as complete: its work ended.
  *
- * With clock:virtual each process has a clock of its own, and work of another process goes on only
- * while that makes driver calls.
+ * With clock:virtual each process has a clock of its own, and work of another process goes on
+ * only while that makes driver calls.
  *
  * Guesses (guesses.def): errors.  One more, that no single process can ask: an event whose maker
  * destroyed it is complete for others. */

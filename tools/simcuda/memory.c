@@ -104,6 +104,31 @@ bool sim_range_ok(uint64_t address, uint64_t length, bool write) {
     return true;
 }
 
+/* Pools have lists of their own (mempool.c), which are not looked at here. */
+static bool reaches(CUcontext ctx, const sim_alloc_t *record, bool write) {
+    switch (record->kind) {
+    case SIM_MEM_DEVICE:
+    case SIM_MEM_GLOBAL:
+        return record->device == ctx->device || sim_peer_enabled(ctx, record->ctx_id);
+    case SIM_MEM_VMM:
+        return sim_vmm_allows(record, ctx->device, write);
+    default:
+        return true;
+    }
+}
+
+bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write) {
+    for (uint64_t end = address + length; address < end;) {
+        const sim_alloc_t *record = sim_alloc_around(address);
+        if (!record)
+            return true; /* what lies between blocks of a pool */
+        if (!reaches(ctx, record, write))
+            return false;
+        address = record->base + record->size;
+    }
+    return true;
+}
+
 void *sim_bytes(uint64_t address) {
     if (sim_space_holds(address))
         address += (uint64_t)sim_mirror_delta;

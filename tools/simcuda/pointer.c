@@ -118,6 +118,13 @@ SIM_API(cuPointerGetAttributes)
     return CUDA_SUCCESS;
 }
 
+SIM_LIVE_COUNT(synced) {
+    uint64_t count = 0;
+    for (sim_alloc_t *record = NULL; (record = sim_alloc_next(record));)
+        count += record->sync_memops;
+    return count;
+}
+
 SIM_API(cuPointerSetAttribute)
 (const void *value, CUpointer_attribute which, CUdeviceptr address) {
     sim_alloc_t *record = sim_alloc_around(address);

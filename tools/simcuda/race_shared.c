@@ -1,8 +1,8 @@
 /* The race detector over processes that share memory by cuIpcOpenMemHandle.  Global lock; other
  * processes see what stands in the register (ipc_share.h) at any moment.
  *
- * The process that owns memory publishes the lifetimes in it.  One that has it open publishes each
- * use in the owner's register, from the submission of its work until its host knows that the work
+ * The process that owns memory publishes the lifetimes in it.  One that has it open publishes
+ * each use in the owner's register, from the submission of its work until its host knows that the work
  * is over: from then on the program may have told the owner, by a way that cannot be seen here.
  * The owner takes these uses for work of its own on chains of their own, so that a release and a
  * later lifetime are judged against them as against any other work.  An event that comes after a
@@ -10,7 +10,8 @@
  *
  * The other way round, work on memory whose lifetime ended is reported where it is submitted.
  *
- * Not known: an order that a third process makes by events alone.  A full register is no report. */
+ * Not known: an order that a third process makes by events alone.  A full register is no report.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -197,9 +197,22 @@ extern size_t sim_vmm_mapped;
 uint64_t sim_vmm_place(const sim_alloc_t *record);
 sim_alloc_t *sim_vmm_alias(const sim_alloc_t *record, const sim_alloc_t *before);
 bool sim_vmm_rdma(const sim_alloc_t *record); /* network cards may use it */
+/* For multicast.c: what the program's handle names (false: nothing), the memory behind a mapping,
+ * and a use of that by which it stays.  And whether a handle is a multicast object's. */
+bool sim_vmm_physical(CUmemGenericAllocationHandle handle, int *device, uint64_t *size);
+CUmemGenericAllocationHandle sim_vmm_memory(const sim_alloc_t *record);
+void sim_vmm_hold(CUmemGenericAllocationHandle memory);
+void sim_vmm_let_go(CUmemGenericAllocationHandle memory);
+bool sim_multicast_has(CUmemGenericAllocationHandle handle);
+void sim_multicast_release(CUmemGenericAllocationHandle handle);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
+/* Whether kernels of the context may touch these bytes, all of which are mapped: memory of another
+ * device only with peer access to its context, or with that device's right on the mapping. */
+bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);
+bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write);
+bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id);
 /* Where the bytes at a device, managed or host address really are. No lock needed. */
 void *sim_bytes(uint64_t address);
 

@@ -38,7 +38,8 @@
 /* What the handle of cuMemCreate points to. */
 typedef struct {
     sim_object_t object;
-    unsigned refs;        /* handles the program holds; 0: only mappings keep it */
+    unsigned refs;        /* handles the program holds; 0: only what follows keeps it */
+    unsigned uses;        /* by multicast objects */
     struct mapping *maps; /* newest first */
     uint64_t size;
     uint64_t place; /* see sim_vmm_place */
@@ -151,7 +152,7 @@ static sim_physical_t *physical_get(CUmemGenericAllocationHandle handle) {
 }
 
 static void physical_settle(sim_physical_t *physical) {
-    if (physical->refs || physical->maps)
+    if (physical->refs || physical->uses || physical->maps)
         return;
     if (sim_race_on)
         sim_race_range_gone(physical->place, physical->size);
@@ -198,6 +199,7 @@ static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, boo
     }
     static uint64_t next_place = 1ull << 63; /* where no address is */
     physical->refs = 1;
+    physical->uses = 0;
     physical->size = size;
     physical->place = next_place;
     next_place += size;
@@ -230,8 +232,31 @@ SIM_API(cuMemCreate)
     return CUDA_SUCCESS;
 }
 
+bool sim_vmm_physical(CUmemGenericAllocationHandle handle, int *device, uint64_t *size) {
+    const sim_physical_t *physical = physical_get(handle);
+    if (physical) {
+        *device = physical->prop.location.id;
+        *size = physical->size;
+    }
+    return physical;
+}
+
+void sim_vmm_hold(CUmemGenericAllocationHandle memory) {
+    physical_any(memory)->uses++;
+}
+
+void sim_vmm_let_go(CUmemGenericAllocationHandle memory) {
+    sim_physical_t *physical = physical_any(memory);
+    physical->uses--;
+    physical_settle(physical);
+}
+
 SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
     sim_physical_t *physical = physical_get(handle);
+    if (sim_multicast_has(handle)) {
+        sim_multicast_release(handle);
+        return CUDA_SUCCESS;
+    }
     if (!physical)
         return CUDA_ERROR_INVALID_VALUE;
     sim_call_bytes(SIM_FN_cuMemRelease, physical->size);
@@ -386,6 +411,10 @@ SIM_API(cuMemMap)
 (CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
  unsigned long long flags) {
     sim_physical_t *physical = physical_get(handle);
+    if (sim_multicast_has(handle)) {
+        sim_log("mapping a multicast object (cuMemMap) is not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (!physical || flags || offset || !size || size % GRAIN || address % GRAIN ||
         size > physical->size || !reservation_around(address, size) || first_in(address, size))
         return CUDA_ERROR_INVALID_VALUE;
@@ -485,6 +514,16 @@ SIM_API(cuMemSetAccess)
     return CUDA_SUCCESS;
 }
 
+CUmemGenericAllocationHandle sim_vmm_memory(const sim_alloc_t *record) {
+    return (uintptr_t)((const mapping_t *)record->owner)->physical;
+}
+
+bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write) {
+    unsigned flags = ((const mapping_t *)record->owner)->access[device];
+    return write ? flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                 : flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 static sim_alloc_t *mapping_around(uint64_t address) {
     sim_alloc_t *record = sim_alloc_around(address);
     return record && record->kind == SIM_MEM_VMM ? record : NULL;
@@ -534,6 +573,10 @@ SIM_API(cuMemExportToShareableHandle)
 (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
  unsigned long long flags) {
     sim_physical_t *physical = physical_get(handle);
+    if (sim_multicast_has(handle)) {
+        sim_log("passing a multicast object to another process is not simulated");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(physical->prop.requestedHandleTypes & type))
         return CUDA_ERROR_INVALID_VALUE;
@@ -605,13 +648,24 @@ SIM_API(cuMemImportFromShareableHandle)
     return CUDA_SUCCESS;
 }
 
+enum { LEAST = 512 }; /* allocations are aligned to */
+
 /* One plain allocation, or a range that mappings of one device cover. */
 static bool dma_buf_range(uint64_t address, uint64_t size) {
-    const sim_alloc_t *first = sim_alloc_around(address);
-    if (!first || address + size < address)
+    const sim_alloc_t *first = NULL;
+    if (address + size < address)
         return false;
-    if (first->kind == SIM_MEM_DEVICE)
-        return address + size <= first->base + round_up(first->size, PAGE);
+    /* One that covers all but parts of the first and last host page. */
+    for (uint64_t at = address; at < address + PAGE; at += LEAST) {
+        const sim_alloc_t *record = sim_alloc_around(at);
+        if (record && record->kind == SIM_MEM_DEVICE &&
+            record->base + record->size > address + size - PAGE)
+            return address + size <= round_up(record->base + record->size, PAGE);
+        if (record && !first)
+            first = record;
+    }
+    if (!first)
+        return false;
     for (uint64_t at = address; at < address + size;) {
         const sim_alloc_t *record = sim_alloc_around(at);
         if (!record || record->kind != SIM_MEM_VMM || record->device != first->device)

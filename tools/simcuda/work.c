@@ -297,6 +297,9 @@ static CUresult judge(sim_work_t *work) {
                 sim_race_fault(work, access->address, access->length);
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         }
+        if (work->ops->type == SIM_WORK_KERNEL &&
+            !sim_reaches(work->ctx, access->address, access->length, access->write))
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
     }
     return CUDA_SUCCESS;
 }

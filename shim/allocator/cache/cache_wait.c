@@ -54,6 +54,7 @@ static bool may_rely(const ac_cache_t *cache) {
 
 /* Inside. */
 static bool keep(ac_cache_t *cache, ac_block_t *block) {
+    AC_WINDOW(free_owned);
     uint64_t size = block->size;
     ac_ticket_t ticket;
     ac_magazine_t *magazine = ac_cache_magazine(cache, size);

@@ -69,15 +69,37 @@ static void sweep(ac_timeline_t *timeline) {
         timeline->ops->fence_release(timeline->context, old[i]);
 }
 
+bool ac_timeline_is_over(ac_timeline_t *timeline) {
+    ac_lock(&timeline->lock);
+    bool over = !atomic_load(&timeline->live) && !timeline->count && !timeline->single.awaiting &&
+                !atomic_load(&timeline->single.naming);
+    ac_unlock(&timeline->lock);
+    return over && !ac_fence_inside(timeline, 0);
+}
+
+/* For a context that was given nothing so far. */
+static void reopen(ac_timeline_t *timeline) {
+    ac_fence_raise(&timeline->done, ac_fence_stamp());
+    atomic_store(&timeline->open, 0);
+    atomic_store(&timeline->broken, false);
+    atomic_store(&timeline->held, 0);
+    atomic_store(&timeline->overdue, 0);
+    ac_sole_begin(timeline);
+}
+
 bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void *context) {
     unsigned i = 0;
     ac_lock(&timelines_lock);
     while (i < AC_FENCE_LINES && line_at(i))
         i++;
     if (i < AC_FENCE_LINES) {
-        ac_barrier_setup();
-        ac_mutex_init(&timeline->lock, AC_RANK_TIMELINE);
-        pthread_cond_init(&timeline->single.named, NULL);
+        if (timeline->ops) {
+            reopen(timeline);
+        } else {
+            ac_barrier_setup();
+            ac_mutex_init(&timeline->lock, AC_RANK_TIMELINE);
+            pthread_cond_init(&timeline->single.named, NULL);
+        }
         give_credit(timeline, AC_FENCE_FIRST * AC_FENCE_BATCH_WEIGHT);
         timeline->ops = ops;
         timeline->context = context;

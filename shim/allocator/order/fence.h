@@ -99,7 +99,7 @@ struct ac_timeline {
     _Alignas(64) _Atomic uint64_t last_submit;
     _Atomic uint64_t inside; /* submitting calls that have not returned and have no slot */
     _Atomic uint32_t open;   /* frees wait that no fence covers: their weight */
-    _Atomic bool live;       /* the context exists; never set again once unset */
+    _Atomic bool live;       /* the context exists */
     _Atomic bool broken; /* a sticky error was seen: its work is dead, and so is the context */
     atomic_flag polled;  /* a thread queries: others go on without waiting */
     ac_sole_t single;    /* the single-stream rule */
@@ -170,8 +170,10 @@ void ac_fence_stray_end(bool submitted);
 void ac_fence_capture_begin(void);
 void ac_fence_capture_began(void);
 
-/* Set up a timeline for a new context in zeroed memory that stays for ever.  False when
- * AC_FENCE_LINES are in use. */
+/* Set up a timeline for a new context in zeroed memory that stays for ever, or in one that is over:
+ * it was closed, and no call is inside or uses a fence of it.  False when AC_FENCE_LINES are in
+ * use. */
+bool ac_timeline_is_over(ac_timeline_t *timeline);
 bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void *context);
 
 /* The context is gone, and with it all its work.  Its fences are released: the device keeps host

@@ -567,6 +567,21 @@ void ac_sole_open(void) {
     atomic_fetch_sub(&closed, 1);
 }
 
+/* `join` goes on counting: threads remember which ones their streams wait for. */
+void ac_sole_begin(ac_timeline_t *timeline) {
+    ac_sole_t *single = &timeline->single;
+    ac_lock(&timeline->lock);
+    atomic_store(&single->relied, 0);
+    atomic_store(&single->covered, 0);
+    atomic_store(&single->due, 0);
+    atomic_store(&single->since, 0);
+    atomic_store(&single->early, 0);
+    single->left = single->backoff = 0;
+    single->waited = false;
+    set_word(single, AC_SOLE_NONE, 0);
+    ac_unlock(&timeline->lock);
+}
+
 void ac_sole_end(ac_timeline_t *timeline) {
     ac_lock(&timeline->lock);
     set_word(&timeline->single, AC_SOLE_NEVER, 0);

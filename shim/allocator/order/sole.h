@@ -219,6 +219,9 @@ void ac_sole_synced(ac_timeline_t *timeline);
 void ac_sole_close(void);
 void ac_sole_open(void);
 
+/* The timeline, whose context has gone, gets another one. */
+void ac_sole_begin(ac_timeline_t *timeline);
+
 /* The context is gone: drop the join event. */
 void ac_sole_end(ac_timeline_t *timeline);
 

@@ -186,6 +186,7 @@ struct ac_segment {
     uint32_t busy;
     uint32_t allocated; /* of them: allocated, or in a thread's cache, waiting or not */
     uint32_t held;      /* of them: held */
+    uint32_t synced;    /* native: blocks that ask for SYNC_MEMOPS */
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */

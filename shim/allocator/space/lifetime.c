@@ -38,8 +38,6 @@ ac_lifetime_t *ac_lifetime_begin(ac_block_t *block) {
 void ac_lifetime_end(ac_block_t *block) {
     ac_store_t *store = block->segment->space->store;
     ac_lifetime_t *lifetime = block->lifetime;
-    if (!lifetime)
-        return;
     if (lifetime->exported)
         ac_lifetime_notify(lifetime->exported, 0);
     block->lifetime = NULL;

@@ -40,7 +40,7 @@ extern AC_HIDDEN void (*ac_lifetime_notify)(uint64_t exported, uint64_t serial);
  * to take the block into its cache (ac_block_identify).  NULL: host memory is short. */
 ac_lifetime_t *ac_lifetime_begin(ac_block_t *block);
 
-/* The block is being freed, or lost with its context. */
+/* The block is being freed, or lost with its context; it counts nowhere (ac_segment_set_sync). */
 void ac_lifetime_end(ac_block_t *block);
 
 #endif

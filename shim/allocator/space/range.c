@@ -338,6 +338,16 @@ void ac_range_pin(const ac_block_t *block) {
         range->unit[ac_range_page_begin(range, at)].flags |= AC_UNIT_PINNED;
 }
 
+uint64_t ac_range_count_synced(ac_range_t *range, uint64_t address, int by) {
+    uint64_t unit = ac_range_unit(range, address);
+    range->unit[ac_range_page_begin(range, unit)].synced += (uint32_t)by;
+    return ac_range_address(range, ac_range_page_end(range, unit));
+}
+
+uint32_t ac_range_synced(const ac_range_t *range, uint64_t address) {
+    return range->unit[ac_range_page_begin(range, ac_range_unit(range, address))].synced;
+}
+
 uint64_t ac_range_idle_bytes(const ac_range_t *range) {
     uint64_t bytes = 0;
     for (const ac_block_t *block = range->segment->first; block;) {

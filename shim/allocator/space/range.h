@@ -37,8 +37,10 @@ typedef struct {
     uint64_t page; /* of the device, where `span` is not 0 */
     uint16_t span; /* units of the page that begins here; 0: none does */
     uint16_t back; /* where a page is mapped: units since it began */
-    uint16_t flags;
+    uint32_t flags : 8;
+    uint32_t synced : 24; /* where `span` is not 0: blocks on the page that ask for SYNC_MEMOPS */
 } ac_unit_t;
+_Static_assert(sizeof(ac_unit_t) == 16, "one for each 2 MiB of reserved addresses");
 
 struct ac_range {
     uint64_t address, size; /* bytes, multiples of AC_SEGMENT_ALIGN */
@@ -164,6 +166,11 @@ bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t 
 
 /* What others know of the block's memory must stay true. */
 void ac_range_pin(const ac_block_t *block);
+
+/* How many blocks on the page under `address` ask for SYNC_MEMOPS: by so many more.  Returns where
+ * the page ends. */
+uint64_t ac_range_count_synced(ac_range_t *range, uint64_t address, int by);
+uint32_t ac_range_synced(const ac_range_t *range, uint64_t address);
 
 /* Bytes of whole pages without an allocated or held block. */
 uint64_t ac_range_idle_bytes(const ac_range_t *range);

@@ -125,6 +125,29 @@ ac_segment_t *ac_segment_add(ac_space_t *space, int pool, uint64_t address, uint
     return segment;
 }
 
+void ac_segment_set_sync(ac_block_t *block, bool on) {
+    ac_segment_t *segment = block->segment;
+    int by = on - block->lifetime->sync;
+    block->lifetime->sync = on;
+    if (!segment->range)
+        segment->synced += (uint32_t)by;
+    for (uint64_t at = block->address; segment->range && at < block->address + block->size;)
+        at = ac_range_count_synced(segment->range, at, by);
+}
+
+uint32_t ac_segment_synced(const ac_block_t *block, uint64_t address, uint64_t *end) {
+    ac_segment_t *segment = block->segment;
+    *end = segment->range ? ac_range_count_synced(segment->range, address, 0)
+                          : segment->address + segment->size;
+    return segment->range ? ac_range_synced(segment->range, address) : segment->synced;
+}
+
+/* What others were told of the block ends. */
+static void end_lifetime(ac_block_t *block) {
+    ac_segment_set_sync(block, false);
+    ac_lifetime_end(block);
+}
+
 /* A context went with blocks in use: they leave the statistics with their segment. */
 static void count_lost(ac_block_t *block, void *unused) {
     ac_device_stats_t *s = block->segment->space->store->stats;
@@ -140,7 +163,8 @@ static void count_lost(ac_block_t *block, void *unused) {
         return;
     }
     if (block->state == AC_BLOCK_ALLOCATED) {
-        ac_lifetime_end(block);
+        if (block->lifetime)
+            end_lifetime(block);
         if (block->mempool)
             ac_mempool_give(block);
         ac_stat_pools_down(s->allocation, pool, 1);
@@ -278,7 +302,7 @@ void ac_segment_release(ac_block_t *block) {
     ac_device_stats_t *s = store->stats;
     int pool = block->segment->pool;
     if (block->lifetime)
-        ac_lifetime_end(block);
+        end_lifetime(block);
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     block->ticket.key = AC_KEY_NONE;
     block->segment->allocated--;

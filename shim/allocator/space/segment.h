@@ -66,4 +66,13 @@ void ac_segment_reuse(ac_block_t *block, uint64_t requested);
  * (ac_arena_taint). */
 void ac_segment_taint(ac_segment_t *segment);
 
+/* SYNC_MEMOPS is an attribute of what the driver knows as an allocation: a segment, or each page.
+ * The block, which has a record, asks for it, or does no more; the driver is the caller's to
+ * tell. */
+void ac_segment_set_sync(ac_block_t *block, bool on);
+
+/* How many blocks ask for it in the driver's allocation around `address`, which lies in the block;
+ * *end: where that ends. */
+uint32_t ac_segment_synced(const ac_block_t *block, uint64_t address, uint64_t *end);
+
 #endif

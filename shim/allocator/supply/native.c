@@ -95,14 +95,14 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
         ask->stale_bytes = size;
         return AC_FAILED;
     }
+    if (!segment) { /* within the call: the arena may serve another context after it */
+        ac_unlock(&allocator->lock);
+        arena->ops->segment_free(arena->context, address);
+        ac_lock(&allocator->lock);
+    }
     /* A failure changes what others find only where the announced bytes stood in their way. */
     unreserve(ask, size, segment || allocator->settings.limit != AC_UNLIMITED);
-    if (segment)
-        return AC_OK;
-    ac_unlock(&allocator->lock);
-    arena->ops->segment_free(arena->context, address);
-    ac_lock(&allocator->lock);
-    return AC_FAILED;
+    return segment ? AC_OK : AC_FAILED;
 }
 
 /* One segment of `size` bytes, where the limit and the device allow it, and the request's block

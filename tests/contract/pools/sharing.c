@@ -27,6 +27,13 @@ static void importer(void) {
           CUDA_ERROR_INVALID_VALUE);
     MUST(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)descriptor, POSIX, 0));
     GIVES(cuMemPoolImportPointer(&memory, pool, &wrong), CUDA_ERROR_INVALID_VALUE);
+    CUmemoryPool own = pool_with(POSIX, 0, 0, 0);
+    other = take(MIB, own, stream);
+    MUST(cuMemPoolExportPointer(&wrong, other));
+    GIVES(cuMemPoolImportPointer(&memory, pool, &wrong), CUDA_ERROR_INVALID_VALUE);
+    give(other, stream);
+    MUST(cuMemPoolDestroy(own));
+    PASSED("exportable", 1);
     MUST(cuMemPoolImportPointer(&memory, pool, &data));
     EXPECT(pool_of(memory) == pool);
     MUST(cuMemcpyDtoH_v2(&word, memory + BYTES - 4, 4));
@@ -37,11 +44,13 @@ static void importer(void) {
     GIVES(cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
     give(take(MIB, NULL, stream), stream);
     PASSED(NULL, 0);
+    unsigned long long pools = simcuda_live("pools");
     MUST(cuMemPoolDestroy(pool));
+    EXPECT(pool_plain() != pool); /* which lives until its memory is closed */
     give(memory, stream);
     GIVES(cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
     MUST(cuStreamSynchronize(stream));
-    EXPECT(simcuda_live("pools") <= 1); /* the device's own */
+    EXPECT(simcuda_live("pools") == pools); /* the plain one in its place */
 }
 
 static void shared(void) {

@@ -75,6 +75,35 @@ void window_gate_before_busy(void) {
     end_cached();
 }
 
+static uint64_t named, named_serial;
+
+static void name_block(void) {
+    ac_block_identify(named, &named_serial); /* it may be free by then */
+}
+
+static bool is_recalled(void) {
+    return atomic_load(&cache->gate) & AC_GATE_RECALLED;
+}
+
+static void name_elsewhere(void) {
+    other_thread(name_block, is_recalled);
+}
+
+/* The next one at its address must not go by the name of the one that is freed meanwhile. */
+void window_identified_in_reach(void) {
+    uint64_t serial = 0;
+    begin_cached();
+    named = take();
+    at_window("free_owned", name_elsewhere);
+    ck_assert_int_eq(ac_cache_free(cache, named), AC_OK);
+    other_thread_ends();
+    ck_assert_uint_eq(take(), named);
+    ck_assert_int_eq(ac_block_identify(named, &serial), AC_OK);
+    ck_assert_msg(serial != named_serial, "two lifetimes have one serial");
+    ck_assert_int_eq(ac_block_free(named), AC_OK);
+    end_cached();
+}
+
 /* What the processor of the owner had kept to itself shows: it had found the gate open. */
 static void owner_shows(void) {
     atomic_store(&cache->busy, 1);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BLOCK = 70000, LARGE_MIB = 64, TRIES = 16 };
 
@@ -204,6 +205,33 @@ void guess_attribute_host_pointer(void) {
 
 void guess_attribute_tokens(void) {
     attribute(CU_POINTER_ATTRIBUTE_P2P_TOKENS);
+}
+
+void guess_attribute_ids(void) {
+    unsigned long long id = 0, block = 0;
+    CUdeviceptr memory = some_memory(BLOCK);
+    MUST(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, memory));
+    CUresult result =
+        cu.cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, memory);
+    say("%s, highest bit %s",
+        result        ? gpu_error(result)
+        : id == block ? "equal"
+                      : "different",
+        (id | block) >> 63 ? "set" : "clear");
+}
+
+/* Of a page that several allocations share. */
+void guess_range_rounded(void) {
+    CUdeviceptr page = (CUdeviceptr)sysconf(_SC_PAGESIZE), memory;
+    int fd = -1;
+    do
+        memory = some_memory(512);
+    while (memory % page == 0);
+    CUresult result = cu.cuMemGetHandleForAddressRange(&fd, memory & -page, page,
+                                                       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    if (fd >= 0)
+        close(fd);
+    say("%s", gpu_error(result));
 }
 
 void guess_unregister_nothing(void) {

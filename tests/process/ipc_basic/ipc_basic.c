@@ -135,6 +135,20 @@ static void two_views(void) {
     }
 }
 
+/* The last close of a block waits for work of the context, whether the segment is closed or not. */
+static void waits(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUipcMemHandle handle[2] = {handle_of(taken(4 * KIB, 1)), handle_of(taken(4 * KIB, 2))};
+    CUdeviceptr there[2] = {opened(&peer, handle[0]), opened(&peer, handle[1])};
+    opened(&peer, handle[0]);
+    for (int i = 0; i < 3; i++) {
+        peer_answer_t answer =
+            peer_ask(&peer, (peer_ask_t){.what = PEER_WORK, .address = there[i / 2]});
+        EXPECT(answer.result == CUDA_SUCCESS && answer.word == (i > 0));
+    }
+    peer_stop(&peer);
+}
+
 /* A handle denotes the block, wherever in it the address was. */
 static void interior(void) {
     peer_t peer = peer_start(program, 0, true);
@@ -192,6 +206,39 @@ static void freed_before(void) {
     expect_freed(&peer, handle);
     EXPECT(peer_reads(&peer, opened(&peer, anew), 4 * KIB, 8));
     EXPECT(peer_reads(&peer, there, 4 * KIB, 9));
+    peer_stop(&peer);
+}
+
+/* Freed after its entry was read, while the driver opens the segment (the library calls this back):
+ * an error, and nothing stays open. */
+static peer_t *exporter;
+static CUdeviceptr to_free;
+__attribute__((visibility("default"))) void ac_test_window(const char *name);
+void ac_test_window(const char *name) {
+    if (exporter && !strcmp(name, "segment_opened")) {
+        peer_t *peer = exporter;
+        exporter = NULL;
+        MUST(peer_ask(peer, (peer_ask_t){.what = PEER_FREE, .address = to_free}).result);
+    }
+}
+
+static CUipcMemHandle exported_there(peer_t *peer, CUdeviceptr *address);
+static unsigned word_at(CUdeviceptr address);
+
+static void meanwhile(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr other, there = 5;
+    for (int turn = 0; turn < 2; turn++) {
+        CUipcMemHandle handle = exported_there(&peer, &to_free);
+        exporter = &peer;
+        GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_INVALID_HANDLE);
+        EXPECT(there == 5 && !exporter && figure("ipc_imported") == 0);
+    }
+    CUipcMemHandle handle = exported_there(&peer, &other);
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_ERROR_INVALID_VALUE);
     peer_stop(&peer);
 }
 
@@ -282,6 +329,7 @@ static void over(void (*end)(peer_t *peer)) {
     EXPECT(tables() == before + 1);
     GIVES(cuIpcOpenMemHandle_v2(&there, open, LAZY), CUDA_SUCCESS);
     end(&peer);
+    EXPECT(tables() == before + (end == peer_kill));
     /* What was open stays; nothing more is opened that was not, and no file stays. */
     EXPECT(word_at(there) == 11);
     GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
@@ -349,20 +397,30 @@ static void exported_by_bare(void) {
 
 /* --- other devices and contexts --- */
 
-/* With another device current: the importer's frees wait for its other contexts from then on. */
+/* Opened with another device current, which gets access to the memory's device then: what this
+ * process frees there waits for work of both devices from then on. */
 static void peers(void) {
     peer_t peer = peer_start(program, 0, true);
     CUdeviceptr address, there;
     CUipcMemHandle handle = exported_there(&peer, &address);
-    test_device(0);
-    CUdeviceptr own_block = taken(4 * KIB, 1);
-    test_device(1);
-    long long fenced = figure("fenced_frees") + figure("ordered_frees");
-    (void)fenced;
-    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    CUcontext first = test_device(0), second = test_device(1);
+    CUdeviceptr beside = taken(KIB, 1);
+    CUstream stream = test_stream();
+    for (int turn = 0; turn < 2; turn++) {
+        MUST(cuCtxSetCurrent(first));
+        CUdeviceptr block = taken(4 * KIB, 1);
+        MUST(cuCtxSetCurrent(second));
+        MUST(cuMemsetD8Async(beside, 0, KIB, stream)); /* nothing says that it is over */
+        MUST(cuCtxSetCurrent(first));
+        freed(block);
+        EXPECT((figure("fenced_frees") > 0) == turn);
+        MUST(cuCtxSetCurrent(second));
+        MUST(cuStreamSynchronize(stream));
+        GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    }
     EXPECT(word_at(there) == 11);
-    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
-    freed(own_block);
+    for (int i = 0; i < 2; i++)
+        GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
     peer_stop(&peer);
 }
 
@@ -377,8 +435,23 @@ static void contexts(void) {
         MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT, .size = 1}).result);
         GIVES(peer_close(&peer, there), CUDA_ERROR_INVALID_VALUE);
     }
-    EXPECT(peer_reads(&peer, opened(&peer, handle), 4 * KIB, 12));
     peer_stop(&peer);
+    /* Other memory at the address where something was open is a matter of its own. */
+    peer = peer_start(program, 0, true);
+    MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT}).result);
+    CUdeviceptr there = opened(&peer, handle);
+    MUST(peer_ask(&peer, (peer_ask_t){.what = PEER_CONTEXT, .size = 1}).result);
+    enum { LARGE = 2 * MIB };
+    peer_t plain = peer_start(program, 0, false);
+    peer_ask_t ask = {.what = PEER_ALLOC, .size = LARGE, .word = 1};
+    CUdeviceptr other = opened(&peer, peer_ask(&plain, ask).handle);
+    EXPECT(there - other < LARGE); /* else this shows nothing */
+    peer_answer_t range = peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there});
+    EXPECT(range.address == other && range.size == LARGE);
+    GIVES(peer_close(&peer, other), CUDA_SUCCESS);
+    peer_stop(&plain);
+    EXPECT(!peer_reads(&peer, other, LARGE, 1)); /* it was closed */
+    peer_kill(&peer);
 }
 
 /* A fork child has no part in the exports of its parent, and its end takes none away. */
@@ -389,6 +462,8 @@ static void forks(void) {
     pid_t child = fork();
     if (child == 0) {
         CUipcMemHandle mine;
+        if (system("grep -q '[.]ipc$' /proc/$PPID/maps") == 0) /* of this process */
+            _exit(1);
         cuMemFree_v2(block);
         cuIpcGetMemHandle(&mine, block);
         exit(0);
@@ -559,6 +634,46 @@ static void native(void) {
     peer_stop(&peer);
 }
 
+/* Stream-ordered memory: as the driver's pools have it, or with async_ipc:true as plain memory.  What
+ * its place was used for before is over when another process gets to know it. */
+static void async_memory(bool shareable) {
+    peer_t peer = peer_start(program, 0, true);
+    CUstream stream = test_stream();
+    CUdeviceptr block, there;
+    CUipcMemHandle handle;
+    taken(4 * KIB, 1); /* so that none fills a segment */
+    for (int i = 0; i < 3; i++) {
+        MUST(cuMemAllocAsync(&block, 70 * KIB, stream));
+        MUST(cuMemsetD32Async(block, 9, 70 * KIB / 4, stream));
+        if (i < 2)
+            MUST(cuMemFreeAsync(block, stream));
+    }
+    if (!shareable) {
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(figure("ipc_refused") == 0); /* the driver gives none either */
+    } else {
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_SUCCESS);
+        EXPECT(cuStreamQuery(stream) == CUDA_SUCCESS);
+        /* Once is enough. */
+        MUST(cuMemsetD32Async(block, 9, 70 * KIB / 4, stream));
+        EXPECT(same(handle_of(block), handle) && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+        MUST(cuStreamSynchronize(stream));
+        there = opened(&peer, handle);
+        EXPECT(peer_reads(&peer, there, 70 * KIB, 9));
+        MUST(cuMemFreeAsync(block, stream));
+        GIVES(peer_open(&peer, handle, &there), CUDA_ERROR_INVALID_HANDLE);
+    }
+    peer_stop(&peer);
+}
+
+static void async(void) {
+    async_memory(false);
+}
+
+static void async_ipc(void) {
+    async_memory(true);
+}
+
 static void off(void) {
     CUipcMemHandle handle;
     GIVES(cuIpcGetMemHandle(&handle, taken(4 * KIB, 1)), CUDA_ERROR_INVALID_VALUE);
@@ -574,10 +689,12 @@ static const struct {
     {"counted", counted},
     {"two_views", two_views},
     {"interior", interior},
+    {"waits", waits},
     {"lifetimes", lifetimes},
     {"reused", reused},
     {"freed", freed_before},
     {"gone", gone},
+    {"meanwhile", meanwhile},
     {"own", own},
     {"ended", ended},
     {"killed", killed},
@@ -593,6 +710,8 @@ static const struct {
     {"figures", figures},
     {"table", table},
     {"native", native},
+    {"async", async},
+    {"async_ipc", async_ipc},
     {"off", off},
 };
 

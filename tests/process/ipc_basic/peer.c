@@ -99,6 +99,14 @@ void fill(CUdeviceptr address, size_t size, unsigned word) {
 
 static CUcontext created;
 
+static _Atomic unsigned worked;
+
+static void work(void *unused) {
+    (void)unused;
+    usleep(50000);
+    worked = 1;
+}
+
 static void range(peer_answer_t *answer, CUdeviceptr address) {
     answer->result = cuMemGetAddressRange_v2(&answer->address, &answer->size, address);
     if (answer->result == CUDA_SUCCESS)
@@ -124,6 +132,13 @@ static void carry_out(const peer_ask_t *ask, peer_answer_t *answer) {
         break;
     case PEER_CLOSE:
         answer->result = cuIpcCloseMemHandle(ask->address);
+        break;
+    case PEER_WORK:
+        worked = 0;
+        MUST(cuLaunchHostFunc(test_stream(), work, NULL));
+        answer->result = cuIpcCloseMemHandle(ask->address);
+        answer->word = worked;
+        MUST(cuCtxSynchronize());
         break;
     case PEER_READ:
         answer->result = cuMemcpyDtoH_v2(&answer->word, ask->address, sizeof answer->word);

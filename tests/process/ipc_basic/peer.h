@@ -14,12 +14,13 @@ typedef struct {
 } peer_t;
 
 typedef enum {
-    PEER_ALLOC,   /* `size` bytes of 32-bit `word`; its handle and address come back */
-    PEER_FREE,    /* the memory at `address` */
-    PEER_OPEN,    /* `handle`: the address comes back */
-    PEER_CLOSE,   /* what is open at `address` */
-    PEER_READ,    /* the first and the last word of `size` bytes at `address` */
-    PEER_RANGE,   /* `address` and `size` of the allocation around `address`; its buffer id */
+    PEER_ALLOC, /* `size` bytes of 32-bit `word`; its handle and address come back */
+    PEER_FREE,  /* the memory at `address` */
+    PEER_OPEN,  /* `handle`: the address comes back */
+    PEER_CLOSE, /* what is open at `address` */
+    PEER_WORK,  /* the same beside pending work; `word` comes back as 1 if that was waited for */
+    PEER_READ,  /* the first and the last word of `size` bytes at `address` */
+    PEER_RANGE, /* `address` and `size` of the allocation around `address`; its buffer id */
     PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
     PEER_STOP
 } peer_do_t;

@@ -16,6 +16,7 @@
 
 extern unsigned stub_forgotten;
 extern bool stub_guest;
+extern void (*stub_meanwhile)(void);
 
 static void *open_driver(void) {
     void *driver = dlopen(STRANGE_DRIVER, RTLD_NOW | RTLD_LOCAL);
@@ -248,6 +249,31 @@ START_TEST(an_unknown_function_is_noticed_when_called) {
 }
 END_TEST
 
+/* Two threads in the first call: one function was called, and neither goes on too early. */
+static void *function_of_two;
+
+static void *call_seen(void *arg) {
+    (void)arg;
+    call(function_of_two);
+    ck_assert(ac_fence_is_unseen());
+    return NULL;
+}
+
+static void call_in_another(void) {
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, call_seen, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+START_TEST(an_unknown_function_is_counted_once) {
+    function_of_two = dlsym(open_driver(), "cuFutureLaunch");
+    stub_meanwhile = call_in_another;
+    ck_assert_uint_eq(call(function_of_two), CUDA_SUCCESS);
+    ck_assert(!stub_meanwhile);
+    ck_assert_uint_eq(counted(AC_COUNT_unknown_functions), 1);
+}
+END_TEST
+
 /* Frames go through streams, and lead others to memory of ours; connections do not. */
 START_TEST(frames_are_noticed) {
     static const char *const names[] = {
@@ -472,6 +498,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, rows_decide_where_addresses_cannot);
     tcase_add_test(tests, a_newer_variant_is_noticed_when_called);
     tcase_add_loop_test(tests, an_unknown_function_is_noticed_when_called, 0, 2);
+    tcase_add_test(tests, an_unknown_function_is_counted_once);
     tcase_add_loop_test(tests, frames_are_noticed, 0, 8);
     tcase_add_test(tests, an_unknown_function_gets_its_arguments);
     tcase_add_test(tests, an_unknown_function_may_be_variadic);

@@ -41,7 +41,13 @@ bool ac_thread_is_guest(void) {
 /* What it stands for may use every register that a call may change. */
 void __real_ac_streams_unseen(void);
 void __wrap_ac_streams_unseen(void);
+extern void (*stub_meanwhile)(void);
+void (*stub_meanwhile)(void); /* what another thread does before that is over, once */
 void __wrap_ac_streams_unseen(void) {
+    void (*meanwhile)(void) = stub_meanwhile;
+    stub_meanwhile = NULL;
+    if (meanwhile)
+        meanwhile();
     __real_ac_streams_unseen();
 #if defined(__x86_64__)
     __asm__ volatile("movq $0, %%rax\n movq $-1, %%rdi\n movq $-1, %%rsi\n"

@@ -1,5 +1,5 @@
-/* Memory and events shared between processes: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle.  What
- * two processes do at the same time is tests/process/ipc's. */
+/* Memory and events shared between processes: cuda.h, cuIpcGetMemHandle to cuIpcCloseMemHandle.
+ * What two processes do at the same time is tests/process/ipc's. */
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>

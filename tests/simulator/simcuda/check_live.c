@@ -203,9 +203,9 @@ static const pair_t pairs[] = {
     {"handles", make_handle, drop_handle},
     {"physical", make_mapping, drop_mapping},
     {"mappings", make_mapping, drop_mapping},
+    {"captures", make_capture, drop_capture},
     {"shared_events", make_shared_event, drop_event},
     {"exports", make_export, drop_export},
-    {"captures", make_capture, drop_capture},
     {"work", make_used, drop_used},
     {"race_ranges", make_used, drop_used},
 };

@@ -107,6 +107,8 @@ static void (*const operation[])(void) = {
     oracle_trim,
     oracle_settle,
     oracle_taint,
+    oracle_identify,
+    oracle_sync,
     oracle_capture,
     oracle_configure,
     oracle_reset,

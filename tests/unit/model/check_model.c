@@ -46,10 +46,11 @@ static void one_step(bool rare) {
     static const struct {
         unsigned weight;
         void (*act)(void);
-    } common[] = {{23, oracle_free},      {1, oracle_cache},    {9, oracle_free_on},
+    } common[] = {{21, oracle_free},      {1, oracle_cache},    {9, oracle_free_on},
                   {5, oracle_submit},     {4, oracle_record},   {4, oracle_wait_event},
                   {1, oracle_event_seen}, {8, oracle_complete}, {3, oracle_synchronize},
-                  {1, oracle_bad_free},   {1, oracle_settle}},
+                  {1, oracle_bad_free},   {1, oracle_settle},   {1, oracle_identify},
+                  {1, oracle_sync}},
       seldom[] = {{2, oracle_trim},        {2, oracle_taint},   {1, oracle_drop},
                   {1, oracle_stream_gone}, {2, oracle_capture}, {2, oracle_configure},
                   {2, oracle_reset}};

@@ -383,6 +383,46 @@ void oracle_taint(void) {
            "taint", oracle.step);
 }
 
+static void identify(oracle_live_t *live) {
+    uint64_t serial = 0;
+    ac_block_info_t info;
+    expect(ac_block_identify(live->address, &serial) == AC_OK, "identify", oracle.step);
+    expect(live->serial ? serial == live->serial : serial > oracle.serials,
+           "two lifetimes with one serial", oracle.step);
+    expect(ac_block_find(live->address + live->requested - 1, &info) == AC_OK &&
+               info.serial == serial,
+           "serial of a block", oracle.step);
+    live->serial = serial;
+    if (serial > oracle.serials)
+        oracle.serials = serial;
+}
+
+void oracle_identify(void) {
+    if (oracle.lives)
+        identify(&oracle.live[oracle_draw(oracle.lives)]);
+}
+
+static bool set_sync(void *unused, uint64_t address, bool on) {
+    (void)unused;
+    (void)on;
+    return address % 7; /* as if at random */
+}
+
+/* The checker counts who asks for it. */
+void oracle_sync(void) {
+    if (!oracle.lives)
+        return;
+    oracle_live_t *live = &oracle.live[oracle_draw(oracle.lives)];
+    bool on = oracle_draw(3);
+    ac_block_info_t before, after;
+    identify(live);
+    ac_block_find(live->address, &before);
+    ac_status_t status = ac_block_sync(live->address, on, set_sync, NULL);
+    ac_block_find(live->address, &after);
+    expect(status == AC_OK ? after.sync == on : status == AC_FAILED && after.sync == before.sync,
+           "SYNC_MEMOPS of a block", oracle.step);
+}
+
 /* The driver ends the context first, the allocator hears of it later: others may be handed the
  * same addresses in between. */
 void oracle_drop(void) {

@@ -21,6 +21,7 @@ typedef struct {
     uint64_t address, size, requested;
     int slot, pool;
     uint64_t born[ORACLE_CONTEXTS]; /* work submitted when it was handed out */
+    uint64_t serial;                /* of its lifetime; 0: never asked for */
 } oracle_live_t;
 
 /* A thread's cache, of the context in `slot` when it was opened; `gone`: that one has ended. */
@@ -54,6 +55,7 @@ typedef struct {
     ac_settings_t settings;
     oracle_live_t live[ORACLE_LIVES];
     unsigned lives;
+    uint64_t serials; /* the last that was given */
     oracle_hazard_t hazard[ORACLE_HAZARDS];
     unsigned hazards;
     oracle_cache_t cache[ORACLE_CACHES];
@@ -109,6 +111,9 @@ void oracle_synchronize(void);
 void oracle_trim(void);
 void oracle_settle(void); /* records of slots go */
 void oracle_taint(void);
+/* Another asks who a block is, or wants its memory operations to be synchronous. */
+void oracle_identify(void);
+void oracle_sync(void);
 void oracle_drop(void);    /* a context ends, another one takes its place */
 void oracle_capture(void); /* begins or ends one */
 void oracle_cache(void);   /* opens or closes one */

@@ -5,12 +5,13 @@ _accelcache() {
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "run stat config doctor trace gen replay tune bench --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "run stat ps config doctor trace gen replay tune bench --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
-    run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --keep --stdin --json --help" ;;
-    stat) options="--json --remove --help" ;;
+    run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --max-peak --fail-on-leak --junit --keep --stdin --json --help" ;;
+    stat) options="--json --diff --summary --remove --help" ;;
+    ps) options="--running --no-header --json --help" ;;
     config) options="--json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
     trace) options="--long --summary --json --help" ;;
@@ -39,7 +40,7 @@ _accelcache() {
                 fi
                 return
                 ;;
-            --conf | --dump | --trace | --lib | --repeat | --warm-up | --keep | --stdin) ((at++)) ;;
+            --conf | --dump | --trace | --lib | --repeat | --warm-up | --max-peak | --junit | --keep | --stdin) ((at++)) ;;
             -*) ;;
             *)
                 mapfile -t COMPREPLY < <(compgen -f -- "$word")
@@ -49,11 +50,11 @@ _accelcache() {
         done
     fi
     case $previous in
-    --conf | --repeat | --warm-up | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
+    --conf | --repeat | --warm-up | --max-peak | --rounds | --pass-us | --pairs | --seed | --ops | --max | --capacity | \
         --pending | --ordinal | --seconds) return ;;
     --streams) mapfile -t COMPREPLY < <(compgen -W "real" -- "$word") && return ;;
     --objective) mapfile -t COMPREPLY < <(compgen -W "memory time balanced" -- "$word") && return ;;
-    --costs | -o | --dump | --trace | --lib | --stdin) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
+    --costs | -o | --dump | --trace | --lib | --stdin | --junit) mapfile -t COMPREPLY < <(compgen -f -- "$word") && return ;;
     --keep) mapfile -t COMPREPLY < <(compgen -d -- "$word") && return ;;
     esac
     if [[ $word == -* ]]; then

@@ -1,0 +1,28 @@
+/* Which contexts may reach the memory of which others, as far as the program said so by enabling
+ * peer access.  The driver keeps that for memory of cuMemAlloc; each page has a list of its own of
+ * the devices that may use it, which is kept right here.
+ *
+ * Any thread, without locks.  A thread that comes while another one tells the driver waits for it. */
+#ifndef AC_PEERS_H
+#define AC_PEERS_H
+
+#include "intercept/context.h"
+
+/* The driver did so: `from` may reach the memory of `to`, what there is of it and what is to come. */
+void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to);
+
+/* `from` opened memory of another process that lies on the device, by which the driver enabled the
+ * same for it.  That lasts until peer access is disabled. */
+void ac_peers_opened(const ac_context_t *from, CUdevice device, ac_allocator_t *allocator);
+
+/* A memory pool gives the device `other` the memory of the device, for good. */
+void ac_peers_pooled(CUdevice device, CUdevice other, ac_allocator_t *allocator);
+
+/* It may not any more.  Rights on pages go when no other context of its device has them, as soon as
+ * no work is under way that may use them: at once, or with a later change. */
+void ac_peers_disabled(const ac_context_t *from, const ac_context_t *to);
+
+/* The context has ended, and all that it was part of.  Before its record serves again. */
+void ac_peers_context_gone(const ac_context_t *context);
+
+#endif

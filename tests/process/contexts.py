@@ -1,0 +1,37 @@
+"""Contexts made and ended by the thousand: host memory stays flat, and the records that serve again
+serve right."""
+
+from host import *
+
+MOST = 512 << 10  # bytes for 2,000 contexts; the records of one take 12 KiB
+SETTINGS = (None, "expandable_segments:true", "fence:streams", "fence:sync", "enabled:false",
+            "thread_cache_mb:0")
+
+
+class Contexts(HostTest):
+    @unittest.skipIf(SANITIZED, "sanitizers keep what was freed")
+    def test_host_memory_is_flat(self):
+        for case in ("created", "released", "reset", "threads"):
+            for conf in SETTINGS if case == "created" else SETTINGS[:1]:
+                with self.subTest(case=case, conf=conf):
+                    env = self.environment((conf + "," if conf else "") + "dump:none")
+                    _, out, err = self.run_program(program("contexts"), case, env=env)
+                    self.assertEqual(err, "")
+                    resident, held = map(int, out.split())
+                    self.assertLess(resident, MOST)
+                    self.assertLess(held, MOST)
+
+    def test_side_by_side(self):
+        """While the driver ends one context it gives that one's addresses to another, of another
+        device too."""
+        for conf in ("single_stream:true", "expandable_segments:true", "fence:streams",
+                     "single_stream:false"):
+            with self.subTest(conf=conf):
+                env = self.environment(conf + ",dump:none",
+                                       ACCEL_SIM="devices:2,clock:virtual,race_detector:on")
+                _, _, err = self.run_program(program("contexts"), "side_by_side", env=env)
+                self.assertEqual(err, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,207 @@
+/* What is open of other processes' memory (intercept/ipc_views.h): the counts, and threads that want
+ * the same at a time. */
+#include <check.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "intercept/ipc_views.h"
+
+enum { MIB = 1 << 20 };
+
+static const int contexts[2];
+static const unsigned char handles[2][AC_IPC_HANDLE] = {{1}, {2}};
+
+static ac_ipc_mapping_t *entered(int context, int handle, bool fresh) {
+    bool is_fresh;
+    ac_ipc_mapping_t *mapping =
+        ac_ipc_enter(&contexts[context], handles[handle], 2 * MIB, &is_fresh);
+    ck_assert_ptr_nonnull(mapping);
+    ck_assert_int_eq(is_fresh, fresh);
+    return mapping;
+}
+
+/* As the import does it, with a driver that opens handle 0 of context 0 at 2 MiB, and so on. */
+static uint64_t base_of(int context, int handle) {
+    return (uint64_t)(2 + 2 * handle + 4 * context) * MIB;
+}
+
+static uint64_t opened(int context, int handle, uint64_t offset, uint64_t size, bool fresh) {
+    ac_ipc_mapping_t *mapping = entered(context, handle, fresh);
+    if (fresh)
+        ac_ipc_opened(mapping, base_of(context, handle));
+    ck_assert(ac_ipc_view_add(mapping, offset, size));
+    return ac_ipc_base(mapping) + offset;
+}
+
+/* How many closes of the driver it asks for; -1: there is no such view. */
+static int closed(int context, uint64_t address) {
+    ac_ipc_view_t view;
+    ac_ipc_mapping_t *mapping = ac_ipc_view_close(&contexts[context], address, &view);
+    if (!mapping)
+        return -1;
+    ck_assert_uint_eq(view.address, address);
+    unsigned closes = ac_ipc_leave(mapping);
+    if (closes)
+        ac_ipc_closed(mapping, false);
+    return (int)closes;
+}
+
+static ac_ipc_view_t seen(uint64_t address) {
+    ac_ipc_view_t view;
+    ck_assert_int_eq(ac_ipc_find(address, &view), AC_IPC_VIEW);
+    return view;
+}
+
+START_TEST(one_open_for_all_views) {
+    ac_ipc_view_t view;
+    uint64_t a = opened(0, 0, 512, 1000, true), b = opened(0, 0, 4096, 4096, false);
+    ck_assert(opened(0, 0, 512, 1000, false) == a && a == 2 * MIB + 512);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 1);
+    ck_assert(seen(a + 999).address == a && seen(a).size == 1000 && seen(b).address == b);
+    ck_assert(seen(a).id != seen(b).id && seen(a).base == 2 * MIB && seen(b).bytes == 2 * MIB);
+    ck_assert_int_eq(ac_ipc_find(a + 1000, &view), AC_IPC_BETWEEN);
+    ck_assert_int_eq(ac_ipc_find(2 * MIB, &view), AC_IPC_BETWEEN);
+    ck_assert_int_eq(ac_ipc_find(4 * MIB, &view), AC_IPC_ELSEWHERE);
+    ck_assert_int_eq(closed(0, a + 1), -1);
+    ck_assert_int_eq(closed(0, a), 0);
+    ck_assert_int_eq(closed(0, b), 0);
+    ck_assert_int_eq(closed(0, b), -1);
+    ck_assert_int_eq(closed(0, a), 1);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+    ck_assert_int_eq(ac_ipc_find(a, &view), AC_IPC_ELSEWHERE);
+}
+END_TEST
+
+/* Two lifetimes at one address: one view, of the size of the newer, with another id. */
+START_TEST(later_lifetime_takes_over) {
+    uint64_t a = opened(0, 0, 0, 4096, true), inner = opened(0, 0, 2048, 512, false);
+    uint64_t id = seen(a).id;
+    ck_assert_uint_eq(opened(0, 0, 0, 8192, false), a);
+    ck_assert(seen(a + 8000).address == a && seen(a).size == 8192 && seen(a).id != id);
+    ck_assert_uint_eq(seen(inner).address, a); /* whose lifetime is the newer one */
+    ck_assert(!closed(0, a) && !closed(0, a) && closed(0, inner) == 1);
+}
+END_TEST
+
+/* A driver that does not open or close. */
+START_TEST(driver_refuses) {
+    ac_ipc_view_t view;
+    ac_ipc_opened(entered(0, 0, true), 0);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+    uint64_t a = opened(0, 0, 512, 1000, true);
+    ac_ipc_mapping_t *mapping = ac_ipc_view_close(&contexts[0], a, &view);
+    ck_assert_uint_eq(ac_ipc_leave(mapping), 1);
+    ac_ipc_closed(mapping, true);
+    ck_assert(ac_ipc_view_add(mapping, view.address - view.base, view.size));
+    ck_assert_uint_eq(seen(a).size, 1000);
+    ck_assert_int_eq(closed(0, a), 1);
+}
+END_TEST
+
+START_TEST(opened_as_the_drivers_own_too) {
+    uint64_t a = opened(0, 0, 0, 4096, true);
+    ck_assert(ac_ipc_opened_again(a) && !ac_ipc_opened_again(a + MIB));
+    ck_assert_int_eq(closed(0, a), 0);
+    ck_assert_int_eq(closed(0, a), 2);
+}
+END_TEST
+
+START_TEST(contexts_are_apart_and_end) {
+    ac_ipc_view_t view;
+    uint64_t a = opened(0, 0, 0, 4096, true), b = opened(1, 0, 0, 4096, true);
+    opened(1, 1, 0, 512, true);
+    ac_ipc_mapping_t *inside = entered(1, 1, false), *opening;
+    bool fresh;
+    const unsigned char other[AC_IPC_HANDLE] = {3};
+    opening = ac_ipc_enter(&contexts[1], other, MIB, &fresh);
+    ac_ipc_context_gone(&contexts[1]);
+    ck_assert_int_eq(ac_ipc_find(b, &view), AC_IPC_ELSEWHERE);
+    ck_assert_int_eq(closed(1, b), -1);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 3); /* two of them in use by calls */
+    ck_assert_uint_eq(ac_ipc_leave(inside), 0);
+    ac_ipc_opened(opening, 64 * MIB);
+    ck_assert(ac_ipc_view_add(opening, 0, 512));
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 1);
+    opened(1, 0, 0, 4096, true); /* another context with the same record */
+    ck_assert_int_eq(closed(0, a), 1);
+}
+END_TEST
+
+/* Many views, as of many small blocks. */
+START_TEST(many_views) {
+    enum { VIEWS = 3000 };
+    for (int i = 0; i < VIEWS; i++)
+        opened(0, 0, (uint64_t)(i * 7 % VIEWS) * 512, 512, i == 0);
+    for (uint64_t i = 0; i < VIEWS; i++)
+        ck_assert_uint_eq(seen(2 * MIB + 512 * i + 511).address, 2 * MIB + 512 * i);
+    for (uint64_t i = 0; i < VIEWS; i++)
+        ck_assert_int_eq(closed(0, 2 * MIB + 512 * (i * 11 % VIEWS)), i == VIEWS - 1);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+static _Atomic int open_now, opens, wrong;
+
+/* The driver: one open at a time of a handle, and none beside a close. */
+static void driver(int change) {
+    if (atomic_fetch_add(&open_now, change) != (change < 0))
+        atomic_store(&wrong, 1);
+    if (change > 0)
+        atomic_fetch_add(&opens, 1);
+    usleep(10);
+}
+
+static void *opens_and_closes(void *unused) {
+    enum { ROUNDS = 2000 };
+    for (int i = 0; i < ROUNDS; i++) {
+        bool fresh;
+        ac_ipc_view_t view;
+        ac_ipc_mapping_t *mapping = ac_ipc_enter(&contexts[0], handles[0], 2 * MIB, &fresh);
+        if (fresh) {
+            driver(1);
+            ac_ipc_opened(mapping, 2 * MIB);
+        }
+        if (atomic_load(&open_now) != 1 || !ac_ipc_view_add(mapping, 512, 512))
+            atomic_store(&wrong, 1);
+        mapping = ac_ipc_view_close(&contexts[0], 2 * MIB + 512, &view);
+        if (!mapping)
+            atomic_store(&wrong, 1);
+        else if (ac_ipc_leave(mapping)) {
+            driver(-1);
+            ac_ipc_closed(mapping, false);
+        }
+    }
+    return unused;
+}
+
+START_TEST(threads_share_one_mapping) {
+    enum { THREADS = 4 };
+    pthread_t thread[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, opens_and_closes, NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert(!atomic_load(&wrong) && !atomic_load(&open_now) && atomic_load(&opens) > 0);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_views");
+    TCase *cases = tcase_create("ipc_views");
+    tcase_add_test(cases, one_open_for_all_views);
+    tcase_add_test(cases, later_lifetime_takes_over);
+    tcase_add_test(cases, driver_refuses);
+    tcase_add_test(cases, opened_as_the_drivers_own_too);
+    tcase_add_test(cases, contexts_are_apart_and_end);
+    tcase_add_test(cases, many_views);
+    tcase_add_test(cases, threads_share_one_mapping);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
