@@ -66,6 +66,23 @@ START_TEST(neighbours_join_and_are_cut) {
 }
 END_TEST
 
+/* What is cut off a block was asked for once: sums over time are those of the requests. */
+START_TEST(what_is_left_is_not_counted_again) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, 4 * MIB);
+    give(a, S);
+    for (int i = 0; i < 8; i++)
+        ck_assert_uint_eq(take(S, MIB / 2), a + (uint64_t)i * MIB / 2);
+    ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].allocated, 8 * MIB);
+    ck_assert_int_eq(stats.allocated_bytes[AC_POOL_ALL].allocated, 8 * MIB);
+    ck_assert_int_eq(stats.requested_bytes[AC_POOL_ALL].peak, 4 * MIB);
+    ck_assert_int_eq(stats.active[AC_POOL_ALL].peak, 9); /* and what is left */
+    for (int i = 0; i < 8; i++)
+        give(a + (uint64_t)i * MIB / 2, S);
+    end();
+}
+END_TEST
+
 /* Free memory between the blocks of a stream joins in, but not much more than there is of them.
  */
 START_TEST(free_neighbours_join) {
@@ -305,6 +322,7 @@ int main(void) {
     Suite *suite = suite_create("ordered");
     TCase *tests = tcase_create("ordered");
     tcase_add_test(tests, neighbours_join_and_are_cut);
+    tcase_add_test(tests, what_is_left_is_not_counted_again);
     tcase_add_test(tests, free_neighbours_join);
     tcase_add_test(tests, a_request_of_a_stream_waits_before_it_grows_on);
     tcase_add_test(tests, work_that_does_not_end_is_waited_for_once);

@@ -260,16 +260,17 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     if (block->size > size && block->size < allocator->settings.max_split_size)
         rest = ac_record_piece(block, size);
     list_remove(ordered, block);
-    ac_segment_count_finished(block);
     if (rest) {
+        uint64_t left = block->requested > size ? block->requested - size : 0;
         ac_block_split(block, size, rest);
         rest->ticket = block->ticket;
-        AC_BLOCK_SET(rest, requested, block->requested > size ? block->requested - size : 0);
+        AC_BLOCK_SET(rest, requested, left);
+        AC_BLOCK_SET(block, requested, block->requested - left);
+    }
+    ac_segment_count_finished(block); /* the bytes of the rest go on as they are counted */
+    if (rest) {
         segment->busy++;
-        ac_device_stats_t *s = allocator->stats;
-        ac_stat_pools_up(s->active, segment->pool, 1);
-        ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)rest->size);
-        ac_stat_pools_up(s->requested_bytes, segment->pool, (int64_t)rest->requested);
+        ac_stat_pools_up(allocator->stats->active, segment->pool, 1);
         list_insert_after(ordered, before, rest);
     }
     ac_segment_reuse(block, requested);

@@ -191,10 +191,20 @@ CUDA_CORE = Client("cuda-core", [Case("buffers, graphs", script("use_cuda_core.p
 TINYGRAD = Client("tinygrad", [Case("buffers", script("use_tinygrad.py"))], [module("tinygrad")],
                   package_version("tinygrad"))
 
+# Its runner of tests; the processes of the tests of IPC get more than their four seconds to start.
+NUMBA_RUNNER = '''
+import sys
+import numba.cuda.tests.cudapy.test_ipc as ipc
+from numba.testing._runtests import _main
+ipc.FUTURE_TIMEOUT = 60
+sys.exit(not _main(["numba.runtests", "-v", *sys.argv[1:]]))
+'''
+
+
 NUMBA = Client("numba-cuda", [
     Case("its own tests", lambda folder: [
-        [PYTHON, "-m", "numba.runtests", "-v",
-         *(f"numba.cuda.tests.{name}" for name in listed("numba.txt"))]], UNITTEST),
+        [PYTHON, "-c", NUMBA_RUNNER, *(f"numba.cuda.tests.{name}" for name in listed("numba.txt"))]],
+         UNITTEST),
 ], [module("numba_cuda"), module("filecheck")], package_version("numba-cuda"))
 
 PYCUDA = Client("pycuda", [

@@ -30,8 +30,9 @@ SETTINGS = ("", "expandable_segments:true")
 class Outcome:
     """What one run of a client left: status and output of each of its processes, its dumps."""
 
-    def __init__(self, statuses, outputs, errors, dumps):
+    def __init__(self, statuses, outputs, errors, dumps, races):
         self.statuses, self.outputs, self.errors, self.dumps = statuses, outputs, errors, dumps
+        self.races = races  # what the simulated device's race detector reported
 
     def served(self):
         return sum(device["stats"]["requested_bytes"]["all"]["allocated"]
@@ -49,7 +50,8 @@ def environment(client, folder, conf):
     env = {name: value for name, value in os.environ.items()
            if not name.startswith(("ACCEL_", "LD_", "CUDA_"))}
     env.update(LD_LIBRARY_PATH=":".join([os.environ["AC_SIM_DIR"], os.environ["AC_STANDINS"]]),
-               ACCEL_LIVE_DIR=folder, ACCEL_SIM="log:none", PYTHONDONTWRITEBYTECODE="1",
+               ACCEL_LIVE_DIR=folder,
+               ACCEL_SIM=f"log:none,race_detector:{folder}/races", PYTHONDONTWRITEBYTECODE="1",
                XDG_CACHE_HOME=folder, ASAN_OPTIONS="detect_leaks=0")
     env.update(client.environment)
     if conf is not None:
@@ -57,6 +59,14 @@ def environment(client, folder, conf):
         env["LD_PRELOAD"] = ":".join(filter(None, [runtime, os.environ["AC_LIBRARY"]]))
         env["ACCEL_ALLOC_CONF"] = ",".join(filter(None, [conf, f"dump:{folder}/dump-%p.json"]))
     return env
+
+
+def races_in(folder):
+    path = os.path.join(folder, "races")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [line.rstrip() for line in file if line.startswith("simcuda race detector:")]
 
 
 def end(processes):
@@ -95,7 +105,8 @@ def run(client, case, conf):
             with open(path, encoding="utf-8") as file:
                 dumps.append(json.load(file))
         return Outcome(statuses, texts[0::2],
-                       [text.decode(errors="replace") for text in texts[1::2]], dumps)
+                       [text.decode(errors="replace") for text in texts[1::2]], dumps,
+                       races_in(folder))
 
 
 def compare(client, case, plain, under, conf):
@@ -107,6 +118,8 @@ def compare(client, case, plain, under, conf):
     if not first:
         faults.append(f"the plain run shows nothing\n{plain.tail()}")
     faults += [line for line in difflib.unified_diff(first, second, "plain", "under", lineterm="")]
+    if len(under.races) > len(plain.races):
+        faults += under.races
     if not under.dumps:
         faults.append("no dump")
     elif client.serves and not under.served():

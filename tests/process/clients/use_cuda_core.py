@@ -33,6 +33,7 @@ def round_trips(name, allocate, stream, sizes):
         first, second = allocate(size), allocate(size)
         first.copy_from(there.buffer, stream=stream)
         first.copy_to(second, stream=stream)
+        stream.sync()  # mappings end when they are closed, not in the order of a stream
         kept.append((first, second, there, back))
     for first, second, there, back in order.sample(kept, len(kept)):
         first.close()
