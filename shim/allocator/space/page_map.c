@@ -170,11 +170,16 @@ static uint64_t node_end(uint64_t address) {
     return (address / bytes + 1) * bytes;
 }
 
+/* Where so many bytes of pages end in a node; NULL like `first` where there is no node. */
+static page_t *pages_behind(page_t *first, uint64_t bytes) {
+    return first ? first + (bytes >> AC_PAGE_BITS) : NULL;
+}
+
 static void set_owner(uint64_t from, uint64_t to, struct ac_arena *owner) {
     while (from < to) {
         uint64_t end = node_end(from) < to ? node_end(from) : to;
-        page_t *page = page_of(from), *last = page + ((end - from) >> AC_PAGE_BITS);
-        for (; page && page < last; page++)
+        page_t *page = page_of(from), *last = pages_behind(page, end - from);
+        for (; page != last; page++)
             atomic_store_explicit(&page->owner, owner, memory_order_release);
         from = end;
     }
@@ -193,8 +198,8 @@ bool ac_page_map_cover(uint64_t address, uint64_t bytes, struct ac_arena *owner)
 bool ac_page_map_is_owned(uint64_t address, uint64_t bytes) {
     for (uint64_t from = address; from < address + bytes; from = node_end(from)) {
         uint64_t end = node_end(from) < address + bytes ? node_end(from) : address + bytes;
-        const page_t *page = page_of(from), *last = page + ((end - from) >> AC_PAGE_BITS);
-        for (; page && page < last; page++)
+        page_t *page = page_of(from), *last = pages_behind(page, end - from);
+        for (; page != last; page++)
             if (owner_in(page))
                 return true;
     }
