@@ -238,7 +238,7 @@ static void see_page(pages_t *pages, int home, const char *file) {
 }
 
 bool ac_live_file_remove(int home, const char *file) {
-    char table[80];
+    char table[sizeof ac_live_file.name + sizeof ".ipc"];
     int n = snprintf(table, sizeof table, "%s.ipc", file);
     if (n > 0 && (size_t)n < sizeof table)
         unlinkat(home, table, 0);

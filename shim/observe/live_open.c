@@ -186,7 +186,7 @@ static int remove_stale(const char *name, uint64_t space) {
         return errno == ENOENT ? 0 : errno == EPERM ? EEXIST : errno;
     bool gone = space || ac_live_gone(fd, false, 0, 0);
     close(fd);
-    return !gone ? EEXIST : unlink(name) == 0 || errno == ENOENT ? 0 : errno;
+    return !gone ? EEXIST : ac_live_file_remove(AT_FDCWD, name) || errno == ENOENT ? 0 : errno;
 }
 
 /* The folder may be removed at any moment while it is empty (ac_live_remove does). */

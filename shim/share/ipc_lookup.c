@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -25,7 +26,7 @@ static ac_ipc_answer_t read_entry(int fd, const ac_ipc_token_t *token, ac_ipc_en
     if (!read_at(fd, &header, sizeof header, 0) || header.magic != AC_IPC_TABLE_MAGIC)
         return AC_IPC_BAD;
     if (header.nonce != token->nonce)
-        return AC_IPC_HIDDEN; /* of another process image with this pid */
+        return AC_IPC_HIDDEN; /* of another process image with this pid: see is_anothers */
     if (header.version != AC_IPC_TABLE_VERSION || header.entry != sizeof *entry || !token->slot ||
         !read_at(fd, entry, sizeof *entry, ac_ipc_slot_at(token->slot)))
         return AC_IPC_BAD;
@@ -36,13 +37,19 @@ static ac_ipc_answer_t read_entry(int fd, const ac_ipc_token_t *token, ac_ipc_en
     return inside ? AC_IPC_FOUND : AC_IPC_BAD;
 }
 
+/* The name of the exporter's table, with `end`, or of its live page. */
+static bool name_of(char *name, size_t size, const char *root, const char *folder,
+                    const ac_ipc_token_t *token, const char *end) {
+    int n = snprintf(name, size, "%s%s/accelcache-%u%s%s/%u-%d%s", root, folder,
+                     (unsigned)geteuid(), token->stray[0] ? "." : "", token->stray,
+                     (unsigned)token->space, (int)token->pid, end);
+    return n >= 0 && (size_t)n < size;
+}
+
 static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ipc_token_t *token,
                                ac_ipc_source_t *source, ac_ipc_entry_t *entry) {
     struct stat st;
-    int n = snprintf(source->name, sizeof source->name, "%s%s/accelcache-%u%s%s/%u-%d.ipc", root,
-                     folder, (unsigned)geteuid(), token->stray[0] ? "." : "", token->stray,
-                     (unsigned)token->space, (int)token->pid);
-    if (n < 0 || (size_t)n >= sizeof source->name)
+    if (!name_of(source->name, sizeof source->name, root, folder, token, ".ipc"))
         return AC_IPC_HIDDEN;
     source->fd = ac_live_file_open(AT_FDCWD, source->name, geteuid(), &st);
     if (source->fd < 0)
@@ -51,6 +58,24 @@ static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ip
     if (answer != AC_IPC_FOUND)
         close(source->fd);
     return answer;
+}
+
+/* Whether the process image that now has the neighbour's pid keeps its live page in that folder.
+ * Its table would be beside the page: where that is not the token's, the token is of an image that
+ * has ended, by exec or because the pid is another process's. */
+static bool is_anothers(const char *root, const char *folder, const ac_ipc_token_t *token) {
+    char name[sizeof((ac_ipc_source_t *)NULL)->name];
+    uint64_t opened_ns;
+    struct stat st;
+    int fd = name_of(name, sizeof name, root, folder, token, "")
+                 ? ac_live_file_open(AT_FDCWD, name, geteuid(), &st)
+                 : -1;
+    if (fd < 0)
+        return false;
+    bool runs = read_at(fd, &opened_ns, sizeof opened_ns, offsetof(ac_live_t, opened_ns)) &&
+                !ac_live_gone(fd, true, (int)token->pid, opened_ns);
+    close(fd);
+    return runs;
 }
 
 /* Whether the process may be looked into: a process of another user could have file systems that do
@@ -71,7 +96,7 @@ ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *sour
                               ac_ipc_entry_t *entry) {
     const char *const folder[] = {ac_live_dir(), AC_LIVE_DIR};
     int saved = errno, folders = strcmp(folder[0], folder[1]) ? 2 : 1;
-    bool neighbour = is_neighbour(token) && ac_live_proc_is_ours();
+    bool neighbour = is_neighbour(token) && ac_live_proc_is_ours(), ended = false;
     ac_ipc_answer_t answer = AC_IPC_HIDDEN, worst = AC_IPC_HIDDEN;
     char root[32] = "";
     int turns = neighbour && is_of_this_user(token->pid) ? 2 * folders : folders;
@@ -83,9 +108,12 @@ ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *sour
             break;
         if (answer == AC_IPC_BAD)
             worst = answer;
+        else
+            ended |= neighbour && is_anothers(root, folder[turn % folders], token);
         answer = worst;
     }
-    if (answer == AC_IPC_HIDDEN && neighbour && kill(token->pid, 0) != 0 && errno == ESRCH)
+    if (answer == AC_IPC_HIDDEN && neighbour &&
+        (ended || (kill(token->pid, 0) != 0 && errno == ESRCH)))
         answer = AC_IPC_ENDED;
     errno = saved;
     return answer;
@@ -101,10 +129,9 @@ bool ac_ipc_lookup_again(const ac_ipc_source_t *source, const ac_ipc_token_t *to
 }
 
 void ac_ipc_lookup_end(ac_ipc_source_t *source, const ac_ipc_token_t *token, bool tidy) {
-    ac_ipc_header_t header;
     int saved = errno;
-    if (tidy && is_neighbour(token) && read_at(source->fd, &header, sizeof header, 0) &&
-        ac_live_gone(source->fd, true, (int)token->pid, header.opened_ns))
+    /* While a process has the pid, the name may be its own table's from one moment to the next. */
+    if (tidy && is_neighbour(token) && kill(token->pid, 0) != 0 && errno == ESRCH)
         unlink(source->name);
     close(source->fd);
     errno = saved;

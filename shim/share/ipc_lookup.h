@@ -15,7 +15,7 @@
 typedef enum {
     AC_IPC_FOUND,
     AC_IPC_FREED,  /* the table is there, and the block's lifetime is over */
-    AC_IPC_ENDED,  /* no such table, and no such process */
+    AC_IPC_ENDED,  /* no such table, and no such process, or another image has its pid */
     AC_IPC_HIDDEN, /* no such table: the process cannot be seen from here */
     AC_IPC_BAD     /* it is there, and cannot be read: cut short, or of a newer version */
 } ac_ipc_answer_t;
@@ -32,7 +32,7 @@ ac_ipc_answer_t ac_ipc_lookup(const ac_ipc_token_t *token, ac_ipc_source_t *sour
 /* Whether the entry's lifetime still lasts, by one more look. */
 bool ac_ipc_lookup_again(const ac_ipc_source_t *source, const ac_ipc_token_t *token);
 
-/* Close.  With `tidy` the file goes if its process was killed. */
+/* Close.  With `tidy` the file goes if no process has the exporter's pid. */
 void ac_ipc_lookup_end(ac_ipc_source_t *source, const ac_ipc_token_t *token, bool tidy);
 
 #endif

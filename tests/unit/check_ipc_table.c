@@ -147,7 +147,7 @@ START_TEST(entries_are_found_until_they_end) {
     ck_assert(ac_ipc_table_find(&third, &entry) && entry.serial == 3);
     third.nonce++;
     ck_assert(!ac_ipc_table_find(&third, &entry));
-    ck_assert_int_eq(look(&third, &entry), AC_IPC_HIDDEN);
+    ck_assert_int_eq(look(&third, &entry), AC_IPC_ENDED);
     ck_assert(stat(table_name(), &st) == 0 && (st.st_mode & 0777) == 0600);
     ac_ipc_table_close();
     ck_assert_int_ne(stat(table_name(), &st), 0);
@@ -222,7 +222,11 @@ START_TEST(spoilt_table_is_an_error) {
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
     close(fd);
     ck_assert_int_eq(unlink(table_name()), 0);
-    ck_assert_int_eq(look(&token, &entry), AC_IPC_HIDDEN);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_ENDED); /* the live page has none beside it */
+    ck_assert_int_eq(rename(page_name((int)getpid()), table_name()), 0);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD);
+    ck_assert_int_eq(unlink(table_name()), 0);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_HIDDEN); /* it may be in another folder */
     ck_assert_int_eq(mkfifo(table_name(), 0600), 0);
     ck_assert_int_eq(look(&token, &entry), AC_IPC_BAD); /* and it does not wait for a writer */
     token.pid = INT32_MAX;
@@ -323,6 +327,40 @@ START_TEST(table_of_the_dead_goes) {
 }
 END_TEST
 
+/* An importer that holds a table of this pid's process before removes no other in its place. */
+START_TEST(table_of_the_living_stays) {
+    ac_ipc_entry_t entry;
+    ac_ipc_source_t source;
+    uint32_t slot;
+    char kept[320];
+    open_page();
+    ac_ipc_token_t token = exported(512, 1, &slot);
+    snprintf(kept, sizeof kept, "%s.kept", table_name());
+    int fd = open(kept, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_eq(ac_ipc_lookup(&token, &source, &entry), AC_IPC_FOUND);
+    close(source.fd); /* in the place of the table: one that no process has mapped */
+    ac_ipc_header_t header = {.magic = AC_IPC_TABLE_MAGIC, .opened_ns = 1};
+    ck_assert_int_eq(write(fd, &header, sizeof header), sizeof header);
+    close(fd);
+    source.fd = open(kept, O_RDONLY);
+    ac_ipc_lookup_end(&source, &token, true);
+    ck_assert_int_eq(look(&token, &entry), AC_IPC_FOUND);
+    ac_ipc_table_close();
+}
+END_TEST
+
+/* A process that exports nothing would leave it behind for good. */
+START_TEST(page_replaces_table_too) {
+    char name[300];
+    strcpy(name, table_name());
+    make_home();
+    close(open(name, O_CREAT | O_WRONLY, 0600));
+    close(open(page_name((int)getpid()), O_CREAT | O_WRONLY, 0600));
+    open_page();
+    ck_assert(!exists(name));
+}
+END_TEST
+
 /* A process in a container with the same pid namespace has a folder of its own under that name. */
 START_TEST(folder_of_a_container_is_found) {
     ac_ipc_entry_t entry;
@@ -385,6 +423,8 @@ int main(void) {
     tcase_add_test(table, no_room_is_an_error);
     tcase_add_test(table, fork_child_has_none);
     tcase_add_test(table, table_of_the_dead_goes);
+    tcase_add_test(table, table_of_the_living_stays);
+    tcase_add_test(table, page_replaces_table_too);
     tcase_add_test(table, folder_of_a_container_is_found);
     tcase_add_test(table, stray_folder_is_found);
     suite_add_tcase(suite, table);
