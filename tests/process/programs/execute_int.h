@@ -16,6 +16,8 @@ typedef struct {
     bool live;
     CUdeviceptr at;
     uint32_t bytes, value;
+    unsigned sync;         /* SYNC_MEMOPS */
+    unsigned long long id; /* 0: not asked for yet */
     int pool; /* that it was taken from, while that is there; -1: none of the program's */
 } memory_t;
 
@@ -26,6 +28,7 @@ typedef struct {
     uint32_t to, from, value;  /* blocks */
     bool to_local, from_local; /* memory of the graph's own */
 } change_t;
+enum { IDS = 8192 };
 enum { CHANGES = 2 * NODES };
 typedef struct {
     unsigned count;
@@ -66,6 +69,8 @@ typedef struct {
     slot_t slot[SLOTS];
     unsigned next_slot;
     uint32_t next_value;
+    unsigned long long id[IDS]; /* those of all lifetimes */
+    unsigned ids;
     CUdeviceptr first;                        /* addresses count from here in the hash */
     int (*check)(char *message, size_t room); /* accel_check, or NULL */
     int (*empty)(void);

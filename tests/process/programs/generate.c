@@ -361,6 +361,15 @@ static void drop_context(gen_t *g, uint32_t at) {
         gen_op(g, g->thread, OP_DROPCTX, at, 0, 0, 0);
 }
 
+static void peer(gen_t *g, uint32_t from, uint32_t to) {
+    if (gen_op(g, g->thread, OP_PEER, from, to, 0, 0) || !g->model->context[from].peer[to])
+        return;
+    if (!gen_op(g, g->thread, OP_UNPEER, from, to, 0, 0) &&
+        gen_op(g, g->thread, OP_USE, from, 0, 0, 0) &&
+        gen_op(g, g->thread, OP_SYNCCTX, 0, 0, 0, 0))
+        gen_op(g, g->thread, OP_UNPEER, from, to, 0, 0);
+}
+
 static void context(gen_t *g) {
     uint32_t at = gen_below(g, CONTEXTS);
     switch (gen_below(g, 8) + (g->finds ? 8 : 0)) {
@@ -371,7 +380,7 @@ static void context(gen_t *g) {
         drop_context(g, at);
         break;
     case 2:
-        gen_op(g, g->thread, OP_PEER, at, gen_below(g, CONTEXTS), 0, 0);
+        peer(g, at, gen_below(g, CONTEXTS));
         break;
     case 3:
         gen_op(g, g->thread, OP_GREEN, gen_below(g, GREENS), gen_below(g, g->model->devices), 0,
@@ -406,6 +415,14 @@ static void ask(gen_t *g) {
     case 4:
     case 5:
         gen_op(g, g->thread, OP_INFO, 0, 0, 0, 0);
+        break;
+    case 6:
+        if (at >= 0)
+            gen_op(g, g->thread, OP_ID, (uint32_t)at, 0, 0, 0);
+        break;
+    case 7:
+        if (at >= 0)
+            gen_op(g, g->thread, OP_SYNCMEMOPS, (uint32_t)at, gen_below(g, 2), 0, 0);
         break;
     default:
         if (at >= 0)

@@ -151,6 +151,26 @@ APPLY(PEER) {
     return true;
 }
 
+static bool host_knows_context(const model_t *m, int ctx) {
+    for (int i = 0; i < LANES; i++)
+        if (m->lane[i].live && m->lane[i].ctx == ctx && !past_covers(&m->host, &m->lane[i].past))
+            return false;
+    return past_covers(&m->host, &m->context[ctx].gone);
+}
+
+/* Graphs of the context may use the other's memory when they are launched again. */
+APPLY(UNPEER) {
+    context_t *from = &m->context[op->at[0]];
+    if (!from->live || !from->peer[op->at[1]] || capturing(m) ||
+        !host_knows_context(m, (int)op->at[0]))
+        return false;
+    for (int i = 0; i < GRAPHS; i++)
+        if (m->graph[i].live && m->graph[i].ctx == (int)op->at[0])
+            return false;
+    from->peer[op->at[1]] = false;
+    return true;
+}
+
 APPLY(GREEN) {
     if (m->green[op->at[0]].live || op->at[1] >= m->devices || capturing(m))
         return false;
@@ -503,6 +523,14 @@ APPLY(RANGE) {
 
 APPLY(HANDLE) {
     return outside(m, op) && !m->block[op->at[0]].async;
+}
+
+APPLY(ID) {
+    return outside(m, op);
+}
+
+APPLY(SYNCMEMOPS) {
+    return op->at[1] < 2 && outside(m, op);
 }
 
 /* ---- events ---- */

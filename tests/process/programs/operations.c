@@ -225,6 +225,14 @@ RUN(PEER) {
     return with_context((int)c->op->at[0], peer, c);
 }
 
+static CUresult unpeer(const call_t *c) {
+    return cuCtxDisablePeerAccess(run.context[c->op->at[1]]);
+}
+
+RUN(UNPEER) {
+    return with_context((int)c->op->at[0], unpeer, c);
+}
+
 static CUresult stream(const call_t *c) {
     CUstream *out = &run.stream[c->op->at[0]];
     unsigned flags = c->op->at[2] & 1 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT;
@@ -266,6 +274,8 @@ static void began(const call_t *c, uint32_t at, CUdeviceptr address, uint32_t by
     memory->live = true;
     memory->at = address;
     memory->bytes = bytes;
+    memory->sync = 0;
+    memory->id = 0;
     memory->pool = run.model->block[at].pool;
     if (!run.first)
         run.first = address;
@@ -319,6 +329,45 @@ RUN(RANGE) {
     if (!result && (base != memory->at || bytes < memory->bytes))
         run_fail("operation %zu: the range of a block of %u bytes is %zu bytes, %lld from it",
                  run.next, memory->bytes, bytes, (long long)(base - memory->at));
+    return result;
+}
+
+static void new_id(memory_t *memory, unsigned long long id) {
+    for (unsigned i = 0; i < run.ids; i++)
+        if (run.id[i] == id)
+            run_fail("operation %zu: id %llx was another lifetime's", run.next, id);
+    memory->id = id;
+    if (run.ids < IDS)
+        run.id[run.ids++] = id;
+}
+
+RUN(ID) {
+    memory_t *memory = &run.memory[c->op->at[0]];
+    unsigned long long id = 0;
+    CUresult result = cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                            memory->at + memory->bytes / 2);
+    if (result)
+        return result;
+    if (!memory->id)
+        new_id(memory, id);
+    if (memory->id != id)
+        run_fail("operation %zu: a block's id is %llx, and was %llx", run.next, id, memory->id);
+    return CUDA_SUCCESS;
+}
+
+RUN(SYNCMEMOPS) {
+    memory_t *memory = &run.memory[c->op->at[0]];
+    unsigned want = c->op->at[1], before = 0, after = 0;
+    CUresult result =
+        cuPointerGetAttribute(&before, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->at);
+    if (!result)
+        result = cuPointerSetAttribute(&want, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->at);
+    if (!result)
+        result = cuPointerGetAttribute(&after, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory->at);
+    if (!result && (before != memory->sync || after != want))
+        run_fail("operation %zu: SYNC_MEMOPS was %u, not %u, and is %u, not %u", run.next, before,
+                 memory->sync, after, want);
+    memory->sync = want;
     return result;
 }
 
