@@ -87,6 +87,11 @@ void ac_cuda_context_again(ac_cuda_context_t *context, CUcontext handle, unsigne
                            ac_record_mode_t mode) {
     context->handle = handle;
     context->id = id;
+    ac_lock(&context->lock);
+    context->event_count = 0; /* what came after ac_cuda_context_kill */
+    context->stream_count = 0;
+    context->keeper = NULL;
+    ac_unlock(&context->lock);
     atomic_store(&context->mode, mode);
     atomic_store(&context->green, false);
     atomic_store(&context->lost, 0);

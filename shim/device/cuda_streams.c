@@ -37,12 +37,13 @@ void ac_cuda_event_return(ac_cuda_context_t *context, CUevent event) {
     if (!event || atomic_load(&context->dead) || atomic_load(&ac_cuda_quiet))
         return;
     ac_lock(&context->lock);
-    if (context->event_count < AC_CUDA_EVENTS) {
+    bool gone = atomic_load(&context->dead); /* and the event with it, meanwhile */
+    if (!gone && context->event_count < AC_CUDA_EVENTS) {
         context->event[context->event_count++] = event;
         kept = true;
     }
     ac_unlock(&context->lock);
-    if (!kept)
+    if (!kept && !gone)
         destroy_event(context, event);
 }
 

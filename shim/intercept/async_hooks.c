@@ -60,8 +60,11 @@ bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUst
     if (serving(thread, &ask) != context || !ac_mempool_admit(ask.mempool, bytes))
         return false;
     if (ac_arena_alloc_from(context->arena, ask.mempool, ac_stream_named(stream, per_thread),
-                            bytes, true, address) == AC_OK)
+                            bytes, true, address) == AC_OK) {
+        if (ac_mempool_reason(ask.mempool) != AC_POOL_OURS)
+            ac_pool_reach_again(ask.mempool);
         return true;
+    }
     ac_mempool_cancel(ask.mempool, bytes);
     return false;
 }

@@ -112,7 +112,8 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     bool peer = !is_device_of(context, entry->uuid);
     if (peer)
         ac_fence_share(); /* before the first access can be submitted */
-    ac_ipc_mapping_t *mapping = ac_ipc_enter(context, entry->handle, entry->mapping, &fresh);
+    ac_ipc_mapping_t *mapping =
+        ac_ipc_enter(context, import->token.nonce, entry->handle, entry->mapping, &fresh);
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (fresh) {

@@ -20,6 +20,7 @@ typedef enum { OPENING, OPEN, CLOSING } state_t;
 struct ac_ipc_mapping {
     ac_ipc_mapping_t *next;
     const void *context;
+    uint64_t exporter;
     unsigned char handle[AC_IPC_HANDLE];
     uint64_t base, bytes;
     uint64_t widest; /* bytes of the largest view so far */
@@ -44,23 +45,28 @@ _Atomic unsigned ac_ipc_mappings;
 
 /* ---- mappings, under the lock ---- */
 
-static ac_ipc_mapping_t *find_handle(const void *context, const unsigned char *handle) {
+static ac_ipc_mapping_t *find_handle(const void *context, uint64_t exporter,
+                                     const unsigned char *handle) {
     ac_ipc_mapping_t *mapping = context ? mappings : NULL;
-    while (mapping && (mapping->context != context || mapping->lost ||
-                       memcmp(mapping->handle, handle, AC_IPC_HANDLE) != 0))
+    while (mapping && (mapping->context != context || mapping->exporter != exporter ||
+                       mapping->lost || memcmp(mapping->handle, handle, AC_IPC_HANDLE) != 0))
         mapping = mapping->next;
     return mapping;
 }
 
-static ac_ipc_mapping_t *new_mapping(const void *context, const unsigned char *handle,
-                                     uint64_t bytes) {
+static ac_ipc_mapping_t *new_mapping(const void *context, uint64_t exporter,
+                                     const unsigned char *handle, uint64_t bytes) {
     ac_ipc_mapping_t *mapping = spare ? spare : ac_carve(sizeof *mapping);
     if (!mapping)
         return NULL;
     if (mapping == spare)
         spare = mapping->next;
-    *mapping = (ac_ipc_mapping_t){
-        .next = mappings, .context = context, .bytes = bytes, .inside = 1, .state = OPENING};
+    *mapping = (ac_ipc_mapping_t){.next = mappings,
+                                  .context = context,
+                                  .exporter = exporter,
+                                  .bytes = bytes,
+                                  .inside = 1,
+                                  .state = OPENING};
     memcpy(mapping->handle, handle, AC_IPC_HANDLE);
     mappings = mapping;
     atomic_fetch_add(&ac_ipc_mappings, 1);
@@ -160,13 +166,14 @@ static struct timespec limit_of_wait(void) {
     return limit;
 }
 
-ac_ipc_mapping_t *ac_ipc_enter(const void *context, const unsigned char handle[AC_IPC_HANDLE],
-                               uint64_t bytes, bool *fresh) {
+ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
+                               const unsigned char handle[AC_IPC_HANDLE], uint64_t bytes,
+                               bool *fresh) {
     struct timespec limit = limit_of_wait();
     ac_ipc_mapping_t *mapping;
     *fresh = true;
     ac_lock(&lock);
-    while ((mapping = find_handle(context, handle)) && mapping->state != OPEN)
+    while ((mapping = find_handle(context, exporter, handle)) && mapping->state != OPEN)
         if (ac_wait_until(&returned, &lock, &limit) != 0) {
             context = NULL; /* the call of that thread does not return: one of its own */
             break;
@@ -175,7 +182,7 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, const unsigned char handle[A
         *fresh = false;
         mapping->inside++;
     } else {
-        mapping = new_mapping(context, handle, bytes);
+        mapping = new_mapping(context, exporter, handle, bytes);
     }
     ac_unlock(&lock);
     return mapping;

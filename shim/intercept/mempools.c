@@ -24,6 +24,7 @@ typedef struct {
     bool taken;          /* a pool, live or destroyed with blocks out */
     _Atomic bool counts; /* the allocator has figures of it */
     unsigned pins;       /* calls of ours under way that name the handle */
+    unsigned destroying; /* calls under way that may end the pool: none of ours begins */
     _Atomic uint64_t limit;
 } record_t;
 
@@ -86,7 +87,8 @@ static void retire(record_t *record) {
 }
 
 static bool is_spare(const record_t *record) {
-    return !record->taken || (!atomic_load(&record->handle) && !record->pins);
+    return !record->taken ||
+           (!atomic_load(&record->handle) && !record->pins && !record->destroying);
 }
 
 /* A record without a pool, taken; 0: there is none. */
@@ -188,17 +190,22 @@ void ac_mempool_destroying(unsigned number) {
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 1;
     ac_lock(&lock);
+    records[number].destroying++;
     while (records[number].pins && ac_wait_until(&unpinned, &lock, &until) != ETIMEDOUT)
         continue;
     ac_unlock(&lock);
 }
 
 void ac_mempool_destroyed(unsigned number, bool done) {
-    if (!number || !done)
+    if (!number)
         return;
     ac_lock(&lock);
-    retire(&records[number]);
+    records[number].destroying--;
+    if (done)
+        retire(&records[number]);
     ac_unlock(&lock);
+    if (!done)
+        return;
     ac_mempool_current_changed(records[number].device);
 }
 
@@ -315,22 +322,40 @@ unsigned ac_mempool_current(CUdevice device, ac_passed_t *why) {
 
 /* --- what the driver serves --- */
 
+/* The live pool, until unpin; NULL: it is gone, or may be at any moment. */
+static CUmemoryPool pin(unsigned number) {
+    ac_lock(&lock);
+    CUmemoryPool pool = records[number].destroying ? NULL : atomic_load(&records[number].handle);
+    records[number].pins += pool != NULL;
+    ac_unlock(&lock);
+    return pool;
+}
+
+static void unpin(unsigned number) {
+    ac_lock(&lock);
+    if (!--records[number].pins)
+        pthread_cond_broadcast(&unpinned);
+    ac_unlock(&lock);
+}
+
 /* Bytes that the driver holds for the pool's requests. */
-static uint64_t used_by_driver(CUmemoryPool pool) {
+static uint64_t used_by_driver(unsigned number) {
     cuuint64_t used = 0;
-    return ac_driver.cuMemPoolGetAttribute &&
-                   ac_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-                                                   &used) == CUDA_SUCCESS
-               ? used
-               : 0;
+    CUmemoryPool pool = ac_driver.cuMemPoolGetAttribute ? pin(number) : NULL;
+    if (!pool)
+        return 0;
+    if (ac_driver.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) !=
+        CUDA_SUCCESS)
+        used = 0;
+    unpin(number);
+    return used;
 }
 
 bool ac_mempool_admit(unsigned number, uint64_t bytes) {
     ac_allocator_t *allocator = records[number].limit ? ac_mempool_allocator(number) : NULL;
     if (!allocator)
         return true;
-    CUmemoryPool pool = atomic_load(&records[number].handle);
-    uint64_t other = atomic_load(&records[number].passed) && pool ? used_by_driver(pool) : 0;
+    uint64_t other = atomic_load(&records[number].passed) ? used_by_driver(number) : 0;
     return ac_mempool_claim(allocator, number, bytes, other);
 }
 
@@ -343,21 +368,6 @@ void ac_mempool_cancel(unsigned number, uint64_t bytes) {
 void ac_mempool_passed(unsigned number) {
     if (number && !atomic_load_explicit(&records[number].passed, memory_order_relaxed))
         atomic_store(&records[number].passed, true);
-}
-
-static CUmemoryPool pin(unsigned number) {
-    ac_lock(&lock);
-    CUmemoryPool pool = atomic_load(&records[number].handle);
-    records[number].pins += pool != NULL;
-    ac_unlock(&lock);
-    return pool;
-}
-
-static void unpin(unsigned number) {
-    ac_lock(&lock);
-    if (!--records[number].pins)
-        pthread_cond_broadcast(&unpinned);
-    ac_unlock(&lock);
 }
 
 bool ac_mempools_yield(CUdevice device) {

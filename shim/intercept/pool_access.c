@@ -143,6 +143,15 @@ void ac_pool_reach_from(CUcontext handle) {
         ac_context_each(reach_one, &reach);
 }
 
+void ac_pool_reach_gone(const ac_context_t *context) {
+    name_t name = name_of(context);
+    ac_lock(&lock);
+    for (unsigned i = pair_count; i-- > 0;)
+        if (same(pairs[i].from, name) || same(pairs[i].to, name))
+            pairs[i] = pairs[--pair_count];
+    ac_unlock(&lock);
+}
+
 /* --- the program's own calls --- */
 
 /* The pair that a call of the program names; under the lock. */

@@ -18,6 +18,9 @@ void ac_pool_reach_none(unsigned number);
 /* A context was made, or retained. */
 void ac_pool_reach_from(CUcontext handle);
 
+/* The context has ended.  Before its record serves again. */
+void ac_pool_reach_gone(const ac_context_t *context);
+
 /* The program enables or disables peer access to `peer` in the context that is current.  Where it
  * is enabled on behalf of a pool, the program does not see that: the first enabling succeeds, and
  * what it disables stays.  _enabled: `result` is the driver's answer; returns the program's.

@@ -323,6 +323,15 @@ START_TEST(a_fence_that_is_over_is_recorded_again) {
 }
 END_TEST
 
+/* Its record serves another one when work of a stream has come after the end. */
+START_TEST(nothing_of_a_context_that_went_is_left) {
+    ac_cuda_context_kill(&context);
+    ac_cuda_stream_begin(&context, stream_at(2));
+    ac_cuda_context_again(&context, handle, 2, AC_RECORD_STREAMS);
+    ck_assert_uint_eq(context.stream_count + context.event_count, 0);
+}
+END_TEST
+
 /* --- more streams than there are entries, and streams that cannot be named --- */
 
 static void work_on(CUstream stream) {
@@ -693,6 +702,7 @@ int main(void) {
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
     tcase_add_test(tests, a_fence_that_is_over_is_recorded_again);
+    tcase_add_test(tests, nothing_of_a_context_that_went_is_left);
     tcase_add_test(tests, streams_without_work_give_way);
     tcase_add_test(tests, threads_that_ended_give_way);
     tcase_add_test(tests, a_mark_is_cleared_by_the_fence_that_saw_it_only);

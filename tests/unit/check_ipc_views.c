@@ -15,7 +15,7 @@ static const unsigned char handles[2][AC_IPC_HANDLE] = {{1}, {2}};
 static ac_ipc_mapping_t *entered(int context, int handle, bool fresh) {
     bool is_fresh;
     ac_ipc_mapping_t *mapping =
-        ac_ipc_enter(&contexts[context], handles[handle], 2 * MIB, &is_fresh);
+        ac_ipc_enter(&contexts[context], 1, handles[handle], 2 * MIB, &is_fresh);
     ck_assert_ptr_nonnull(mapping);
     ck_assert_int_eq(is_fresh, fresh);
     return mapping;
@@ -107,6 +107,19 @@ START_TEST(opened_as_the_drivers_own_too) {
 }
 END_TEST
 
+/* A program took the place of an exporter, and its driver made the same bytes again. */
+START_TEST(exporters_are_apart) {
+    bool fresh;
+    uint64_t a = opened(0, 0, 0, 4096, true);
+    ac_ipc_mapping_t *mapping = ac_ipc_enter(&contexts[0], 2, handles[0], 2 * MIB, &fresh);
+    ck_assert(fresh);
+    ac_ipc_opened(mapping, 64 * MIB);
+    ck_assert(ac_ipc_view_add(mapping, 0, 512));
+    ck_assert_int_eq(closed(0, 64 * MIB), 1);
+    ck_assert_int_eq(closed(0, a), 1);
+}
+END_TEST
+
 START_TEST(contexts_are_apart_and_end) {
     ac_ipc_view_t view;
     uint64_t a = opened(0, 0, 0, 4096, true), b = opened(1, 0, 0, 4096, true);
@@ -114,7 +127,7 @@ START_TEST(contexts_are_apart_and_end) {
     ac_ipc_mapping_t *inside = entered(1, 1, false), *opening;
     bool fresh;
     const unsigned char other[AC_IPC_HANDLE] = {3};
-    opening = ac_ipc_enter(&contexts[1], other, MIB, &fresh);
+    opening = ac_ipc_enter(&contexts[1], 1, other, MIB, &fresh);
     ac_ipc_context_gone(&contexts[1]);
     ck_assert_int_eq(ac_ipc_find(b, &view), AC_IPC_ELSEWHERE);
     ck_assert_int_eq(closed(1, b), -1);
@@ -158,7 +171,7 @@ static void *opens_and_closes(void *unused) {
     for (int i = 0; i < ROUNDS; i++) {
         bool fresh;
         ac_ipc_view_t view;
-        ac_ipc_mapping_t *mapping = ac_ipc_enter(&contexts[0], handles[0], 2 * MIB, &fresh);
+        ac_ipc_mapping_t *mapping = ac_ipc_enter(&contexts[0], 1, handles[0], 2 * MIB, &fresh);
         if (fresh) {
             driver(1);
             ac_ipc_opened(mapping, 2 * MIB);
@@ -195,6 +208,7 @@ int main(void) {
     tcase_add_test(cases, later_lifetime_takes_over);
     tcase_add_test(cases, driver_refuses);
     tcase_add_test(cases, opened_as_the_drivers_own_too);
+    tcase_add_test(cases, exporters_are_apart);
     tcase_add_test(cases, contexts_are_apart_and_end);
     tcase_add_test(cases, many_views);
     tcase_add_test(cases, threads_share_one_mapping);

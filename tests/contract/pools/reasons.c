@@ -160,6 +160,12 @@ static void access_after(void) {
     MUST(cuCtxCreate_v2(&made, 0, 1));
     OURS(simcuda_calls("cuCtxEnablePeerAccess") == before + 1);
     GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+    for (int turn = 0; turn < 300; turn++) { /* what is kept of one goes with it */
+        CUcontext passing;
+        MUST(cuCtxCreate_v2(&passing, 0, 1));
+        GIVES(cuCtxEnablePeerAccess(context, 0), CUDA_SUCCESS);
+        MUST(cuCtxDestroy_v2(passing));
+    }
     MUST(cuCtxSetCurrent(context));
     give(memory, stream);
     GIVES(cuCtxEnablePeerAccess(other, 0), CUDA_SUCCESS); /* the other way round is its own */
