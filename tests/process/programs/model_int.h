@@ -34,4 +34,10 @@ void use_done(model_t *m, use_t use, point_t point, int lane);
 /* The whole of it, captured or not.  False: out of order, nothing happened. */
 bool work(model_t *m, int lane, unsigned what, const use_t *uses, unsigned count);
 
+/* One operation, as model_apply. */
+#define APPLY(name)                     bool apply_##name(model_t *m, const op_t *op)
+#define OP(symbol, name, operands, doc) APPLY(symbol);
+#include "ops.def"
+#undef OP
+
 #endif
