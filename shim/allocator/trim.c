@@ -19,8 +19,10 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         return 0;
     ac_brink_begin(&brink, arena, 0);
     uint64_t freed = ac_brink_give_back(&brink);
-    while (wait && ac_brink_helps(&brink, 0, 0) && ac_brink_wait(&brink))
+    for (bool more = wait; more && ac_brink_helps(&brink, 0, 0);) {
+        more = ac_brink_wait(&brink); /* false, too, where the work ended between two steps */
         freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
+    }
     if (wait) {
         ac_lock(&allocator->lock);
         allocator->stats->num_sync_all_streams++;

@@ -100,6 +100,30 @@ START_TEST(growth_does_not_wait_for_ever) {
 }
 END_TEST
 
+/* A step of the wait runs out of time, and the work is over when the next one begins. */
+static void end_after_a_step(void *arg, fake_kind_t kind) {
+    bool *stepped = arg;
+    if (kind == FAKE_WAIT && !*stepped) {
+        nanosleep(&(struct timespec){.tv_nsec = 110000000}, NULL);
+        *stepped = true;
+    } else if (kind == FAKE_QUERY && *stepped) {
+        fake_complete(&context[0], atomic_load(&context[0].submitted));
+    }
+}
+
+START_TEST(trim_gives_back_what_ended_between_steps) {
+    bool stepped = false;
+    uint64_t a = alloc(200 * MIB);
+    submit(0);
+    give(a);
+    device.endless = true;
+    device.arg = &stepped;
+    device.before = end_after_a_step;
+    ck_assert_uint_eq(ac_allocator_trim(allocator, true), 200 * MIB);
+    ck_assert(stepped);
+}
+END_TEST
+
 START_TEST(growth_waits_beyond_the_budget) {
     uint64_t a = alloc(200 * MIB);
     for (unsigned i = 0; i < 20; i++) { /* each waits for the one before, none grows */
@@ -632,6 +656,7 @@ int main(void) {
     tcase_add_test(large, a_block_born_after_the_work_is_ready);
     tcase_add_test(large, growth_waits_beyond_the_budget);
     tcase_add_test(large, growth_does_not_wait_for_ever);
+    tcase_add_test(large, trim_gives_back_what_ended_between_steps);
     tcase_add_test(large, one_segment_for_several_requests);
     tcase_add_test(large, contexts_do_not_share_blocks);
     tcase_add_test(large, addresses_that_are_not_allocated);
