@@ -265,7 +265,7 @@ class Bench(base.CommandTest):
         self.installation(leave_out=("bench_runtime",))
         result = self.run_installed("--only", "replace")
         self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertIn("cannot be measured: bench_accelcache is not there", result.stderr)
+        self.assertIn("cannot be measured: bench_runtime is not there", result.stderr)
         self.assertIn("does not exist", self.expect(1, "bench", "--lib", "/none").stderr)
 
     def test_not_the_library(self):
