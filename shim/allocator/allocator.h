@@ -175,8 +175,11 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
 /* The same with a wait, for a call of the driver that answered "out of memory" and takes `need`
  * bytes of the device (0: not known): nothing where these would not be what it lacks, or where
- * idle memory would not make room for them. */
+ * idle memory would not make room for them.  What other threads are giving back is waited for. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
+
+/* Bytes that were given back so far, by any thread. */
+uint64_t ac_allocator_given_back(ac_allocator_t *allocator);
 
 /* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
  * whole pages of free memory that nothing was freed in for as long, so that what stays reserved

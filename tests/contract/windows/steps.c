@@ -1,0 +1,85 @@
+/* steps CASE: what one thread of a program does between two steps that the library takes for another
+ * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
+ * Exit status 0: as it should be. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "accelcache.h"
+#include "harness.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* Where it runs, for the library; once. */
+void ac_test_window(const char *name) __attribute__((visibility("default")));
+static const char *at;
+static void (*part)(void);
+
+static void *run_part(void *unused) {
+    test_device(0);
+    part();
+    return unused;
+}
+
+static void wait_for_part(void) {
+    pthread_t thread;
+    NEED(pthread_create(&thread, NULL, run_part, NULL) == 0);
+    NEED(pthread_join(thread, NULL) == 0);
+}
+
+void ac_test_window(const char *name) {
+    if (!at || strcmp(name, at) != 0)
+        return;
+    at = NULL;
+    wait_for_part();
+}
+
+static void at_window(const char *name, void (*what)(void)) {
+    part = what;
+    at = name;
+}
+
+static CUdeviceptr taken(size_t bytes) {
+    CUdeviceptr address = 0;
+    MUST(cuMemAlloc_v2(&address, bytes));
+    return address;
+}
+
+/* --- a call of the driver is out of memory, and another thread gives back what it lacked --- */
+
+static accel_status_t (*empty_cache)(void);
+
+static void give_back(void) {
+    NEED(empty_cache() == ACCEL_OK);
+}
+
+static void given_back_by_another(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    NEED(test_find("accel_empty_cache", &empty_cache));
+    MUST(cuMemFree_v2(taken(40 * MIB)));
+    at_window("driver_is_full", give_back);
+    GIVES(cuMemCreate(&handle, 40 * MIB, &prop, 0), CUDA_SUCCESS);
+    NEED(!at);
+    MUST(cuMemRelease(handle));
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"given_back_by_another", given_back_by_another},
+};
+
+int main(int argc, char **argv) {
+    for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(argv[1], cases[i].name)) {
+            test_title = argv[1];
+            test_device(0);
+            cases[i].run();
+            return TEST_GOOD;
+        }
+    fprintf(stderr, "usage: steps CASE\n");
+    return TEST_USAGE;
+}
