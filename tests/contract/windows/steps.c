@@ -65,11 +65,46 @@ static void given_back_by_another(void) {
     MUST(cuMemRelease(handle));
 }
 
+/* --- a block is freed while it is exported --- */
+
+enum { WHOLE = 40 };
+static CUdeviceptr whole;
+
+static void free_and_share_out(void) {
+    MUST(cuMemFree_v2(whole));
+    for (int i = 0; i < 2; i++)
+        taken(WHOLE / 4 * MIB);
+}
+
+/* The driver's handle opens the whole segment, with whatever serves there. */
+static void freed_during_export(void) {
+    CUipcMemHandle handle;
+    whole = taken(WHOLE * MIB);
+    at_window("segment_named", free_and_share_out);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_ERROR_INVALID_VALUE);
+    NEED(!at);
+}
+
+/* Nobody has got to know the segment: it serves again. */
+static void export_refused(void) {
+    CUipcMemHandle handle;
+    whole = taken(WHOLE * MIB);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_ERROR_MAP_FAILED); /* as ACCEL_SIM says */
+    MUST(cuMemFree_v2(whole));
+    EXPECT(taken(WHOLE * MIB) == whole && simcuda_calls("cuMemAlloc_v2") == 1);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_SUCCESS);
+    MUST(cuMemFree_v2(whole));
+    taken(WHOLE * MIB);
+    EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
     {"given_back_by_another", given_back_by_another},
+    {"freed_during_export", freed_during_export},
+    {"export_refused", export_refused},
 };
 
 int main(int argc, char **argv) {
