@@ -126,8 +126,8 @@ void ac_block_untaint(uint64_t address);
 
 /* Others get to know the block at `address`: *serial names its lifetime (space/lifetime.h), now and
  * whenever it is asked for again, and no other one.  Its pages, if it has any, never move from now
- * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM:
- * host memory is short. */
+ * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM: host memory is short, or the thread that may just
+ * be freeing the block did not go on for half a second. */
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
 
 /* Other processes get to know it: ac_block_info_t shows `exported` (not 0) from now on, and
