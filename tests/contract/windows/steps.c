@@ -98,6 +98,34 @@ static void export_refused(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
 }
 
+/* --- two threads end one context --- */
+
+static CUcontext later;
+static CUdeviceptr memory;
+
+/* So many records rest before the oldest, that of the primary context, serves again. */
+static void end_and_go_on(void) {
+    enum { RESTING = 16 };
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    for (int i = 0; i <= RESTING; i++) {
+        MUST(cuCtxCreate_v2(&later, 0, 0));
+        taken(MIB); /* so that the next is no segment of its own */
+        memory = taken(MIB);
+        if (i < RESTING)
+            MUST(cuCtxDestroy_v2(later));
+    }
+}
+
+static void ended_twice(void) {
+    MUST(cuMemFree_v2(taken(MIB)));
+    at_window("contexts_found", end_and_go_on);
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    NEED(!at);
+    MUST(cuCtxSetCurrent(later));
+    GIVES(cuMemFree_v2(memory), CUDA_SUCCESS);
+    EXPECT(taken(MIB) == memory);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -105,6 +133,7 @@ static const struct {
     {"given_back_by_another", given_back_by_another},
     {"freed_during_export", freed_during_export},
     {"export_refused", export_refused},
+    {"ended_twice", ended_twice},
 };
 
 int main(int argc, char **argv) {
