@@ -118,7 +118,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     CUresult result = ask_driver(context, real, pointer, segment, flags);
     if (result != CUDA_SUCCESS || !pointer)
         return result;
-    if (!context) /* nobody would notice its end, and its addresses may be other memory's then */
+    if (!context) /* its end would go unnoticed, and its addresses may be other memory's then */
         return refuse_without_context(thread);
     bool peer = !is_device_of(context, entry->uuid);
     if (peer)

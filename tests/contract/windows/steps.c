@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../../../tools/simcuda/cudart/cuda_runtime_min.h"
+
 #include "accelcache.h"
 #include "harness.h"
 
@@ -85,7 +87,7 @@ static void freed_during_export(void) {
     NEED(!at);
 }
 
-/* Nobody has got to know the segment: it serves again. */
+/* No other process knows the segment: it serves again. */
 static void export_refused(void) {
     CUipcMemHandle handle;
     whole = taken(WHOLE * MIB);
@@ -126,6 +128,102 @@ static void ended_twice(void) {
     EXPECT(taken(MIB) == memory);
 }
 
+/* --- memory pools --- */
+
+static CUmemoryPool pool, next_pool;
+
+static CUmemoryPool pool_made(CUmemAllocationHandleType handles) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .handleTypes = handles,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool made;
+    MUST(cuMemPoolCreate(&made, &props));
+    return made;
+}
+
+/* A record of the library that is free serves the next pool. */
+static void replace_pool(void) {
+    MUST(cuMemPoolDestroy(pool));
+    next_pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
+}
+
+static unsigned long long used_of(CUmemoryPool of) {
+    unsigned long long used = 0;
+    MUST(cuMemPoolGetAttribute(of, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    return used;
+}
+
+/* The device's current pool goes while memory of it is asked for, which then is no other pool's. */
+static void destroyed_at(const char *window) {
+    CUdeviceptr block;
+    pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
+    MUST(cuDeviceSetMemPool(0, pool));
+    MUST(cuMemAllocAsync(&block, MIB, NULL));
+    MUST(cuMemFreeAsync(block, NULL));
+    MUST(cuStreamSynchronize(NULL));
+    at_window(window, replace_pool);
+    GIVES(cuMemAllocAsync(&block, MIB, NULL), CUDA_SUCCESS);
+    NEED(!at);
+    EXPECT(used_of(next_pool) == 0);
+    MUST(cuMemFreeAsync(block, NULL));
+    MUST(cuStreamSynchronize(NULL));
+    EXPECT(used_of(next_pool) == 0);
+}
+
+static void pool_destroyed_when_found(void) {
+    destroyed_at("pool_found");
+}
+
+static void pool_destroyed_when_claimed(void) {
+    destroyed_at("pool_sure");
+}
+
+/* The device is full, and pools of which the driver serves requests give back what they can. */
+static void ask_too_much(void) {
+    CUdeviceptr block;
+    GIVES(cuMemAlloc_v2(&block, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void named_while_destroyed(void) {
+    CUdeviceptr block;
+    taken(64 * MIB);
+    pool = pool_made(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    MUST(cuMemAllocFromPoolAsync(&block, MIB, pool, NULL));
+    MUST(cuMemFreeAsync(block, NULL));
+    ask_too_much();
+    unsigned long long trims = simcuda_calls("cuMemPoolTrimTo");
+    EXPECT(trims > 0);
+    at_window("pool_destroying", ask_too_much);
+    GIVES(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    EXPECT(!at && simcuda_calls("cuMemPoolTrimTo") == trims);
+}
+
+/* Another device may reach the pool from now on, in which nothing is yet. */
+static void let_device_in(void) {
+    CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    MUST(cuMemPoolSetAccess(pool, &reader, 1));
+    EXPECT(simcuda_calls("cuCtxEnablePeerAccess") == 0);
+}
+
+/* A hit of the runtime's cudaMallocAsync comes from that pool. */
+static void reader_beside_hit(void) {
+    void *block;
+    CUstream stream;
+    test_device(1);
+    NEED(cudaSetDevice(0) == cudaSuccess);
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        NEED(cudaMallocAsync(&block, MIB, stream) == cudaSuccess);
+        NEED(cudaFreeAsync(block, stream) == cudaSuccess);
+    }
+    unsigned long long asked = simcuda_calls_total();
+    at_window("pool_sure", let_device_in);
+    NEED(cudaMallocAsync(&block, MIB, stream) == cudaSuccess);
+    NEED(!at && simcuda_calls_total() > asked);
+    EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -134,6 +232,10 @@ static const struct {
     {"freed_during_export", freed_during_export},
     {"export_refused", export_refused},
     {"ended_twice", ended_twice},
+    {"pool_destroyed_when_found", pool_destroyed_when_found},
+    {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
+    {"named_while_destroyed", named_while_destroyed},
+    {"reader_beside_hit", reader_beside_hit},
 };
 
 int main(int argc, char **argv) {

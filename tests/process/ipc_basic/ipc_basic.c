@@ -454,7 +454,7 @@ static void contexts(void) {
     peer_kill(&peer);
 }
 
-/* In a context that the library does not follow: nobody would notice its end. */
+/* In a context that the library does not follow, whose end would go unnoticed. */
 static void crowded(void) {
     enum { FOLLOWED = 256, MORE = 4 };
     peer_t peer = peer_start(program, 0, true);
