@@ -5,6 +5,7 @@
  * until more is added there is nothing new to be found.  So a request searches once, and once
  * more for each time that something came back. */
 #include "allocator/request.h"
+#include "allocator/supply/supply.h"
 #include "failpoint.h"
 
 /* --- the block is the request's --- */
@@ -90,12 +91,36 @@ static ac_block_t *cut_slot(const ac_request_t *request) {
                : ac_slab_carve(&request->arena->space, request->size);
 }
 
-/* With `scarce`: in the other pool, too, and in what slabs keep. */
-static ac_block_t *find_block(const ac_request_t *request) {
+/* Whether the request would break up a native block that is too good for it: one that weighs heavily
+ * among what is live, and 64 times as large.  Such blocks are for buffers of their kind, which would
+ * have to grow past a small block that lives long; as many as 64 of these fit into what is asked for
+ * instead.  Only where growing is within the budget, and the device is not known to refuse it. */
+static bool is_spared(const ac_request_t *request, const ac_block_t *block) {
+    const ac_arena_t *arena = request->arena;
+    const ac_allocator_t *allocator = arena->allocator;
+    const ac_settings_t *settings = &allocator->settings;
+    if (block->size < AC_LARGE || block->size / 64 < request->size ||
+        block->size < allocator->high_water / 8 || block->segment->range ||
+        request->spares_none)
+        return false;
+    uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, ac_supply_live(allocator, request->size));
+    return ac_supply_taken(allocator) + ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN) <=
+               ac_supply_bound(allocator, most) &&
+           !arena->ops->capturing(arena->context);
+}
+
+/* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
+static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
     ac_fit_t fit = fit_for(request);
+    if (request->scarce)
+        ac_segments_unseal(&arena->space);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, request->scarce);
+    if (block && !request->scarce && is_spared(request, block)) {
+        request->spares = true;
+        return NULL;
+    }
     if (block || !request->scarce)
         return block;
     block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -168,6 +193,14 @@ bool ac_find_again(ac_request_t *request) {
     bool found = search(request);
     ac_unlock(&allocator->lock);
     return found;
+}
+
+bool ac_find_spared(ac_request_t *request) {
+    if (!request->spares)
+        return false;
+    request->spares_none = true;
+    request->seen[0] = 0;
+    return ac_find_again(request);
 }
 
 bool ac_find_added(ac_request_t *request) {

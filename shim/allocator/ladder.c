@@ -47,6 +47,8 @@ static ac_status_t serve(ac_request_t *request) {
         return AC_OK;
     /* 6. New memory.  Threads that miss together share what one of them asks the device for. */
     ac_status_t status = ac_grow(request);
+    if (status != AC_OK && ac_find_spared(request))
+        return AC_OK;
     /* 7. The device has no more: all work is waited for, idle memory goes back, and every pool is
      * searched to its end. */
     return status == AC_OOM ? ac_full(request) : status;

@@ -14,6 +14,8 @@ typedef struct {
     ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
     bool cached_only;          /* free memory or nothing: no call of the device */
     bool scarce;               /* the device has no more: any block that fits is right */
+    bool spares;               /* it passed over a large free block, to grow instead */
+    bool spares_none;          /* growing failed: any block that fits is right */
     bool shrink;               /* about to fail: pages of the least size */
     /* What `added` of the arena was when its free memory was last searched without success, the
      * same for a search with `scarce`; 0: never. */
@@ -33,6 +35,9 @@ bool ac_find_first(ac_request_t *request);
  * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in
  * between.  Takes the lock. */
 bool ac_find_again(ac_request_t *request);
+
+/* The same once growing failed, for a request that passed something over to grow. */
+bool ac_find_spared(ac_request_t *request);
 
 /* The same for a request without a cache of its own in use.  Under the lock. */
 bool ac_find_added(ac_request_t *request);

@@ -39,9 +39,7 @@ static uint64_t budget(const ac_growth_t *growth) {
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
     }
-    if (allocator->supply->expand.ceiling && allocator->supply->expand.ceiling < most)
-        most = allocator->supply->expand.ceiling;
-    return settings->limit < most ? settings->limit : most;
+    return ac_supply_bound(allocator, most);
 }
 
 /* --- ranges --- */
@@ -518,9 +516,9 @@ static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) 
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
     if (status == AC_OOM)
-        allocator->supply->expand.ceiling = ac_supply_taken(allocator) - announced;
+        allocator->supply->ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)
-        allocator->supply->expand.ceiling = 0;
+        allocator->supply->ceiling = 0;
     allocator->supply->growing -= announced;
     growth->ask->changes++;
     ac_supply_end_call(allocator, true);

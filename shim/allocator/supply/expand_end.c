@@ -100,7 +100,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         }
         done = batch.released;
         total += done;
-        allocator->supply->expand.ceiling = 0;
+        allocator->supply->ceiling = 0;
         allocator->counters->driver_frees += batch.pages_released;
         allocator->counters->driver_free_ns += spent;
         ac_supply_end_call(allocator, true);

@@ -89,6 +89,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     if (may)
         segment = ac_segment_add(&arena->space, ask->pool, address, size);
     if (segment) {
+        allocator->supply->ceiling = 0;
         ask->serve(ask->arg, segment->first);
     } else if (may && !last && ac_page_map_is_owned(address, size)) {
         ask->stale_address = address;
@@ -126,6 +127,8 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     if (status == AC_OK)
         return adopt(ask, address, size, false);
     unreserve(ask, size, allocator->settings.limit != AC_UNLIMITED);
+    if (status == AC_OOM)
+        allocator->supply->ceiling = ac_supply_taken(allocator);
     return status;
 }
 
@@ -159,6 +162,10 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
     uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
     uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
+    uint64_t first = allocator->settings.large_segment_size;
+    /* What it spares must not go for it. */
+    if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size)
+        size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
     if (wanted > cap) {
         make_room(ask, wanted - cap);
@@ -299,6 +306,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         ac_supply_end_call(allocator, true);
     } while (n == BATCH && !refused);
     if (total) {
+        allocator->supply->ceiling = 0;
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
     }
