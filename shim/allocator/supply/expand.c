@@ -578,12 +578,12 @@ static bool is_calm(const ac_growth_ask_t *ask, bool look) {
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
-    ac_arena_t *arena = growth->ask->arena;
+    ac_timeline_t *timeline = &growth->ask->arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
-    bool ends = wait && growth->ask->until && ac_fence_hopeful(&arena->timeline, all) &&
-                !ac_fence_holding(&arena->timeline, all) &&
-                ac_fence_close(&arena->timeline, all) != AC_UNSUPPORTED;
-    ac_expand_complete(arena, ends ? growth->ask->until : 0);
+    if (!wait || !ac_supply_wait(growth->ask)) {
+        ac_fence_close(timeline, all);
+        ac_fence_poll(timeline, all);
+    }
     growth->calm = is_calm(growth->ask, true);
     growth->patient = wait;
 }

@@ -146,6 +146,10 @@ static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t 
 /* Up to which target work on the arena's memory is over. */
 uint64_t ac_supply_reached(ac_arena_t *arena);
 
+/* Wait for all work on the arena's memory that was submitted up to now, as long as the request may,
+ * and only where nothing keeps it from ending.  False: it did not wait. */
+bool ac_supply_wait(const ac_growth_ask_t *ask);
+
 /* Whether giving back waits for nothing now, or for work that was waited for: up to `target`, if
  * not 0.  Where that could give anything, and does wait, it is owed. */
 bool ac_supply_may_shrink(ac_allocator_t *allocator, uint64_t target);
