@@ -281,6 +281,44 @@ START_TEST(beside_a_capture_it_is_broken_up) {
 }
 END_TEST
 
+/* 140 MiB are reserved: one block of 100 is free, one of 40 waits for work. */
+static uint64_t waiting, ready;
+
+static void keep_large_beside_work(void) {
+    ready = alloc(100 * MIB);
+    waiting = alloc(40 * MIB);
+    give(ready);
+    submit(0);
+    give(waiting);
+}
+
+START_TEST(a_request_waits_rather_than_break_up_a_large_block) {
+    keep_large_beside_work();
+    ck_assert_uint_eq(alloc(30 * MIB), waiting); /* 170 are more than 1.2 x 140 */
+    ck_assert_uint_eq(counters.fence_waits, 1);
+    ck_assert_uint_eq(reserved(), 140 * MIB);
+}
+END_TEST
+
+START_TEST(within_the_budget_it_does_not_wait) {
+    keep_large_beside_work();
+    ck_assert_uint_eq(alloc(20 * MIB), ready);
+    ck_assert_uint_eq(counters.fence_waits, 0);
+    ck_assert_uint_eq(reserved(), 140 * MIB);
+}
+END_TEST
+
+START_TEST(idle_segments_are_waited_for_beyond_the_budget) {
+    uint64_t a = alloc(500 * MIB), b;
+    for (unsigned i = 1; i < 20; i++, a = b) {
+        submit(0);
+        b = alloc(500 * MIB + i * 2 * MIB);
+        give(a);
+    }
+    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live, one idle */
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("growth");
     TCase *tests = tcase_create("growth");
@@ -296,6 +334,9 @@ int main(void) {
     tcase_add_test(tests, a_request_of_some_size_breaks_it_up);
     tcase_add_test(tests, where_the_device_refuses_it_is_broken_up);
     tcase_add_test(tests, beside_a_capture_it_is_broken_up);
+    tcase_add_test(tests, a_request_waits_rather_than_break_up_a_large_block);
+    tcase_add_test(tests, within_the_budget_it_does_not_wait);
+    tcase_add_test(tests, idle_segments_are_waited_for_beyond_the_budget);
     suite_add_tcase(suite, tests);
     TCase *tight = tcase_create("tight");
     tcase_add_checked_fixture(tight, begin_tight, end);

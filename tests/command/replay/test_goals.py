@@ -31,6 +31,16 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "min_capacity_ratio", 1.05, 1.1)
         self.assert_most(figures, "ratio_second", 1.3, 1.6)
 
+    # ------------------------------------------------------------ work under way
+
+    def test_frees_that_wait(self):
+        """Large blocks are not used up while others wait for work."""
+        for kind, mean, worst in (("lora", 1.3, 1.4), ("varlen", 1.25, 1.3), ("grow", 1.05, 1.1)):
+            options = ("--ops", "1000" if kind == "grow" else "60000")
+            with self.subTest(kind):
+                figures = self.figures(kind, "", *options, work=("--pending", "50"))
+                self.assert_most(figures, "ratio", mean, worst)
+
     # ------------------------------------------------------------ a full device
 
     def test_filled_device(self):
