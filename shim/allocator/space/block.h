@@ -191,6 +191,7 @@ struct ac_segment {
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
     bool sealed;        /* native: its free memory, less than a unit, serves no request (segment.c) */
+    uint32_t taints;    /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
     /* A fence target: the device is done with all free memory of the segment when it was reached.
