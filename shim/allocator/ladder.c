@@ -38,8 +38,7 @@ static ac_status_t serve(ac_request_t *request) {
     if (ac_ready_ask(request))
         return AC_OK;
     /* What it spared so as to wait, where it does not. */
-    if (request->spared && !ac_ready_waits(request) &&
-        ac_find_spared(request, AC_SPARE_TO_WAIT))
+    if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
         return AC_OK;
     /* 4. What other threads keep for themselves, ready (then there is a second answer to ask for)
      * or not. */

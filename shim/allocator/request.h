@@ -20,7 +20,7 @@ typedef struct {
     /* Free blocks that would have served were spared, to wait or to grow instead; and for what none
      * is any more: bits of ac_spare_t. */
     unsigned spared, settled;
-    bool shrink;               /* about to fail: pages of the least size */
+    bool shrink; /* about to fail: pages of the least size */
     /* What `added` of the arena was when its free memory was last searched without success, the
      * same for a search with `scarce`; 0: never. */
     uint64_t seen[2];

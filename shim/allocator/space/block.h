@@ -190,7 +190,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
-    bool sealed;        /* native: its free memory, less than a unit, serves no request (segment.c) */
+    bool sealed;        /* native: its free memory serves no request (segment.c) */
     uint32_t taints;    /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;

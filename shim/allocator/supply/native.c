@@ -177,8 +177,8 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
     if (wanted > cap) {
-        uint64_t most = ac_budget(&allocator->settings, AC_BUDGET_WAIT,
-                                  ac_supply_live(allocator, ask->size));
+        uint64_t most =
+            ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
         bool patient = shares && wanted - size + exact > most;
         if (make_room(ask, wanted - cap, patient) && ask->look(ask->arg))
             return AC_OK;

@@ -20,8 +20,8 @@ bool ac_supply_wait(const ac_growth_ask_t *ask) {
     ac_timeline_t *timeline = &arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
     uint64_t now = arena->ops->now_ns();
-    if (now >= ask->until || !ac_fence_hopeful(timeline, all) || ac_fence_holding(timeline, all) ||
-        ac_fence_close(timeline, all) == AC_UNSUPPORTED)
+    if (now >= ask->until || !ac_fence_hopeful(timeline, all) ||
+        ac_fence_holding(timeline, all) || ac_fence_close(timeline, all) == AC_UNSUPPORTED)
         return false;
     uint64_t target = ac_fence_now();
     if (ac_fence_wait(timeline, all, target, ask->until - now) == AC_BUSY)
