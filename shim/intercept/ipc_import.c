@@ -100,10 +100,11 @@ static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdevicep
 
 static CUresult refuse_without_context(ac_thread_t *thread) {
     ac_count(thread, AC_COUNT_ipc_unresolved);
-    ac_log_once(AC_LOG_WARNING,
-                "an IPC handle was not opened: accelcache does not follow the current context, one "
-                "of too many; open it in another one, or run both processes with "
-                "ACCEL_ALLOC_CONF=enabled:false");
+    ac_log_once(
+        AC_LOG_WARNING,
+        "an IPC handle was not opened: accelcache does not follow the current context, one "
+        "of too many; open it in another one, or run both processes with "
+        "ACCEL_ALLOC_CONF=enabled:false");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -72,6 +72,7 @@ ac_thread_t *ac_thread_get(void) {
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
+    thread->calls = ac_sample_phase(thread->number);
     thread->row = ac_live_row_take(&thread->shared);
     thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
