@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "device/wait.h"
+#include "intercept/ipc_pages.h"
 #include "lock.h"
 
 enum { PAIRS = 1024 };
@@ -38,6 +39,7 @@ static void tell(CUdevice device, ac_allocator_t *allocator) {
     bool take = ac_cuda_peers_take_back(device, false) && ac_fence_calm();
     ac_cuda_peers_take_back(device, take);
     ac_expand_allow(allocator);
+    ac_ipc_pages_allow(device);
     if (take)
         ac_cuda_peers_taken(device);
 }
