@@ -61,6 +61,8 @@ static CUresult add_pages(ac_context_t *context, import_t *import, int64_t until
         if (result == CUDA_SUCCESS)
             result = ac_cuda_page_import(&context->cuda, page[i], import->base + import->mapped,
                                          bytes);
+        if (result == CUDA_ERROR_INVALID_VALUE) /* it stands for no memory, or for less */
+            result = CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             import->mapped += bytes;
         ac_fds_close(page[i]);

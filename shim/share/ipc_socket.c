@@ -71,7 +71,9 @@ static int address_of(const char *path, struct sockaddr_un *address, int *fd) {
     *fd = ac_open_above(folder, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     if (*fd < 0)
         return errno;
-    int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/self/fd/%d%s", *fd, name);
+    /* "self" has no descriptors where its main thread has ended. */
+    int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/thread-self/fd/%d%s", *fd,
+                     name);
     return n > 0 && (size_t)n < sizeof address->sun_path ? 0 : ENAMETOOLONG;
 }
 
@@ -186,7 +188,7 @@ int ac_ipc_connect(const char *table, int pid, int64_t until) {
         long result = with_address(name, SYS_connect, fd);
         if (result == 0 && is_trusted(fd, pid))
             return fd;
-        /* No room in its queue: it may be stopped.  Nobody there: it may be making another. */
+        /* No room in its queue: it may be stopped.  None there: it may be making another. */
         bool later = result == -EAGAIN || result == -EINTR ||
                      ((result == -ECONNREFUSED || result == -ENOENT) && now() < refused);
         if (result == 0 || !later || now() >= until)
@@ -238,7 +240,7 @@ static struct pollfd set[1 + CLIENTS] = {{.fd = -1}};
 static int64_t client_until[1 + CLIENTS];
 static unsigned set_count = 1;
 
-/* Nobody listens behind a name of ours: a dead process's, which had our pid. */
+/* No process listens behind a name of ours: a dead process's, which had our pid. */
 static bool is_stale(uint64_t space) {
     int fd = space ? -1 : new_socket();
     bool stale = space || (fd >= 0 && with_address(file.name, SYS_connect, fd) == -ECONNREFUSED);

@@ -5,7 +5,7 @@
  * are listened to, and both sides ask the kernel who the other one is.  An importer asks for the pages
  * of one lifetime a few at a time (AC_IPC_BATCH), and gets a descriptor and the bytes of each.
  *
- * Nobody waits for the other side without a limit.  The exporter never waits for an importer, and
+ * No side waits for the other without a limit.  The exporter never waits for an importer, and
  * hears the newest ones if there are too many; an importer has one limit for all.
  *
  * The socket goes at exit; that of a killed process goes with its live page, or with the next process
@@ -34,7 +34,7 @@ typedef struct {
 /* ---- the importer: any thread ---- */
 
 /* Connect to the exporter whose table has the name `table`; pid 0: not known.  A descriptor for
- * ac_fds_close, or -1: there is nobody of this user, until `until` (CLOCK_MONOTONIC, ns). */
+ * ac_fds_close, or -1: no process of this user answers until `until` (CLOCK_MONOTONIC, ns). */
 int ac_ipc_connect(const char *table, int pid, int64_t until);
 
 /* Ask, and wait for the answer until `until`.  True: pages->count descriptors are the caller's, who

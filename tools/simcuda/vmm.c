@@ -633,8 +633,8 @@ SIM_API(cuMemExportToShareableHandle)
     CUresult result = export_header(physical);
     if (result)
         return result;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    char path[64]; /* "self" has none where its main thread has ended */
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", file);
     int fresh = open(path, O_RDWR | O_CLOEXEC); /* dup would share our position */
     if (fresh < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,6 +1,7 @@
 /* Processes, contexts and programs that end; processes with and without the library. */
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "actor.h"
@@ -57,7 +58,9 @@ void case_exporter_stopped(void) {
     memory_of(exporter, 16 * KIB, 1);
     handle_t handle = handle_of(exporter, memory_of(exporter, 16 * KIB, 2));
     uint64_t view;
+    int status;
     NEED(!kill(exporter->pid, SIGSTOP));
+    NEED(waitpid(exporter->pid, &status, WUNTRACED) == exporter->pid && WIFSTOPPED(status));
     if (on_pages) {
         int64_t begin = milliseconds();
         GIVES(try_open(importer, handle, &view), CUDA_ERROR_INVALID_HANDLE);
