@@ -100,10 +100,10 @@ typedef struct {
     ac_arena_t *arena;
     uint64_t address, size, requested; /* bytes */
     uint64_t segment_address, segment_size;
-    bool allocated;  /* false: freed or never handed out */
-    bool async;      /* by a request that named a stream ... */
-    uint8_t mempool; /* ... of this memory pool (space/mempool.h); 0 */
-    bool paged;      /* on pages of an expandable segment */
+    bool allocated;                  /* false: freed or never handed out */
+    bool async;                      /* by a request that named a stream ... */
+    uint8_t mempool;                 /* ... of this memory pool (space/mempool.h); 0 */
+    bool paged;                      /* on pages of an expandable segment */
     uint64_t pages_begin, pages_end; /* allocated, and on pages: addresses */
     /* lifetime.h; allocated: serial 0: others know nothing of it */
     uint64_t serial, exported;

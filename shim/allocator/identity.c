@@ -101,8 +101,8 @@ ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_l
     if (status != AC_OK)
         return status;
     const ac_lifetime_t *lifetime = block->lifetime;
-    bool same = lifetime && lifetime->serial == serial && lifetime->exported &&
-                block->segment->range;
+    bool same =
+        lifetime && lifetime->serial == serial && lifetime->exported && block->segment->range;
     status = same ? lend(block, from, lent) : AC_BAD_ADDRESS;
     ac_unlock(&allocator->lock);
     return status;

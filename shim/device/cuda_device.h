@@ -174,7 +174,8 @@ ac_status_t ac_cuda_page_export(ac_cuda_context_t *context, uint64_t page, int *
  * which the pages lie on (-1: not known), and those that may reach its memory.  CUDA_SUCCESS, or the
  * driver's answer for the context's own device.  _end takes whole ones away that no work uses any
  * more; AC_OK, or they are still there. */
-CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address, uint64_t bytes);
+CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address,
+                             uint64_t bytes);
 CUresult ac_cuda_import_allow(ac_cuda_context_t *context, CUdevice owner, uint64_t address,
                               uint64_t bytes);
 ac_status_t ac_cuda_import_end(ac_cuda_context_t *context, uint64_t address, uint64_t bytes);

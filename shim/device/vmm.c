@@ -225,7 +225,8 @@ ac_status_t ac_cuda_page_export(ac_cuda_context_t *context, uint64_t page, int *
     return ac_cuda_status_of(result);
 }
 
-CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address, uint64_t bytes) {
+CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address,
+                             uint64_t bytes) {
     visit_t visit;
     CUmemGenericAllocationHandle page;
     if (!enter(context, &visit))

@@ -53,11 +53,12 @@ static CUresult refuse(ac_thread_t *thread, CUipcMemHandle *handle, const char *
 
 static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle, int error) {
     ac_count(thread, AC_COUNT_ipc_refused);
-    ac_log_once(AC_LOG_WARNING,
-                "an IPC handle was refused: the table or the socket of exported memory has no place "
-                "beside the live statistics in %s (%s); free space there, or name a writable "
-                "folder with ACCEL_LIVE_DIR",
-                ac_live_dir(), strerror(error));
+    ac_log_once(
+        AC_LOG_WARNING,
+        "an IPC handle was refused: the table or the socket of exported memory has no place "
+        "beside the live statistics in %s (%s); free space there, or name a writable "
+        "folder with ACCEL_LIVE_DIR",
+        ac_live_dir(), strerror(error));
     return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
 }
 
@@ -89,11 +90,11 @@ static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
                      ac_ipc_entry_t *entry) {
     CUuuid uuid = {{0}};
     uint64_t begin = info->paged ? info->pages_begin : info->segment_address;
-    *entry = (ac_ipc_entry_t){
-        .offset = info->address - begin,
-        .size = info->requested,
-        .mapping = info->paged ? info->pages_end - begin : info->segment_size,
-        .address = info->address};
+    *entry =
+        (ac_ipc_entry_t){.offset = info->address - begin,
+                         .size = info->requested,
+                         .mapping = info->paged ? info->pages_end - begin : info->segment_size,
+                         .address = info->address};
     if (ac_driver.cuDeviceGetUuid)
         ac_driver.cuDeviceGetUuid(&uuid, ac_block_device(info));
     memcpy(entry->uuid, uuid.bytes, sizeof entry->uuid);

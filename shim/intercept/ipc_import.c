@@ -47,23 +47,25 @@ static bool has_peers(void) {
 /* Opening memory of another device enables peer access to it, as cuCtxEnablePeerAccess does: pages
  * on that device have to allow it, those to come and those that there are. */
 typedef struct {
-    const ac_context_t *context;
     CUdevice owner;
+    ac_allocator_t *allocator; /* of it; NULL: none yet */
 } peering_t;
 
-static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    const peering_t *peering = arg;
+static void find(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    peering_t *peering = arg;
     if (device == peering->owner)
-        ac_peers_hold(device, peering->context->cuda.device, allocator);
+        peering->allocator = allocator;
 }
 
 static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {
-    int owner = -1;
+    peering_t peering = {.owner = -1};
     cuPointerGetAttribute_fn *ask = AC_REAL(cuPointerGetAttribute);
-    if (context && ask &&
-        ask(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, mapped) == CUDA_SUCCESS &&
-        owner != context->cuda.device)
-        ac_device_each(allow, &(peering_t){context, owner});
+    if (!context || !ask ||
+        ask(&peering.owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, mapped) != CUDA_SUCCESS ||
+        peering.owner == context->cuda.device)
+        return;
+    ac_device_each(find, &peering);
+    ac_peers_hold(peering.owner, context->cuda.device, peering.allocator);
 }
 
 /* ---- opening ---- */
@@ -198,10 +200,11 @@ static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr
     result = may ? open_entry(thread, real, pointer, context, import) : result;
     if (result == CUDA_ERROR_INVALID_HANDLE && lives(import)) {
         ac_count(thread, AC_COUNT_ipc_unresolved);
-        ac_log_once(AC_LOG_WARNING,
-                    "an IPC handle of process %d was not opened: it did not give its pages within a "
-                    "second; it has to run, and may not be stopped",
-                    (int)import->token.pid);
+        ac_log_once(
+            AC_LOG_WARNING,
+            "an IPC handle of process %d was not opened: it did not give its pages within a "
+            "second; it has to run, and may not be stopped",
+            (int)import->token.pid);
     }
     return result;
 }
@@ -218,9 +221,9 @@ static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     else
         answer = ac_ipc_lookup(token, &import->source, &import->entry);
     if (answer == AC_IPC_FOUND) {
-        CUresult result =
-            on_pages(import) ? open_pages_token(thread, real, pointer, handle, import, flags)
-                             : open_native_token(thread, real, pointer, import, flags);
+        CUresult result = on_pages(import)
+                              ? open_pages_token(thread, real, pointer, handle, import, flags)
+                              : open_native_token(thread, real, pointer, import, flags);
         if (!import->own)
             ac_ipc_lookup_end(&import->source, token, result != CUDA_SUCCESS);
         return result;

@@ -55,8 +55,8 @@ static CUresult add_pages(ac_context_t *context, import_t *import, int64_t until
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < pages.count; i++) {
         uint64_t bytes = pages.bytes[i];
-        if (result == CUDA_SUCCESS &&
-            (!bytes || bytes % AC_SEGMENT_ALIGN || bytes > import->entry->mapping - import->mapped))
+        if (result == CUDA_SUCCESS && (!bytes || bytes % AC_SEGMENT_ALIGN ||
+                                       bytes > import->entry->mapping - import->mapped))
             result = CUDA_ERROR_INVALID_HANDLE;
         if (result == CUDA_SUCCESS)
             result = ac_cuda_page_import(&context->cuda, page[i], import->base + import->mapped,
@@ -90,7 +90,7 @@ static CUresult add_all(ac_context_t *context, import_t *import, const ac_ipc_to
 }
 
 static ac_cuda_context_t *cuda_of(const void *context) {
-    return (ac_cuda_context_t *)(uintptr_t)&((const ac_context_t *)context)->cuda;
+    return (ac_cuda_context_t *)(uintptr_t) & ((const ac_context_t *)context)->cuda;
 }
 
 /* Of [base, base + bytes) the first `mapped` bytes have pages.  The context may have gone. */
@@ -111,8 +111,7 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
     CUdevice owner = device_of(entry->uuid);
     if (!entry->mapping || entry->mapping % AC_SEGMENT_ALIGN)
         return CUDA_ERROR_INVALID_HANDLE;
-    ac_status_t status =
-        ac_cuda_ops.range_reserve(&context->cuda, entry->mapping, &import.base);
+    ac_status_t status = ac_cuda_ops.range_reserve(&context->cuda, entry->mapping, &import.base);
     if (status != AC_OK)
         return result_of(status);
     CUresult result = add_all(context, &import, token, source, until);

@@ -42,7 +42,7 @@ static ac_mutex_t lock = AC_MUTEX(IPC);
 static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driver */
 static ac_ipc_mapping_t *mappings, *spare;
 static ac_ipc_mapping_t *left; /* on pages, of contexts that have gone: to be taken away */
-static view_t *views; /* by address */
+static view_t *views;          /* by address */
 static size_t view_count, view_room;
 _Atomic unsigned ac_ipc_mappings;
 

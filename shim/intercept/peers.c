@@ -38,7 +38,8 @@ static void end(void) {
 static void tell(CUdevice device, ac_allocator_t *allocator) {
     bool take = ac_cuda_peers_take_back(device, false) && ac_fence_calm();
     ac_cuda_peers_take_back(device, take);
-    ac_expand_allow(allocator);
+    if (allocator)
+        ac_expand_allow(allocator);
     ac_ipc_pages_allow(device);
     if (take)
         ac_cuda_peers_taken(device);

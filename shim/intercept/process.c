@@ -416,7 +416,8 @@ static void set_up(void) {
     find_clock();
     report_configuration();
     ac_filter_start();
-    pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent, forked_child); /* before there is a page to share */
+    pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent,
+                   forked_child); /* before there is a page to share */
     int error = open_page();
     live_shared = !error;
     if (error)

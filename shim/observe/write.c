@@ -23,7 +23,8 @@ void ac_low_hold(int held[AC_LOW]) {
     int saved = errno;
     for (int fd = 0; fd < AC_LOW; fd++)
         /* O_PATH: reading and writing fail with EBADF, just as on a closed number. */
-        held[fd] = ac_raw_fcntl(fd, F_GETFD, 0) < 0 ? ac_raw_open("/", O_PATH | O_CLOEXEC, 0) : -1;
+        held[fd] =
+            ac_raw_fcntl(fd, F_GETFD, 0) < 0 ? ac_raw_open("/", O_PATH | O_CLOEXEC, 0) : -1;
     errno = saved;
 }
 

@@ -77,13 +77,23 @@ bool ac_fds_has(int fd) {
     return i < FDS && is_at(i, fd);
 }
 
+/* A place is claimed before its number can be another descriptor's. */
+static void close_at(int i, int fd) {
+    int number = fd + 1;
+    if (!atomic_compare_exchange_strong(&place[i].number, &number, -1))
+        return;
+    if (is_at(i, fd))
+        ac_raw_close(fd);
+    atomic_store(&place[i].number, 0);
+}
+
 void ac_fds_close(int fd) {
-    int saved = errno, i = place_of(fd);
-    if (i < FDS) {
-        if (is_at(i, fd))
-            ac_raw_close(fd);
-        atomic_store(&place[i].number, 0);
-    }
+    int saved = errno;
+    ac_fds_enter();
+    int i = place_of(fd);
+    if (i < FDS)
+        close_at(i, fd);
+    ac_fds_leave();
     errno = saved;
 }
 
@@ -99,9 +109,9 @@ void ac_fds_fork_parent(void) {
 
 void ac_fds_fork_child(void) {
     for (int i = 0; i < FDS; i++) {
-        int fd = atomic_load(&place[i].number) - 1;
-        if (fd >= 0)
-            ac_fds_close(fd);
+        int number = atomic_load(&place[i].number);
+        if (number > 0)
+            close_at(i, number - 1);
         atomic_store(&place[i].number, 0);
     }
     atomic_store(&stretches, 0);

@@ -30,8 +30,7 @@ static bool wait_for(struct pollfd *set, unsigned count, int64_t until) {
         int64_t left = until - now();
         left = left > 0 ? left : 0;
         struct timespec time = {(time_t)(left / 1000000000), (long)(left % 1000000000)};
-        long ready =
-            ac_raw_call(SYS_ppoll, AC_RAW_POINTER(set), count, AC_RAW_POINTER(&time), 0);
+        long ready = ac_raw_call(SYS_ppoll, AC_RAW_POINTER(set), count, AC_RAW_POINTER(&time), 0);
         if (ready > 0)
             return true;
         if (ready != -EINTR || !left)
@@ -47,7 +46,8 @@ static void nap(int64_t until) {
 static int new_socket(void) {
     int held[AC_LOW];
     ac_low_hold(held);
-    long fd = ac_raw_call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0);
+    long fd =
+        ac_raw_call(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0);
     ac_low_release(held);
     return (int)ac_raw_answer(fd);
 }
@@ -72,8 +72,8 @@ static int address_of(const char *path, struct sockaddr_un *address, int *fd) {
     if (*fd < 0)
         return errno;
     /* "self" has no descriptors where its main thread has ended. */
-    int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/thread-self/fd/%d%s", *fd,
-                     name);
+    int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/thread-self/fd/%d%s",
+                     *fd, name);
     return n > 0 && (size_t)n < sizeof address->sun_path ? 0 : ENAMETOOLONG;
 }
 
@@ -118,8 +118,8 @@ static int send_pages(int fd, const ac_ipc_pages_t *pages, const int *page) {
         rights.head.cmsg_len = CMSG_LEN(bytes);
         memcpy(CMSG_DATA(&rights.head), page, bytes);
     }
-    long sent = ac_raw_call(SYS_sendmsg, fd, AC_RAW_POINTER(&message),
-                            MSG_NOSIGNAL | MSG_DONTWAIT, 0);
+    long sent =
+        ac_raw_call(SYS_sendmsg, fd, AC_RAW_POINTER(&message), MSG_NOSIGNAL | MSG_DONTWAIT, 0);
     return sent == sizeof *pages ? 0 : sent < 0 ? (int)-sent : EIO;
 }
 
@@ -339,8 +339,8 @@ static bool answer_client(int fd, ac_ipc_grant_fn *grant) {
     if (!ac_fds_has(fd))
         return false;
     /* Without room for them, no descriptor of another process comes in. */
-    long length =
-        ac_raw_call(SYS_recvmsg, fd, AC_RAW_POINTER(&message), MSG_DONTWAIT | MSG_CMSG_CLOEXEC, 0);
+    long length = ac_raw_call(SYS_recvmsg, fd, AC_RAW_POINTER(&message),
+                              MSG_DONTWAIT | MSG_CMSG_CLOEXEC, 0);
     if (length == -EAGAIN || length == -EINTR)
         return true;
     if (length != sizeof ask || ask.magic != ASK_MAGIC || message.msg_flags & MSG_TRUNC)

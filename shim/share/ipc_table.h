@@ -41,8 +41,9 @@ typedef struct {
     uint64_t size;                   /* of the block as the program asked for it, bytes */
     uint64_t mapping;                /* bytes of the whole */
     unsigned char uuid[AC_IPC_UUID]; /* of the device */
-    unsigned char handle[AC_IPC_HANDLE]; /* of the driver; on pages: bytes of this lifetime alone */
-    uint64_t address;                    /* on pages: of the block, as its exporter knows it */
+    unsigned char
+        handle[AC_IPC_HANDLE]; /* of the driver; on pages: bytes of this lifetime alone */
+    uint64_t address;          /* on pages: of the block, as its exporter knows it */
     unsigned char rest[72];
 } ac_ipc_entry_t;
 _Static_assert(sizeof(ac_ipc_header_t) == 192 && sizeof(ac_ipc_entry_t) == 192, "one size");
@@ -67,7 +68,8 @@ void ac_ipc_table_fill(uint32_t slot, const ac_ipc_entry_t *entry);
 void ac_ipc_table_publish(uint32_t slot, uint64_t serial);
 
 /* The token of a published slot, of this kind. */
-void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial, unsigned char bytes[AC_IPC_TOKEN]);
+void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
+                        unsigned char bytes[AC_IPC_TOKEN]);
 
 /* Whether the token is one of this process; the entry then, as it is: its serial may be another. */
 bool ac_ipc_table_find(const ac_ipc_token_t *token, ac_ipc_entry_t *entry);

@@ -45,9 +45,9 @@ typedef struct {
     uint64_t size;
     uint64_t place; /* see sim_vmm_place */
     CUmemAllocationProp prop;
-    int file;        /* descriptor of another process's file, or -1: ours */
-    uint64_t offset; /* piece of the file */
-    uint64_t header; /* offset of the header page, 0: not exported */
+    int file;         /* descriptor of another process's file, or -1: ours */
+    uint64_t offset;  /* piece of the file */
+    uint64_t header;  /* offset of the header page, 0: not exported */
     sim_peer_t *peer; /* race detector: the process that it was imported from; NULL */
     uint64_t peer_at; /* where that one had it, in its device addresses */
     bool charged;

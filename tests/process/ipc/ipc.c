@@ -60,8 +60,9 @@ int main(int argc, char **argv) {
     under_library = on_pages || (argc > 1 && !strcmp(argv[1], "library"));
     if (argc < 2 || (!under_library && strcmp(argv[1], "bare")) || !getenv("IPC_LIBRARY") ||
         !getenv("IPC_OWNERS") || !getenv("ACCEL_ALLOC_CONF")) {
-        fprintf(stderr, "usage: ipc bare|library|pages [FILE|CASE...], with IPC_LIBRARY, IPC_OWNERS "
-                        "and ACCEL_ALLOC_CONF\n");
+        fprintf(stderr,
+                "usage: ipc bare|library|pages [FILE|CASE...], with IPC_LIBRARY, IPC_OWNERS "
+                "and ACCEL_ALLOC_CONF\n");
         return TEST_USAGE;
     }
     for (size_t at = 0; at < CASES; at++) {

@@ -88,10 +88,11 @@ static void spans(void) {
     for (unsigned at = 0; at + STEP <= SIZE; at += STEP)
         EXPECT(peer_reads(&peer, there + at, 4, 100 + at / STEP));
     EXPECT(peer_reads(&peer, there + SIZE - 1000, 1000, 2));
-    peer_ask(&peer, (peer_ask_t){
-                        .what = PEER_FILL, .address = there + SIZE - 8, .size = 8, .word = 7});
+    peer_ask(&peer,
+             (peer_ask_t){.what = PEER_FILL, .address = there + SIZE - 8, .size = 8, .word = 7});
     EXPECT(word_at(block + SIZE - 8) == 7 && word_at(beside) == 1);
-    peer_answer_t range = peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there + SIZE - 1});
+    peer_answer_t range =
+        peer_ask(&peer, (peer_ask_t){.what = PEER_RANGE, .address = there + SIZE - 1});
     EXPECT(range.result == CUDA_SUCCESS && range.address == there && range.size == SIZE);
     GIVES(peer_close(&peer, there), CUDA_SUCCESS);
     peer_stop(&peer);
@@ -102,7 +103,8 @@ static void shares(void) {
     peer_t peer = peer_start(program, 0, true);
     CUdeviceptr a, b, there[2];
     uint64_t before = open_here();
-    CUipcMemHandle first = exported_of(&peer, 4 * KIB, &a), second = exported_of(&peer, 4 * KIB, &b);
+    CUipcMemHandle first = exported_of(&peer, 4 * KIB, &a),
+                   second = exported_of(&peer, 4 * KIB, &b);
     GIVES(open_one(first, &there[0]), CUDA_SUCCESS);
     GIVES(open_one(second, &there[1]), CUDA_SUCCESS);
     peer_ask(&peer, (peer_ask_t){.what = PEER_FILL, .address = b, .size = 4 * KIB, .word = 12});
@@ -140,11 +142,37 @@ static void twice(void) {
     GIVES(peer_open(&peer, handle, &address), CUDA_ERROR_INVALID_HANDLE);
     NEED(empty() == 0);
     EXPECT(simcuda_used_memory(0) < 4 * MIB);
-    EXPECT(peer_reads(&peer, there, 20 * MIB, 5)); /* the memory is the importer's until it closes it */
+    EXPECT(peer_reads(&peer, there, 20 * MIB,
+                      5)); /* the memory is the importer's until it closes it */
     block = taken(20 * MIB, 6);
     GIVES(peer_open(&peer, handle, &address), CUDA_ERROR_INVALID_HANDLE);
     EXPECT(peer_reads(&peer, opened(&peer, handle_of(block)), 20 * MIB, 6));
     GIVES(peer_close(&peer, there), CUDA_SUCCESS);
+    peer_stop(&peer);
+}
+
+/* Opened with another device current: both devices can use it, and a third context of the first one's
+ * when it gets peer access. */
+static void peers(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there, own;
+    CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+    CUcontext first = test_device(0), second = test_device(1);
+    unsigned long long flags;
+    GIVES(open_one(handle, &there), CUDA_SUCCESS);
+    EXPECT(word_at(there + 19 * MIB) == 11);
+    own = taken(MIB, 3);
+    MUST(cuMemcpyDtoD_v2(there, own, 4));
+    MUST(cuCtxSetCurrent(first));
+    EXPECT(word_at(there) == 3 && word_at(there + 4) == 11);
+    GIVES(open_one(handle, &address), CUDA_SUCCESS);
+    EXPECT(address != there); /* a context has its own */
+    CUmemLocation other = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+    MUST(cuMemGetAccess(&flags, &other, address));
+    EXPECT(flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    GIVES(cuIpcCloseMemHandle(address), CUDA_SUCCESS);
+    MUST(cuCtxSetCurrent(second));
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
     peer_stop(&peer);
 }
 
@@ -316,7 +344,7 @@ static void closed(void) {
     for (int i = 0; i < 2; i++) {
         peer_answer_t answer = peer_ask(&peer, (peer_ask_t){.what = PEER_FORGET});
         EXPECT(answer.size >= 1); /* a client may not have gone yet */
-        usleep(600000); /* it looks twice a second */
+        usleep(600000);           /* it looks twice a second */
         opens(handle, 20 * MIB);
     }
     peer_ask(&peer, (peer_ask_t){.what = PEER_FORGET});
@@ -364,13 +392,68 @@ static void few(void) {
     peer_stop(&peer);
 }
 
+/* Where pages have no handles, all that is asked says so. */
+static void not_given(bool capable) {
+    CUdeviceptr block = taken(20 * MIB, 1);
+    unsigned legacy = 2;
+    for (int i = 1; i < 3; i++) {
+        CUipcMemHandle handle;
+        GIVES(cuIpcGetMemHandle(&handle, block), CUDA_ERROR_INVALID_VALUE);
+        EXPECT(figure("ipc_refused") == i && figure("ipc_exported") == 0);
+    }
+    MUST(cuPointerGetAttribute(&legacy, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, block));
+    EXPECT(legacy == capable && sockets() == 0);
+}
+
+static void refused_all(void) {
+    not_given(false);
+}
+
+static void homeless(void) {
+    not_given(true);
+}
+
+/* The exporter's driver does not go on with what it promised: an error at once. */
+static void unexported(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address;
+    CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+    EXPECT(refused(handle) < 500);
+    peer_stop(&peer);
+}
+
+/* The Nth call of one kind fails, for all N of an import. */
+static void failing(void) {
+    char plan[128];
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there = 5;
+    CUipcMemHandle handle = exported_of(&peer, 40 * MIB, &address);
+    opens(handle, 40 * MIB);
+    unsigned long long calls = simcuda_calls(getenv("FAILING"));
+    opens(handle, 40 * MIB);
+    calls = simcuda_calls(getenv("FAILING")) - calls;
+    NEED(calls > 0);
+    uint64_t before = open_here();
+    for (unsigned n = 1; n <= calls; n++) {
+        unsigned long long at = simcuda_calls(getenv("FAILING")) + n;
+        snprintf(plan, sizeof plan, "fail:%s@%llu=999", getenv("FAILING"), at);
+        NEED(simcuda_configure(plan) == 0);
+        EXPECT(open_one(handle, &there) != CUDA_SUCCESS);
+        EXPECT(there == 5 && open_here() == before && sockets() == 0);
+    }
+    opens(handle, 40 * MIB);
+    peer_stop(&peer);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"spans", spans},     {"shares", shares}, {"twice", twice},   {"stopped", stopped},
-    {"strangers", strangers}, {"forks", forks},   {"exits", exits},   {"closed", closed},
-    {"low", low},         {"few", few},
+    {"spans", spans},       {"shares", shares},         {"twice", twice},
+    {"stopped", stopped},   {"strangers", strangers},   {"forks", forks},
+    {"exits", exits},       {"closed", closed},         {"low", low},
+    {"few", few},           {"peers", peers},           {"refused", refused_all},
+    {"homeless", homeless}, {"unexported", unexported}, {"failing", failing},
 };
 
 int main(int argc, char **argv) {
