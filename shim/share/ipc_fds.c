@@ -6,7 +6,7 @@
 
 #include "observe/raw.h"
 
-enum { FDS = 256, NAP_NS = 100000, NAPS = 1000 };
+enum { FDS = 256, NAP_NS = 100000, NAPS = 10000 };
 
 static _Atomic int stretches, forks;
 
