@@ -27,8 +27,7 @@ static struct {
 
 /* What there is of the device's memory on pages, of this process and of others. */
 static void allow(CUdevice device, ac_allocator_t *allocator) {
-    if (allocator)
-        ac_expand_allow(allocator);
+    ac_expand_allow(allocator);
     ac_ipc_pages_allow(device);
 }
 
