@@ -206,6 +206,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
         info->exported = lifetime->exported;
         info->sync = lifetime->sync;
     }
+    if (info->paged && info->allocated)
+        ac_range_pages(block, &info->pages_begin, &info->pages_end);
     ac_unlock(&arena->allocator->lock);
     return AC_OK;
 }

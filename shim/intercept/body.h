@@ -140,10 +140,6 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
  * the device's own pool with async_ipc.  identity_hooks.c */
 bool ac_block_is_pooled(const ac_block_info_t *info);
 
-/* Blocks on pages can be exported: plain ones say that they are IPC-capable.  Set by what exports
- * them.  identity_hooks.c */
-extern _Atomic bool ac_pages_exportable;
-
 /* The device that the block lies on. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {
     const ac_cuda_context_t *context = ac_arena_context(info->arena);

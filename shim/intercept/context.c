@@ -11,6 +11,7 @@
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
+#include "intercept/ipc_pages.h"
 #include "intercept/peers.h"
 #include "intercept/pool_access.h"
 #include "intercept/process.h"
@@ -414,6 +415,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
+        ac_ipc_pages_bury();
         ac_peers_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda);

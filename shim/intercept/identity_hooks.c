@@ -55,8 +55,6 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 
 /* --- attributes --- */
 
-_Atomic bool ac_pages_exportable;
-
 bool ac_block_is_pooled(const ac_block_info_t *info) {
     return info->async &&
            !(ac_process_config()->async_ipc && ac_mempool_is_default(info->mempool));
@@ -110,7 +108,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         if (pooled || info->paged)
-            *(unsigned *)data = !pooled && atomic_load(&ac_pages_exportable);
+            *(unsigned *)data = !pooled && ac_cuda_pages_exportable(context->device);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         if (info->paged)
@@ -268,6 +266,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     (void)thread;
-    return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_UNOWNED
-                                                                  : address);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    return real(handle,
+                ac_owned(at) || ac_ipc_covers(at) ? (void *)(uintptr_t)AC_UNOWNED : address);
 }

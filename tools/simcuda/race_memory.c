@@ -186,7 +186,8 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
-    if (sim_imports && !sim_shared_use(op, use) && use->kind == SIM_USE_PLAIN) {
+    if ((sim_imports || sim_vmm_imports) && !sim_shared_use(op, use) &&
+        use->kind == SIM_USE_PLAIN) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }

@@ -535,7 +535,8 @@ void sim_pool_synced(void);
 uint64_t sim_pool_release_idle(int device);
 /* Plain device memory with `exported` set is being freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
-extern size_t sim_imports; /* allocations of other processes that are open */
+extern size_t sim_imports;     /* allocations of other processes that are open */
+extern size_t sim_vmm_imports; /* the same of physical memory */
 
 /* ---- events shared between processes: ipc_event.c.  Called for events with `shared` set ---- */
 
