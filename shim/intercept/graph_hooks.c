@@ -7,9 +7,10 @@
 #include "allocator/retired/retired.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
+#include "intercept/pinned.h"
 #include "failpoint.h"
 
-/* --- the memory behind an episode: blocks of all devices --- */
+/* --- the memory behind an episode: blocks of all devices, and pinned ones --- */
 
 typedef struct {
     uint64_t episode;
@@ -23,7 +24,7 @@ static void ask_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 static bool holds(uint64_t episode) {
-    ac_episode_t asked = {.episode = episode};
+    ac_episode_t asked = {.episode = episode, .holds = ac_pinned_holds(episode)};
     ac_device_each(ask_device, &asked);
     return asked.holds;
 }
@@ -35,6 +36,7 @@ static void release_device(CUdevice device, ac_allocator_t *allocator, void *arg
 
 static void release(uint64_t episode) {
     ac_device_each(release_device, &episode);
+    ac_pinned_release(episode);
 }
 
 static bool unseen(void) {

@@ -20,6 +20,7 @@
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
 #include "intercept/objects.h"
+#include "intercept/pinned.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -436,6 +437,7 @@ static void set_up(void) {
     ac_lock(&config_lock);
     apply();
     ac_unlock(&config_lock);
+    ac_pinned_start();
     ac_graph_hooks_setup();
     ac_ipc_setup();
     ac_thread_setup();

@@ -4,6 +4,7 @@
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
+#include "intercept/pinned.h"
 #include "failpoint.h"
 
 typedef struct {
@@ -21,6 +22,7 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     ac_device_each(trim_device, &trim);
+    trim.freed += ac_pinned_trim(false);
     if (trim.freed)
         ac_count(thread, AC_COUNT_oom_trims);
     return trim.freed > 0;

@@ -204,6 +204,21 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
     }
 }
 
+/* Written under a lock that another process cannot take: word by word, as the devices'. */
+static void put_pinned(json_t *root, const ac_live_t *page, bool *failed) {
+    union {
+        ac_host_stats_t stats;
+        uint64_t words[sizeof(ac_host_stats_t) / sizeof(uint64_t)];
+    } host;
+    copy_words(host.words, (const uint64_t *)(const void *)&page->pinned, sizeof host);
+    json_t *pinned = ac_json_put_object(root, "pinned", failed);
+    json_t *json = ac_json_put_object(pinned, "stats", failed);
+#define HOST_STAT(name, unit, doc)                                                               \
+    ac_json_put(json, #name, stat_json(&host.stats.name, failed), failed);
+#define HOST_COUNT(name, doc) ac_json_put_integer(json, #name, host.stats.name, failed);
+#include "observe/host_stats.def"
+}
+
 static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
     json_t *counters = ac_json_put_object(root, "counters", failed);
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
@@ -262,6 +277,7 @@ char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
                 page->driver_version ? json_integer(page->driver_version) : json_null(), &failed);
     put_config(root, page, &failed);
     put_devices(root, page, &failed);
+    put_pinned(root, page, &failed);
     put_counters(root, page, &failed);
     put_warnings(root, page, &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);

@@ -16,10 +16,18 @@ void ac_order_capture_end(void) {
     atomic_store(&ac_order_episode, 0);
 }
 
+/* Nothing older than that may be captured. */
+static uint64_t since(uint64_t epoch) {
+    uint64_t begin = atomic_load(&open_since);
+    return epoch > begin ? epoch : begin;
+}
+
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch) {
     uint64_t episode = atomic_load_explicit(&ac_order_episode, memory_order_acquire);
-    if (!episode)
-        return 0;
-    uint64_t since = atomic_load(&open_since);
-    return ac_fence_untouched(timeline, epoch > since ? epoch : since) ? 0 : episode;
+    return episode && !ac_fence_untouched(timeline, since(epoch)) ? episode : 0;
+}
+
+uint64_t ac_order_captured_anywhere(uint64_t epoch) {
+    uint64_t episode = atomic_load_explicit(&ac_order_episode, memory_order_acquire);
+    return episode && !ac_fence_untouched_anywhere(since(epoch)) ? episode : 0;
 }
