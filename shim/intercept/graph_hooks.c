@@ -10,21 +10,21 @@
 #include "intercept/pinned.h"
 #include "failpoint.h"
 
-/* --- the memory behind an episode: blocks of all devices, and pinned ones --- */
+/* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */
 
 typedef struct {
-    uint64_t episode;
+    uint64_t session;
     bool holds;
-} ac_episode_t;
+} ac_session_t;
 
 static void ask_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    ac_episode_t *asked = arg;
+    ac_session_t *asked = arg;
     (void)device;
-    asked->holds = asked->holds || ac_allocator_holds(allocator, asked->episode);
+    asked->holds = asked->holds || ac_allocator_holds(allocator, asked->session);
 }
 
-static bool holds(uint64_t episode) {
-    ac_episode_t asked = {.episode = episode, .holds = ac_pinned_holds(episode)};
+static bool holds(uint64_t session) {
+    ac_session_t asked = {.session = session, .holds = ac_pinned_holds(session)};
     ac_device_each(ask_device, &asked);
     return asked.holds;
 }
@@ -34,9 +34,9 @@ static void release_device(CUdevice device, ac_allocator_t *allocator, void *arg
     ac_allocator_release(allocator, *(uint64_t *)arg);
 }
 
-static void release(uint64_t episode) {
-    ac_device_each(release_device, &episode);
-    ac_pinned_release(episode);
+static void release(uint64_t session) {
+    ac_device_each(release_device, &session);
+    ac_pinned_release(session);
 }
 
 static bool unseen(void) {

@@ -108,13 +108,13 @@ void ac_pinned_context_gone(const ac_context_t *context) {
         ac_host_owner_gone(&ac_pinned, context);
 }
 
-bool ac_pinned_holds(uint64_t episode) {
-    return atomic_load(&ac_pinned.blocks) && ac_host_holds(&ac_pinned, episode);
+bool ac_pinned_holds(uint64_t session) {
+    return atomic_load(&ac_pinned.blocks) && ac_host_holds(&ac_pinned, session);
 }
 
-void ac_pinned_release(uint64_t episode) {
+void ac_pinned_release(uint64_t session) {
     if (atomic_load(&ac_pinned.blocks))
-        ac_host_release(&ac_pinned, episode, ac_cuda_ops.now_ns());
+        ac_host_release(&ac_pinned, session, ac_cuda_ops.now_ns());
 }
 
 int ac_pinned_check(const char **why) {

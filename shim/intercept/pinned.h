@@ -53,8 +53,8 @@ void ac_pinned_quiesce(struct ac_context *context, uint64_t limit_ns);
 void ac_pinned_context_gone(const struct ac_context *context);
 
 /* As ac_allocator_holds and ac_allocator_release. */
-bool ac_pinned_holds(uint64_t episode);
-void ac_pinned_release(uint64_t episode);
+bool ac_pinned_holds(uint64_t session);
+void ac_pinned_release(uint64_t session);
 
 /* As ac_allocator_check. */
 int ac_pinned_check(const char **why);

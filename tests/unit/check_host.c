@@ -254,7 +254,7 @@ END_TEST
 START_TEST(random_sequences) {
     enum { BLOCKS = 64, STEPS = 20000 };
     bool held[BLOCKS] = {false}, there[BLOCKS] = {false};
-    uint64_t episode = 0;
+    uint64_t session = 0;
     ac_host_block_t *block;
     const char *why = NULL;
     srand((unsigned)_i);
@@ -275,16 +275,16 @@ START_TEST(random_sequences) {
             complete(rand() % 2);
             break;
         case 3:
-            if (!episode)
-                ac_order_capture_begin(episode = (uint64_t)step + 1);
+            if (!session)
+                ac_order_capture_begin(session = (uint64_t)step + 1);
             break;
         case 4:
-            if (episode) {
+            if (session) {
                 ac_order_capture_end();
-                ac_host_release(&host, episode, now);
-                ck_assert(!ac_host_holds(&host, episode));
+                ac_host_release(&host, session, now);
+                ck_assert(!ac_host_holds(&host, session));
             }
-            episode = 0;
+            session = 0;
             break;
         case 5:
             block = ac_host_leave(&host, ALL, (uint64_t)(rand() % 64) * MIB, now);

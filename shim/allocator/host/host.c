@@ -16,7 +16,7 @@ struct ac_host_block {
     bool freed;       /* LEAVING: the program had freed it before */
     uint64_t handout; /* clock (fence.h) */
     uint64_t
-        place; /* WAITING: the clock that all contexts have to reach; CAPTURED: the episode */
+        place; /* WAITING: the clock that all contexts have to reach; CAPTURED: the session */
     uint64_t idle_ns;                 /* IDLE: since when */
     uint64_t serial;                  /* of its lifetime; HELD */
     ac_host_block_t *next, *previous; /* in the list of its state */
@@ -229,9 +229,9 @@ bool ac_host_add(ac_host_t *host, const ac_host_key_t *key, uint64_t address, ui
 
 /* What the driver would answer is the driver's to say for blocks that are not kept. */
 static ac_host_free_t retire(ac_host_t *host, ac_host_block_t *block, uint64_t now) {
-    uint64_t episode = ac_order_captured_anywhere(block->handout);
-    if (episode && !AC_FAILPOINT(pinned_capture_forgotten)) {
-        block->place = episode;
+    uint64_t session = ac_order_captured_anywhere(block->handout);
+    if (session && !AC_FAILPOINT(pinned_capture_forgotten)) {
+        block->place = session;
         step(host, block, AC_HOST_CAPTURED, now);
         return AC_HOST_DEFERRED;
     }
@@ -335,23 +335,23 @@ uint64_t ac_host_target(ac_host_t *host, const void *owner) {
     return target;
 }
 
-static ac_host_block_t *of_episode(ac_host_t *host, uint64_t episode) {
+static ac_host_block_t *of_session(ac_host_t *host, uint64_t session) {
     ac_host_block_t *block = host->list[AC_HOST_CAPTURED].first;
-    while (block && block->place != episode)
+    while (block && block->place != session)
         block = block->next;
     return block;
 }
 
-bool ac_host_holds(ac_host_t *host, uint64_t episode) {
+bool ac_host_holds(ac_host_t *host, uint64_t session) {
     ac_lock(&host->lock);
-    bool any = of_episode(host, episode);
+    bool any = of_session(host, session);
     ac_unlock(&host->lock);
     return any;
 }
 
-void ac_host_release(ac_host_t *host, uint64_t episode, uint64_t now) {
+void ac_host_release(ac_host_t *host, uint64_t session, uint64_t now) {
     ac_lock(&host->lock);
-    for (ac_host_block_t *block; (block = of_episode(host, episode));)
+    for (ac_host_block_t *block; (block = of_session(host, session));)
         wait_for_all(host, block, now);
     ac_unlock(&host->lock);
 }

@@ -9,11 +9,11 @@
  * any context may have been given its address.  So the order of streams protects nothing here: a
  * freed block waits until all contexts have reached the clock of its free (order/fence.h), unless
  * nothing was submitted anywhere since it was handed out; what a capture may name waits for the
- * episode first (order/capture.h).
+ * session first (order/capture.h).
  *
  *   HELD      the program's
  *   WAITING   freed; in the list of those, by the clock that is to be reached
- *   CAPTURED  freed during an episode of captures, which may name it
+ *   CAPTURED  freed during a session of captures, which may name it
  *   IDLE      free: in its bucket, newest first, and in the list of all idle ones, oldest first
  *   LEAVING   one thread asks the driver to free it; in no list
  *   GONE      spare, or lost while it was LEAVING: that thread puts it aside
@@ -126,9 +126,9 @@ void ac_host_owner_gone(ac_host_t *host, const void *owner);
  * owner's alone: those of captures as well, as if their last graph went now. */
 uint64_t ac_host_target(ac_host_t *host, const void *owner);
 
-/* Whether a block waits for the episode; its last graph has gone. */
-bool ac_host_holds(ac_host_t *host, uint64_t episode);
-void ac_host_release(ac_host_t *host, uint64_t episode, uint64_t now);
+/* Whether a block waits for the session; its last graph has gone. */
+bool ac_host_holds(ac_host_t *host, uint64_t session);
+void ac_host_release(ac_host_t *host, uint64_t session, uint64_t now);
 
 /* The block around an address. */
 typedef struct {
