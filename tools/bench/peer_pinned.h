@@ -11,7 +11,8 @@
 CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags);
 CUresult cuMemFreeHost(void *pointer);
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
+    (void)stream;
     void *pointer;
     CUresult error = cuMemHostAlloc(&pointer, bytes, CU_MEMHOSTALLOC_PORTABLE);
     if (error)
@@ -19,7 +20,9 @@ static inline void *peer_take(size_t bytes) {
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     CUresult error = cuMemFreeHost(pointer);
     if (error)
         work_fail("cuMemFreeHost", error);
