@@ -2,6 +2,7 @@
  * captures that end (pinned.h). */
 #include "intercept/pinned_int.h"
 
+#include "observe/dump.h"
 #include "observe/host_memory.h"
 
 /* Without idle_trim_ms: what was not used for so long goes back. */
@@ -9,8 +10,13 @@
 
 ac_host_t ac_pinned;
 
+static bool figures(const struct timespec *deadline, ac_host_stats_t *stats) {
+    return ac_host_figures(&ac_pinned, deadline, stats);
+}
+
 void ac_pinned_start(void) {
     ac_host_init(&ac_pinned, &ac_live->pinned);
+    atomic_store(&ac_dump_pinned, figures);
 }
 
 uint64_t ac_pinned_limit(void) {

@@ -380,6 +380,14 @@ void ac_host_taint(ac_host_t *host, uint64_t address) {
     ac_unlock(&host->lock);
 }
 
+bool ac_host_figures(ac_host_t *host, const struct timespec *deadline, ac_host_stats_t *stats) {
+    if (!ac_lock_until(&host->lock, deadline))
+        return false;
+    *stats = *host->stats;
+    ac_unlock(&host->lock);
+    return true;
+}
+
 /* --- the checker --- */
 
 static const char *check(ac_host_t *host) {

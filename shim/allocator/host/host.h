@@ -34,6 +34,8 @@
 #include "lock.h"
 #include "observe/stats.h"
 
+struct timespec;
+
 typedef struct ac_host_block ac_host_block_t;
 
 typedef enum {
@@ -145,6 +147,10 @@ void ac_host_taint(ac_host_t *host, uint64_t address);
 
 /* The driver freed the block at `address` in a way of its own. */
 void ac_host_forget(ac_host_t *host, uint64_t address);
+
+/* The figures, of one moment.  False: the lock was not to be had before `deadline`
+ * (CLOCK_REALTIME). */
+bool ac_host_figures(ac_host_t *host, const struct timespec *deadline, ac_host_stats_t *stats);
 
 /* Nonzero if an invariant does not hold; `why` gets a word. */
 int ac_host_check(ac_host_t *host, const char **why);
