@@ -188,7 +188,7 @@ class Bench(base.CommandTest):
 
     def test_instructions(self):
         whole = self.bench("--only", "instructions", "hot", "driver", "--instructions", "--pairs",
-                           "200")
+                           "200", "--without", "cub,rmm_pool")
         if "row_instructions" not in whole["skipped"]:
             rows = whole["row_instructions"]
             self.assertEqual(set(rows), {"hot", "driver"})
@@ -231,13 +231,14 @@ class Bench(base.CommandTest):
                               stderr=subprocess.PIPE, timeout=50, check=False)
 
     def test_missing_peers(self):
-        self.installation(leave_out=("bench_cub", "bench_mimalloc"))
+        self.installation(leave_out=("bench_cub", "bench_mimalloc", "bench_rmm"))
         result = self.run_installed("--only", "hot_pair", "replace", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         whole = json.loads(result.stdout)
         self.assertIn("bench_cub is not there: CMake found no CUDA toolkit",
                       whole["skipped"]["cub"])
         self.assertIn("libmimalloc-dev", whole["skipped"]["mimalloc"])
+        self.assertIn("AC_RMM_INCLUDE_DIR", whole["skipped"]["rmm_pool"])
         for size in SIZES:
             self.assertNotIn("cub_ns", whole["hot_pair"][size])
             self.assertIn("glibc_ns", whole["hot_pair"][size])
@@ -265,7 +266,7 @@ class Bench(base.CommandTest):
         self.installation(leave_out=("bench_runtime",))
         result = self.run_installed("--only", "replace")
         self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertIn("cannot be measured: bench_accelcache is not there", result.stderr)
+        self.assertIn("cannot be measured: bench_runtime is not there", result.stderr)
         self.assertIn("does not exist", self.expect(1, "bench", "--lib", "/none").stderr)
 
     def test_not_the_library(self):
@@ -329,6 +330,10 @@ class Bench(base.CommandTest):
         for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  torch: "):
             self.assertIn(text, out)
         self.assertNotIn("|", out)
+        out = self.expect(0, "bench", *FEW, "--only", "driver", "hot_pair").stdout
+        row, head = [line for line in out.splitlines() if "cuMemAlloc" in line]
+        self.assertRegex(row, r"^  64 KiB by cuMemAlloc  ")  # a row and a peer of one name
+        self.assertRegex(head, r"^  bytes .* cuMemAlloc  ")
 
     def test_markdown(self):
         out = self.expect(0, "bench", *FEW, "--markdown", "--only", "hot_pair", "replace").stdout

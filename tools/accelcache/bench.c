@@ -16,7 +16,7 @@ static const char help_head[] =
     "found.\n"
     "Without a GPU all run on a driver whose calls return at once and cost nothing: the figures\n"
     "are the host's side alone.\n\n"
-    "  --quick         fewer and shorter passes: half a minute\n"
+    "  --quick         fewer and shorter passes: some two minutes\n"
     "  --only PART...  these parts or rows alone (also with commas between them)\n"
     "  --instructions  count the instructions of the rows as well, by valgrind\n"
     "  --without PEER  leave these out, by their names in JSON, with commas between them\n"

@@ -45,8 +45,9 @@ enum {
                "the simulated device was not built")                                             \
     BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL | BENCH_ROWS, "CUB",                      \
                "CMake found no CUDA toolkit with CUB, or no C++ compiler")                       \
-    BENCH_PEER(rmm_pool, "bench_rmm_pool", false, ANY, BENCH_ALL | BENCH_ROWS, "RMM pool",       \
-               "CMake was not told where RMM's headers are (-DAC_RMM_INCLUDE_DIR=...)")          \
+    BENCH_PEER(                                                                                  \
+        rmm_pool, "bench_rmm", false, ANY, BENCH_ALL | BENCH_ROWS, "RMM pool",                   \
+        "CMake found no CUDA toolkit, or was not told of RMM's headers (AC_RMM_INCLUDE_DIR)")    \
     BENCH_PEER(glibc, "bench_host", false, ANY, BENCH_ALL, "glibc", "not installed")             \
     BENCH_PEER(mimalloc, "bench_mimalloc", false, ANY, BENCH_ALL, "mimalloc",                    \
                "CMake found no mimalloc (Debian: libmimalloc-dev)")                              \

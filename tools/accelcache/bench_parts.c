@@ -512,7 +512,7 @@ int bench_probe(bench_t *b) {
             bench_skip(b, p->id, "LD_PRELOAD of the environment loads the library: unset it");
         } else if (!b->usable[peer]) {
             if (error && strstr(error, "was not found beside"))
-                missing = cmd_format("bench_%s is not there: %s", p->id, p->missing);
+                missing = cmd_format("%s is not there: %s", p->program, p->missing);
             bench_skip(b, p->id,
                        missing ? missing
                        : error ? error
