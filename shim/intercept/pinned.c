@@ -4,6 +4,7 @@
 
 #include "observe/dump.h"
 #include "observe/host_memory.h"
+#include "observe/log.h"
 
 /* Without idle_trim_ms: what was not used for so long goes back. */
 #define IDLE_NS ((uint64_t)60000000000)
@@ -23,7 +24,11 @@ uint64_t ac_pinned_limit(void) {
     uint64_t wanted = ac_is_enabled() ? ac_process_config()->pinned_cache : 0;
     if (!wanted)
         return 0;
-    uint64_t whole = ac_host_memory_left() + ac_host_kept(&ac_pinned);
+    uint64_t left = ac_host_memory_left(), whole = left + ac_host_kept(&ac_pinned);
+    if (!left)
+        ac_log_once(AC_LOG_WARNING,
+                    "pinned_cache keeps no more memory: the host has none left, or "
+                    "/proc/meminfo, which tells, cannot be read");
     if (wanted == UINT64_MAX)
         return whole / 8;
     return wanted < whole / 2 ? wanted : whole / 2;
@@ -91,10 +96,9 @@ void ac_pinned_decay(const ac_config_t *config) {
     uint64_t idle_ns = config->idle_trim_ms ? config->idle_trim_ms * 1000000 : IDLE_NS;
     uint64_t now = ac_cuda_ops.now_ns(), limit = ac_pinned_limit();
     uint64_t before = now > idle_ns ? now - idle_ns : 0;
-    if (!ac_host_kept(&ac_pinned))
+    if (!ac_host_kept(&ac_pinned) || !ac_host_due(&ac_pinned, before, limit))
         return;
-    bool calm = ac_fence_calm(); /* what waits becomes ready here as well */
-    if (calm && ac_host_kept(&ac_pinned)) {
+    if (ac_fence_calm()) { /* what waits becomes ready here as well */
         ac_pinned_give_back(before, 0);
         ac_pinned_give_back(UINT64_MAX, limit);
     }

@@ -164,6 +164,8 @@ START_TEST(limits) {
     now += 10;
     ck_assert_int_eq(ac_host_give(&host, 3 * MIB, true, MIB, now, &block), AC_HOST_READY);
     ck_assert_ptr_null(ac_host_leave(&host, now - 10, 0, now)); /* none is that old */
+    ck_assert(!ac_host_due(&host, now - 10, ALL) && ac_host_due(&host, now, ALL));
+    ck_assert(!ac_host_due(&host, 0, 2 * MIB) && ac_host_due(&host, 0, 2 * MIB - 1));
     block = ac_host_leave(&host, ALL, MIB, now);
     ck_assert_ptr_nonnull(block);
     ck_assert_ptr_eq(ac_host_leaving(block, &address, &size), &context[0]);
@@ -186,6 +188,7 @@ START_TEST(limit_with_waiting_blocks) {
     ck_assert_int_eq(ac_host_give(&host, 2 * MIB, true, MIB, now, &block), AC_HOST_LEAVES);
     ac_host_left(&host, block, true, now);
     ck_assert_ptr_null(ac_host_leave(&host, ALL, 0, now));
+    ck_assert(ac_host_due(&host, 0, ALL));
 }
 END_TEST
 

@@ -280,6 +280,15 @@ ac_host_block_t *ac_host_leave(ac_host_t *host, uint64_t before, uint64_t limit,
     return block;
 }
 
+bool ac_host_due(ac_host_t *host, uint64_t before, uint64_t limit) {
+    ac_lock(&host->lock);
+    const ac_host_block_t *oldest = host->list[AC_HOST_IDLE].first;
+    bool due = host->list[AC_HOST_WAITING].first || host->kept > limit ||
+               (oldest && oldest->idle_ns < before);
+    ac_unlock(&host->lock);
+    return due;
+}
+
 void *ac_host_leaving(const ac_host_block_t *block, uint64_t *address, uint64_t *size) {
     *address = block->node.address;
     *size = block->size;

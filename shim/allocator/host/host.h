@@ -115,6 +115,9 @@ ac_host_free_t ac_host_give(ac_host_t *host, uint64_t address, bool keep, uint64
  * kept. */
 ac_host_block_t *ac_host_leave(ac_host_t *host, uint64_t before, uint64_t limit, uint64_t now);
 
+/* Whether _leave may find one for that age or that limit, or would if what waits became ready. */
+bool ac_host_due(ac_host_t *host, uint64_t before, uint64_t limit);
+
 /* What to free of a block that is LEAVING. */
 void *ac_host_leaving(const ac_host_block_t *block, uint64_t *address, uint64_t *size);
 
