@@ -259,6 +259,24 @@ static void short_pending(void) {
     give(other);
 }
 
+/* Another call of the driver is out of memory: the same. */
+static void other_call(void) {
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle page;
+    void *memory = get(MIB);
+    unsigned long long frees;
+    give(memory);
+    frees = freed();
+    NEED(simcuda_fail("cuMemCreate@1=2") == 0);
+    CUresult result = cuMemCreate(&page, (size_t)2 * MIB, &prop, 0);
+    EXPECT(result == (kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY));
+    EXPECT(freed() == frees + kept);
+    /* Nothing is left: the driver's answer is final. */
+    NEED(simcuda_fail("cuMemCreate@1=2") == 0);
+    EXPECT(cuMemCreate(&page, (size_t)2 * MIB, &prop, 0) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 /* A context takes its memory with it, kept or held. */
 static void context_ends(void) {
     for (int i = 0; i < 40; i++) {
@@ -507,6 +525,7 @@ static const struct {
              {"limit", limit},
              {"short", short_of_memory},
              {"short_pending", short_pending},
+             {"other_call", other_call},
              {"context", context_ends},
              {"reset", reset},
              {"idle", idle},
