@@ -57,6 +57,9 @@ bool ac_arena_again(ac_arena_t *arena);
  * that the program may hold back. */
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns);
 
+/* The same for what waits until all contexts reach `target`. */
+void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns);
+
 ac_timeline_t *ac_arena_timeline(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 void *ac_arena_context(ac_arena_t *arena); /* what it was created with */

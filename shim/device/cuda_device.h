@@ -222,6 +222,10 @@ CUresult ac_cuda_probe_legacy(ac_cuda_context_t *context);
 uint64_t ac_cuda_capture_mark(void);
 bool ac_cuda_capture_none_since(uint64_t mark);
 
+/* Give pinned memory of the context back to the driver; it may wait for the device.  AC_OK, also
+ * where the context has gone, and the memory with it; AC_BUSY while anything captures; AC_FAILED. */
+ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address);
+
 /* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
  * again); set once by activation. */
 extern uint64_t (*ac_cuda_thread)(void);

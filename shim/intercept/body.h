@@ -79,6 +79,13 @@ static inline bool ac_owned(uint64_t address) {
  * order. */
 enum { AC_UNOWNED = 1 };
 
+/* The context that serves a request of this thread, NULL: leave the call to the driver.
+ * memory_hooks.c */
+ac_context_t *ac_context_serving(ac_thread_t *thread);
+
+/* Wait for all work of the current context, for free_sync:true. */
+CUresult ac_context_await(ac_context_t *context);
+
 /* Whether the driver has to answer, whatever the hook does without a record. */
 static inline bool ac_is_guest(const ac_thread_t *thread) {
     return !thread && ac_thread_is_guest();

@@ -22,6 +22,7 @@
 #include "intercept/ipc_serve.h"
 #include "intercept/objects.h"
 #include "intercept/own_thread.h"
+#include "intercept/pinned.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -446,6 +447,7 @@ static void set_up(void) {
     ac_lock(&config_lock);
     apply();
     ac_unlock(&config_lock);
+    ac_pinned_start();
     ac_graph_hooks_setup();
     ac_ipc_setup();
     ac_thread_setup();

@@ -36,6 +36,13 @@ typedef struct {
 #include "observe/counters.def"
 } ac_device_counters_t;
 
+/* Of the process: pinned memory is no device's (allocator/host/). */
+typedef struct {
+#define HOST_STAT(name, unit, doc) ac_stat_t name;
+#define HOST_COUNT(name, doc)      int64_t name;
+#include "observe/host_stats.def"
+} ac_host_stats_t;
+
 static inline void ac_stat_up(ac_stat_t *s, int64_t n) {
     s->current += n;
     s->allocated += n;

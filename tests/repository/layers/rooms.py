@@ -6,6 +6,8 @@
                 -> space, order
                      -> base (carve: host memory for records; settings, budgets, tickets)
 
+host/ stands beside them: pinned memory is no device's, and knows order/ alone.
+
 cache/ hands blocks that wait over to retired/ when they leave a thread.  A call is the name of a
 function `ac_*` that another room defines.  Calls and includes against the arrows would be listed
 by name below, each with its reason; there are none, and one without a use is reported.
@@ -22,6 +24,7 @@ MAY_USE = {
     "cache": {"retired", CORE, "space", "order", BASE},
     "retired": {CORE, "space", "order", BASE},
     "supply": {CORE, "space", "order", BASE},
+    "host": {"order", BASE},
     CORE: {"space", "order", BASE},
     "space": {BASE},
     "order": {BASE},
