@@ -335,7 +335,9 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
-    ac_medium_look(ask->arena, reserved + growth->create, ac_supply_live(allocator, ask->size));
+    if (growth->calm) /* else it is pages that may not move yet */
+        ac_medium_look(ask->arena, reserved + growth->create,
+                       ac_supply_live(allocator, ask->size));
     uint64_t limit = allocator->settings.limit;
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
