@@ -5,7 +5,7 @@
  * until more is added there is nothing new to be found.  So a request searches once, and once
  * more for each time that something came back. */
 #include "allocator/request.h"
-#include "allocator/supply/supply.h"
+#include "allocator/supply/medium.h"
 #include "failpoint.h"
 
 /* --- the block is the request's --- */
@@ -159,16 +159,18 @@ bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
 /* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
 static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
     ac_fit_t fit = fit_for(request);
+    int index = request->medium ? AC_INDEX_MEDIUM : request->pool;
     if (request->scarce)
         ac_segments_unseal(&arena->space);
-    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, request->scarce);
+    ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
     if (block && !request->scarce && spare(request, block))
         return NULL;
     if (block || !request->scarce)
         return block;
-    block = ac_free_index_find(&arena->index[other], &fit, true);
+    for (int i = 0; i < AC_INDICES && !block; i++)
+        if (i != index)
+            block = ac_free_index_find(&arena->index[i], &fit, true);
     if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
@@ -214,6 +216,8 @@ bool ac_find_first(ac_request_t *request) {
         ac_cache_tidy(request->cache);
     request->size = ac_size_round(settings->divisions, request->requested);
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
+    request->medium =
+        request->pool == AC_POOL_LARGE && ac_medium_serves(allocator, request->size);
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
     /* Of the cache's large blocks none has the size, and whole they are in the way. */

@@ -21,7 +21,8 @@ static size_t units_bytes(uint64_t size) {
     return (size_t)(size >> AC_PAGE_BITS) * sizeof(ac_unit_t);
 }
 
-ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
+ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t address,
+                         uint64_t size) {
     ac_range_t *range = ac_record_memory(sizeof *range);
     ac_unit_t *unit = ac_record_memory(units_bytes(size));
     ac_segment_t *segment = range && unit ? ac_segment_begin(space, pool, address, size) : NULL;
@@ -38,6 +39,7 @@ ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t
                           .segment = segment,
                           .unit = unit};
     segment->range = range;
+    segment->index = (uint8_t)index;
     segment->busy = 1; /* never idle: it stays as long as the context */
     ac_segments_push(&space->segments, segment);
     unmapped_enter(range, segment->first);

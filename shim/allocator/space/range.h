@@ -91,7 +91,7 @@ static inline uint64_t ac_range_same(const ac_range_t *range, uint64_t unit, uin
 
 /* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
  */
-ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size);
+ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t address, uint64_t size);
 
 /* The record of a range without segment; its pages have gone. */
 void ac_range_forget(ac_range_t *range);

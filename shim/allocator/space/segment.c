@@ -34,7 +34,7 @@ static void index_insert(ac_block_t *block, bool fresh) {
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
     if (ac_segment_serves(segment))
-        ac_free_index_insert(&segment->space->index[segment->pool], block);
+        ac_free_index_insert(&segment->space->index[segment->index], block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
 }
@@ -44,7 +44,7 @@ static void index_leave(ac_block_t *block) {
     if (segment->range)
         ac_range_hole_leave(block);
     if (ac_segment_serves(segment))
-        ac_free_index_remove(&segment->space->index[segment->pool], block);
+        ac_free_index_remove(&segment->space->index[segment->index], block);
 }
 
 static void index_remove(ac_block_t *block) {
@@ -86,7 +86,8 @@ ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, ui
                               .space = space,
                               .arena = space->arena,
                               .first = block,
-                              .pool = (uint8_t)pool};
+                              .pool = (uint8_t)pool,
+                              .index = (uint8_t)pool};
     ac_block_init(block, address, size, segment);
     return segment;
 }
@@ -231,7 +232,7 @@ static void unseal(ac_segment_t *segment) {
     segment->sealed = false;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_FREE)
-            ac_free_index_insert(&segment->space->index[segment->pool], block);
+            ac_free_index_insert(&segment->space->index[segment->index], block);
 }
 
 void ac_segments_unseal(ac_space_t *space) {
