@@ -90,8 +90,10 @@ __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t by
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
-                   ac_cache_take_long(cache, bytes, address)
+    ac_take_t taken = ac_cache_take(cache, bytes, address, ac_fence_handout);
+    if (__builtin_expect(taken == AC_TAKE_DUE, 0))
+        ac_cache_raise(cache);
+    return taken || ac_cache_take_long(cache, bytes, address)
                ? AC_OK
                : miss(cache, bytes, cached_only, address);
 }
@@ -126,8 +128,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
-        ac_cache_tidy(cache);         /* another device's lock is not its */
-    ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
+        ac_cache_tidy(cache); /* another device's lock is not its */
     ac_arena_t *arena = block->segment->arena;
     ac_ticket_t ticket;
     ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, &ticket);
@@ -188,7 +189,6 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_ticket_t ticket, used = block->ticket;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
-    ac_caches_before_free(allocator);
     ac_order_t *order = NULL;
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream, &order) : AC_ORDER_NONE;
     ac_order_retire_on(&owner->timeline, &arena->timeline, order, slot, &used, &ticket);
@@ -201,6 +201,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     } else {
         leaves = wait_for_ticket(block, &ticket);
     }
+    ac_caches_check_bars(allocator, NULL); /* what was free beside the block may wait with it */
     ac_unlock(&allocator->lock);
     if (leaves)
         ac_supply_owe(allocator);

@@ -270,7 +270,7 @@ static void cut(ac_ordered_t *ordered, ac_block_t *block, uint64_t size, uint64_
     ac_segment_count_finished(block); /* the bytes of the rest go on as they are counted */
     if (rest) {
         segment->busy++;
-        ac_stat_pools_up(allocator->stats->active, segment->pool, 1);
+        ac_segment_count_cut(segment);
         list_insert_after(ordered, before, rest);
     }
     ac_segment_reuse(block, requested);
