@@ -58,7 +58,26 @@ static long find_pairs(const work_t *w, work_pass_fn *pass) {
     }
 }
 
+/* Never inlined, and visible, so that it is there by name. */
+__attribute__((noinline, visibility("default"))) void bench_mark(void) {
+    __asm__ volatile("" : : : "memory");
+}
+
+static void count(const work_t *w, work_pass_fn *pass) {
+    long pairs = w->pairs ? w->pairs : 8192;
+    pairs += (w->count - pairs % w->count) % w->count; /* whole steps */
+    for (int part = 0; part < 3; part++) {
+        pass(w, part < 2 ? pairs : WORK_LONGER * pairs);
+        bench_mark();
+    }
+    printf("\"pairs\": %ld, \"counted\": %ld", pairs, (WORK_LONGER - 1) * pairs);
+}
+
 void work_measure(const work_t *w, work_pass_fn *pass) {
+    if (w->counted) {
+        count(w, pass);
+        return;
+    }
     long pairs = w->pairs ? w->pairs : find_pairs(w, pass);
     pass(w, pairs);
     printf("\"pairs\": %ld, \"ns\": [", pairs);
@@ -99,11 +118,11 @@ void work_peer_thread(void) {
 }
 
 void *work_peer_take(size_t bytes) {
-    return peer_take(bytes);
+    return peer_take(bytes, NULL);
 }
 
-void work_peer_give(void *pointer) {
-    peer_give(pointer);
+void work_peer_give(void *pointer, size_t bytes) {
+    peer_give(pointer, bytes, NULL);
 }
 
 bool work_peer_device(void) {
@@ -119,7 +138,8 @@ static const struct workload {
 } workloads[] = {
     {"hot", work_hot, "one block of `bytes` taken and given again and again, `live` others held"},
     {"replace", work_replace, "one of `live` blocks of random sizes given, another taken"},
-    {"count", work_count, "`hot` in two lengths for four sizes; callgrind counts between marks"},
+    {"cycle", work_cycle, "one block of each of `count` random sizes in turn"},
+    {"step", work_step, "`count` blocks of random sizes taken, then given in reverse order"},
     {"threads", work_threads, "`hot` by several threads: CPU time per pair"},
     {"cross", work_cross, "one thread takes, another gives: CPU time of both per pair"},
     {"tail", work_tail, "every call timed by itself, with work on `streams` streams"},
@@ -202,6 +222,7 @@ int main(int argc, char **argv) {
     if (!used)
         return usage();
     work_peer_open();
+    work_idle(&w);
     for (run(workload, &w); (at += used) <= argc; run(workload, &w))
         if (!(used = read_keys(&w, argv + at, argc - at)))
             return usage();

@@ -190,6 +190,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
+    uint32_t taints;    /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
     /* A fence target: the device is done with all free memory of the segment when it was reached.
