@@ -6,10 +6,10 @@
  *   ac_cache_fetch                                           the request
  *   ac_find_first, lock                                      its size and pool
  *   ac_cache_flush_large                                     what is kept whole and in the way
- *   search, ac_cache_affords, ac_cache_has_rooms             whether it counts as a hit
- *   ac_free_index_find                                       the block
+ *   search, ac_free_index_find                               the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
+ *   ac_cache_affords, ac_cache_wake                          whether it counts as a hit
  *   ac_cache_serve, ac_cache_expect, unlock                  the program's
  * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
  * in a Release build: functions of one file that the compiler put into others are not seen.)
