@@ -163,7 +163,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     uint64_t first, count;
     if (atomic_load(&arena->timeline.broken))
         return NULL; /* what its work does is not told any more: its end will */
-    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->age_prev) {
+    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
         if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
