@@ -35,8 +35,8 @@ static int64_t most(int64_t a, int64_t b) {
 static void set_bar(int64_t bar[AC_POOL_KINDS], const ac_stat_t stat[AC_POOL_KINDS],
                     int64_t least_missed, bool exact) {
     for (int i = 0; i < AC_POOL_KINDS; i++)
-        bar[i] = stat[i].peak +
-                 (exact ? 0 : most(least_missed, stat[i].peak / AC_CACHE_MISSED_SHARE));
+        bar[i] =
+            stat[i].peak + (exact ? 0 : most(least_missed, stat[i].peak / AC_CACHE_MISSED_SHARE));
 }
 
 static void set_bars(ac_allocator_t *allocator) {
@@ -86,12 +86,11 @@ static bool grant(ac_cache_t *cache, int flow, ac_cache_room_t need) {
     ac_bars_t *bars = &cache->arena->allocator->bars;
     ac_cache_room_t *room = &cache->tally->side[flow].room;
     int pool = AC_POOL_SMALL + flow;
-    const ac_cache_room_t left = {
-        least(left_of(s->allocation, bars->allocation, pool),
-              left_of(s->active, bars->active, pool)),
-        least(left_of(s->allocated_bytes, bars->allocated_bytes, pool),
-              left_of(s->active_bytes, bars->active_bytes, pool)),
-        left_of(s->requested_bytes, bars->requested_bytes, pool)};
+    const ac_cache_room_t left = {least(left_of(s->allocation, bars->allocation, pool),
+                                        left_of(s->active, bars->active, pool)),
+                                  least(left_of(s->allocated_bytes, bars->allocated_bytes, pool),
+                                        left_of(s->active_bytes, bars->active_bytes, pool)),
+                                  left_of(s->requested_bytes, bars->requested_bytes, pool)};
     const ac_cache_room_t lacking = {need.blocks - room->blocks, need.bytes - room->bytes,
                                      need.requested - room->requested};
     if ((lacking.blocks > 0 && lacking.blocks > left.blocks) ||
@@ -202,6 +201,7 @@ void ac_cache_wake(ac_cache_t *cache) {
 }
 
 /* --- what waits --- */
+
 /* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
  * how much more active has, as far as that is known.  A block that waits is freed, and active as
  * before. */

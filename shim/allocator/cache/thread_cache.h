@@ -107,7 +107,7 @@ struct ac_cache {
      * as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
-    bool listed, had_room; /* cache_tally.c, under the lock */
+    bool listed, had_room;             /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest;     /* largest: of what may be kept */
     unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
     uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
@@ -194,7 +194,8 @@ static inline bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t
         return true;
     }
     if (__builtin_expect((room->requested -= (int64_t)bytes) < 0, 0)) {
-        atomic_signal_fence(memory_order_seq_cst); /* else compilers do this one before the branch */
+        atomic_signal_fence(
+            memory_order_seq_cst); /* else compilers do this one before the branch */
         room->blocks--;
         return true;
     }

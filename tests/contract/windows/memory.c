@@ -153,8 +153,7 @@ void window_room_kept(void) {
     ck_assert_int_eq(ac_cache_free(cache, mine), AC_OK);
     give(large);
     ac_allocator_stats(allocator, &now);
-    ck_assert_int_ge(now.allocated_bytes[AC_POOL_ALL].peak,
-                     108 * (int64_t)MIB - AC_CACHE_MISSED);
+    ck_assert_int_ge(now.allocated_bytes[AC_POOL_ALL].peak, 108 * (int64_t)MIB - AC_CACHE_MISSED);
     ac_cache_close(second);
     end_cached();
 }
