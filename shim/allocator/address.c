@@ -82,7 +82,6 @@ static ac_status_t free_with_record(ac_block_t *shown, bool reached, bool *all,
     if (!ac_fence_untouched(&arena->timeline, shown->ticket.epoch) &&
         (!reached || ac_order_capturing()))
         return AC_BUSY;
-    ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
     AC_BLOCK_SET(shown, ticket.epoch, *target);
     ac_segment_finish(shown);

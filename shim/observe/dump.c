@@ -167,6 +167,7 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_cache_sum_t caches;
     ac_live_caches(page, device, &caches);
     ac_stats_absorb(&figures->stats, &figures->counters, &caches);
+    ac_stats_raise(&figures->stats);
     figures->counters.thread_cache_blocks = caches.held_blocks;
     figures->counters.thread_cache_bytes = caches.held_bytes;
 }
