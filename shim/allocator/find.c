@@ -116,7 +116,7 @@ static bool is_worth_growing(const ac_request_t *request, const ac_block_t *bloc
     const ac_settings_t *settings = &allocator->settings;
     if (block->size / 64 < request->size || block->size < allocator->high_water / 8)
         return false;
-    uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, ac_supply_live(allocator, request->size));
+    uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, allocator->high_water);
     uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
     return ac_supply_taken(allocator) + growth <= ac_supply_bound(allocator, most);
 }

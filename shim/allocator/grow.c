@@ -15,6 +15,15 @@ static void serve(void *arg, ac_block_t *block) {
     ac_find_new(arg, block);
 }
 
+/* How much may be reserved depends on what is live; what threads freed into their caches would
+ * count for live as long as the device statistics do not have it. */
+static void take_tallies(const ac_request_t *request) {
+    ac_allocator_t *allocator = request->arena->allocator;
+    ac_lock(&allocator->lock);
+    ac_caches_raise(allocator, request->cache);
+    ac_unlock(&allocator->lock);
+}
+
 ac_status_t ac_grow(ac_request_t *request) {
     ac_growth_ask_t ask = {.arena = request->arena,
                            .pool = request->pool,
@@ -28,6 +37,7 @@ ac_status_t ac_grow(ac_request_t *request) {
                            .look = look,
                            .serve = serve,
                            .arg = request};
+    take_tallies(request);
     ac_status_t status = ac_supply_grow(&ask);
     if (ask.stale_bytes) {
         ac_arena_forget_stale(request->arena->allocator, ask.stale_address, ask.stale_bytes);
