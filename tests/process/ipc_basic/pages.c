@@ -362,9 +362,12 @@ static void low(void) {
     peer_close(&other, opened(&other, exported_of(&peer, MIB, &address)));
     peer_ask(&peer, (peer_ask_t){.what = PEER_LOW});
     peer_ask(&other, (peer_ask_t){.what = PEER_LOW});
-    CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
-    CUdeviceptr there = opened(&other, handle);
-    EXPECT(peer_reads(&other, there, 20 * MIB, 11));
+    for (int i = 0; i < 3; i++) {
+        CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+        CUdeviceptr there = opened(&other, handle);
+        EXPECT(peer_reads(&other, there, 20 * MIB, 11));
+        GIVES(peer_close(&other, there), CUDA_SUCCESS);
+    }
     EXPECT(peer_ask(&peer, (peer_ask_t){.what = PEER_LOW}).word == 0);
     EXPECT(peer_ask(&other, (peer_ask_t){.what = PEER_LOW}).word == 0);
     peer_kill(&other);

@@ -24,7 +24,7 @@ typedef enum {
     PEER_FILL,   /* `size` bytes of `word` at `address` */
     PEER_DETACH, /* its main thread ends, and another one goes on */
     PEER_FORGET, /* all its sockets are closed: `size` comes back, how many */
-    PEER_LOW,  /* the standard streams are closed: those that are open then come back as `word` */
+    PEER_LOW, /* it has no standard streams: `word` comes back, whether it could write to one since */
     PEER_BAIT, /* another socket in place of that at `path`, of which `word` says what it does */
     PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
     PEER_STOP
