@@ -170,12 +170,9 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
-    ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
-    ac_caches_absorb(allocator, &sum);
-    ac_stats_reset_peak(allocator->stats);
+    ac_caches_reset_peak(allocator);
     ac_unlock(&allocator->lock);
-    ac_caches_settle(allocator);
 }
 
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {

@@ -561,6 +561,39 @@ START_TEST(pages_refused) {
 }
 END_TEST
 
+/* So often a growth asks by itself. */
+static void refuse_two_pages(void *unused, fake_kind_t kind) {
+    refuse_pages(unused, kind);
+    if (device.calls[FAKE_PAGE_CREATE] == 1)
+        device.before = NULL;
+}
+
+/* Others had the memory, and gave it back before it was looked at. */
+START_TEST(pages_refused_for_a_moment) {
+    settings.memory = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    device.fail_with[FAKE_PAGE_CREATE] = AC_OOM;
+    device.before = refuse_two_pages;
+    alloc(20 * MIB);
+    ck_assert(!device.before);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_NOTHING);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
+/* It is the limit that has no room for whole pages of that size. */
+START_TEST(pages_over_the_limit) {
+    settings.memory = 640 * MIB;
+    settings.page = 20 * MIB;
+    settings.limit = 36 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    alloc(20 * MIB);
+    alloc(14 * MIB);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_NOTHING);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
 /* A range without room for one more gets another one beside it. */
 START_TEST(another_range) {
     device.most_addresses = 64 * MIB;
@@ -710,6 +743,8 @@ int main(void) {
     tcase_add_test(tests, peers_reach_all_pages);
     tcase_add_test(tests, few_addresses);
     tcase_add_test(tests, pages_refused);
+    tcase_add_test(tests, pages_refused_for_a_moment);
+    tcase_add_test(tests, pages_over_the_limit);
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);

@@ -50,6 +50,7 @@ typedef struct {
 #define AC_STORE_FIELDS                                                                          \
     ac_settings_t settings;                                                                      \
     ac_device_stats_t *stats;                                                                    \
+    ac_bars_t bars;                     /* of `stats` */                                         \
     uint32_t epoch;                     /* of ac_allocator_decay */                              \
     uint64_t high_water;                /* most bytes allocated at a time */                     \
     ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \

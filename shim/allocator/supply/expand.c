@@ -563,6 +563,7 @@ static ac_status_t step(ac_growth_t *growth) {
     ac_status_t status = carry_out(growth);
     uint64_t spent = arena->ops->now_ns() - begin;
 
+    growth->ask->refused |= status == AC_OOM;
     ac_lock(&allocator->lock);
     ac_expand_catch_up(growth);
     allocator->counters->driver_alloc_ns += spent;
@@ -607,6 +608,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_status_t status;
     bool polled = false, oom = false;
     ac_growth_init(&growth, ask);
+    ask->refused = false;
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
     /* A plain request fares beside a capture as the driver's own would. */

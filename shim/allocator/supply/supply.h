@@ -64,6 +64,7 @@ typedef struct {
     void (*serve)(void *arg, ac_block_t *block);
     void *arg;
     uint64_t changes; /* how many of the allocator's `changes` this growth made */
+    bool refused;     /* it was the device that had no more pages, not the limit */
     /* Memory that the device gave and that cannot be added yet: ac_supply_adopt. */
     uint64_t stale_address, stale_bytes; /* bytes; 0: none */
 } ac_growth_ask_t;
