@@ -282,6 +282,7 @@ START_TEST(the_rest_serves_once_a_part_is_free) {
     ck_assert_int_eq(ac_allocator_check(allocator, NULL), 0);
     give(part);
     ck_assert_uint_eq(alloc(100 * MIB), a);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 1);
 }
 END_TEST
 

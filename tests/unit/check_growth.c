@@ -275,8 +275,10 @@ END_TEST
 
 START_TEST(beside_a_capture_it_is_broken_up) {
     uint64_t large = keep_large(1000 * MIB);
+    unsigned calls = asked_for_segments();
     atomic_store(&context[0].capturing, true);
     ck_assert_uint_eq(alloc(MIB / 4), large);
+    ck_assert_uint_eq(asked_for_segments(), calls);
     atomic_store(&context[0].capturing, false);
 }
 END_TEST
