@@ -139,14 +139,21 @@ static inline uint64_t ac_cache_tally_held(const ac_cache_tally_t *tally, int i)
            __atomic_load_n(&tally->moved_blocks[i], __ATOMIC_RELAXED);
 }
 
-/* Whether the device statistics have all of the tally. */
+static inline bool ac_tally_same(const uint64_t *figure, const uint64_t *absorbed) {
+    return __atomic_load_n(figure, __ATOMIC_RELAXED) == *absorbed;
+}
+
+/* Whether the device statistics have all of the tally, which its thread may be adding to. */
 static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
     const ac_cache_side_t *s = tally->side;
     const ac_cache_flow_t *a = tally->absorbed;
     const ac_cache_wait_t *w = tally->waiting_absorbed;
-    return s[0].flow.taken == a[0].taken && s[0].flow.given == a[0].given &&
-           s[1].flow.taken == a[1].taken && s[1].flow.given == a[1].given &&
-           s[0].waiting.blocks == w[0].blocks && s[1].waiting.blocks == w[1].blocks;
+    for (int i = 0; i < AC_FLOWS; i++)
+        if (!ac_tally_same(&s[i].flow.taken, &a[i].taken) ||
+            !ac_tally_same(&s[i].flow.given, &a[i].given) ||
+            !ac_tally_same(&s[i].waiting.blocks, &w[i].blocks))
+            return false;
+    return true;
 }
 
 /* Sums over such tally of what the device statistics do not have yet. */
