@@ -100,7 +100,8 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
             add(check->sum.inactive_split, pool, 1);
             add(check->sum.inactive_split_bytes, pool, (int64_t)block->size);
         }
-        check->listed += !segment->tainted;
+        check->listed += ac_segment_serves(segment);
+        expect(check, !segment->sealed || block->size < AC_SEGMENT_ALIGN, "sealed away");
     } else if (block->state == AC_BLOCK_SLAB) {
         const char *wrong = ac_slab_check(block);
         expect(check, !wrong, wrong);

@@ -37,16 +37,21 @@ static ac_status_t serve(ac_request_t *request) {
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))
         return AC_OK;
+    /* What it spared so as to wait, where it does not. */
+    if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
+        return AC_OK;
     /* 4. What other threads keep for themselves, ready (then there is a second answer to ask for)
      * or not. */
     if (ac_caches_recall(arena->allocator, request->cache) &&
         (ac_find_again(request) || ac_ready_ask(request)))
         return AC_OK;
     /* 5. One whose work is waited for, a moment, as long as growing would exceed the budget. */
-    if (ac_ready_wait(request))
+    if (ac_ready_wait(request) || ac_find_spared(request, AC_SPARE_TO_WAIT))
         return AC_OK;
     /* 6. New memory.  Threads that miss together share what one of them asks the device for. */
     ac_status_t status = ac_grow(request);
+    if (status != AC_OK && ac_find_spared(request, AC_SPARE_TO_GROW))
+        return AC_OK;
     /* 7. The device has no more: all work is waited for, idle memory goes back, and every pool is
      * searched to its end. */
     return status == AC_OOM ? ac_full(request) : status;

@@ -32,7 +32,7 @@ struct ac_slab;
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
-    AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
+    AC_BLOCK_FREE,      /* in its pool's free index, where the segment serves */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
     AC_BLOCK_CACHED,    /* a thread keeps it; it waits if it has a ticket: thread_cache.h */
@@ -189,6 +189,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
+    bool sealed;        /* native: its free memory serves no request (segment.c) */
     uint32_t taints;    /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
@@ -197,6 +198,11 @@ struct ac_segment {
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
+
+/* Whether its free blocks are in the free index. */
+static inline bool ac_segment_serves(const ac_segment_t *segment) {
+    return !segment->tainted && !segment->sealed;
+}
 
 AC_LIST(ac_segments, ac_segment_t, )
 AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)
