@@ -8,4 +8,16 @@
 #include "device/cuda_functions.def"
 #undef CU_FN
 
+/* What a graph's node is made of that launches the kernel in one thread. */
+static inline CUDA_KERNEL_NODE_PARAMS test_kernel_node(CUfunction kernel, void **params) {
+    return (CUDA_KERNEL_NODE_PARAMS){.func = kernel,
+                                     .gridDimX = 1,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 1,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = params};
+}
+
 #endif

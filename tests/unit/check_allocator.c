@@ -1,6 +1,7 @@
 /* The allocator on a fake device: single behaviours and the corners of the ladder. */
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 /* --- reuse --- */
 
@@ -739,9 +740,5 @@ int main(void) {
     tcase_add_test(tight, a_refused_segment_stays_ours);
     suite_add_tcase(suite, large);
     suite_add_tcase(suite, tight);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

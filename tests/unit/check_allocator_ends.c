@@ -6,6 +6,7 @@
 
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 /* --- contexts that end --- */
 
@@ -382,9 +383,5 @@ int main(void) {
     tcase_add_test(tight, an_arena_needs_a_line);
     suite_add_tcase(suite, large);
     suite_add_tcase(suite, tight);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "allocator/order/barrier.h"
 #include "no_membarrier.h"
+#include "run_suite.h"
 
 /* Store, barrier, look: by turns that both sides begin together.  Where others keep the
  * processors busy each takes a slice of their time, and there are fewer. */
@@ -162,10 +163,5 @@ int main(void) {
     tcase_add_test(tcase, refused_from_the_beginning);
     tcase_add_test(tcase, refused_later);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite_as(suite, CK_FORK);
 }

@@ -8,6 +8,7 @@
 
 #include "allocator_frame.h"
 #include "no_membarrier.h"
+#include "run_suite.h"
 
 enum { OWNERS = 2, AT_ONCE = 3, RECALLS = 300, CHECK_EVERY = 10, GRANULES = 1 << 17 };
 
@@ -244,10 +245,5 @@ int main(void) {
     tcase_add_test(all, a_record_that_comes_back);
     tcase_add_test(all, nothing_is_taken_back_without_a_barrier);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* the filter stays with its process */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite_as(suite, CK_FORK); /* the filter stays with its process */
 }

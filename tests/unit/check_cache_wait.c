@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 #define LIMIT (64 * MIB)
 
@@ -746,9 +747,5 @@ int main(void) {
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);
     tcase_add_test(all, what_waits_is_not_kept_free_memory);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

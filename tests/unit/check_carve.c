@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/carve.h"
+#include "run_suite.h"
 
 enum { CUTS = 4000, MOST = 64 << 10, PAGE = 4 << 10 };
 static struct {
@@ -65,9 +66,5 @@ int main(void) {
     tcase_add_test(tests, cuts_are_apart);
     tcase_add_test(tests, the_largest_fits);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

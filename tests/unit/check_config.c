@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "config/config.h"
+#include "run_suite.h"
 
 static ac_config_t config;
 static ac_config_error_t error;
@@ -523,9 +524,5 @@ int main(void) {
     tcase_add_test(cases, rows_are_documented);
     tcase_add_loop_test(cases, mutations, 0, 3);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

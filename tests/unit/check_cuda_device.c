@@ -10,6 +10,7 @@
 #include "allocator/order/fence.h"
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "run_suite.h"
 
 /* Streams of the program; ours; the legacy one; per-thread ones, by thread. */
 enum { STREAMS = 700, OURS = 1, LEGACY = 0, OWN = 350, FIRST = 0x1000, EVENTS = 700 };
@@ -718,9 +719,5 @@ int main(void) {
     tcase_add_test(tests, an_event_too_many_is_destroyed_from_inside_the_context);
     tcase_add_loop_test(tests, no_thread_is_cancelled_in_the_driver, 0, 4);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -10,6 +10,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "run_suite.h"
 
 /* At a time; after each other in the place of one; what each does. */
 enum { THREADS = 16, LIVES = 20, ROUNDS = 200, NAMES = 3 };
@@ -335,9 +336,5 @@ int main(void) {
     tcase_add_test(tests, fences_cover_what_threads_know_of);
     tcase_add_test(tests, no_call_outlives_the_context);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

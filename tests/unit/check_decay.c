@@ -1,6 +1,7 @@
 /* Memory that was idle for a while goes back, on the fake device; epochs pass as the tests say.
  */
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { EPOCHS = 4 };
 
@@ -126,9 +127,5 @@ int main(void) {
     tcase_add_test(tests, every_arena_decays);
     tcase_add_test(tests, epochs_overflow);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

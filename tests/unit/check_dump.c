@@ -16,6 +16,7 @@
 #include "observe/dump.h"
 #include "observe/json.h"
 #include "observe/live.h"
+#include "run_suite.h"
 
 static const char hooks[] = "cuMemAlloc_v2";
 static char dir[64];
@@ -289,9 +290,5 @@ int main(void) {
     tcase_add_test(cases, figures_come_from_their_owner);
     tcase_add_test(cases, any_bytes_are_text);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
  * is left when a call fails. */
 #include "allocator/supply/expand.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 static void begin_paged(uint64_t capacity) {
     begin(capacity);
@@ -751,9 +752,5 @@ int main(void) {
     tcase_add_test(tests, pages_that_stay_barred);
     tcase_add_loop_test(tests, every_call_fails_once, 0, 3);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 #include "allocator/order/fence.h"
 #include "fake_device.h"
+#include "run_suite.h"
 
 static fake_device_t device;
 static fake_context_t context[2];
@@ -596,9 +597,5 @@ int main(void) {
     tcase_add_test(tests, no_thread_is_inside_beside_a_new_sole);
     tcase_add_test(tests, lines_run_out_and_come_back);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

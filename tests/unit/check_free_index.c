@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/space/free_index.h"
+#include "run_suite.h"
 
 enum { BLOCKS = 600 };
 static ac_block_t *bins[AC_BINS];
@@ -119,9 +120,5 @@ int main(void) {
     tcase_add_test(tests, an_exact_fit_wins);
     tcase_add_test(tests, the_scan_is_bounded);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "allocator/supply/supply.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { SHARERS = 6 };
 
@@ -344,9 +345,5 @@ int main(void) {
     tcase_add_checked_fixture(tight, begin_tight, end);
     tcase_add_test(tight, a_thread_cancelled_while_others_give_back_leaves_the_lock);
     suite_add_tcase(suite, tight);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "allocator/space/lifetime.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { KIB = 1024 };
 
@@ -569,9 +570,5 @@ int main(void) {
     suite_add_tcase(suite, lost);
     suite_add_tcase(suite, synced);
     suite_add_tcase(suite, pages);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

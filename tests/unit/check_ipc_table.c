@@ -2,6 +2,7 @@
 #include "live_frame.h"
 
 #include "share/ipc_lookup.h"
+#include "run_suite.h"
 
 /* Written here once more, from its definition: CRC-32C of "123456789" is e3069283. */
 static uint32_t castagnoli(const unsigned char *bytes, size_t count, uint32_t sum) {
@@ -428,9 +429,5 @@ int main(void) {
     tcase_add_test(table, folder_of_a_container_is_found);
     tcase_add_test(table, stray_folder_is_found);
     suite_add_tcase(suite, table);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

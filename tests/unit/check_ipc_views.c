@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "intercept/ipc_views.h"
+#include "run_suite.h"
 
 enum { MIB = 1 << 20 };
 
@@ -290,9 +291,5 @@ int main(void) {
     tcase_add_test(cases, threads_share_one_mapping);
     tcase_add_test(cases, pages_outlive_their_context);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

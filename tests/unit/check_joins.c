@@ -8,6 +8,7 @@
 
 #include "line_device.h"
 #include "no_membarrier.h"
+#include "run_suite.h"
 
 /* A kernel on the sole stream that ends only when another stream has worked: the join event may
  * not cover it.
@@ -303,10 +304,5 @@ int main(void) {
     tcase_add_test(tests, join_events_push_no_fence_out);
     tcase_add_test(tests, a_join_costs_backoff);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* a filter stays with its process */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite_as(suite, CK_FORK); /* a filter stays with its process */
 }

@@ -1,5 +1,6 @@
 /* The live page: one address for life, nothing lost by SIGKILL, nothing inherited by fork. */
 #include "live_frame.h"
+#include "run_suite.h"
 
 START_TEST(counts_before_and_after_opening) {
     bool shared;
@@ -426,9 +427,5 @@ int main(void) {
     tcase_add_test(cases, log_lines);
     tcase_add_test(cases, log_to_a_closed_pipe_or_nowhere);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The folder of live pages: what lies there and is none, what is cut short or stale, and no
  * failure of it that hurts the process. */
 #include "live_frame.h"
+#include "run_suite.h"
 
 START_TEST(stale_files_are_replaced) {
     const char *name = page_name(getpid());
@@ -406,9 +407,5 @@ int main(void) {
     tcase_add_test(cases, file_system_that_fills_later);
     tcase_add_test(cases, each_visits_this_users_pages);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

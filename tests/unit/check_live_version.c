@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "observe/live.h"
+#include "run_suite.h"
 
 uint32_t version_swapped(void);
 uint32_t version_named(void);
@@ -35,9 +36,5 @@ int main(void) {
     tcase_add_test(cases, other_rows_are_another_version);
     tcase_add_test(cases, a_page_of_other_rows_is_refused);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

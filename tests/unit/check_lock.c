@@ -1,6 +1,7 @@
 /* The order of locks (lock.h): what a thread may take and wait for is let through, what it may not
  * ends the process. */
 #include "device/wait.h"
+#include "run_suite.h"
 
 #include <check.h>
 #include <signal.h>
@@ -112,9 +113,5 @@ int main(void) {
     tcase_add_test(order, wait_with_the_gate_only);
     tcase_add_loop_test_raise_signal(order, broken_order_ends_the_process, SIGILL, 0, BROKEN);
     suite_add_tcase(suite, order);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* Memory pools in the allocator: their figures, their limits, and what idle memory is kept for them;
  * on the fake device. */
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { STREAM = 16, POOL = 2, OTHER = 3, EPOCHS = 4 };
 
@@ -154,9 +155,5 @@ int main(void) {
     tcase_add_test(tests, trimmed);
     tcase_add_test(tests, lost);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "allocator/order/order.h"
+#include "run_suite.h"
 
 enum { FREES = 512, STREAMS = 90, EVENTS = 3000, STEPS = 2000 };
 
@@ -396,9 +397,5 @@ int main(void) {
     tcase_add_test(tests, distrust_ends_with_the_event);
     tcase_add_test(tests, threads_distrust_side_by_side);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "fake_world.h"
+#include "run_suite.h"
 
 #define MIB ((uint64_t)1 << 20)
 enum { S = 16, T = 20, U = 24, EVENT = 77 };
@@ -384,9 +385,5 @@ int main(void) {
     tcase_add_loop_test(tests, what_order_protected_is_asked_for_without_events, 0, 2);
     tcase_add_test(tests, a_stream_that_goes_leaves_its_blocks_behind);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

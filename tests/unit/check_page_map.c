@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "allocator/space/page_map.h"
+#include "run_suite.h"
 
 #define PAGE AC_SEGMENT_ALIGN
 /* Only addresses of these are used. */
@@ -237,9 +238,5 @@ int main(void) {
     tcase_add_test(tests, what_stays_is_found_without_the_lock);
     tcase_add_test(tests, addresses_beyond_the_map_are_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

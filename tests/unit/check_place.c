@@ -4,6 +4,7 @@
 
 #include "allocator/allocator_int.h"
 #include "allocator/space/place.h"
+#include "run_suite.h"
 
 #define MIB  ((uint64_t)1 << 20)
 #define BASE ((uint64_t)0x300000000000)
@@ -173,9 +174,5 @@ int main(void) {
     tcase_add_test(tests, chosen);
     tcase_add_loop_test(tests, least_of_all, 0, 8);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

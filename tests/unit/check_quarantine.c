@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { FIRST_KEY = 0x1000 };
 
@@ -393,9 +394,5 @@ int main(void) {
     tcase_add_loop_test(tests, slabs_aside, 0, 3);
     tcase_add_test(tests, peaks_stay_true);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "config/config.h"
 #include "observe/dump.h"
+#include "run_suite.h"
 
 static ac_config_t config;
 static ac_config_error_t error;
@@ -70,9 +71,5 @@ int main(void) {
     tcase_add_test(cases, only_new_names_are_shown);
     tcase_add_test(cases, dumps_show_both_names);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

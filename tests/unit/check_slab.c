@@ -3,6 +3,7 @@
 
 #include "allocator/space/records.h"
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 enum { KIB = 1024 };
 
@@ -505,9 +506,5 @@ int main(void) {
     tcase_add_test(all, pending_blocks_are_in_the_way);
     tcase_add_test(all, as_far_as_records_go);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "line_device.h"
 #include "no_membarrier.h"
+#include "run_suite.h"
 
 START_TEST(one_stream_protects_what_is_freed) {
     ck_assert(!rely()); /* no stream yet */
@@ -524,10 +525,5 @@ int main(void) {
     tcase_add_test(tests, what_no_mark_counts_takes_a_fence_of_its_own);
     tcase_add_loop_test(tests, random_programs, 1, 9);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK); /* a filter stays with its process */
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite_as(suite, CK_FORK); /* a filter stays with its process */
 }

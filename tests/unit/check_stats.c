@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "observe/stats.h"
+#include "run_suite.h"
 
 static void expect(const ac_stat_t *s, int64_t current, int64_t peak, int64_t allocated,
                    int64_t freed) {
@@ -92,9 +93,5 @@ int main(void) {
     tcase_add_test(cases, reset_peak);
     tcase_add_test(cases, reset_accumulated);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

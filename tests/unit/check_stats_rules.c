@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "fake_world.h"
+#include "run_suite.h"
 
 #define MIB ((int64_t)1 << 20)
 #define KIB ((int64_t)1 << 10)
@@ -212,9 +213,5 @@ int main(void) {
     tcase_add_test(tests, resets);
     tcase_add_test(tests, figures_do_not_wait_for_ever);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fake_world.h"
+#include "run_suite.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -85,9 +86,5 @@ int main(void) {
     tcase_add_test(tcase, what_waits_for_all_contexts_is_waited_for);
     tcase_add_test(tcase, a_stream_that_is_named_stays);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "allocator_frame.h"
+#include "run_suite.h"
 
 #define LIMIT (8 * MIB)
 
@@ -484,9 +485,5 @@ int main(void) {
     tcase_add_test(all, peaks_of_two_threads_are_close);
     tcase_add_test(all, counters_tell_how_blocks_were_freed);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -11,6 +11,7 @@
 #include "allocator/order/capture.h"
 #include "allocator/order/fence.h"
 #include "allocator/order/retire.h"
+#include "run_suite.h"
 
 /* Of a context's streams so many are alive at a time: a new one takes the place of a destroyed
  * one, whose work goes on. */
@@ -495,9 +496,5 @@ int main(void) {
     tcase_set_timeout(all, 120);
     tcase_add_loop_test(all, law, 0, 60);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

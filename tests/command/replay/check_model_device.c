@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "model.h"
+#include "run_suite.h"
 
 #define MIB ((uint64_t)1 << 20)
 static const ac_device_ops_t *const ops = &cmd_model_ops;
@@ -283,9 +284,5 @@ int main(void) {
     tcase_add_checked_fixture(wrong, begin_misuse, NULL);
     tcase_add_loop_test(wrong, misuse, 0, 8);
     suite_add_tcase(suite, wrong);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

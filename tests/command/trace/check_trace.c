@@ -18,6 +18,7 @@
 #include "observe/live.h"
 #include "observe/trace.h"
 #include "trace_read.h"
+#include "run_suite.h"
 
 /* ck_assert writes down that it was passed: too much for what is asked of each of many events. */
 #define NEED(condition)                                                                          \
@@ -645,9 +646,5 @@ static Suite *suite(void) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite());
 }

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "device/cuda_device.h"
+#include "run_suite.h"
 
 START_TEST(one_excludes_the_other) {
     ck_assert(ac_cuda_sync_begin());
@@ -87,9 +88,5 @@ int main(void) {
     tcase_add_test(t, a_capture_waits_for_a_synchronisation);
     tcase_add_test(t, but_not_for_ever);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "intercept/graphs.h"
+#include "run_suite.h"
 
 enum { SESSIONS = 8192 };
 
@@ -403,9 +404,5 @@ int main(void) {
     tcase_add_test(t, pruned);
     tcase_add_test(t, pruned_at_overflow);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fake_world.h"
+#include "run_suite.h"
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -234,9 +235,5 @@ int main(void) {
     tcase_add_test(t, tainted);
     tcase_add_test(t, many_sessions);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -58,14 +58,7 @@ void failpoint_joined_nodes_unseen(failpoint_run_t *t) {
     MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
     failpoint_take(t, MIB);
     void *params[] = {&t->memory, &value};
-    CUDA_KERNEL_NODE_PARAMS kernel = {.func = t->old_owner,
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = 1,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = params};
+    CUDA_KERNEL_NODE_PARAMS kernel = test_kernel_node(t->old_owner, params);
     MUST(cuStreamGetCaptureInfo_v2(t->stream[0], &status, NULL, &graph, NULL, NULL));
     MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &kernel));
     MUST(cuStreamUpdateCaptureDependencies(t->stream[0], &node, 1,

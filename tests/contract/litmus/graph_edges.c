@@ -14,14 +14,7 @@ static CUgraphNode add(litmus_t *t, made_t *made, CUgraphNode before, CUdevicept
                        unsigned value, int slow) {
     unsigned spins = slow ? 2000000 : 0;
     void *params[] = {&to, &value, &spins};
-    CUDA_KERNEL_NODE_PARAMS node = {.func = t->store[0][slow],
-                                    .gridDimX = 1,
-                                    .gridDimY = 1,
-                                    .gridDimZ = 1,
-                                    .blockDimX = 1,
-                                    .blockDimY = 1,
-                                    .blockDimZ = 1,
-                                    .kernelParams = params};
+    CUDA_KERNEL_NODE_PARAMS node = test_kernel_node(t->store[0][slow], params);
     CUgraphNode out;
     MUST(cuGraphAddKernelNode_v2(&out, made->graph, &before, before ? 1 : 0, &node));
     return out;

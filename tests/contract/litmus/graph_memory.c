@@ -11,21 +11,10 @@ typedef struct {
     CUgraph graph;
 } made_t;
 
-static CUDA_KERNEL_NODE_PARAMS kernel(litmus_t *t, void **params) {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = t->store[0][0],
-                                     .gridDimX = 1,
-                                     .gridDimY = 1,
-                                     .gridDimZ = 1,
-                                     .blockDimX = 1,
-                                     .blockDimY = 1,
-                                     .blockDimZ = 1,
-                                     .kernelParams = params};
-}
-
 static made_t make(litmus_t *t, CUdeviceptr memory) {
     unsigned value = 2, spins = 0;
     void *params[] = {&memory, &value, &spins};
-    CUDA_KERNEL_NODE_PARAMS node = kernel(t, params);
+    CUDA_KERNEL_NODE_PARAMS node = test_kernel_node(t->store[0][0], params);
     made_t made;
     MUST(cuGraphCreate(&made.graph, 0));
     MUST(cuGraphAddKernelNode_v2(&made.node, made.graph, NULL, 0, &node));
@@ -76,7 +65,7 @@ static void given_back(litmus_t *t) {
 static void replaced(litmus_t *t) {
     unsigned value = 2, spins = 0;
     void *params[] = {&t->other, &value, &spins};
-    CUDA_KERNEL_NODE_PARAMS node = kernel(t, params);
+    CUDA_KERNEL_NODE_PARAMS node = test_kernel_node(t->store[0][0], params);
     made_t made = make(t, t->memory);
     litmus_hand_over(t);
     litmus_new(t, t->free_stream[1]);

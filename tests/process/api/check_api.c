@@ -10,6 +10,7 @@
 
 #include "accelcache.h"
 #include "device/cuda_abi.h"
+#include "run_suite.h"
 
 cuCtxCreate_v2_fn cuCtxCreate_v2;
 cuMemAlloc_v2_fn cuMemAlloc_v2;
@@ -318,9 +319,5 @@ int main(void) {
     tcase_add_test(all, settings);
     tcase_add_test(all, documents);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

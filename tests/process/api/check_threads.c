@@ -10,6 +10,7 @@
 
 #include "accelcache.h"
 #include "device/cuda_abi.h"
+#include "run_suite.h"
 
 cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemFree_v2_fn cuMemFree_v2;
@@ -178,9 +179,5 @@ int main(void) {
     tcase_add_test(all, settings_change);
     tcase_add_test(all, settings_come_first);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -438,3 +438,10 @@ int actor_main(int socket) {
     }
     return 0; /* the script is over */
 }
+
+void clean_end(actor_t *exporter, actor_t *importer) {
+    EXPECT(count_of(importer, "imports") == 0);
+    EXPECT(races_of(importer, "") + races_of(exporter, "") == 0);
+    actor_end(importer);
+    actor_end(exporter);
+}

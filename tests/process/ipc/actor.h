@@ -113,4 +113,7 @@ bool reads(actor_t *actor, uint64_t address, uint64_t bytes, uint32_t word);
 uint64_t count_of(actor_t *actor, const char *kind);    /* DO_LIVE */
 uint64_t races_of(actor_t *actor, const char *finding); /* DO_RACES */
 
+/* Both end: the importer has nothing open, and neither found a race. */
+void clean_end(actor_t *exporter, actor_t *importer);
+
 #endif

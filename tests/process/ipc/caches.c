@@ -93,10 +93,7 @@ static void transfers(find_fn *find) {
     for (unsigned i = 0; i < CACHED; i++)
         if (cache[i].view)
             forget(&cache[i]);
-    EXPECT(count_of(importer, "imports") == 0);
-    EXPECT(races_of(importer, "") + races_of(exporter, "") == 0);
-    actor_end(importer);
-    actor_end(exporter);
+    clean_end(exporter, importer);
 }
 
 /* uct_cuda_ipc_cache: overlapping regions are looked for by address; an equal id is a hit

@@ -145,9 +145,7 @@ void case_mixed_in(void) {
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_ERROR_INVALID_VALUE);
-    EXPECT(count_of(importer, "imports") == 0);
-    actor_end(importer);
-    actor_end(exporter);
+    clean_end(exporter, importer);
 }
 
 void case_devices(void) {
@@ -164,10 +162,7 @@ void case_devices(void) {
     GIVES(RESULT(importer, DO_CLOSE, one), CUDA_SUCCESS);
     EXPECT(reads(importer, zero, 16 * KIB, 1));
     GIVES(RESULT(importer, DO_CLOSE, zero), CUDA_SUCCESS);
-    EXPECT(count_of(importer, "imports") == 0);
-    EXPECT(races_of(importer, "") + races_of(exporter, "") == 0);
-    actor_end(importer);
-    actor_end(exporter);
+    clean_end(exporter, importer);
 }
 
 void case_contexts(void) {

@@ -47,9 +47,7 @@ void case_blocks(void) {
         GIVES(RESULT(importer, DO_CLOSE, view[i]), CUDA_SUCCESS);
         GIVES(RESULT(exporter, DO_FREE, address[i]), CUDA_SUCCESS);
     }
-    EXPECT(count_of(importer, "imports") == 0);
-    actor_end(importer);
-    actor_end(exporter);
+    clean_end(exporter, importer);
 }
 
 void case_three_opens(void) {
@@ -151,10 +149,7 @@ void case_freed_open(void) {
         GIVES(RESULT(importer, DO_CLOSE, view), CUDA_ERROR_INVALID_VALUE);
     EXPECT(reads(importer, next, 16 * KIB, 2));
     GIVES(RESULT(importer, DO_CLOSE, next), CUDA_SUCCESS);
-    EXPECT(count_of(importer, "imports") == 0);
-    EXPECT(races_of(importer, "") + races_of(exporter, "") == 0);
-    actor_end(importer);
-    actor_end(exporter);
+    clean_end(exporter, importer);
 }
 
 void case_own(void) {

@@ -13,6 +13,7 @@
 #include "intercept/watch.h"
 #include "observe/live.h"
 #include "strange_driver.h"
+#include "run_suite.h"
 
 extern unsigned stub_forgotten;
 extern bool stub_guest;
@@ -515,9 +516,5 @@ static Suite *suite(void) {
 }
 
 int main(void) {
-    SRunner *runner = srunner_create(suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite());
 }

@@ -12,6 +12,7 @@
 
 #include "cuda_runtime_min.h"
 #include "simcuda.h"
+#include "run_suite.h"
 
 #define OK(call) ck_assert_int_eq((call), cudaSuccess)
 #define FAILS(call, error)                                                                       \
@@ -729,9 +730,5 @@ int main(void) {
     tcase_add_test(tests, variables_are_copied_by_name);
     tcase_add_test(tests, driver_functions_through_the_runtime);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

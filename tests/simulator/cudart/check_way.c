@@ -11,6 +11,7 @@
 
 #include "cuda_runtime_min.h"
 #include "recorder.h"
+#include "run_suite.h"
 
 static void *recorder_symbol(const char *name) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -231,9 +232,5 @@ int main(int argc, char **argv) {
         return 2;
     }
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 
 #include "cuda_runtime_min.h"
 #include "simcuda.h"
+#include "run_suite.h"
 
 #define OK(call) ck_assert_int_eq((call), cudaSuccess)
 
@@ -205,10 +206,5 @@ int main(void) {
     tcase_add_test(all, a_fault_seen_by_another_thread);
     tcase_add_test(all, switched_off_by_another_thread);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_FORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite_as(suite, CK_FORK);
 }

@@ -202,5 +202,5 @@ int main(void) {
     tcase_add_test(t, boxes);
     tcase_add_test(t, arrays_go_with_their_context);
     tcase_add_test(t, texture_objects_say_what_they_were_made_of);
-    return finish(suite);
+    return run_suite(suite);
 }

@@ -443,5 +443,5 @@ int main(void) {
     tcase_add_test(t, capture_into_a_graph);
     tcase_add_test(t, memory_in_captures);
     tcase_add_test(t, stream_destroyed_while_capturing);
-    return finish(suite);
+    return run_suite(suite);
 }

@@ -30,14 +30,7 @@ static void run_exec(CUgraphExec exec) {
 static CUgraphNode add_stamp(CUgraph graph, const CUgraphNode *before, size_t count,
                              CUdeviceptr address, unsigned value) {
     void *arguments[] = {&address, &value};
-    CUDA_KERNEL_NODE_PARAMS params = {.func = extra_kernel,
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = 1,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS params = test_kernel_node(extra_kernel, arguments);
     CUgraphNode node;
     OK(cuGraphAddKernelNode_v2(&node, graph, before, count, &params));
     return node;
@@ -143,14 +136,7 @@ START_TEST(every_kind_by_one_call) {
         CUDA_MEMSET_NODE_PARAMS fill;
         CUcontext ctx;
     } filled = {fill(p, 7, 4), extra_ctx};
-    CUDA_KERNEL_NODE_PARAMS stamped = {.func = extra_kernel,
-                                       .gridDimX = 1,
-                                       .gridDimY = 1,
-                                       .gridDimZ = 1,
-                                       .blockDimX = 1,
-                                       .blockDimY = 1,
-                                       .blockDimZ = 1,
-                                       .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS stamped = test_kernel_node(extra_kernel, arguments);
     struct {
         int flags, reserved;
         CUcontext ctx;
@@ -706,5 +692,5 @@ int main(void) {
     tcase_add_test(t, user_objects_count_references);
     tcase_add_test(t, graphs_keep_user_objects);
     tcase_add_loop_test(t, launches_keep_user_objects, 0, 2);
-    return finish(suite);
+    return run_suite(suite);
 }

@@ -311,5 +311,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, ended_process_is_refused);
     tcase_add_test(t, events_of_two_processes);
     tcase_add_test(t, many_events);
-    return finish(suite);
+    return run_suite(suite);
 }

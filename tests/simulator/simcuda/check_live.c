@@ -253,5 +253,5 @@ int main(void) {
     tcase_add_loop_test(tests, one_more_and_one_less, 0, PAIRS);
     tcase_add_test(tests, the_race_detector_forgets);
     tcase_add_test(tests, every_kind_is_known);
-    return finish(suite);
+    return run_suite(suite);
 }

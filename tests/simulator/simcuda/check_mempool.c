@@ -449,5 +449,5 @@ int main(void) {
     tcase_add_test(t, out_of_memory_releases_idle_pools);
     tcase_add_test(t, many_blocks);
     tcase_add_test(t, per_thread_stream);
-    return finish(suite);
+    return run_suite(suite);
 }

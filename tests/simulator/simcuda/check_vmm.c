@@ -384,5 +384,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, sharing_between_processes);
     tcase_add_test(t, dma_buf_stand_in);
     tcase_add_test(t, multicast);
-    return finish(suite);
+    return run_suite(suite);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "run_suite.h"
 #include "simcuda.h"
 
 #define GIVES(call, wanted) ck_assert_uint_eq((call), (CUresult)(wanted))
@@ -49,14 +50,6 @@ static inline int between(CUevent first, CUevent second) {
     return (int)(ms + (ms < 0 ? -0.5f : 0.5f));
 }
 
-static inline int finish(Suite *suite) {
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
 static inline Suite *suite_of(const char *name, const TTest *const *tests, size_t count) {
     Suite *suite = suite_create(name);
     TCase *group = tcase_create(name);
@@ -69,7 +62,7 @@ static inline Suite *suite_of(const char *name, const TTest *const *tests, size_
 #define SUITE_MAIN(name, ...)                                                                    \
     int main(void) {                                                                             \
         const TTest *const tests[] = {__VA_ARGS__};                                              \
-        return finish(suite_of(name, tests, sizeof tests / sizeof *tests));                      \
+        return run_suite(suite_of(name, tests, sizeof tests / sizeof *tests));                   \
     }
 
 #endif

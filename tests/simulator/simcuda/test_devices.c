@@ -116,5 +116,5 @@ int main(void) {
     tcase_add_loop_test(t, an_invalid_entry_ends_it, 0, sizeof lists / sizeof *lists);
     tcase_add_test(t, detaching_ends_with_the_last_use);
     tcase_add_test(t, only_the_current_context_is_detached_from);
-    return finish(suite);
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "oracle.h"
+#include "run_suite.h"
 
 enum { STEPS = 3000 };
 
@@ -218,9 +219,5 @@ int main(void) {
         tcase_add_loop_test(tests, every_call_fails_once, 0, 4);
         suite_add_tcase(suite, tests);
     }
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

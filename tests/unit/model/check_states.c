@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "oracle.h"
+#include "run_suite.h"
 
 static const struct {
     ac_block_state_t from, to;
@@ -184,9 +185,5 @@ int main(void) {
     TCase *rows = tcase_create("rows");
     tcase_add_test(rows, every_row_is_reached);
     suite_add_tcase(suite, rows);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
