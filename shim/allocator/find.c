@@ -131,9 +131,11 @@ static bool search(ac_request_t *request) {
     return search_free(request, affordable);
 }
 
-/* What the request's own cache keeps is in the way.  True: there was something. */
+/* None of what the request's own cache keeps has its size, but put together with what lies beside
+ * it may do.  True: there was something. */
 static bool flush(const ac_request_t *request) {
-    return ac_cache_usable(request->cache) && ac_cache_flush(request->cache);
+    return ac_cache_usable(request->cache) &&
+           ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
 }
 
 bool ac_find_first(ac_request_t *request) {
@@ -146,10 +148,6 @@ bool ac_find_first(ac_request_t *request) {
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
-    /* Of the cache's large blocks none has the size, and whole they are in the way. */
-    if (request->size > AC_SMALL_LIMIT && ac_cache_usable(request->cache))
-        ac_cache_flush_large(request->cache);
-    /* Nor do its others help, but put together with what lies beside them they may. */
     bool found = search(request) || (flush(request) && search(request));
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);

@@ -120,12 +120,16 @@ static const struct workload {
     {"hot", work_hot, "one block of `bytes` taken and given again and again, `live` others held"},
     {"replace", work_replace, "one of `live` blocks of random sizes given, another taken"},
     {"count", work_count, "`hot` in two lengths for four sizes; callgrind counts between marks"},
+    {"cycle", work_cycle, "a pair of each of `live` sizes in turn; counted as `count`"},
+    {"step", work_step, "`live` blocks taken, then given, the last first; counted as `count`"},
     {"threads", work_threads, "`hot` by several threads: CPU time per pair"},
     {"cross", work_cross, "one thread takes, another gives: CPU time of both per pair"},
     {"tail", work_tail, "every call timed by itself, with work on `streams` streams"},
 #if PEER_DEVICE
     {"launch", work_launch, "a kernel that does nothing, on `streams` streams in turn"},
     {"pair-launch", work_pair_launch, "such a launch between taking and giving a block"},
+    {"cycle-launch", work_cycle_launch, "`cycle` with such a launch after each taking"},
+    {"step-launch", work_step_launch, "`step` with the same"},
     {"copy", work_copy, "an asynchronous copy of 16 bytes"},
 #endif
     {"start", work_start, "one block taken and given, then the end"},

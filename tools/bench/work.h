@@ -49,6 +49,8 @@ void work_measure(const work_t *w, work_pass_fn *pass);
 /* Workloads, by file. */
 typedef void work_fn(const work_t *w);
 work_fn work_hot, work_replace, work_count;           /* work_pairs.c */
+work_fn work_cycle, work_step;                        /* work_shapes.c */
+work_fn work_cycle_launch, work_step_launch;          /* the same; peers with a device */
 work_fn work_threads, work_tail, work_cross;          /* work_threads.c */
 work_fn work_launch, work_pair_launch, work_copy;     /* work_device.c */
 work_fn work_start, work_small, work_held, work_info; /* work_process.c */
@@ -75,6 +77,9 @@ static inline uint64_t work_random(uint64_t *state) {
 /* The statistics of the library as a JSON text, "null" where it is not in the process; the
  * caller frees it. */
 char *work_statistics(void);
+
+/* Callgrind writes its counts after every call of this one and begins anew (work_pairs.c). */
+void bench_mark(void);
 
 /* The peer, as functions: for code whose speed does not count. */
 void work_peer_open(void);

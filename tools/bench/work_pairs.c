@@ -88,8 +88,7 @@ void work_replace(const work_t *w) {
 
 /* ---------------------------------------------------------------- counting instructions */
 
-/* Callgrind writes its counts after every call of this one and begins anew.  Never inlined,
- * and visible, so that it is there by name. */
+/* Never inlined, and visible, so that it is there by name. */
 __attribute__((noinline, visibility("default"))) void bench_mark(void) {
     __asm__ volatile("" : : : "memory");
 }

@@ -9,6 +9,7 @@
 /* Of an allocator. */
 struct ac_caches {
     ac_cache_t *first, *spare;
+    uint64_t leased;        /* bytes, of all budgets */
     _Atomic unsigned count; /* of the list */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
@@ -49,12 +50,8 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, those that are ready: once for each
- * large request that misses, which counts against magazines that it finds empty. */
-void ac_cache_flush_large(ac_cache_t *cache);
-
-/* Give all back that is ready.  True if there was any. */
-bool ac_cache_flush(ac_cache_t *cache);
+/* Give back what is ready of the pool's sizes, small or not.  True if there was any. */
+bool ac_cache_flush(ac_cache_t *cache, bool small);
 
 /* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
 void ac_cache_tidy(ac_cache_t *cache);

@@ -1,0 +1,259 @@
+/* The table of a thread's cache (thread_cache.h): entries by size, and the budget of what is ready
+ * in them. */
+#include "allocator/cache/cache_int.h"
+#include "allocator/space/segment.h"
+#include "failpoint.h"
+
+/* Of small blocks as many come at a time as were used up since the last one came, and once more as
+ * many: between these, or what has so many bytes. */
+enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
+#define FETCH_BYTES ((uint64_t)64 << 10)
+
+/* After so many blocks that were not admitted, and sweeps, which count for more, a sweep gives back
+ * what is asleep: sizes of a step that is over. */
+enum { TURNED_MOST = 256, TURNED_SWEEP = 16 };
+
+#define LEASE ((uint64_t)1 << 20)
+
+/* --- entries --- */
+
+static uint64_t *used_word(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->used[(size_t)(entry - cache->entry) / 64];
+}
+
+static uint64_t used_bit(const ac_cache_t *cache, const ac_entry_t *entry) {
+    return (uint64_t)1 << (size_t)(entry - cache->entry) % 64;
+}
+
+static ac_entry_t *bucket_of(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->entry[(size_t)(entry - cache->entry) / AC_CACHE_WAYS * AC_CACHE_WAYS];
+}
+
+/* Of one bucket, `in_use` has a size. */
+static void change_places(ac_cache_t *cache, ac_entry_t *in_use, ac_entry_t *other) {
+    ac_block_t **a = ac_cache_wait(cache, in_use), **b = ac_cache_wait(cache, other), *wait = *a;
+    ac_entry_t entry = *in_use;
+    if (!other->size)
+        *used_word(cache, in_use) ^= used_bit(cache, in_use) | used_bit(cache, other);
+    *in_use = *other;
+    *other = entry;
+    *a = *b;
+    *b = wait;
+}
+
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size), *entry = bucket_of(cache, own);
+    if (ac_entry_size(own) != size) {
+        for (int i = 0; ac_entry_size(entry) != size; entry++)
+            if (++i == AC_CACHE_WAYS)
+                return NULL;
+        change_places(cache, entry, own);
+    }
+    own->size &= ~(uint64_t)AC_ENTRY_ASLEEP;
+    return own;
+}
+
+ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    return entry && !(entry->size & AC_ENTRY_ONCE) ? entry : NULL;
+}
+
+bool ac_cache_each(ac_cache_t *cache, bool act(ac_cache_t *, ac_entry_t *)) {
+    bool any = false;
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->used[word]; left; left &= left - 1)
+            any |= act(cache, &cache->entry[word * 64 + __builtin_ctzll(left)]);
+    return any;
+}
+
+/* How much is lost with what is there: nothing, blocks, what is in use. */
+enum { WORTH_NOTHING, WORTH_LEAST, WORTH_MOST = 4 };
+static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
+    bool holds = entry->top || *ac_cache_wait(cache, entry);
+    bool awake = !(entry->size & AC_ENTRY_FLAGS);
+    return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
+}
+
+/* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
+ * are not asked for again give way to the next one. */
+static void make_entry(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = bucket_of(cache, own), *entry = own;
+    for (int i = 0; i < AC_CACHE_WAYS; i++)
+        if (worth(cache, &bucket[i]) < worth(cache, entry))
+            entry = &bucket[i];
+    if (worth(cache, entry) == WORTH_MOST) {
+        for (int i = 0; i < AC_CACHE_WAYS; i++)
+            bucket[i].size |= AC_ENTRY_ASLEEP;
+        return;
+    }
+    ac_cache_shrink(cache, entry, INT64_MAX);
+    ac_cache_unpark(cache, entry, true);
+    *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE,
+                          .side = &cache->tally->side[ac_cache_flow(size)]};
+    *used_word(cache, entry) |= used_bit(cache, entry);
+    cache->crowded |= entry != own;
+}
+
+/* --- blocks --- */
+
+void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
+    int flow = ac_cache_flow(size);
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
+    ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
+}
+
+void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
+    cache->room -= ac_cache_charge(block->size);
+    cache->newest = block->size;
+    block->list_next = entry->top;
+    entry->top = block;
+}
+
+bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
+    if (!entry->top || cache->room >= room)
+        return false;
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
+    while (entry->top && cache->room < room) {
+        ac_block_t *block = entry->top;
+        entry->top = block->list_next;
+        cache->room += ac_cache_charge(block->size);
+        block->segment->allocated--;
+        ac_cache_count_moved(cache, -1, block->size);
+        ac_block_set_state(block, AC_BLOCK_TRANSIT);
+        ac_segment_coalesce(block, quiet);
+    }
+    return true;
+}
+
+static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_arena_t *arena = cache->arena;
+    uint64_t size = entry->size, most = FETCH_BYTES / size, wanted = 2 * (uint64_t)entry->fetched;
+    most = most < FETCH_LEAST ? FETCH_LEAST : most > FETCH_MOST ? FETCH_MOST : most;
+    wanted = entry->top ? 0 : wanted < 1 ? 1 : wanted > most ? most : wanted;
+    entry->fetched = (uint8_t)wanted;
+    for (; wanted && cache->room >= 0; wanted--) {
+        ac_block_t *block = ac_segment_cut(&arena->space, AC_POOL_SMALL, size);
+        if (!block)
+            return;
+        if (block->size != size) { /* no record for what is left */
+            ac_segment_put_back(block);
+            return;
+        }
+        AC_BLOCK_SET(block, owner_arena, arena->number);
+        block->segment->allocated++;
+        ac_cache_count_moved(cache, 1, size);
+        ac_block_set_state(block, AC_BLOCK_CACHED);
+        ac_cache_put(cache, entry, block);
+    }
+}
+
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
+    if (!ac_cache_usable(cache) || size > cache->largest || !cache->budget)
+        return;
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    if (!entry) {
+        make_entry(cache, size);
+        return;
+    }
+    entry->size = size;
+    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
+        fetch(cache, entry);
+}
+
+/* --- the budget --- */
+
+static uint64_t limit_of(const ac_allocator_t *allocator) {
+    uint64_t most = allocator->settings.thread_cache;
+    return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
+}
+
+void ac_cache_set_budget(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    uint64_t limit = limit_of(allocator);
+    allocator->caches->leased -= cache->leased;
+    cache->leased = 0;
+    cache->budget = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
+    cache->room = (int64_t)cache->budget;
+    cache->admit = UINT64_MAX;
+    cache->turned = 0;
+}
+
+/* Room without giving anything back. */
+static bool lease(ac_cache_t *cache) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    ac_caches_t *caches = allocator->caches;
+    uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
+    uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE;
+    if (caches->leased + more > limit - own)
+        return false;
+    caches->leased += more;
+    cache->leased += more;
+    cache->budget += more;
+    cache->room += (int64_t)more;
+    return true;
+}
+
+/* What was not asked for since the last sweep goes. */
+static bool age(ac_cache_t *cache, ac_entry_t *entry) {
+    if (entry->size & AC_ENTRY_ASLEEP)
+        return ac_cache_shrink(cache, entry, INT64_MAX);
+    entry->size |= AC_ENTRY_ASLEEP;
+    return false;
+}
+
+/* The largest size that there are blocks of. */
+static uint64_t largest_kept(const ac_cache_t *cache) {
+    uint64_t largest = 0;
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->used[word]; left; left &= left - 1) {
+            const ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+            if (entry->top && ac_entry_size(entry) > largest)
+                largest = ac_entry_size(entry);
+        }
+    return largest;
+}
+
+/* It never touches what waits: that is bounded by itself, and not ready. */
+static void sweep(ac_cache_t *cache) {
+    int64_t wanted = (int64_t)(cache->budget / 4);
+    cache->turned += TURNED_SWEEP;
+    if (cache->turned >= TURNED_MOST) {
+        cache->turned = 0;
+        cache->admit *= cache->admit < cache->largest ? 2 : 1;
+        ac_cache_each(cache, age);
+    }
+    while (cache->room < wanted) {
+        cache->admit = largest_kept(cache) / 4 * 3;
+        for (int word = 0; word < AC_CACHE_WORDS; word++)
+            for (uint64_t left = cache->used[word]; left; left &= left - 1) {
+                ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+                if (entry->size > cache->admit)
+                    ac_cache_shrink(cache, entry, wanted);
+            }
+    }
+}
+
+/* What was kept last and is too large makes room for the next one. */
+static void turn_out(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    if (entry)
+        ac_cache_shrink(cache, entry, 0);
+    if (cache->room < 0) /* it served since, and others came from what waited */
+        sweep(cache);
+}
+
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
+    if (size > cache->largest || !cache->budget || !ac_cache_keeps(cache, size))
+        return NULL;
+    uint64_t newest = cache->newest;
+    if (cache->room < 0 && !lease(cache)) {
+        if ((newest <= cache->admit && newest <= cache->budget / 4) ||
+            ++cache->turned >= TURNED_MOST)
+            sweep(cache);
+        else if (newest == size)
+            return NULL; /* there is one of the size */
+        else
+            turn_out(cache, newest);
+    }
+    return ac_cache_keeps(cache, size); /* looking for another one may have moved it */
+}
