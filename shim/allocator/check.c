@@ -219,11 +219,9 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     uint64_t size = ac_entry_size(entry);
     int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
     expect(check, used == (size != 0), "bits of entries in use");
-    expect(check, (size && !(entry->size & AC_ENTRY_ONCE)) || !(entry->top || cache->wait[i]),
+    expect(check, (size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_REFUSED))) || !(entry->top || cache->wait[i]),
            "an entry that keeps nothing has blocks");
     expect(check, !size || i / AC_CACHE_WAYS == bucket, "an entry lies in a wrong bucket");
-    expect(check, !size || ac_cache_entry(cache, size) == entry || cache->crowded,
-           "an entry lies beside its own place");
     for (int k = i + 1; size && k < (bucket + 1) * AC_CACHE_WAYS; k++)
         expect(check, ac_entry_size(&cache->entry[k]) != size,
                "a size has two entries");

@@ -5,6 +5,7 @@
  * until more is added there is nothing new to be found.  So a request searches once, and once
  * more for each time that something came back. */
 #include "allocator/request.h"
+#include "allocator/supply/supply.h"
 #include "failpoint.h"
 
 /* --- the block is the request's --- */
@@ -134,8 +135,16 @@ static bool search(ac_request_t *request) {
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
  * it may do.  True: there was something. */
 static bool flush(const ac_request_t *request) {
-    return ac_cache_usable(request->cache) &&
+    return !request->spare && ac_cache_usable(request->cache) &&
            ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
+}
+
+/* Whether growing is better than that (caches.h). */
+static bool is_spare(const ac_request_t *request) {
+    const ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
+                                 ac_caches_spare(allocator);
 }
 
 bool ac_find_first(ac_request_t *request) {
@@ -148,7 +157,13 @@ bool ac_find_first(ac_request_t *request) {
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
-    bool found = search(request) || (flush(request) && search(request));
+    if (request->cache)
+        ac_cache_clear_way(request->cache, request->size);
+    bool found = search(request);
+    if (!found) {
+        request->spare = is_spare(request);
+        found = flush(request) && search(request);
+    }
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);
     if (crowded)

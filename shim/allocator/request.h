@@ -13,6 +13,7 @@ typedef struct {
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
     bool cached_only;          /* free memory or nothing: no call of the device */
+    bool spare;                /* what the cache keeps stays there: the device may grow */
     bool scarce;               /* the device has no more: any block that fits is right */
     bool shrink;               /* about to fail: pages of the least size */
     /* What `added` of the arena was when its free memory was last searched without success, the

@@ -27,7 +27,7 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
 /* The block comes, or goes, without being allocated or freed. */
 void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size);
 
-/* A size that blocks are kept for; NULL: not this one. */
+/* The entry of a size that blocks are kept for, now that one is freed; NULL: not of this one. */
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size);
 
 /* Room for one more block of the size, which was freed, at the price of others if need be.  NULL:

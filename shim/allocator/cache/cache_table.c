@@ -9,9 +9,14 @@
 enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
 #define FETCH_BYTES ((uint64_t)64 << 10)
 
-/* After so many blocks that were not admitted, and sweeps, which count for more, a sweep gives back
- * what is asleep: sizes of a step that is over. */
-enum { TURNED_MOST = 256, TURNED_SWEEP = 16 };
+/* After so many refusals they are forgotten: the sizes of a step that is over go, those of the next
+ * one may be kept. */
+enum { REFUSALS = 4096 };
+
+/* A request of such a size finds the large blocks of its cache in its way, and those beside them
+ * are the better place for it.  Not so in a small program, where most requests may be such. */
+#define CLEAR_SIZE ((uint64_t)8 << 20)
+#define CLEAR_LIVE ((uint64_t)1 << 30)
 
 #define LEASE ((uint64_t)1 << 20)
 
@@ -23,10 +28,6 @@ static uint64_t *used_word(ac_cache_t *cache, const ac_entry_t *entry) {
 
 static uint64_t used_bit(const ac_cache_t *cache, const ac_entry_t *entry) {
     return (uint64_t)1 << (size_t)(entry - cache->entry) % 64;
-}
-
-static ac_entry_t *bucket_of(ac_cache_t *cache, const ac_entry_t *entry) {
-    return &cache->entry[(size_t)(entry - cache->entry) / AC_CACHE_WAYS * AC_CACHE_WAYS];
 }
 
 /* Of one bucket, `in_use` has a size. */
@@ -42,7 +43,7 @@ static void change_places(ac_cache_t *cache, ac_entry_t *in_use, ac_entry_t *oth
 }
 
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size), *entry = bucket_of(cache, own);
+    ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
     if (ac_entry_size(own) != size) {
         for (int i = 0; ac_entry_size(entry) != size; entry++)
             if (++i == AC_CACHE_WAYS)
@@ -53,9 +54,49 @@ ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
     return own;
 }
 
+static void turn_out(ac_cache_t *cache) {
+    ac_entry_t *entry = cache->guest ? ac_cache_find(cache, cache->guest) : NULL;
+    cache->guest = 0;
+    if (!entry)
+        return;
+    ac_cache_shrink(cache, entry, INT64_MAX);
+    entry->size |= AC_ENTRY_REFUSED;
+}
+
+void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
+    if (size <= AC_SMALL_LIMIT || !ac_cache_usable(cache))
+        return;
+    turn_out(cache);
+    if (size > CLEAR_SIZE && cache->arena->allocator->high_water > CLEAR_LIVE)
+        ac_cache_flush(cache, false);
+}
+
+static uint64_t frees(const ac_cache_t *cache) {
+    return cache->tally->side[0].flow.given + cache->tally->side[1].flow.given;
+}
+
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size) {
     ac_entry_t *entry = ac_cache_find(cache, size);
-    return entry && !(entry->size & AC_ENTRY_ONCE) ? entry : NULL;
+    if (!entry || entry->size & AC_ENTRY_ONCE)
+        return NULL;
+    if (!(entry->size & AC_ENTRY_REFUSED))
+        return entry;
+    cache->refused = size;
+    cache->refused_at = frees(cache);
+    cache->refusals++;
+    return NULL;
+}
+
+/* The block that was freed last had this size, and it is asked for again. */
+static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
+    uint64_t size = ac_entry_size(entry);
+    if (size != cache->refused || frees(cache) != cache->refused_at + 1)
+        return;
+    if (size > AC_CACHE_WHOLE) {
+        turn_out(cache);
+        cache->guest = size;
+    }
+    entry->size = size;
 }
 
 bool ac_cache_each(ac_cache_t *cache, bool act(ac_cache_t *, ac_entry_t *)) {
@@ -70,14 +111,14 @@ bool ac_cache_each(ac_cache_t *cache, bool act(ac_cache_t *, ac_entry_t *)) {
 enum { WORTH_NOTHING, WORTH_LEAST, WORTH_MOST = 4 };
 static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
     bool holds = entry->top || *ac_cache_wait(cache, entry);
-    bool awake = !(entry->size & AC_ENTRY_FLAGS);
+    bool awake = !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_ASLEEP));
     return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
 }
 
 /* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
  * are not asked for again give way to the next one. */
 static void make_entry(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = bucket_of(cache, own), *entry = own;
+    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, own), *entry = own;
     for (int i = 0; i < AC_CACHE_WAYS; i++)
         if (worth(cache, &bucket[i]) < worth(cache, entry))
             entry = &bucket[i];
@@ -88,10 +129,10 @@ static void make_entry(ac_cache_t *cache, uint64_t size) {
     }
     ac_cache_shrink(cache, entry, INT64_MAX);
     ac_cache_unpark(cache, entry, true);
-    *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE,
+    *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE |
+                                  (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
     *used_word(cache, entry) |= used_bit(cache, entry);
-    cache->crowded |= entry != own;
 }
 
 /* --- blocks --- */
@@ -104,7 +145,6 @@ void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
 
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     cache->room -= ac_cache_charge(block->size);
-    cache->newest = block->size;
     block->list_next = entry->top;
     entry->top = block;
 }
@@ -127,7 +167,7 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
 
 static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
     ac_arena_t *arena = cache->arena;
-    uint64_t size = entry->size, most = FETCH_BYTES / size, wanted = 2 * (uint64_t)entry->fetched;
+    uint64_t size = ac_entry_size(entry), most = FETCH_BYTES / size, wanted = 2 * (uint64_t)entry->fetched;
     most = most < FETCH_LEAST ? FETCH_LEAST : most > FETCH_MOST ? FETCH_MOST : most;
     wanted = entry->top ? 0 : wanted < 1 ? 1 : wanted > most ? most : wanted;
     entry->fetched = (uint8_t)wanted;
@@ -147,24 +187,15 @@ static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
     }
 }
 
-void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
-    if (!ac_cache_usable(cache) || size > cache->largest || !cache->budget)
-        return;
-    ac_entry_t *entry = ac_cache_find(cache, size);
-    if (!entry) {
-        make_entry(cache, size);
-        return;
-    }
-    entry->size = size;
-    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
-        fetch(cache, entry);
-}
-
 /* --- the budget --- */
 
 static uint64_t limit_of(const ac_allocator_t *allocator) {
     uint64_t most = allocator->settings.thread_cache;
     return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
+}
+
+uint64_t ac_caches_spare(const ac_allocator_t *allocator) {
+    return allocator->high_water + 2 * limit_of(allocator);
 }
 
 void ac_cache_set_budget(ac_cache_t *cache) {
@@ -174,8 +205,6 @@ void ac_cache_set_budget(ac_cache_t *cache) {
     cache->leased = 0;
     cache->budget = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
     cache->room = (int64_t)cache->budget;
-    cache->admit = UINT64_MAX;
-    cache->turned = 0;
 }
 
 /* Room without giving anything back. */
@@ -193,12 +222,12 @@ static bool lease(ac_cache_t *cache) {
     return true;
 }
 
-/* What was not asked for since the last sweep goes. */
-static bool age(ac_cache_t *cache, ac_entry_t *entry) {
-    if (entry->size & AC_ENTRY_ASLEEP)
-        return ac_cache_shrink(cache, entry, INT64_MAX);
+static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
+    bool asleep = entry->size & AC_ENTRY_ASLEEP;
+    if (ac_entry_size(entry) <= AC_CACHE_WHOLE)
+        entry->size &= ~(uint64_t)AC_ENTRY_REFUSED;
     entry->size |= AC_ENTRY_ASLEEP;
-    return false;
+    return asleep && ac_cache_shrink(cache, entry, INT64_MAX);
 }
 
 /* The largest size that there are blocks of. */
@@ -213,47 +242,48 @@ static uint64_t largest_kept(const ac_cache_t *cache) {
     return largest;
 }
 
-/* It never touches what waits: that is bounded by itself, and not ready. */
+/* Down to 3/4 of the budget.  It never touches what waits: that is bounded by itself, and not
+ * ready. */
 static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
-    cache->turned += TURNED_SWEEP;
-    if (cache->turned >= TURNED_MOST) {
-        cache->turned = 0;
-        cache->admit *= cache->admit < cache->largest ? 2 : 1;
-        ac_cache_each(cache, age);
-    }
     while (cache->room < wanted) {
-        cache->admit = largest_kept(cache) / 4 * 3;
+        uint64_t above = largest_kept(cache) / 4 * 3;
         for (int word = 0; word < AC_CACHE_WORDS; word++)
             for (uint64_t left = cache->used[word]; left; left &= left - 1) {
                 ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
-                if (entry->size > cache->admit)
-                    ac_cache_shrink(cache, entry, wanted);
+                if (ac_entry_size(entry) > above && ac_cache_shrink(cache, entry, wanted) &&
+                    !entry->top)
+                    entry->size |= AC_ENTRY_REFUSED;
             }
     }
 }
 
-/* What was kept last and is too large makes room for the next one. */
-static void turn_out(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *entry = ac_cache_find(cache, size);
-    if (entry)
-        ac_cache_shrink(cache, entry, 0);
-    if (cache->room < 0) /* it served since, and others came from what waited */
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
+    if (size > cache->largest || !cache->budget)
+        return NULL;
+    ac_entry_t *entry = ac_cache_keeps(cache, size);
+    if (entry && cache->room < 0 && !lease(cache)) {
         sweep(cache);
+        entry->size = size; /* the sweep may have refused it: this one it did not mean */
+    }
+    return entry;
 }
 
-ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
-    if (size > cache->largest || !cache->budget || !ac_cache_keeps(cache, size))
-        return NULL;
-    uint64_t newest = cache->newest;
-    if (cache->room < 0 && !lease(cache)) {
-        if ((newest <= cache->admit && newest <= cache->budget / 4) ||
-            ++cache->turned >= TURNED_MOST)
-            sweep(cache);
-        else if (newest == size)
-            return NULL; /* there is one of the size */
-        else
-            turn_out(cache, newest);
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
+    if (!ac_cache_usable(cache) || size > cache->largest || !cache->budget)
+        return;
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    if (!entry) {
+        make_entry(cache, size);
+        return;
     }
-    return ac_cache_keeps(cache, size); /* looking for another one may have moved it */
+    entry->size &= ~(uint64_t)AC_ENTRY_ONCE;
+    if (entry->size & AC_ENTRY_REFUSED)
+        let_in(cache, entry);
+    if (cache->refusals >= REFUSALS) {
+        cache->refusals = 0;
+        ac_cache_each(cache, forget);
+    }
+    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
+        fetch(cache, entry);
 }

@@ -158,7 +158,9 @@ static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
 bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
     bool any = false;
-    uint64_t reached = last ? ac_fence_reached(cache->timeline, false) : 0;
+    uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
+                       : last ? ac_fence_reached(cache->timeline, false)
+                              : 0;
     while (last && (all || last->list_next->ticket.epoch <= reached)) {
         block = last->list_next;
         last->list_next = block->list_next;
@@ -168,7 +170,7 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
         count_unparked(cache, block);
         block->segment->allocated--;
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
-        if (block->ticket.epoch <= reached || AC_FAILPOINT(waiting_recalled))
+        if (block->ticket.epoch <= reached)
             ac_segment_finish(block);
         else
             ac_retired_append(block, &block->ticket);

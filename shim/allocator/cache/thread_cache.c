@@ -21,10 +21,11 @@ static ac_block_t no_block = {.address = 1};
 
 /* Whatever is ready goes, of the small entries or of the large ones. */
 static bool empty(ac_cache_t *cache, ac_entry_t *entry, int flow) {
-    if (ac_cache_flow(ac_entry_size(entry)) != flow)
+    bool waits = *ac_cache_wait(cache, entry);
+    if ((!entry->top && !waits) || ac_cache_flow(ac_entry_size(entry)) != flow)
         return false;
     bool any = ac_cache_shrink(cache, entry, INT64_MAX);
-    return ac_cache_unpark(cache, entry, false) || any;
+    return (waits && ac_cache_unpark(cache, entry, false)) || any;
 }
 
 static bool empty_small(ac_cache_t *cache, ac_entry_t *entry) {
@@ -65,9 +66,12 @@ void ac_cache_tidy(ac_cache_t *cache) {
 
 bool ac_cache_flush(ac_cache_t *cache, bool small) {
     bool any = tidy(cache);
-    if (ac_cache_tally_held(cache->tally, !small))
-        any |= ac_cache_each(cache, small ? empty_small : empty_large);
-    return any;
+    uint64_t reached = ac_fence_reached(cache->timeline, false);
+    bool ready = cache->room != (int64_t)cache->budget;
+    if (!ready && (!ac_cache_waits(cache) || reached == cache->flushed[small]))
+        return any;
+    cache->flushed[small] = reached;
+    return ac_cache_each(cache, small ? empty_small : empty_large) || any;
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {

@@ -18,11 +18,11 @@
  * The budget.  Whole blocks beside free memory keep it from being put together, by their bytes:
  * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
  * memory.  A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases
- * back.  When it can have no more a *sweep* gives back what was not asked for since the last one,
- * then the largest, down to 3/4.  The newest block stays in any case, whatever its size: a pair of
- * one size always hits.  When it has too many bytes it leaves for the next one; if it is of a size
- * that a sweep gave back (`admit`) it leaves alone, until so many did that another sweep is worth
- * its while.
+ * back.  The last block may have more bytes than there was room for: so a pair of one size always
+ * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4 of
+ * the budget, and a size that it leaves none of is *refused*: it is not kept any more, until it
+ * is asked for right after it was freed.  After many refusals they are forgotten, and what was
+ * neither asked for nor freed since the last time goes.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
  * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner
@@ -69,10 +69,14 @@ enum {
 #define AC_CACHE_LARGEST ((uint64_t)64 << 30)
 
 /* Of ready blocks, where the settings allow for it: all caches of a device together, but for the
- * bytes that each has without a lease, and for its newest block.  What is kept costs no memory up to
+ * bytes that each has without a lease, and the one block that there was no room for.  What is kept costs no memory up to
  * here, and does above: replays of training programs show it, whatever they hold. */
 #define AC_CACHE_KEPT ((uint64_t)32 << 20)
 #define AC_CACHE_OWN  ((uint64_t)1 << 20)
+
+/* Larger sizes are refused from the beginning. One of them at a time is let in, the *guest*, and
+ * leaves when a request of the owner misses. */
+#define AC_CACHE_WHOLE ((uint64_t)16 << 20)
 
 /* A block takes so much more of the budget than its bytes: a recall is to be over soon. */
 #define AC_CACHE_EACH ((uint64_t)1 << 10)
@@ -86,10 +90,10 @@ typedef struct {
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
-/* Sizes are multiples of AC_GRANULE: an entry with a flag is nobody's hit.  ONCE: the size was asked
- * for once, and no block of it is kept.  ASLEEP: since the last sweep it was neither asked for nor
- * freed; ac_cache_find wakes it. */
-enum { AC_ENTRY_ONCE = 1, AC_ENTRY_ASLEEP = 2, AC_ENTRY_FLAGS = 3 };
+/* Sizes are multiples of AC_GRANULE: an entry with a flag is nobody's hit, and ac_cache_find is
+ * asked.  ONCE: the size was asked for once, and no block of it is kept.  REFUSED: nor of this one,
+ * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten. */
+enum { AC_ENTRY_ONCE = 1, AC_ENTRY_REFUSED = 2, AC_ENTRY_ASLEEP = 4, AC_ENTRY_FLAGS = 7 };
 
 static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
@@ -110,8 +114,8 @@ enum {
 };
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
- * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, and
- * unused ones, have none.  An entry lies in the bucket of its size, no size has two, and `used` has
+ * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
+ * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `used` has
  * the bits of those with a size.  `room` is the budget less AC_CACHE_EACH and the bytes of each
  * ready block: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
  * limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
@@ -126,13 +130,14 @@ struct ac_cache {
     ac_cache_tally_t *tally;
     ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
     ac_cache_room_t lead[AC_FLOWS];  /* how much more room active figures have than allocated */
-    int64_t room;    /* bytes that may be kept beside what is; below 0: the newest has too many */
+    int64_t room;    /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget; /* of that; 0: nothing is kept */
     uint64_t leased; /* of the budget */
-    uint64_t newest; /* size of the block that was kept last */
-    uint64_t admit;  /* larger blocks do not make others leave */
-    unsigned turned; /* blocks that were not admitted since the last sweep */
-    bool crowded;    /* entries may lie beside their own places */
+    uint64_t guest;        /* size above AC_CACHE_WHOLE that is not refused; 0: none */
+    uint64_t refused;      /* size that was not kept last */
+    uint64_t refused_at;   /* frees of the owner before */
+    unsigned refusals;     /* since those of the past were forgotten */
+    uint64_t flushed[AC_FLOWS]; /* what was reached when all that was ready of one kind left */
     uint64_t may_wait[AC_FLOWS];   /* bytes of what waits */
     uint64_t share;                /* of it: so many are worth a fence (ac_budget_fence) */
     uint64_t used[AC_CACHE_WORDS]; /* bit per entry that has a size */
@@ -187,6 +192,10 @@ static inline uint32_t ac_cache_hash(uint64_t n) {
 static inline ac_entry_t *ac_cache_entry(ac_cache_t *cache, uint64_t size) {
     uint32_t high = ac_cache_hash(size) >> (32 - AC_CACHE_BITS - AC_ENTRY_BITS);
     return (ac_entry_t *)((char *)cache->entry + (high & -(uint32_t)sizeof *cache->entry));
+}
+
+static inline ac_entry_t *ac_cache_bucket(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->entry[(size_t)(entry - cache->entry) & ~((size_t)AC_CACHE_WAYS - 1)];
 }
 
 /* The entry of the size, awake and in its own place; NULL.  By the owner, inside or with the
@@ -302,11 +311,25 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
 
+/* Whether an entry may serve that is asleep, or not in its own place.  By the owner: sizes are
+ * written by no other thread. */
+static inline bool ac_cache_is_apart(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    const ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
+    if (own->size == size)
+        return false;
+    for (int i = 0; i < AC_CACHE_WAYS; i++)
+        if ((entry[i].size & ~(uint64_t)AC_ENTRY_ASLEEP) == size)
+            return true;
+    return false;
+}
+
 /* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
  * the own place. */
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    return (cache->crowded || ac_cache_waits(cache) || atomic_load(&cache->gate)) &&
+    return (ac_cache_is_apart(cache, bytes) || ac_cache_waits(cache) ||
+            atomic_load(&cache->gate)) &&
            ac_cache_take_waiting(cache, bytes, address);
 }
 
@@ -316,7 +339,6 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
     ac_entry_t *entry = ac_cache_entry(cache, size);
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
-    cache->newest = size;
     ac_cache_take_in(cache, entry->side, block, ordered);
     cache->room -= ac_cache_charge(size);
     block->list_next = entry->top;
