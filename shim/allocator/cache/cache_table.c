@@ -144,7 +144,7 @@ void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
 }
 
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
-    cache->room -= ac_cache_charge(block->size);
+    cache->room -= (int64_t)block->size;
     block->list_next = entry->top;
     entry->top = block;
 }
@@ -156,7 +156,7 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
     while (entry->top && cache->room < room) {
         ac_block_t *block = entry->top;
         entry->top = block->list_next;
-        cache->room += ac_cache_charge(block->size);
+        cache->room += (int64_t)block->size;
         block->segment->allocated--;
         ac_cache_count_moved(cache, -1, block->size);
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
@@ -213,7 +213,8 @@ static bool lease(ac_cache_t *cache) {
     ac_caches_t *caches = allocator->caches;
     uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
     uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE;
-    if (caches->leased + more > limit - own)
+    uint64_t held = ac_cache_tally_held(cache->tally, 0) + ac_cache_tally_held(cache->tally, 1);
+    if (held >= AC_CACHE_BLOCKS || caches->leased + more > limit - own)
         return false;
     caches->leased += more;
     cache->leased += more;

@@ -122,7 +122,7 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *first = last->list_next, *block = first;
     while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
-        cache->room -= ac_cache_charge(entry->size);
+        cache->room -= (int64_t)entry->size;
         block->ticket.key = AC_KEY_NONE;
         ready.blocks++;
         ready.requested += block->requested;

@@ -78,8 +78,8 @@ enum {
  * leaves when a request of the owner misses. */
 #define AC_CACHE_WHOLE ((uint64_t)16 << 20)
 
-/* A block takes so much more of the budget than its bytes: a recall is to be over soon. */
-#define AC_CACHE_EACH ((uint64_t)1 << 10)
+/* With so many blocks a cache leases no more: a recall is to be over soon. */
+enum { AC_CACHE_BLOCKS = 8192 };
 
 typedef struct {
     uint64_t size;         /* bytes of each of its blocks, with AC_ENTRY_ flags; 0: not in use */
@@ -116,8 +116,8 @@ enum {
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
  * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
  * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `used` has
- * the bits of those with a size.  `room` is the budget less AC_CACHE_EACH and the bytes of each
- * ready block: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
+ * the bits of those with a size.  `room` is the budget less the bytes of all
+ * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
  * limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
  * What waits has tickets whose epochs never fall along a ring; the tally have its sums, which are
  * within `may_wait`. */
@@ -206,10 +206,6 @@ static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) 
     return &cache->handed[ac_cache_hash(address) >> (32 - AC_CACHE_HANDED_BITS)];
 }
 
-static inline int64_t ac_cache_charge(uint64_t size) {
-    return (int64_t)(size + AC_CACHE_EACH);
-}
-
 static inline int ac_cache_flow(uint64_t size) {
     return size > AC_SMALL_LIMIT;
 }
@@ -287,7 +283,7 @@ static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_
     ac_cache_spend(cache, &side->room.blocks, 1);
     ac_cache_spend(cache, &side->room.bytes, size);
     ac_cache_spend(cache, &side->room.requested, bytes);
-    cache->room += ac_cache_charge(size);
+    cache->room += (int64_t)size;
     return block;
 }
 
@@ -340,7 +336,7 @@ static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool orde
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
     ac_cache_take_in(cache, entry->side, block, ordered);
-    cache->room -= ac_cache_charge(size);
+    cache->room -= (int64_t)size;
     block->list_next = entry->top;
     entry->top = block;
     return true;
