@@ -211,7 +211,7 @@ bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *dead
  * the blocks say; `why` gets a word. */
 int ac_allocator_check(ac_allocator_t *allocator, const char **why);
 
-/* No graph of the episode is left: its blocks wait for a fence like any that are freed now. */
-void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode);
+/* No graph of the capture session is left: its blocks wait for a fence like any freed now. */
+void ac_allocator_release(ac_allocator_t *allocator, uint64_t session);
 
 #endif

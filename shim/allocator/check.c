@@ -307,11 +307,11 @@ static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, un
 static uint64_t check_retired(ac_check_t *check, const ac_retired_t *retired) {
     uint64_t blocks = check_queue(check, &retired->fence[0], AC_KEY_OWN) +
                       check_queue(check, &retired->fence[1], AC_KEY_ALL);
-    for (unsigned i = 0; i < AC_RETIRED_EPISODES; i++) {
+    for (unsigned i = 0; i < AC_RETIRED_SESSIONS; i++) {
         const ac_block_queue_t *queue = &retired->capture[i];
         uint64_t held = check_queue(check, queue, AC_KEY_CAPTURE);
         for (const ac_block_t *b = queue->first; b; b = b->list_next) {
-            expect(check, b->ticket.place && b->ticket.place % AC_RETIRED_EPISODES == i,
+            expect(check, b->ticket.place && b->ticket.place % AC_RETIRED_SESSIONS == i,
                    "held in a wrong list");
             check->held_bytes += b->size;
         }

@@ -103,10 +103,10 @@ void ac_give_back_leaving(ac_arena_t *arena) {
         ac_supply_owe(allocator);
 }
 
-void ac_allocator_release(ac_allocator_t *allocator, uint64_t episode) {
+void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {
         ac_lock(&allocator->lock);
-        bool owes = ac_retired_let_go(arena, episode);
+        bool owes = ac_retired_let_go(arena, session);
         bool leaving = arena->tainted_idle && !arena->dead;
         ac_unlock(&allocator->lock);
         if (leaving)
@@ -127,7 +127,7 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     const ac_retired_t *retired = arena->retired;
     bool waits = !arena->dead && retired->fence[AC_REACH_ALL].first;
     uint64_t target = waits ? retired->fence[AC_REACH_ALL].last->ticket.epoch : 0;
-    for (unsigned i = 0; !arena->dead && i < AC_RETIRED_EPISODES; i++)
+    for (unsigned i = 0; !arena->dead && i < AC_RETIRED_SESSIONS; i++)
         if (retired->capture[i].first && atomic_load(&ac_fence_shared)) {
             waits = true; /* no fence was asked for yet: one of now covers them */
             target = ac_fence_now();

@@ -1,5 +1,5 @@
 /* The last steps of a request: new memory, and what is left where there is none. */
-#include "allocator/brink.h"
+#include "allocator/oom.h"
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
 #include "device/wait.h"
@@ -64,10 +64,9 @@ static uint64_t changes_of_others(const ac_request_t *request) {
 }
 
 /* Give back what is idle, as far as that may be, and try again; `last`: whatever came of it. */
-static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool last,
-                         uint64_t *seen) {
+static ac_status_t retry(ac_request_t *request, const ac_oom_t *oom, bool last, uint64_t *seen) {
     ac_allocator_t *allocator = request->arena->allocator;
-    uint64_t freed = ac_brink_give_back(brink);
+    uint64_t freed = ac_oom_give_back(oom);
     *seen = changes_of_others(request);
     if (ac_find_again(request))
         return AC_OK;
@@ -80,9 +79,9 @@ static ac_status_t retry(ac_request_t *request, const ac_brink_t *brink, bool la
     return ac_grow(request);
 }
 
-static bool helps(const ac_request_t *request, const ac_brink_t *brink) {
-    return ac_brink_helps(brink, request->size,
-                          (request->size + AC_SEGMENT_ALIGN - 1) & ~(AC_SEGMENT_ALIGN - 1));
+static bool helps(const ac_request_t *request, const ac_oom_t *oom) {
+    return ac_oom_helps(oom, request->size,
+                        (request->size + AC_SEGMENT_ALIGN - 1) & ~(AC_SEGMENT_ALIGN - 1));
 }
 
 static bool is_expandable(const ac_request_t *request) {
@@ -97,15 +96,15 @@ static bool is_expandable(const ac_request_t *request) {
  * well. */
 static ac_status_t last_resort(ac_request_t *request) {
     enum { ROUNDS = 8 };
-    ac_brink_t brink;
+    ac_oom_t oom;
     uint64_t seen;
-    ac_brink_begin(&brink, request->arena, request->soon);
-    request->target = brink.target;
+    ac_oom_begin(&oom, request->arena, request->soon);
+    request->target = oom.target;
     for (int round = 0; round < ROUNDS; round++) {
-        ac_status_t status = retry(request, &brink, false, &seen);
+        ac_status_t status = retry(request, &oom, false, &seen);
         for (bool last = false; status == AC_OOM && !last;) {
-            last = !helps(request, &brink) || !ac_brink_wait(&brink) || ac_brink_is_over(&brink);
-            status = retry(request, &brink, last, &seen);
+            last = !helps(request, &oom) || !ac_oom_wait(&oom) || ac_oom_is_over(&oom);
+            status = retry(request, &oom, last, &seen);
         }
         if (status == AC_OOM && is_expandable(request)) {
             request->shrink = true;
@@ -114,7 +113,7 @@ static ac_status_t last_resort(ac_request_t *request) {
         if (status != AC_OOM)
             return status;
         bool holds = ac_fence_holding(&request->arena->timeline, AC_REACH_ALL);
-        if (!others_changed(request, seen, holds ? brink.soon : brink.end))
+        if (!others_changed(request, seen, holds ? oom.soon : oom.end))
             break;
     }
     return AC_OOM;

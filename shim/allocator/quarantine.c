@@ -20,7 +20,7 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
         return ac_slab_in_use_since(block, early);
     case AC_BLOCK_RETIRED:
         if (block->ticket.key == AC_KEY_CAPTURE)
-            return true; /* its ticket names an episode, no time */
+            return true; /* its ticket names a capture session, no time */
         return ac_key_is_stream(block->ticket.key) &&
                (block->ticket.all ||
                 (block->ticket.epoch > reached && !AC_FAILPOINT(freed_in_order_overlooked)));

@@ -21,7 +21,7 @@ typedef struct {
     uint64_t seen[2];
     uint64_t changes; /* how many of the allocator's `changes` were its own */
     uint64_t soon;    /* ns: until then it waits for work rather than grow */
-    uint64_t target;  /* of the work that comes first at the brink; 0: not there */
+    uint64_t target;  /* out of memory: of the work that comes first; else 0 */
 } ac_request_t;
 
 /* --- find.c: free memory; no call of the device --- */

@@ -3,7 +3,7 @@
  * A ticket is a *key* and a *place*.  A key is one line of events that come one after the other:
  *   OWN       fences of the memory's own context         place: its epoch (order/fence.h)
  *   ALL       fences of all contexts                     place: its epoch
- *   CAPTURE   the captures of an episode (order/capture.h)     place: the episode's number
+ *   CAPTURE   the captures of a session (order/capture.h)      place: the session's number
  *   STREAM+s  frees in the order of one stream           place: the free's position (order/order.h)
  * How far a key is ready for who asks is one number, its *reach*: whatever has a place up to it
  * is ready.  So memory that waits lies in one list for each key, sorted by place, and only its
@@ -13,7 +13,7 @@
  * The law (tests/unit/check_ticket.c): memory with a ticket is ready for an asker exactly when it
  * is not one of a capture, and its place <= the reach of its key, or its epoch <= the reach of
  * OWN (of ALL where `all` is set).  A capture's ticket is never reached: it is exchanged for one
- * of that moment when the last graph of its episode has gone.
+ * of that moment when the last graph of its session has gone.
  *
  * What was ready stays ready for work that is submitted later, so that an answer may be used
  * late, but where a stream is destroyed, stream order is off, contexts come to reach each other,

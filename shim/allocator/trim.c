@@ -1,6 +1,6 @@
 /* Idle memory goes back on demand: of the program, and for a call of the driver that was out of
  * memory. */
-#include "allocator/brink.h"
+#include "allocator/oom.h"
 
 /* The first arena that lives, NULL: none does. */
 static ac_arena_t *any_arena(ac_allocator_t *allocator) {
@@ -14,14 +14,14 @@ static ac_arena_t *any_arena(ac_allocator_t *allocator) {
 
 uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     ac_arena_t *arena = any_arena(allocator);
-    ac_brink_t brink;
+    ac_oom_t oom;
     if (!arena)
         return 0;
-    ac_brink_begin(&brink, arena, 0);
-    uint64_t freed = ac_brink_give_back(&brink);
-    for (bool more = wait; more && ac_brink_helps(&brink, 0, 0);) {
-        more = ac_brink_wait(&brink); /* false, too, where the work ended between two steps */
-        freed += ac_brink_is_over(&brink) ? ac_brink_give_back(&brink) : 0;
+    ac_oom_begin(&oom, arena, 0);
+    uint64_t freed = ac_oom_give_back(&oom);
+    for (bool more = wait; more && ac_oom_helps(&oom, 0, 0);) {
+        more = ac_oom_wait(&oom); /* false, too, where the work ended between two steps */
+        freed += ac_oom_is_over(&oom) ? ac_oom_give_back(&oom) : 0;
     }
     if (wait) {
         ac_lock(&allocator->lock);

@@ -32,7 +32,7 @@
 
 /* The real call; when it was out of memory, tried again after what is idle was given back, where
  * that waits for nothing, and once more after pending work was waited for, as a request for
- * memory does that would fail (allocator/brink.h), where that may make room for `need`
+ * memory does that would fail (allocator/oom.h), where that may make room for `need`
  * bytes. */
 #define AC_RETRY(result, need, call)                                                             \
     do {                                                                                         \

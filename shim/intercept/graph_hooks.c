@@ -9,21 +9,21 @@
 #include "intercept/graphs.h"
 #include "failpoint.h"
 
-/* --- the memory behind an episode: blocks of all devices --- */
+/* --- the memory behind a capture session: blocks of all devices --- */
 
 typedef struct {
-    uint64_t episode;
+    uint64_t session;
     bool holds;
-} ac_episode_t;
+} ac_session_t;
 
 static void ask_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    ac_episode_t *asked = arg;
+    ac_session_t *asked = arg;
     (void)device;
-    asked->holds = asked->holds || ac_allocator_holds(allocator, asked->episode);
+    asked->holds = asked->holds || ac_allocator_holds(allocator, asked->session);
 }
 
-static bool holds(uint64_t episode) {
-    ac_episode_t asked = {.episode = episode};
+static bool holds(uint64_t session) {
+    ac_session_t asked = {.session = session};
     ac_device_each(ask_device, &asked);
     return asked.holds;
 }
@@ -33,8 +33,8 @@ static void release_device(CUdevice device, ac_allocator_t *allocator, void *arg
     ac_allocator_release(allocator, *(uint64_t *)arg);
 }
 
-static void release(uint64_t episode) {
-    ac_device_each(release_device, &episode);
+static void release(uint64_t session) {
+    ac_device_each(release_device, &session);
 }
 
 static bool unseen(void) {

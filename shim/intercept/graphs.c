@@ -1,4 +1,4 @@
-/* Episodes and links (graphs.h).  The table is searched from end to end: it is empty in programs
+/* Sessions and links (graphs.h).  The table is searched from end to end: it is empty in programs
  * that free nothing while they capture, and has two entries for each graph in the others. */
 #include "intercept/graphs.h"
 
@@ -12,7 +12,7 @@ enum { LINKS = 4096, INNER = 256 };
 
 typedef struct {
     ac_holder_t holder;
-    uint64_t episode;
+    uint64_t session;
 } ac_link_t;
 
 static ac_mutex_t lock = AC_MUTEX(GRAPHS);
@@ -21,8 +21,8 @@ static ac_link_t links[LINKS];
 static _Atomic unsigned link_count;
 static struct { ac_holder_t inner, outer; } inners[INNER]; /* graphs that live in others */
 static _Atomic unsigned inner_count;
-static _Atomic unsigned capturing; /* captures of the open episode */
-static uint64_t episode;           /* the newest */
+static _Atomic unsigned capturing; /* captures of the open session */
+static uint64_t session;           /* the newest */
 static bool open_lost;             /* the open one cannot be followed */
 static uint64_t numbers;           /* of leaving holders */
 static bool inners_lost;           /* more than the table has room for */
@@ -40,7 +40,7 @@ static bool idle(void) {
 }
 
 static bool is_open(uint64_t which) {
-    return capturing && which == episode;
+    return capturing && which == session;
 }
 
 /* The graph that `holder` is part of, in the end. */
@@ -58,7 +58,7 @@ static ac_holder_t outermost(ac_holder_t holder) {
 
 static bool named(uint64_t which) {
     for (unsigned i = 0; i < link_count; i++)
-        if (links[i].episode == which)
+        if (links[i].session == which)
             return true;
     return false;
 }
@@ -69,7 +69,7 @@ static void unlink_at(unsigned i) {
 
 static bool linked(ac_holder_t holder, uint64_t which) {
     for (unsigned i = 0; i < link_count; i++)
-        if (links[i].episode == which && same(links[i].holder, holder))
+        if (links[i].session == which && same(links[i].holder, holder))
             return true;
     return false;
 }
@@ -79,7 +79,7 @@ static void pass_on(ac_holder_t from, ac_holder_t to) {
     for (unsigned i = link_count; i-- > 0;) {
         if (!same(links[i].holder, from))
             continue;
-        if (linked(to, links[i].episode))
+        if (linked(to, links[i].session))
             unlink_at(i);
         else
             links[i].holder = to;
@@ -87,7 +87,7 @@ static void pass_on(ac_holder_t from, ac_holder_t to) {
 }
 
 static ac_holder_t as_holder(uint64_t which) {
-    return (ac_holder_t){AC_HOLDER_EPISODE, which};
+    return (ac_holder_t){AC_HOLDER_SESSION, which};
 }
 
 static const ac_holder_t for_ever = {AC_HOLDER_EVER, 0};
@@ -95,7 +95,7 @@ static const ac_holder_t for_ever = {AC_HOLDER_EVER, 0};
 /* Its memory stays until the context ends: no link says otherwise. */
 static void lose(uint64_t which) {
     for (unsigned i = link_count; i-- > 0;)
-        if (links[i].episode == which)
+        if (links[i].session == which)
             unlink_at(i);
     pass_on(as_holder(which), for_ever);
     if (is_open(which))
@@ -103,7 +103,7 @@ static void lose(uint64_t which) {
     memory.lost();
 }
 
-/* Links of an episode that holds no memory and keeps no other are worth nothing. */
+/* Links of a session that holds no memory and keeps no other are worth nothing. */
 static bool forget_empty(uint64_t which) {
     if (is_open(which) || memory.holds(which))
         return false;
@@ -111,21 +111,21 @@ static bool forget_empty(uint64_t which) {
         if (same(links[i].holder, as_holder(which)))
             return false;
     for (unsigned i = link_count; i-- > 0;)
-        if (links[i].episode == which)
+        if (links[i].session == which)
             unlink_at(i);
     return true;
 }
 
 static void prune(void) {
     for (unsigned i = 0; i < link_count;)
-        i += !forget_empty(links[i].episode); /* those before name others: they did not move */
+        i += !forget_empty(links[i].session); /* those before name others: they did not move */
 }
 
 static void link_up(ac_holder_t holder, uint64_t which) {
     if (is_open(which) && open_lost)
         return;
     if (linked(holder, which) || same(holder, as_holder(which)))
-        return; /* an episode that kept itself would never go */
+        return; /* a session that kept itself would never go */
     if (link_count == LINKS)
         prune();
     if (link_count == LINKS)
@@ -139,8 +139,8 @@ static void inherit(ac_holder_t to, ac_holder_t from) {
     for (;;) { /* by number, not by place: adding may move or remove links */
         uint64_t next = UINT64_MAX;
         for (unsigned i = 0; i < link_count; i++)
-            if (same(links[i].holder, from) && links[i].episode > done && links[i].episode < next)
-                next = links[i].episode;
+            if (same(links[i].holder, from) && links[i].session > done && links[i].session < next)
+                next = links[i].session;
         if (next == UINT64_MAX)
             return;
         link_up(to, next);
@@ -148,7 +148,7 @@ static void inherit(ac_holder_t to, ac_holder_t from) {
     }
 }
 
-/* Take one link of a leaving holder away.  Returns the episode that it was the last to name, 0
+/* Take one link of a leaving holder away.  Returns the session that it was the last to name, 0
  * for none; what that one kept leaves with it.  *more tells whether links remain. */
 static uint64_t take_one(ac_holder_t leaving, bool *more) {
     unsigned i = 0;
@@ -157,7 +157,7 @@ static uint64_t take_one(ac_holder_t leaving, bool *more) {
     *more = i < link_count;
     if (!*more)
         return 0;
-    uint64_t which = links[i].episode;
+    uint64_t which = links[i].session;
     unlink_at(i);
     if (named(which) || is_open(which))
         return 0;
@@ -188,7 +188,7 @@ void ac_graphs_capture_began(void) {
     ac_lock(&lock);
     if (capturing++ == 0) {
         open_lost = false;
-        memory.begin(++episode);
+        memory.begin(++session);
     }
     ac_unlock(&lock);
 }
@@ -196,8 +196,8 @@ void ac_graphs_capture_began(void) {
 void ac_graphs_capture_ended(ac_holder_t graph) {
     ac_lock(&lock);
     if (graph.kind)
-        link_up(outermost(graph), episode);
-    uint64_t ended = --capturing == 0 ? episode : 0;
+        link_up(outermost(graph), session);
+    uint64_t ended = --capturing == 0 ? session : 0;
     ac_holder_t leaving = new_leaving();
     bool barren = false; /* no graph came of it */
     if (ended) {
@@ -258,7 +258,7 @@ void ac_graphs_launched(ac_holder_t exec) {
         return;
     ac_lock(&lock);
     if (capturing)
-        inherit(as_holder(episode), exec);
+        inherit(as_holder(session), exec);
     ac_unlock(&lock);
 }
 
@@ -298,10 +298,10 @@ int ac_graphs_check(void) {
     int wrong = 0;
     ac_lock(&lock);
     for (unsigned i = 0; i < link_count; i++) {
-        wrong |= links[i].episode == 0 || links[i].episode > episode || !links[i].holder.kind;
-        wrong |= same(links[i].holder, as_holder(links[i].episode));
+        wrong |= links[i].session == 0 || links[i].session > session || !links[i].holder.kind;
+        wrong |= same(links[i].holder, as_holder(links[i].session));
         for (unsigned j = 0; j < i; j++)
-            wrong |= links[j].episode == links[i].episode &&
+            wrong |= links[j].session == links[i].session &&
                      same(links[j].holder, links[i].holder) &&
                      links[i].holder.kind != AC_HOLDER_EVER;
     }

@@ -1,17 +1,17 @@
 /* Which graphs may still use what was freed during a capture.
  *
- * Captures that overlap in time form an *episode*; what is freed meanwhile waits for it
- * (allocator/order/capture.h).  A *link* says that a holder keeps an episode: a graph that was captured in
- * it, and whatever came of that graph: executable graphs, clones, graphs that took it in as a
- * child.  An episode that is over and that no link names any more has nothing left to be
+ * Captures that overlap in time form a *capture session*; what is freed meanwhile waits for it
+ * (allocator/order/capture.h).  A *link* says that a holder keeps a session: a graph that was
+ * captured in it, and whatever came of that graph: executable graphs, clones, graphs that took it in as a
+ * child.  A session that is over and that no link names any more has nothing left to be
  * launched: its memory is released.
  *
  * What cannot be followed keeps its memory until the context ends, and is counted: links beyond
  * the table's size, and everything once the program got hold of a function for graphs that no
  * table knows or of the graph inside a node (`unseen`).
  *
- * Invariants (ac_graphs_check): links name episodes that began; no two links are alike; no
- * episode keeps itself; only the open episode is named by none.
+ * Invariants (ac_graphs_check): links name sessions that began; no two links are alike; no
+ * session keeps itself; only the open session is named by none.
  *
  * All functions are thread-safe; they take a lock of their own, then those of allocators, and
  * make no driver call.  Where no capture ever held memory each is one load. */
@@ -25,7 +25,7 @@ typedef enum {
     AC_HOLDER_NONE,
     AC_HOLDER_GRAPH,
     AC_HOLDER_EXEC,
-    AC_HOLDER_EPISODE, /* its captures took in an executable graph by launching it */
+    AC_HOLDER_SESSION, /* its captures took in an executable graph by launching it */
     AC_HOLDER_LEAVING, /* being destroyed */
     AC_HOLDER_EVER     /* cannot be followed: keeps what it names until the end */
 } ac_holder_kind_t;
@@ -40,12 +40,12 @@ typedef struct {
 
 /* What the links are for; all called without the allocators' locks. */
 typedef struct {
-    void (*begin)(uint64_t episode);
+    void (*begin)(uint64_t session);
     void (*end)(void);
-    bool (*holds)(uint64_t episode); /* anything at all? */
-    void (*release)(uint64_t episode);
+    bool (*holds)(uint64_t session); /* anything at all? */
+    void (*release)(uint64_t session);
     bool (*unseen)(void); /* graphs may come of others without our seeing it */
-    void (*lost)(void);   /* an episode's graphs cannot be followed */
+    void (*lost)(void);   /* a session's graphs cannot be followed */
 } ac_graphs_memory_t;
 
 void ac_graphs_setup(const ac_graphs_memory_t *memory);
@@ -72,7 +72,7 @@ void ac_graphs_launched(ac_holder_t exec);
 ac_holder_t ac_graphs_leaving(ac_holder_t holder);
 void ac_graphs_left(ac_holder_t leaving, ac_holder_t holder, bool destroyed);
 
-/* Contexts went, and their memory with them: forget episodes that hold nothing. */
+/* Contexts went, and their memory with them: forget sessions that hold nothing. */
 void ac_graphs_prune(void);
 
 /* Nonzero if an invariant does not hold. */

@@ -13,7 +13,10 @@ import base
 SIZES = ("512", "65536", "1048576", "67108864")
 THREADS = ("1", "2", "4", "8", "16")
 BLOCKS = ("1000", "10000", "100000")
-PEERS = ("accelcache", "bare", "cub", "glibc", "mimalloc")
+PEERS = ("accelcache", "bare", "cub", "rmm_pool", "glibc", "mimalloc")
+ROWS = ("hot", "hot_64m_expandable", "two_sizes", "sizes_200", "sizes_200_launch", "step",
+        "backwards", "async", "async_idle", "handover_1m", "replace_1000_launch", "threads_100",
+        "static_runtime", "driver", "c_api")
 FEW = ("--sim", "--rounds", "1", "--pairs", "12")
 BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
 COMPLETION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -90,6 +93,64 @@ class Bench(base.CommandTest):
         # On the simulated device a GPU's allocators are not asked.
         self.assertIn("GPU", whole["skipped"]["torch"])
 
+    def test_rows(self):
+        whole = self.bench("--only", *ROWS)
+        self.assertEqual(set(whole["rows"]), set(ROWS))
+        self.assertNotIn("row_instructions", whole)
+        self.assertEqual(whole["hot_pair"], {})
+        for row, figures in whole["rows"].items():
+            self.assert_figures(figures, ("accelcache",))
+            passes = whole["passes"]["rows"][row]["accelcache"]
+            self.assertLessEqual(passes["least"], figures["accelcache"])
+        # Those that can run the loop do, where they were built; what is ours alone has no peer.
+        for peer in {"cub", "rmm_pool"} - set(whole["skipped"]):
+            for row in ("hot", "step", "sizes_200_launch", "threads_100"):
+                self.assert_figures(whole["rows"][row], (peer,))
+        for row in ("hot_64m_expandable", "driver", "async"):
+            self.assertEqual(list(whole["rows"][row]), ["accelcache"])
+
+    def test_all_rows(self):
+        listed = self.expect(0, "bench", "--help").stdout
+        rows = re.findall(r"^  (\w+) +\S", listed[listed.index("Rows"):].split("\n\n")[0], re.M)
+        self.assertLess(set(ROWS), set(rows))
+        out = self.expect(0, "bench", *FEW, "--without", "cub,rmm_pool", "--only", "rows").stdout
+        self.assertEqual(len(out.split("Left out:")[0].strip().splitlines()), 3 + 3 + len(rows), out)
+
+    def test_machine(self):
+        machine = self.bench("--only", "hot")["machine"]
+        self.assertGreaterEqual(machine["cpus"], 1)
+        self.assertGreaterEqual(machine["noise_mean"], 1)
+        self.assertGreaterEqual(machine["noise_worst"], machine["noise_mean"])
+        self.assertGreaterEqual(machine["load_before"], 0)
+        with open("/proc/cpuinfo", encoding="utf-8") as info:
+            self.assertIn(machine["cpu"], info.read() + "unknown CPU")
+        out = self.expect(0, "bench", *FEW, "--only", "hot").stdout
+        self.assertIn(machine["cpu"], out)
+        self.assertIn("one block of 64 KiB", out)
+
+    def test_conf_of_a_row(self):
+        # Settings of the program do not take the place of those that make the row.
+        whole = self.bench("--conf", "thread_cache_mb:64", "--only", "hot_64m_expandable", "hot_64m",
+                           "--instructions", "--pairs", "400", "--without", "cub,rmm_pool")
+        if "row_instructions" not in whole["skipped"]:
+            counted = whole["row_instructions"]
+            self.assertNotEqual(*[row["accelcache"] for row in counted.values()])
+
+    def test_progress(self):
+        quiet = self.expect(0, "bench", *FEW, "--only", "hot")
+        self.assertEqual(quiet.stderr, "")
+        ours, terminal = os.openpty()
+        command = [base.COMMAND, "bench", *FEW, "--only", "hot", "--json"]
+        with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=terminal, stdin=subprocess.DEVNULL) as running:
+            out = running.communicate(timeout=50)[0]
+        os.close(terminal)
+        said = os.read(ours, 65536).decode()
+        os.close(ours)
+        self.assertIn("round 1 of 1: hot", said)
+        self.assertTrue(said.endswith("\r\x1b[K"), said)
+        json.loads(out)
+
     def test_live_blocks(self):
         whole = self.bench("--only=blocks")
         for part in ("blocks", "blocks_replace"):
@@ -126,7 +187,13 @@ class Bench(base.CommandTest):
         self.assertGreaterEqual(whole["memory"]["blocks_65536"]["percent"], 0)
 
     def test_instructions(self):
-        whole = self.bench("--only", "instructions", "--pairs", "200")
+        whole = self.bench("--only", "instructions", "hot", "driver", "--instructions", "--pairs",
+                           "200", "--without", "cub,rmm_pool")
+        if "row_instructions" not in whole["skipped"]:
+            rows = whole["row_instructions"]
+            self.assertEqual(set(rows), {"hot", "driver"})
+            self.assertEqual(rows["hot"]["accelcache"],
+                             whole["instructions"]["65536"]["accelcache"])
         for size in SIZES:
             if "accelcache" in whole.get("instructions", {}).get(size, {}):
                 row = whole["instructions"][size]
@@ -164,13 +231,14 @@ class Bench(base.CommandTest):
                               stderr=subprocess.PIPE, timeout=50, check=False)
 
     def test_missing_peers(self):
-        self.installation(leave_out=("bench_cub", "bench_mimalloc"))
+        self.installation(leave_out=("bench_cub", "bench_mimalloc", "bench_rmm"))
         result = self.run_installed("--only", "hot_pair", "replace", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         whole = json.loads(result.stdout)
         self.assertIn("bench_cub is not there: CMake found no CUDA toolkit",
                       whole["skipped"]["cub"])
         self.assertIn("libmimalloc-dev", whole["skipped"]["mimalloc"])
+        self.assertIn("AC_RMM_INCLUDE_DIR", whole["skipped"]["rmm_pool"])
         for size in SIZES:
             self.assertNotIn("cub_ns", whole["hot_pair"][size])
             self.assertIn("glibc_ns", whole["hot_pair"][size])
@@ -198,7 +266,7 @@ class Bench(base.CommandTest):
         self.installation(leave_out=("bench_runtime",))
         result = self.run_installed("--only", "replace")
         self.assertEqual((result.returncode, result.stdout), (1, ""))
-        self.assertIn("cannot be measured: bench_accelcache is not there", result.stderr)
+        self.assertIn("cannot be measured: bench_runtime is not there", result.stderr)
         self.assertIn("does not exist", self.expect(1, "bench", "--lib", "/none").stderr)
 
     def test_not_the_library(self):
@@ -258,7 +326,7 @@ class Bench(base.CommandTest):
 
     def test_tables(self):
         out = self.expect(0, "bench", *FEW, "--only", "hot_pair,replace").stdout
-        self.assertIn("Simulated device", out)
+        self.assertIn("A driver whose calls cost nothing", out)
         for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  torch: "):
             self.assertIn(text, out)
         self.assertNotIn("|", out)
@@ -278,7 +346,7 @@ class Bench(base.CommandTest):
     # ------------------------------------------------------------ command line
 
     def test_usage(self):
-        for arguments in (("--only",), ("--only", ""), ("--only", "hot"), ("--only", "cub,"),
+        for arguments in (("--only",), ("--only", ""), ("--only", "ho"), ("--only", "cub,"),
                           ("--without", "cubs"), ("--without", "accelcache"),
                           ("--only", "replace", "nothing"), ("replace",), ("--rounds", "0"),
                           ("--rounds", "x"), ("--pass-us", "-1"), ("--pairs", ""),
@@ -294,6 +362,8 @@ class Bench(base.CommandTest):
         listed = out[out.index("Parts:"):].split("\n\n")[0]
         parts = re.findall(r"^  (\w+) +\S", listed, re.M)
         self.assertIn("hot_pair", parts)
+        listed = out[out.index("Rows, "):].split("\n\n")[0]
+        parts += re.findall(r"^  (\w+) +\S", listed, re.M)
         for key in ("hot_pair", "replace_ns", "threads", "blocks", "skipped", "passes"):
             self.assertRegex(out, rf"\b{key}\b")
         for words, expected in (("bench --", {"--help", *re.findall(r"--[a-z][a-z-]*", out)}),

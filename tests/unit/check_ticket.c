@@ -41,7 +41,7 @@ static struct {
     unsigned alive[CONTEXTS][ALIVE], made[CONTEXTS];
     memory_t memory[BLOCKS];
     bool shared, capturing;
-    uint64_t episode;
+    uint64_t session;
     unsigned fences, waited, served;
     bool ends; /* this step may end a promise */
 } m;
@@ -276,7 +276,7 @@ static void renew(void) {
 static void capture(unsigned s) {
     if (!m.capturing) {
         ac_fence_capture_begin();
-        ac_order_capture_begin(++m.episode);
+        ac_order_capture_begin(++m.session);
         m.capturing = true;
         ac_fence_capture_began();
         m.ends = true;

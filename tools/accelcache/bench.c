@@ -12,15 +12,15 @@ static const char help_head[] =
     "Usage: accelcache bench [OPTION...]\n"
     "       accelcache bench --only PART...\n"
     "Measures allocation calls with the library, and beside it in the same run the bare driver,\n"
-    "CUB's CachingDeviceAllocator, glibc's malloc and mimalloc where they were found.  Without "
-    "a\n"
-    "GPU it uses the simulated device, whose driver calls cost nothing here: the figures are "
-    "the\n"
-    "host's side alone.\n\n"
-    "  --quick         fewer and shorter passes: half a minute\n"
-    "  --only PART...  these parts alone (also with commas between them)\n"
+    "CUB's CachingDeviceAllocator, RMM's pool, glibc's malloc and mimalloc where they were "
+    "found.\n"
+    "Without a GPU all run on a driver whose calls return at once and cost nothing: the figures\n"
+    "are the host's side alone.\n\n"
+    "  --quick         fewer and shorter passes: some two minutes\n"
+    "  --only PART...  these parts or rows alone (also with commas between them)\n"
+    "  --instructions  count the instructions of the rows as well, by valgrind\n"
     "  --without PEER  leave these out, by their names in JSON, with commas between them\n"
-    "  --sim           the simulated device, though a driver is there\n"
+    "  --sim           no GPU's driver, though one is there\n"
     "  --conf STRING   ACCEL_ALLOC_CONF for the library, instead of the environment's\n"
     "  --lib FILE      the library to measure, instead of the one beside this command\n"
     "  --rounds N      how often every part is run, in turns (7; --quick 3)\n"
@@ -38,7 +38,11 @@ static const char help_tail[] =
     "static cudart one with the runtime linked in, cuMemAlloc the driver's call.  On a GPU\n"
     "cudaMallocAsync, RMM and PyTorch are added, the last two called from Python, and NVIDIA's\n"
     "static runtime takes the place of the stand-in where it was there to link.\n\n"
-    "JSON, peers being accelcache, bare, cub, glibc and mimalloc:\n"
+    "JSON, peers being accelcache, bare, cub, rmm_pool, glibc and mimalloc:\n"
+    "  machine         {cpu, cpus, load_before, load_after, noise_mean, noise_worst: CPU time "
+    "of\n"
+    "                  the same loop, to its least; waited: its wall time to its CPU time}\n"
+    "  rows            {row: {peer: ns of a pair}}; row_instructions: the same\n"
     "  hot_pair        {bytes: {PEER_ns, static_ns, driver_ns, instructions: of accelcache}}\n"
     "  replace_ns      {peer: ns}\n"
     "  threads         {count: {peer: ns of CPU time per pair}}\n"
@@ -70,7 +74,8 @@ enum {
     OPT_ROUNDS,
     OPT_PASS_US,
     OPT_PAIRS,
-    OPT_MARKDOWN
+    OPT_MARKDOWN,
+    OPT_INSTRUCTIONS
 };
 
 static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
@@ -83,6 +88,7 @@ static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
                                         {"pass-us", required_argument, NULL, OPT_PASS_US},
                                         {"pairs", required_argument, NULL, OPT_PAIRS},
                                         {"markdown", no_argument, NULL, OPT_MARKDOWN},
+                                        {"instructions", no_argument, NULL, OPT_INSTRUCTIONS},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -91,20 +97,37 @@ static void print_help(void) {
     fputs(help_head, stdout);
     for (int i = 0; i < bench_part_count; i++)
         printf("  %-15s %s\n", bench_parts[i].name, bench_parts[i].what);
+    puts("\nRows, ns of a pair:");
+    for (int i = 0; i < BENCH_ROW_COUNT; i++)
+        printf("  %-19s %s\n", bench_rows[i].id, bench_rows[i].what);
     fputs(help_tail, stdout);
 }
 
-/* Names of parts with commas between them; 0 or the status to end with. */
+static bool is_name(const char *name, const char *text, size_t length) {
+    return !strncmp(name, text, length) && !name[length];
+}
+
+/* A part, or a row of the part "rows"; false: there is none of that name. */
+static bool add_part(bench_t *b, const char *name, size_t length) {
+    for (int part = 0; part < bench_part_count; part++)
+        if (is_name(bench_parts[part].name, name, length)) {
+            b->only |= 1u << part;
+            return true;
+        }
+    for (int row = 0; row < BENCH_ROW_COUNT; row++)
+        if (is_name(bench_rows[row].id, name, length)) {
+            b->only_rows |= 1u << row;
+            return true;
+        }
+    return false;
+}
+
+/* Names with commas between them; 0 or the status to end with. */
 static int add_parts(bench_t *b, const char *names) {
     while (*names) {
         size_t length = strcspn(names, ",");
-        int part = 0;
-        while (part < bench_part_count &&
-               (strncmp(bench_parts[part].name, names, length) || bench_parts[part].name[length]))
-            part++;
-        if (part == bench_part_count)
-            return cmd_usage("--only: there is no part \"%.*s\"", (int)length, names);
-        b->only |= 1u << part;
+        if (!add_part(b, names, length))
+            return cmd_usage("--only: there is no part or row \"%.*s\"", (int)length, names);
         names += length + (names[length] == ',');
     }
     return CMD_OK;
@@ -115,8 +138,7 @@ static int leave_out_peers(bench_t *b, const char *names) {
     while (*names) {
         size_t length = strcspn(names, ",");
         bench_peer_id_t peer = BENCH_accelcache + 1;
-        while (peer < BENCH_PEER_COUNT &&
-               (strncmp(bench_peers[peer].id, names, length) || bench_peers[peer].id[length]))
+        while (peer < BENCH_PEER_COUNT && !is_name(bench_peers[peer].id, names, length))
             peer++;
         if (peer == BENCH_PEER_COUNT)
             return cmd_usage("--without: there is no peer \"%.*s\"", (int)length, names);
@@ -166,6 +188,9 @@ static int read_options(bench_t *b, int argc, char **argv) {
         case OPT_PAIRS:
             status = read_number("--pairs", optarg, 100000000, &b->pairs);
             break;
+        case OPT_INSTRUCTIONS:
+            b->instructions = true;
+            break;
         case OPT_MARKDOWN:
             b->markdown = true;
             break;
@@ -181,8 +206,9 @@ static int read_options(bench_t *b, int argc, char **argv) {
     }
     /* --only PART PART... */
     for (; !status && optind < argc; optind++)
-        status = b->only ? add_parts(b, argv[optind])
-                         : cmd_usage("\"%s\": parts are named behind --only", argv[optind]);
+        status = b->only || b->only_rows
+                     ? add_parts(b, argv[optind])
+                     : cmd_usage("\"%s\": parts are named behind --only", argv[optind]);
     if (!status && b->json && b->markdown)
         status = cmd_usage("--json and --markdown exclude each other");
     return status;
@@ -199,11 +225,23 @@ static int set_conf(bench_t *b) {
     return CMD_OK;
 }
 
+/* Rows that are named stand for the part they belong to, which is the first. */
+static bool is_asked_for(const bench_t *b, int part) {
+    return !(b->only || b->only_rows) || b->only & 1u << part || (b->only_rows && !part);
+}
+
 static void run_parts(bench_t *b) {
-    for (long round = 0; round < b->rounds; round++)
+    bench_machine_begin(b);
+    for (long round = 0; round < b->rounds; round++) {
+        bench_sample_noise(b);
         for (int part = 0; part < bench_part_count; part++)
-            if (!b->only || b->only & 1u << part)
+            if (is_asked_for(b, part)) {
+                bench_progress(b, round, bench_parts[part].name);
                 bench_parts[part].run(b, round);
+            }
+    }
+    bench_progress_end();
+    bench_machine_end(b);
     bench_finish(b);
 }
 
@@ -255,7 +293,9 @@ int cmd_bench(int argc, char **argv) {
     json_decref(b.figures);
     json_decref(b.passes);
     json_decref(b.skipped);
+    json_decref(b.machine);
     free(b.library);
+    free(b.free_driver);
     free(b.simulator);
     free(b.runtime);
     free(b.conf);

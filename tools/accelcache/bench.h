@@ -2,7 +2,10 @@
  *
  * bench.c        command line, the order of things
  * bench_child.c  starting the programs of tools/bench and reading what they print
- * bench_parts.c  what is measured: the parts
+ * bench_parts.c  what is measured: the parts, and which peers are there
+ * bench_rows.c   the part "rows": one thing each, ours beside the peers (bench_rows.def)
+ * bench_count.c  instructions by valgrind
+ * bench_machine.c  the machine, its noise; progress on a terminal
  * bench_figure.c samples, medians and what follows from them
  * bench_print.c  the figures as text and Markdown */
 #ifndef CMD_BENCH_H
@@ -13,7 +16,15 @@
 #include <stdint.h>
 
 /* What a peer takes part in. */
-enum { BENCH_HOT = 1, BENCH_REPLACE = 2, BENCH_THREADS = 4, BENCH_CROSS = 8, BENCH_TAIL = 16 };
+enum {
+    BENCH_HOT = 1,
+    BENCH_REPLACE = 2,
+    BENCH_THREADS = 4,
+    BENCH_CROSS = 8,
+    BENCH_TAIL = 16,
+    BENCH_ROWS = 32,
+    BENCH_ASYNC = 64 /* rows of stream-ordered calls */
+};
 #define BENCH_ALL (BENCH_HOT | BENCH_REPLACE | BENCH_THREADS | BENCH_CROSS)
 
 /* The peers, in the order of the columns.
@@ -28,17 +39,20 @@ enum { BENCH_HOT = 1, BENCH_REPLACE = 2, BENCH_THREADS = 4, BENCH_CROSS = 8, BEN
                "CMake found no libcudart_static.a of a CUDA toolkit")                            \
     BENCH_PEER(driver, "bench_driver", true, ANY, BENCH_HOT, "cuMemAlloc",                       \
                "the simulated device was not built")                                             \
-    BENCH_PEER(c_api, "bench_c_api", true, ANY, BENCH_HOT, "C API",                                \
+    BENCH_PEER(c_api, "bench_c_api", true, ANY, BENCH_HOT, "C API",                              \
                "the simulated device was not built")                                             \
     BENCH_PEER(bare, "bench_runtime", false, ANY, BENCH_ALL | BENCH_TAIL, "bare driver",         \
                "the simulated device was not built")                                             \
-    BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL, "CUB",                                   \
+    BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL | BENCH_ROWS, "CUB",                      \
                "CMake found no CUDA toolkit with CUB, or no C++ compiler")                       \
+    BENCH_PEER(                                                                                  \
+        rmm_pool, "bench_rmm", false, ANY, BENCH_ALL | BENCH_ROWS, "RMM pool",                   \
+        "CMake found no CUDA toolkit, or was not told of RMM's headers (AC_RMM_INCLUDE_DIR)")    \
     BENCH_PEER(glibc, "bench_host", false, ANY, BENCH_ALL, "glibc", "not installed")             \
     BENCH_PEER(mimalloc, "bench_mimalloc", false, ANY, BENCH_ALL, "mimalloc",                    \
                "CMake found no mimalloc (Debian: libmimalloc-dev)")                              \
-    BENCH_PEER(async, "bench_async", false, GPU, BENCH_HOT | BENCH_REPLACE, "cudaMallocAsync",   \
-               "the simulated device was not built")                                             \
+    BENCH_PEER(async, "bench_async", false, GPU, BENCH_HOT | BENCH_REPLACE | BENCH_ASYNC,        \
+               "cudaMallocAsync", "the simulated device was not built")                          \
     BENCH_PEER(rmm, "peers.py rmm", false, GPU, BENCH_HOT | BENCH_REPLACE, "RMM (Python)",       \
                "not installed")                                                                  \
     BENCH_PEER(torch, "peers.py torch", false, GPU, BENCH_HOT | BENCH_REPLACE,                   \
@@ -59,29 +73,56 @@ typedef struct {
 } bench_peer_t;
 extern const bench_peer_t bench_peers[BENCH_PEER_COUNT];
 
+/* The rows (bench_rows.def). */
+typedef enum {
+#define BENCH_ROW(id, ours, conf, peers, counted, arguments, what) BENCH_ROW_##id,
+#include "bench_rows.def"
+#undef BENCH_ROW
+    BENCH_ROW_COUNT
+} bench_row_id_t;
+
 typedef struct {
-    bool quick, json, markdown, force_simulated;
+    const char *id, *ours, *conf;
+    unsigned peers;
+    bool counted;
+    const char *arguments, *what;
+} bench_row_t;
+extern const bench_row_t bench_rows[BENCH_ROW_COUNT];
+
+/* A loop that is the same each time, in ns: how far its times differ is the machine's doing. */
+typedef struct {
+    double least, greatest, cpu, wall; /* of one; sums of all */
+    int count;
+} bench_noise_t;
+
+typedef struct {
+    bool quick, json, markdown, force_simulated, instructions;
     const char *library_given, *conf_given;
-    long rounds, pass_us, pairs; /* 0: by `quick` */
-    unsigned only, without;      /* bit per part, per peer */
+    long rounds, pass_us, pairs;       /* 0: by `quick` */
+    unsigned only, only_rows, without; /* bit per part, row, peer */
     /* Found out, before the first part. */
     bool simulated;
     bool usable[BENCH_PEER_COUNT];
     char *library, *conf;
     char *simulator; /* folder to find the driver and the runtime in, NULL: those of the system */
+    char *
+        free_driver; /* folder of the driver that comes first there, but where a part says else */
     char *runtime;   /* library to preload where the system has none, else NULL */
     /* Figures.  `samples` holds an array for each path "part/row/column" or "part/column"; from
      * it `figures` (medians) and `passes` (least, greatest, number) are made. */
     json_t *samples, *figures, *passes, *skipped;
     bool failed; /* the library itself could not be measured */
+    json_t *machine;
+    bench_noise_t noise;
 } bench_t;
 
 /* ---- bench_child.c ---- */
 typedef struct {
     const char *program; /* of tools/bench, with first arguments; or an absolute path */
     bool preload;
-    const char *sim; /* settings of the simulated device, NULL: those of most parts */
-    bool count;      /* under callgrind; `counted` gets its output, malloc'd */
+    const char *sim;  /* settings of the simulated device; NULL: the free driver in its place */
+    const char *conf; /* ACCEL_ALLOC_CONF, NULL: that of the run */
+    bool count;       /* under callgrind; `counted` gets its output, malloc'd */
     char *counted;
 } bench_child_t;
 
@@ -106,8 +147,30 @@ typedef struct {
 extern const bench_part_t bench_parts[];
 extern const int bench_part_count;
 
+/* Note why `peer` has no figure in `part`.  Without the library itself the run has failed. */
+void bench_leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error);
+bool bench_is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part);
+
 /* Which device, and which peers work; 0, or -1 after a message. */
 int bench_probe(bench_t *b);
+
+/* ---- bench_rows.c ---- */
+bench_part_fn bench_run_rows;
+
+/* ---- bench_count.c ---- */
+/* Whether valgrind can count here; if not, the reason is noted under `name`. */
+bool bench_can_count(bench_t *b, const char *name);
+/* Instructions per pair of each turn of a workload, into `each`; their number.  0: *error. */
+int bench_count(bench_t *b, const bench_child_t *child, const char *arguments, double *each,
+                int room, char **error);
+
+/* ---- bench_machine.c ---- */
+void bench_machine_begin(bench_t *b);
+void bench_machine_end(bench_t *b);
+void bench_sample_noise(bench_t *b); /* once a round, some 20 ms */
+/* One line on a terminal's stderr, written over by the next. */
+void bench_progress(const bench_t *b, long round, const char *what);
+void bench_progress_end(void);
 
 /* ---- bench_figure.c ---- */
 void bench_sample(bench_t *b, double value, const char *path, ...)

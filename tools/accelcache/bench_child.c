@@ -15,10 +15,6 @@
 
 enum { MAX_ARGUMENTS = 24, MAX_SECONDS = 300 };
 
-/* Driver calls that cost nothing, and time that only they make pass: what is left is the host
- * side.  Addresses are plentiful there: memory that is not written takes none. */
-static const char usual_sim[] = "clock:virtual,costs:none,kernel_us:0,memory:4T";
-
 typedef struct {
     char *text; /* what the pointers below point into */
     char *argument[MAX_ARGUMENTS + 1];
@@ -35,12 +31,13 @@ static void add_words(words_t *words) {
 static void become(const bench_t *b, const bench_child_t *child, char *const *argument, int out,
                    int err) {
     if (b->simulator) {
-        setenv("LD_LIBRARY_PATH", cmd_place_prepend(b->simulator, getenv("LD_LIBRARY_PATH")), 1);
-        setenv("ACCEL_SIM", child->sim ? child->sim : usual_sim, 1);
+        char *path = cmd_place_prepend(b->simulator, getenv("LD_LIBRARY_PATH"));
+        setenv("LD_LIBRARY_PATH", child->sim ? path : cmd_place_prepend(b->free_driver, path), 1);
+        setenv("ACCEL_SIM", child->sim ? child->sim : "", 1);
     }
     const char *preload = getenv("LD_PRELOAD");
     if (child->preload) {
-        setenv("ACCEL_ALLOC_CONF", b->conf, 1);
+        setenv("ACCEL_ALLOC_CONF", child->conf ? child->conf : b->conf, 1);
         preload = cmd_place_preload(b->library, preload);
     }
     if (b->runtime) /* behind the library, whose functions come before the runtime's */

@@ -156,6 +156,7 @@ json_t *bench_document(const bench_t *b) {
         "{s:s, s:i, s:s, s:b, s:b, s:i, s:i, s:i}", "schema", "accelcache-bench", "version", 1,
         "accelcache", AC_VERSION, "quick", b->quick, "simulated", b->simulated, "rounds",
         (int)b->rounds, "pass_us", (int)b->pass_us, "cpus", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    json_object_set(whole, "machine", b->machine);
     json_object_update(whole, b->figures);
     json_object_set(whole, "skipped", b->skipped);
     json_object_set(whole, "passes", b->passes);

@@ -27,8 +27,7 @@ const bench_peer_t bench_peers[BENCH_PEER_COUNT] = {
 
 /* ---------------------------------------------------------------- starting a workload */
 
-/* Note why `peer` has no figure in `part`.  Without the library itself the run has failed. */
-static void leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error) {
+void bench_leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const char *error) {
     char *name = cmd_format("%s/%s", part, bench_peers[peer].id);
     if (bench_peers[peer].preload && !b->failed)
         cmd_say("%s: %s", name, error);
@@ -37,7 +36,7 @@ static void leave_out(bench_t *b, bench_peer_id_t peer, const char *part, const 
     free(name);
 }
 
-static bool is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part) {
+bool bench_is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part) {
     char *name = cmd_format("%s/%s", part, bench_peers[peer].id);
     bool left_out = !b->usable[peer] || json_object_get(b->skipped, name);
     free(name);
@@ -48,7 +47,7 @@ static bool is_left_out(const bench_t *b, bench_peer_id_t peer, const char *part
  * print; the caller decrefs them.  Passes are `longer` times as long as usual. */
 static json_t *work_turns(bench_t *b, bench_peer_id_t peer, const char *part,
                           const char *arguments, long longer) {
-    if (is_left_out(b, peer, part))
+    if (bench_is_left_out(b, peer, part))
         return NULL;
     bench_child_t child = {.program = bench_peers[peer].program,
                            .preload = bench_peers[peer].preload};
@@ -59,7 +58,7 @@ static json_t *work_turns(bench_t *b, bench_peer_id_t peer, const char *part,
                    b->pass_us * longer, b->pairs, b->simulated, arguments + name);
     json_t *all = bench_child_run(b, &child, whole, &error);
     if (!all)
-        leave_out(b, peer, part, error);
+        bench_leave_out(b, peer, part, error);
     free(error);
     free(whole);
     return all;
@@ -264,7 +263,7 @@ static void run_multistream(bench_t *b, long round) {
         json_t *all = bench_child_run(b, &child, arguments, &error), *way, *ns;
         size_t i, pass;
         if (!all)
-            leave_out(b, peer, "multistream", error);
+            bench_leave_out(b, peer, "multistream", error);
         json_array_foreach(all, i, way) {
             json_array_foreach(json_object_get(way, "ns"), pass, ns) {
                 bench_sample(b, json_number_value(ns) / iterations / 1000, "multistream/%s/%s_us",
@@ -280,64 +279,42 @@ static void run_multistream(bench_t *b, long round) {
 
 /* ---------------------------------------------------------------- instructions */
 
-/* The lines "totals: N" of callgrind's parts, in order; how many there were. */
-static int read_totals(const char *text, double *total, int room) {
-    int count = 0;
-    while ((text = strstr(text, "totals: "))) {
-        text += strlen("totals: ");
-        if (count < room)
-            total[count++] = strtod(text, NULL);
-    }
-    return count;
-}
-
-/* Three parts for each size: warm-up, n pairs, 5 n pairs (work_count). */
-static void count_peer(bench_t *b, bench_peer_id_t peer, long pairs) {
-    double total[3 * SIZES] = {0};
+static void count_peer(bench_t *b, bench_peer_id_t peer) {
+    double each[SIZES];
     bench_child_t child = {.program = bench_peers[peer].program,
-                           .preload = bench_peers[peer].preload,
-                           .count = true};
-    char *error = NULL, *arguments = cmd_format("count pairs=%ld", pairs);
-    json_t *all = bench_child_run(b, &child, arguments, &error);
-    if (!all) {
+                           .preload = bench_peers[peer].preload};
+    char *error = NULL,
+         *arguments = cmd_format("hot live=0 bytes=%ld + bytes=%ld + bytes=%ld + bytes=%ld",
+                                 sizes[0], sizes[1], sizes[2], sizes[3]);
+    int turns = bench_count(b, &child, arguments, each, SIZES, &error);
+    if (error) {
         char *name = cmd_format("instructions/%s", bench_peers[peer].id);
         bench_skip(b, name, error);
         free(name);
-    } else if (read_totals(child.counted, total, 3 * SIZES) < 3 * SIZES) {
-        bench_skip(b, "instructions", "callgrind wrote fewer counts than there were marks");
-    } else {
-        for (int i = 0; i < SIZES; i++) {
-            double each = (total[3 * i + 2] - total[3 * i + 1]) / (double)(4 * pairs);
-            bench_sample(b, each, "instructions/%ld/%s", sizes[i], bench_peers[peer].id);
-            if (peer == BENCH_accelcache)
-                bench_sample(b, each, "hot_pair/%ld/instructions", sizes[i]);
-        }
     }
-    json_decref(all);
-    free(child.counted);
+    for (int i = 0; i < turns; i++) {
+        bench_sample(b, each[i], "instructions/%ld/%s", sizes[i], bench_peers[peer].id);
+        if (peer == BENCH_accelcache)
+            bench_sample(b, each[i], "hot_pair/%ld/instructions", sizes[i]);
+    }
     free(error);
     free(arguments);
 }
 
 /* The counts do not vary: once is enough. */
 static void run_instructions(bench_t *b, long round) {
-    if (round)
+    if (round || !bench_can_count(b, "instructions"))
         return;
-    if (!b->simulated) {
-        bench_skip(b, "instructions", "counted on the simulated device only (--sim)");
-        return;
-    }
-    bench_child_t valgrind = {.program = "/usr/bin/env"};
-    if (bench_child_time(b, &valgrind, "valgrind --version").wall_ns < 0) {
-        bench_skip(b, "instructions", "valgrind is not installed");
-        return;
-    }
     FOR_PEERS(b, peer, BENCH_HOT) {
-        count_peer(b, peer, b->pairs ? b->pairs : 2048);
+        count_peer(b, peer);
     }
 }
 
 /* ---------------------------------------------------------------- processes */
+
+/* The simulated device with all its books, at no cost: addresses are plentiful, memory that is
+ * not written takes none. */
+static const char books_sim[] = "clock:virtual,costs:none,kernel_us:0,memory:4T";
 
 static void run_startup(bench_t *b, long round) {
     static const struct {
@@ -351,7 +328,8 @@ static void run_startup(bench_t *b, long round) {
     (void)round;
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int turn = 0; turn < 2 * turns; turn++) {
-            bench_child_t child = {.program = rows[i].program, .preload = turn % 2};
+            bench_child_t child = {
+                .program = rows[i].program, .preload = turn % 2, .sim = books_sim};
             /* A dump that costs its making, but leaves no file. */
             b->conf = rows[i].dump ? cmd_place_conf(conf, "dump", "/dev/null") : conf;
             bench_time_t time = bench_child_time(b, &child, rows[i].arguments);
@@ -395,6 +373,7 @@ static void run_memory(bench_t *b, long round) {
 }
 
 const bench_part_t bench_parts[] = {
+    {"rows", bench_run_rows, "one thing each, beside other allocators: the rows below"},
     {"hot_pair", run_hot_pair, "one block allocated and freed again and again, by size"},
     {"replace", run_replace, "1,000 live blocks of 512 B to 64 MiB, a random one replaced"},
     {"threads", run_threads, "64 KiB pairs by 1 to 16 threads: CPU time per pair"},
@@ -463,7 +442,21 @@ static void choose_device(bench_t *b) {
     json_decref(info);
 }
 
+/* The folder of the driver that costs nothing, malloc'd; NULL after a message. */
+static char *find_free_driver(void) {
+    char *error = NULL, *path = cmd_place_helper("free/libcuda.so.1", &error);
+    if (path)
+        *strrchr(path, '/') = '\0';
+    else
+        cmd_say("%s", error);
+    free(error);
+    return path;
+}
+
 int bench_probe(bench_t *b) {
+    b->free_driver = find_free_driver();
+    if (!b->free_driver)
+        return -1;
     choose_device(b);
     if (b->simulated && !b->simulator) {
         cmd_say("no CUDA driver works here, and the simulated device is not installed");
@@ -486,7 +479,7 @@ int bench_probe(bench_t *b) {
             bench_skip(b, p->id, "LD_PRELOAD of the environment loads the library: unset it");
         } else if (!b->usable[peer]) {
             if (error && strstr(error, "was not found beside"))
-                missing = cmd_format("bench_%s is not there: %s", p->id, p->missing);
+                missing = cmd_format("%s is not there: %s", p->program, p->missing);
             bench_skip(b, p->id,
                        missing ? missing
                        : error ? error

@@ -13,6 +13,8 @@ static const struct table {
     bool flat;
     int digits;
 } tables[] = {
+    {"rows", "ns of an allocation and its free", "", false, 1},
+    {"row_instructions", "instructions of an allocation and its free", "", false, 0},
     {"hot_pair", "malloc + free of one block, ns per pair", "bytes", false, 1},
     {"instructions", "instructions per pair", "bytes", false, 0},
     {"replace_ns", "random replacement, 1,000 live blocks of 512 B to 64 MiB, ns", "", true, 1},
@@ -31,8 +33,11 @@ static const struct table {
     {"memory", "the library's own host memory", "what", false, 2},
 };
 
-/* The label of a peer, or the key itself. */
+/* What a row is, the label of a peer, or the key itself. */
 static char *label_of(const char *key) {
+    for (int i = 0; i < BENCH_ROW_COUNT; i++)
+        if (!strcmp(key, bench_rows[i].id))
+            return cmd_format("%s", bench_rows[i].what);
     for (int i = 0; i < BENCH_PEER_COUNT; i++) {
         size_t length = strlen(bench_peers[i].id);
         if (!strncmp(key, bench_peers[i].id, length) &&
@@ -149,10 +154,25 @@ static void print_skipped(const bench_t *b) {
     }
 }
 
+static double number(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+static void print_machine(const json_t *machine) {
+    cmd_print_safe(json_string_value(json_object_get(machine, "cpu")));
+    printf(", %.0f cores; load %.1f before, %.1f after\n", number(machine, "cpus"),
+           number(machine, "load_before"), number(machine, "load_after"));
+    printf(
+        "Noise: the same loop took %.2f times its least CPU time on average, %.2f at worst, and "
+        "%.2f times its CPU time until it was over\n",
+        number(machine, "noise_mean"), number(machine, "noise_worst"), number(machine, "waited"));
+}
+
 void bench_print(const bench_t *b) {
     printf("%s; %ld rounds, passes of %ld us; median (least..greatest) of the passes\n",
-           b->simulated ? "Simulated device, driver calls that cost nothing" : "CUDA device",
-           b->rounds, b->pass_us);
+           b->simulated ? "A driver whose calls cost nothing" : "CUDA device", b->rounds,
+           b->pass_us);
+    print_machine(b->machine);
     for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
         print_table(b, &tables[i]);
     print_skipped(b);

@@ -14,7 +14,8 @@ static inline void peer_open(void) {
     peer_thread();
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
+    (void)stream;
     void *pointer;
     accel_status_t status = accel_malloc(&pointer, bytes);
     if (status != ACCEL_OK)
@@ -22,7 +23,9 @@ static inline void *peer_take(size_t bytes) {
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     accel_status_t status = accel_free(pointer);
     if (status != ACCEL_OK)
         work_fail(accel_status_string(status), (int)status);

@@ -1,4 +1,4 @@
-/* A peer of work.h: cudaMallocAsync and cudaFreeAsync on the default stream. */
+/* A peer of work.h: cudaMallocAsync and cudaFreeAsync. */
 #ifndef BENCH_PEER_ASYNC_H
 #define BENCH_PEER_ASYNC_H
 
@@ -10,19 +10,27 @@ static inline void peer_open(void) {
         work_fail("cudaSetDevice", error);
 }
 
+/* The thread has memory of cudaMalloc as well: what a cache of the thread costs the others counts. */
 static inline void peer_thread(void) {
+    void *pointer;
+    cudaError_t error = cudaMalloc(&pointer, 512);
+    if (error == cudaSuccess)
+        error = cudaFree(pointer);
+    if (error != cudaSuccess)
+        work_fail("cudaMalloc", error);
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
     void *pointer;
-    cudaError_t error = cudaMallocAsync(&pointer, bytes, NULL);
+    cudaError_t error = cudaMallocAsync(&pointer, bytes, stream);
     if (error != cudaSuccess)
         work_fail("cudaMallocAsync", error);
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
-    cudaError_t error = cudaFreeAsync(pointer, NULL);
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    cudaError_t error = cudaFreeAsync(pointer, stream);
     if (error != cudaSuccess)
         work_fail("cudaFreeAsync", error);
 }

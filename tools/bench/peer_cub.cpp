@@ -20,8 +20,8 @@ extern "C" unsigned bench_cub_open() {
                                 : unsigned(cudaErrorMemoryAllocation);
 }
 
-extern "C" unsigned bench_cub_take(void **pointer, size_t bytes) {
-    return unsigned(cache->DeviceAllocate(pointer, bytes));
+extern "C" unsigned bench_cub_take(void **pointer, size_t bytes, void *stream) {
+    return unsigned(cache->DeviceAllocate(pointer, bytes, static_cast<cudaStream_t>(stream)));
 }
 
 extern "C" unsigned bench_cub_give(void *pointer) {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 unsigned bench_cub_open(void);
-unsigned bench_cub_take(void **pointer, size_t bytes);
+unsigned bench_cub_take(void **pointer, size_t bytes, void *stream);
 unsigned bench_cub_give(void *pointer);
 
 static inline void peer_open(void) {
@@ -18,15 +18,18 @@ static inline void peer_open(void) {
 static inline void peer_thread(void) {
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
     void *pointer;
-    unsigned error = bench_cub_take(&pointer, bytes);
+    unsigned error = bench_cub_take(&pointer, bytes, stream);
     if (error)
         work_fail("CUB: DeviceAllocate", error);
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
+/* CUB remembers size and stream. */
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     unsigned error = bench_cub_give(pointer);
     if (error)
         work_fail("CUB: DeviceFree", error);

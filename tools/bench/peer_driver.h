@@ -31,7 +31,8 @@ static inline void peer_open(void) {
     peer_thread();
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
+    (void)stream;
     CUdeviceptr pointer;
     CUresult error = cuMemAlloc_v2(&pointer, bytes);
     if (error)
@@ -39,7 +40,9 @@ static inline void *peer_take(size_t bytes) {
     return (void *)(uintptr_t)pointer;
 }
 
-static inline void peer_give(void *pointer) {
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     CUresult error = cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer);
     if (error)
         work_fail("cuMemFree", error);

@@ -19,14 +19,17 @@ static inline void peer_open(void) {
 static inline void peer_thread(void) {
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
+    (void)stream;
     void *pointer = PEER_MALLOC(bytes);
     if (!pointer)
         work_fail("host memory is short", 0);
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     PEER_FREE(pointer);
 }
 

@@ -14,7 +14,8 @@ static inline void peer_open(void) {
 static inline void peer_thread(void) {
 }
 
-static inline void *peer_take(size_t bytes) {
+static inline void *peer_take(size_t bytes, void *stream) {
+    (void)stream;
     void *pointer;
     cudaError_t error = cudaMalloc(&pointer, bytes);
     if (error != cudaSuccess)
@@ -22,7 +23,9 @@ static inline void *peer_take(size_t bytes) {
     return pointer;
 }
 
-static inline void peer_give(void *pointer) {
+static inline void peer_give(void *pointer, size_t bytes, void *stream) {
+    (void)bytes;
+    (void)stream;
     cudaError_t error = cudaFree(pointer);
     if (error != cudaSuccess)
         work_fail("cudaFree", error);

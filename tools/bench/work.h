@@ -10,8 +10,9 @@
  *   PEER_NAME, PEER_DEVICE (1: device memory, and work can be submitted)
  *   peer_open()           once; ends the program where the peer cannot work here
  *   peer_thread()         in every further thread
- *   peer_take(bytes)      never NULL: peers end the program when memory runs out
- *   peer_give(pointer)
+ *   peer_take(bytes, stream)           never NULL: peers end the program when memory runs out
+ *   peer_give(pointer, bytes, stream)  the same two as when it was taken
+ * A peer that is told no streams by its own calls leaves `stream` out, NULL is the default stream.
  * `accelcache bench` starts the programs, in turns, and puts the figures together. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
@@ -26,12 +27,17 @@
     WORK_KEY(low, 512, 1, 1L << 40, "least size where sizes are random (log-uniform)")           \
     WORK_KEY(high, 64L << 20, 1, 1L << 40, "greatest of them")                                   \
     WORK_KEY(live, 1000, 0, 10000000, "blocks held meanwhile")                                   \
-    WORK_KEY(threads, 1, 1, 64, "threads")                                                       \
+    WORK_KEY(count, 200, 1, 1 << 14, "different sizes, or blocks of a step")                     \
+    WORK_KEY(batch, 256, 1, 1 << 20, "blocks that one thread hands to another")                  \
+    WORK_KEY(launch, 0, 0, 1, "1: a launch behind every request, on `streams` in turn")          \
+    WORK_KEY(threads, 1, 1, 128, "threads")                                                      \
+    WORK_KEY(idle, 0, 0, 1000, "threads that took a block once and wait since")                  \
     WORK_KEY(streams, 1, 1, 64, "streams that are used")                                         \
     WORK_KEY(us, 10000, 1, 60000000, "about how long a pass lasts, in microseconds")             \
     WORK_KEY(pairs, 0, 0, 1L << 40, "pairs of a pass; 0: as many as fit into `us`")              \
     WORK_KEY(passes, 3, 1, 101, "measured passes")                                               \
-    WORK_KEY(cpu, 0, 0, 1, "1: count CPU time where one thread works")
+    WORK_KEY(cpu, 0, 0, 1, "1: count CPU time where one thread works")                           \
+    WORK_KEY(counted, 0, 0, 1, "1: two lengths for callgrind in place of passes")
 
 typedef struct {
 #define WORK_KEY(name, fallback, least, most, what) long name;
@@ -43,14 +49,18 @@ typedef struct {
 typedef double work_pass_fn(const work_t *w, long pairs);
 
 /* Find out how many pairs fit, warm up by that, run the passes and print their ns per pair as a
- * member "ns" of the JSON object, which the caller opened. */
+ * member "ns" of the JSON object, which the caller opened.
+ *
+ * With `counted`: a pass to warm up, one, and one that is WORK_LONGER times as long, and a call of
+ * bench_mark behind each.  Callgrind writes its counts after each and begins anew, so the last
+ * less the one before is what "counted" pairs take. */
+enum { WORK_LONGER = 5 };
 void work_measure(const work_t *w, work_pass_fn *pass);
 
 /* Workloads, by file. */
 typedef void work_fn(const work_t *w);
-work_fn work_hot, work_replace, work_count;           /* work_pairs.c */
-work_fn work_cycle, work_step;                        /* work_shapes.c */
-work_fn work_cycle_launch, work_step_launch;          /* the same; peers with a device */
+work_fn work_hot, work_replace;                       /* work_pairs.c */
+work_fn work_cycle, work_step;                        /* work_sizes.c */
 work_fn work_threads, work_tail, work_cross;          /* work_threads.c */
 work_fn work_launch, work_pair_launch, work_copy;     /* work_device.c */
 work_fn work_start, work_small, work_held, work_info; /* work_process.c */
@@ -78,14 +88,11 @@ static inline uint64_t work_random(uint64_t *state) {
  * caller frees it. */
 char *work_statistics(void);
 
-/* Callgrind writes its counts after every call of this one and begins anew (work_pairs.c). */
-void bench_mark(void);
-
 /* The peer, as functions: for code whose speed does not count. */
 void work_peer_open(void);
 void work_peer_thread(void);
 void *work_peer_take(size_t bytes);
-void work_peer_give(void *pointer);
+void work_peer_give(void *pointer, size_t bytes);
 bool work_peer_device(void);
 
 /* The device (work_device.c): streams that were given work, and a kernel that does nothing. */
@@ -93,5 +100,15 @@ typedef struct work_device work_device_t;
 work_device_t *work_device_open(long streams);
 void work_device_thread(const work_device_t *device);
 void work_device_launch(const work_device_t *device, long stream);
+void *work_device_stream(const work_device_t *device, long stream);
+void work_device_wait(const work_device_t *device); /* until all work is over */
+
+/* For the key `launch`: the device with its streams, NULL where nothing is launched. */
+work_device_t *work_launches(const work_t *w);
+/* The key `idle`: starts the threads; returns when each has taken and given its block. */
+void work_idle(const work_t *w);
+
+/* The compiler knows malloc: without this it takes pairs out altogether. */
+#define WORK_USED(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
 
 #endif

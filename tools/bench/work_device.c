@@ -70,7 +70,7 @@ work_device_t *work_device_open(long streams) {
     static work_device_t device;
     CUmodule module;
     need_two_threads();
-    work_peer_give(work_peer_take(512)); /* the runtime makes its context current now */
+    work_peer_give(work_peer_take(512), 512); /* the runtime makes its context current now */
     describe_kernel();
     MUST(cuCtxGetCurrent(&device.context));
     MUST(cuModuleLoadData(&module, ptx));
@@ -86,6 +86,15 @@ work_device_t *work_device_open(long streams) {
 
 void work_device_thread(const work_device_t *device) {
     MUST(cuCtxSetCurrent(device->context));
+}
+
+void *work_device_stream(const work_device_t *device, long stream) {
+    return device->stream[stream];
+}
+
+void work_device_wait(const work_device_t *device) {
+    (void)device;
+    MUST(cuCtxSynchronize());
 }
 
 /* ---------------------------------------------------------------- passes */
@@ -106,9 +115,9 @@ static double launch_pass(const work_t *w, long pairs) {
 static double pair_launch_pass(const work_t *w, long pairs) {
     double begin = work_clock(w);
     for (long i = 0; i < pairs; i++) {
-        void *pointer = peer_take((size_t)w->bytes);
+        void *on = device->stream[i % w->streams], *pointer = peer_take((size_t)w->bytes, on);
         work_device_launch(device, i % w->streams);
-        peer_give(pointer);
+        peer_give(pointer, (size_t)w->bytes, on);
     }
     double took = work_clock(w) - begin;
     MUST(cuCtxSynchronize());
@@ -150,7 +159,7 @@ void work_pair_launch(const work_t *w) {
 void work_copy(const work_t *w) {
     copied = (CUdeviceptr)(uintptr_t)work_peer_take(512);
     measure(w, copy_pass);
-    work_peer_give((void *)(uintptr_t)copied);
+    work_peer_give((void *)(uintptr_t)copied, 512);
 }
 
 #else
@@ -169,4 +178,20 @@ void work_device_launch(const work_device_t *device, long stream) {
     (void)stream;
 }
 
+void *work_device_stream(const work_device_t *device, long stream) {
+    (void)device;
+    (void)stream;
+    return NULL;
+}
+
+void work_device_wait(const work_device_t *device) {
+    (void)device;
+}
+
 #endif
+
+work_device_t *work_launches(const work_t *w) {
+    if (w->launch && !work_peer_device())
+        work_fail("launch=1: this peer submits nothing", 0);
+    return w->launch ? work_device_open(w->streams) : NULL;
+}

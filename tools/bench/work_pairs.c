@@ -6,36 +6,47 @@
 
 #include PEER_HEADER
 
-/* The compiler knows malloc: without this it takes pairs out altogether. */
-#define USED(pointer) __asm__ volatile("" : : "r"(pointer) : "memory")
-
 static void repeat(size_t bytes, long pairs) {
     for (long i = 0; i < pairs; i++) {
-        void *pointer = peer_take(bytes);
-        USED(pointer);
-        peer_give(pointer);
+        void *pointer = peer_take(bytes, NULL);
+        WORK_USED(pointer);
+        peer_give(pointer, bytes, NULL);
     }
 }
 
 /* ---------------------------------------------------------------- live blocks */
 
+/* A block with what it was taken by. */
+typedef struct {
+    void *pointer;
+    size_t bytes;
+    void *stream;
+} block_t;
+
 static struct {
-    void **slot;
+    block_t *slot;
     const size_t *sizes;
+    work_device_t *device; /* NULL: nothing is launched */
     uint64_t random;
     long next; /* size to draw */
 } held = {.random = 2463534242u};
+
+static void take(block_t *block, void *stream) {
+    block->bytes = held.sizes[held.next++ % WORK_SIZES];
+    block->stream = stream;
+    block->pointer = peer_take(block->bytes, stream);
+}
 
 static void hold(const work_t *w) {
     held.sizes = work_sizes(w);
     held.slot = work_alloc((size_t)(w->live + 1) * sizeof *held.slot);
     for (long i = 0; i < w->live; i++)
-        held.slot[i] = peer_take(held.sizes[held.next++ % WORK_SIZES]);
+        take(&held.slot[i], NULL);
 }
 
 static void release(const work_t *w) {
     for (long i = 0; i < w->live; i++)
-        peer_give(held.slot[i]);
+        peer_give(held.slot[i].pointer, held.slot[i].bytes, held.slot[i].stream);
     free(held.slot);
 }
 
@@ -52,28 +63,35 @@ void work_hot(const work_t *w) {
 }
 
 /* The draw of slot and size, some two ns, is part of every peer's figure. */
-static double replace_pass(const work_t *w, long pairs) {
-    void **slot = held.slot;
-    const size_t *sizes = held.sizes;
+static inline __attribute__((always_inline)) double replace(const work_t *w, long pairs,
+                                                            work_device_t *device) {
+    block_t *slot = held.slot;
     uint64_t random = held.random, live = (uint64_t)w->live;
-    long next = held.next;
     double begin = work_clock(w);
     for (long i = 0; i < pairs; i++) {
         /* The upper half times `live`: a division by a variable would cost as much as a hit. */
-        void **at = &slot[((work_random(&random) >> 32) * live) >> 32];
-        peer_give(*at);
-        *at = peer_take(sizes[next++ % WORK_SIZES]);
-        USED(*at);
+        block_t *block = &slot[((work_random(&random) >> 32) * live) >> 32];
+        peer_give(block->pointer, block->bytes, block->stream);
+        take(block, device ? work_device_stream(device, i % w->streams) : NULL);
+        WORK_USED(block->pointer);
+        if (device)
+            work_device_launch(device, i % w->streams);
     }
     double took = work_clock(w) - begin;
+    if (device)
+        work_device_wait(device);
     held.random = random;
-    held.next = next;
     return took;
+}
+
+static double replace_pass(const work_t *w, long pairs) {
+    return held.device ? replace(w, pairs, held.device) : replace(w, pairs, NULL);
 }
 
 void work_replace(const work_t *w) {
     if (!w->live)
         work_fail("replace: live=0 leaves nothing to replace", 0);
+    held.device = work_launches(w);
     hold(w);
     /* The first ones still make the cache grow: they are another matter than a steady state.  A
      * peer without one would take many seconds for as many. */
@@ -84,26 +102,4 @@ void work_replace(const work_t *w) {
             replace_pass(w, left < STEP ? left : STEP);
     work_measure(w, replace_pass);
     release(w);
-}
-
-/* ---------------------------------------------------------------- counting instructions */
-
-/* Never inlined, and visible, so that it is there by name. */
-__attribute__((noinline, visibility("default"))) void bench_mark(void) {
-    __asm__ volatile("" : : : "memory");
-}
-
-/* Parts between marks: for each size warming up, then `pairs`, then five times as many. */
-void work_count(const work_t *w) {
-    static const size_t sizes[] = {512, 64 << 10, 1 << 20, 64 << 20};
-    long pairs = w->pairs ? w->pairs : 2048;
-    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        repeat(sizes[i], pairs);
-        bench_mark();
-        repeat(sizes[i], pairs);
-        bench_mark();
-        repeat(sizes[i], 5 * pairs);
-        bench_mark();
-    }
-    printf("\"pairs\": %ld", pairs);
 }

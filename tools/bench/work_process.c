@@ -27,7 +27,7 @@ static long private_kib(void) {
 }
 
 void work_start(const work_t *w) {
-    peer_give(peer_take((size_t)w->bytes));
+    peer_give(peer_take((size_t)w->bytes, NULL), (size_t)w->bytes, NULL);
     printf("\"bytes\": %ld", w->bytes);
 }
 
@@ -40,23 +40,24 @@ void work_small(const work_t *w) {
 void work_held(const work_t *w) {
     void **slot = work_alloc((size_t)(w->live + 1) * sizeof *slot);
     memset(slot, 1, (size_t)(w->live + 1) * sizeof *slot);
-    peer_give(peer_take((size_t)w->bytes));
+    peer_give(peer_take((size_t)w->bytes, NULL), (size_t)w->bytes, NULL);
     long before = private_kib();
     for (long i = 0; i < w->live; i++)
-        slot[i] = peer_take((size_t)w->bytes);
+        slot[i] = peer_take((size_t)w->bytes, NULL);
     long after = private_kib();
     printf("\"blocks\": %ld, \"bytes\": %ld, \"host_kib\": %ld", w->live, w->bytes,
            after - before);
     for (long i = 0; i < w->live; i++)
-        peer_give(slot[i]);
+        peer_give(slot[i], (size_t)w->bytes, NULL);
     free(slot);
 }
 
 /* The peer has opened by now; taking a block says whether it works. */
 void work_info(const work_t *w) {
-    peer_give(peer_take((size_t)w->bytes));
+    peer_give(peer_take((size_t)w->bytes, NULL), (size_t)w->bytes, NULL);
     printf("\"device_memory\": %s, \"simulated\": %s, \"library\": %s",
            work_peer_device() ? "true" : "false",
-           dlsym(RTLD_DEFAULT, "simcuda_version") ? "true" : "false",
+           dlsym(RTLD_DEFAULT, "simcuda_version") || dlsym(RTLD_DEFAULT, "free_driver") ? "true"
+                                                                                        : "false",
            dlsym(RTLD_DEFAULT, "accel_initialized") ? "true" : "false");
 }

@@ -3,20 +3,21 @@
 #include "work.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include PEER_HEADER
 
-enum { MAX_THREADS = 64, BATCH = 256, WARMING = 64 };
+enum { MAX_THREADS = 128, WARMING = 64 };
 
 typedef struct {
     const work_t *w;
     long at, pairs;
-    double cpu;        /* ns that this thread spent in its pairs */
-    float *call;       /* tail: ns of every call, two per pair */
-    void **batch;      /* cross */
-    long batch_filled; /* of it; read and written by one thread at a time, by `step` */
+    double cpu;   /* ns that this thread spent in its pairs */
+    float *call;  /* tail: ns of every call, two per pair */
+    void **batch; /* cross */
 } worker_t;
 
 static pthread_barrier_t step;
@@ -49,13 +50,13 @@ static void *pair_body(void *argument) {
     size_t bytes = (size_t)self->w->bytes;
     peer_thread();
     for (int i = 0; i < WARMING; i++) /* what a thread does once is no part of a hit */
-        peer_give(peer_take(bytes));
+        peer_give(peer_take(bytes, NULL), bytes, NULL);
     pthread_barrier_wait(&step);
     double begin = work_thread();
     for (long i = 0; i < self->pairs; i++) {
-        void *pointer = peer_take(bytes);
-        __asm__ volatile("" : : "r"(pointer) : "memory");
-        peer_give(pointer);
+        void *pointer = peer_take(bytes, NULL);
+        WORK_USED(pointer);
+        peer_give(pointer, bytes, NULL);
     }
     self->cpu = work_thread() - begin;
     return NULL;
@@ -82,20 +83,21 @@ void work_threads(const work_t *w) {
 static void *cross_body(void *argument) {
     worker_t *self = argument, *first = self - self->at;
     size_t bytes = (size_t)self->w->bytes;
+    long batch = first->w->batch;
     peer_thread();
-    for (long left = first->pairs; left > 0; left -= BATCH) {
-        long filled = left < BATCH ? left : BATCH;
+    for (long left = first->pairs; left > 0; left -= batch) {
+        long filled = left < batch ? left : batch;
         if (self->at == 0) {
             double begin = work_thread();
             for (long i = 0; i < filled; i++)
-                first->batch[i] = peer_take(bytes);
+                first->batch[i] = peer_take(bytes, NULL);
             self->cpu += work_thread() - begin;
         }
         pthread_barrier_wait(&step);
         if (self->at == 1) {
             double begin = work_thread();
             for (long i = 0; i < filled; i++)
-                peer_give(first->batch[i]);
+                peer_give(first->batch[i], bytes, NULL);
             self->cpu += work_thread() - begin;
         }
         pthread_barrier_wait(&step);
@@ -104,9 +106,11 @@ static void *cross_body(void *argument) {
 }
 
 static double cross_pass(const work_t *w, long pairs) {
-    void *batch[BATCH];
-    worker_t worker[2] = {{.pairs = pairs, .batch = batch}, {0}};
-    return run_threads(w, 2, cross_body, worker);
+    worker_t worker[2] = {
+        {.pairs = pairs, .batch = work_alloc((size_t)w->batch * sizeof(void *))}, {0}};
+    double took = run_threads(w, 2, cross_body, worker);
+    free(worker[0].batch);
+    return took;
 }
 
 void work_cross(const work_t *w) {
@@ -122,17 +126,17 @@ static void *tail_body(void *argument) {
     peer_thread();
     if (device)
         work_device_thread(device);
-    peer_give(peer_take(bytes));
+    peer_give(peer_take(bytes, NULL), bytes, NULL);
     pthread_barrier_wait(&step);
     for (long i = 0; i < self->pairs; i++) {
         double begin = work_now();
-        void *pointer = peer_take(bytes);
-        __asm__ volatile("" : : "r"(pointer) : "memory");
+        void *pointer = peer_take(bytes, NULL);
+        WORK_USED(pointer);
         self->call[2 * i] = (float)(work_now() - begin);
         if (device)
             work_device_launch(device, self->at * own + i % own);
         begin = work_now();
-        peer_give(pointer);
+        peer_give(pointer, bytes, NULL);
         self->call[2 * i + 1] = (float)(work_now() - begin);
     }
     return NULL;
@@ -182,4 +186,30 @@ void work_tail(const work_t *w) {
     device = NULL;
     print_tail(w, "quiet_", each);
     printf("\"calls\": %ld", 2 * each * w->threads);
+}
+
+/* ---------------------------------------------------------------- threads beside */
+
+static sem_t idle_ready;
+
+static void *idle_body(void *unused) {
+    work_peer_thread();
+    work_peer_give(work_peer_take(64 << 10), 64 << 10);
+    sem_post(&idle_ready);
+    for (;;)
+        pause();
+    return unused;
+}
+
+void work_idle(const work_t *w) {
+    if (sem_init(&idle_ready, 0, 0))
+        work_fail("no semaphore", 0);
+    for (long i = 0; i < w->idle; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, idle_body, NULL))
+            work_fail("no thread", 0);
+        pthread_detach(thread);
+        while (sem_wait(&idle_ready)) /* EINTR */
+            continue;
+    }
 }

@@ -1,25 +1,25 @@
-/* The open episode of capture.h. */
+/* The open capture session (capture.h). */
 #include "allocator/order/capture.h"
 
 #include "allocator/order/generation.h"
 
-_Atomic uint64_t ac_order_episode;
+_Atomic uint64_t ac_order_session;
 static _Atomic uint64_t open_since; /* as if handed out when it began */
 
-void ac_order_capture_begin(uint64_t episode) {
+void ac_order_capture_begin(uint64_t session) {
     atomic_store(&open_since, ac_fence_stamp() + 1);
-    atomic_store(&ac_order_episode, episode);
+    atomic_store(&ac_order_session, session);
     ac_generation_grow(); /* frees that take the short way do not look */
 }
 
 void ac_order_capture_end(void) {
-    atomic_store(&ac_order_episode, 0);
+    atomic_store(&ac_order_session, 0);
 }
 
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch) {
-    uint64_t episode = atomic_load_explicit(&ac_order_episode, memory_order_acquire);
-    if (!episode)
+    uint64_t session = atomic_load_explicit(&ac_order_session, memory_order_acquire);
+    if (!session)
         return 0;
     uint64_t since = atomic_load(&open_since);
-    return ac_fence_untouched(timeline, epoch > since ? epoch : since) ? 0 : episode;
+    return ac_fence_untouched(timeline, epoch > since ? epoch : since) ? 0 : session;
 }

@@ -2,12 +2,12 @@
  *
  * Captured work does not run: the graph made of it does, later and as often as the program
  * launches it.  No fence tells when it is done with the memory, so memory that captured work may
- * name waits for an *episode*, a number that stands for all captures from the moment when the
- * first began until none was left.  intercept/graphs.h follows the graphs and says when the
- * last one that an episode made has gone; what waited for it then waits for a fence of that
- * moment, because the last launch may still run.
+ * name waits for a *capture session*: all captures from the moment when the first began until
+ * none was left, by number.  intercept/graphs.h follows the graphs and says when the last one of
+ * a session has gone; what waited for it then waits for a fence of that moment, because the last
+ * launch may still run.
  *
- * Memory that nothing was submitted beside, in its own lifetime or since the episode began, is
+ * Memory that nothing was submitted beside, in its own lifetime or since the session began, is
  * named by no captured work: submissions to a capturing stream count as all others do.  This also
  * decides for contexts that join a capture by an event. */
 #ifndef AC_ORDER_CAPTURE_H
@@ -15,21 +15,21 @@
 
 #include "allocator/order/fence.h"
 
-/* From now on what is freed waits for `episode` (not 0, larger than all before).  Call before the
- * driver's call that begins the capture.  Not while another episode is open. */
-void ac_order_capture_begin(uint64_t episode);
+/* From now on what is freed waits for `session` (not 0, larger than all before).  Call before the
+ * driver's call that begins the capture.  Not while another session is open. */
+void ac_order_capture_begin(uint64_t session);
 
-/* Frees go the ordinary way again.  One that still gets a ticket for the episode has its block in
+/* Frees go the ordinary way again.  One that still gets a ticket for the session has its block in
  * a list before the next call of ac_allocator_holds: both hold the allocator's lock. */
 void ac_order_capture_end(void);
 
-extern AC_HIDDEN _Atomic uint64_t ac_order_episode; /* the open one; 0: nothing captures */
+extern AC_HIDDEN _Atomic uint64_t ac_order_session; /* the open one; 0: nothing captures */
 
 static inline bool ac_order_capturing(void) {
-    return atomic_load_explicit(&ac_order_episode, memory_order_acquire) != 0;
+    return atomic_load_explicit(&ac_order_session, memory_order_acquire) != 0;
 }
 
-/* The open episode, if its captures may have recorded a use of memory of the timeline's context
+/* The open session, if its captures may have recorded a use of memory of the timeline's context
  * that was handed out at `epoch`; else 0. */
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch);
 

@@ -15,12 +15,12 @@ static uint64_t epoch_of(const ac_ticket_t *ticket) {
 }
 
 static bool is_captured(const ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket) {
-    uint64_t episode = ac_order_captured(timeline, handout);
-    if (episode && ticket) {
+    uint64_t session = ac_order_captured(timeline, handout);
+    if (session && ticket) {
         set(ticket, AC_KEY_CAPTURE, 0, false);
-        ticket->place = episode;
+        ticket->place = session;
     }
-    return episode;
+    return session;
 }
 
 static ac_free_t wait_for_fence(ac_timeline_t *timeline, ac_ticket_t *ticket) {

@@ -18,7 +18,7 @@ typedef enum { AC_FREE_READY, AC_FREE_LEANS, AC_FREE_WAITS } ac_free_t;
  * asked for, and may be said of what is ready.  _touched: something was submitted since
  * `handout`.
  * Without the allocator's lock only a ticket of OWN may be used: one of ALL could come into its
- * list behind a later one, one of CAPTURE after the episode's list was released. */
+ * list behind a later one, one of CAPTURE after the capture session's list was released. */
 ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket);
 static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket_t *used,
                                         ac_ticket_t *ticket) {

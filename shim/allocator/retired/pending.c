@@ -54,24 +54,24 @@ void ac_allocator_drain(ac_allocator_t *allocator) {
             ac_pending_drain(arena);
 }
 
-/* --- episodes --- */
+/* --- capture sessions --- */
 
-static ac_block_queue_t *of_episode(ac_arena_t *arena, uint64_t episode) {
-    return &arena->retired->capture[episode % AC_RETIRED_EPISODES];
+static ac_block_queue_t *of_session(ac_arena_t *arena, uint64_t session) {
+    return &arena->retired->capture[session % AC_RETIRED_SESSIONS];
 }
 
-static bool holds(ac_arena_t *arena, uint64_t episode) {
-    const ac_block_t *block = of_episode(arena, episode)->first;
-    while (block && block->ticket.place != episode)
+static bool holds(ac_arena_t *arena, uint64_t session) {
+    const ac_block_t *block = of_session(arena, session)->first;
+    while (block && block->ticket.place != session)
         block = block->list_next;
     return block;
 }
 
-bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode) {
+bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t session) {
     bool any = false;
     ac_lock(&allocator->lock);
     for (ac_arena_t *arena = allocator->arenas; arena && !any; arena = arena->next)
-        any = holds(arena, episode);
+        any = holds(arena, session);
     ac_unlock(&allocator->lock);
     return any;
 }
@@ -89,11 +89,11 @@ static void let_go(ac_block_t *block) {
     }
 }
 
-bool ac_retired_let_go(ac_arena_t *arena, uint64_t episode) {
+bool ac_retired_let_go(ac_arena_t *arena, uint64_t session) {
     bool tainted = false;
-    for (ac_block_t *block = of_episode(arena, episode)->first, *next; block; block = next) {
+    for (ac_block_t *block = of_session(arena, session)->first, *next; block; block = next) {
         next = block->list_next;
-        if (block->ticket.place != episode)
+        if (block->ticket.place != session)
             continue;
         tainted |= block->segment->tainted; /* it may wait for a fence from now on */
         let_go(block);

@@ -24,8 +24,8 @@ bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uin
 /* The block leaves its list, of whatever key: its memory is lost. */
 void ac_retired_lost(ac_block_t *block);
 
-/* The arena's blocks of the episode wait for a fence like any that are freed now.  True if one is
- * of a tainted segment. */
-bool ac_retired_let_go(ac_arena_t *arena, uint64_t episode);
+/* The arena's blocks of the capture session wait for a fence like any that are freed now.  True
+ * if one is of a tainted segment. */
+bool ac_retired_let_go(ac_arena_t *arena, uint64_t session);
 
 #endif

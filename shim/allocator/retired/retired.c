@@ -7,7 +7,7 @@
 static ac_block_queue_t *queue_of(const ac_block_t *block) {
     ac_retired_t *retired = block->segment->arena->retired;
     const ac_ticket_t *ticket = &block->ticket;
-    return ticket->key == AC_KEY_CAPTURE ? &retired->capture[ticket->place % AC_RETIRED_EPISODES]
+    return ticket->key == AC_KEY_CAPTURE ? &retired->capture[ticket->place % AC_RETIRED_SESSIONS]
                                          : &retired->fence[ticket->all];
 }
 

@@ -3,7 +3,7 @@
  * its end.
  *
  *   OWN, ALL   a queue each, by epoch
- *   CAPTURE    a queue for the episodes that share a number modulo AC_RETIRED_EPISODES; when the
+ *   CAPTURE    a queue for sessions that share a number modulo AC_RETIRED_SESSIONS; when the
  *              last graph of one has gone, its tickets are exchanged
  *   STREAM     ordered.c; when the stream goes, its blocks wait for fences with their epochs
  *
@@ -15,12 +15,12 @@
 
 #include "allocator/space/block.h"
 
-enum { AC_RETIRED_EPISODES = 32 };
+enum { AC_RETIRED_SESSIONS = 32 };
 
 /* Of an arena. */
 struct ac_retired {
     ac_block_queue_t fence[2]; /* [1]: of all contexts */
-    ac_block_queue_t capture[AC_RETIRED_EPISODES];
+    ac_block_queue_t capture[AC_RETIRED_SESSIONS];
     _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
 };
@@ -38,8 +38,8 @@ void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
  * that waits no less long; NULL: the last. */
 void ac_retired_insert(ac_block_t *block, ac_block_t *hint);
 
-/* Whether the allocator has a block that waits for the episode.  Takes the lock (pending.c). */
-bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t episode);
+/* Whether a block waits for the capture session.  Takes the lock (pending.c). */
+bool ac_allocator_holds(ac_allocator_t *allocator, uint64_t session);
 
 /* The block, with a ticket of OWN, ALL or CAPTURE, leaves its list and is in transit. */
 void ac_retired_remove(ac_block_t *block);

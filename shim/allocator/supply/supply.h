@@ -51,7 +51,7 @@ typedef struct {
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */
     uint64_t until;
-    /* Memory may leave the device when this was reached: at the brink (brink.h); 0: when the
+    /* Memory may leave the device when this was reached: out of memory (oom.h); 0: when the
      * device is idle. */
     uint64_t target;
     /* What was added since the last look may serve the request.  True: it did. */

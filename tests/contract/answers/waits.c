@@ -1,6 +1,6 @@
 /* Requests beside work that takes long, or never ends before the program goes on (contract 9): no
- * request waits for it but at the brink of out of memory, and there with a limit.  On a device of
- * 1 GiB; each case runs in a child and judges for itself.
+ * request waits for it unless it would fail, and then with a limit.  On a device of 1 GiB; each
+ * case runs in a child and judges for itself.
  *
  * usage: waits [CASE]    `quiet` needs a driver whose free does not wait, and the race detector
  */
@@ -159,9 +159,9 @@ static void grow_beside_freed_memory(void) {
     release();
 }
 
-/* --- the brink --- */
+/* --- requests that would fail --- */
 
-static CUresult brink(size_t mib) {
+static CUresult ask(size_t mib) {
     CUdeviceptr at;
     start();
     return cuMemAlloc_v2(&at, mib * MIB);
@@ -171,19 +171,19 @@ static CUresult brink(size_t mib) {
 static void fits_after_a_kernel(void) {
     leave_idle(HALF);
     launch(lasting);
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
     EXPECT(took(0, 2.9));
 }
 
 static void never_fits_beside_an_endless_one(void) {
     leave_pieces();
     launch(endless);
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(2.9, 7));
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
     EXPECT(took(0, 1));
     release();
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
 /* Neither the library nor the program gets an event: only a synchronisation can tell, and that
@@ -197,7 +197,7 @@ static void fits_after_a_kernel_without_events(void) {
     leave_idle(HALF);
     no_events();
     launch(lasting);
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
     EXPECT(took(0, 2.9));
 }
 
@@ -205,19 +205,19 @@ static void never_fits_beside_an_endless_one_without_events(void) {
     leave_pieces();
     no_events();
     launch(endless);
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(2.9, 7));
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY); /* known by now */
     EXPECT(took(0, 1));
     release();
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
 static void what_comes_back_is_too_little(void) {
     must_have(MORE);
     leave_idle(HALF);
     launch(endless);
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     release();
 }
@@ -225,7 +225,7 @@ static void what_comes_back_is_too_little(void) {
 static void a_held_stream_and_no_room(void) {
     must_have(NEARLY_ALL);
     hold_stream();
-    EXPECT(brink(HALF) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(HALF) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     release();
 }
@@ -233,10 +233,10 @@ static void a_held_stream_and_no_room(void) {
 static void a_held_stream_and_idle_memory(void) {
     leave_pieces();
     hold_stream();
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     release();
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
 static void a_held_stream_and_pending_memory(void) {
@@ -244,10 +244,10 @@ static void a_held_stream_and_pending_memory(void) {
     hold_stream();
     MUST(cuMemsetD8Async(at, 1, HALF * MIB, stream));
     MUST(cuMemFree_v2(at));
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     release();
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
 /* A request gave up the wait for the stream.  Later ones fit once it went on, though the program
@@ -255,20 +255,20 @@ static void a_held_stream_and_pending_memory(void) {
 static void a_held_stream_that_went_on(void) {
     leave_pieces();
     hold_stream();
-    EXPECT(brink(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     MUST(cuStreamWriteValue32_v2(second, flag, 1, 0));
     MUST(cuStreamSynchronize(second));
     MUST(cuStreamSynchronize(stream));
-    EXPECT(brink(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
-static CUresult brink_async(size_t mib) {
+static CUresult ask_async(size_t mib) {
     CUdeviceptr at;
     start();
     return cuMemAllocAsync(&at, mib * MIB, second);
 }
 
-static CUresult brink_pitch(size_t mib) {
+static CUresult ask_pitch(size_t mib) {
     CUdeviceptr at;
     size_t pitch;
     start();
@@ -278,13 +278,13 @@ static CUresult brink_pitch(size_t mib) {
 static void all_requests_alike(void) {
     leave_pieces();
     launch(endless);
-    EXPECT(brink_pitch(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask_pitch(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(2.9, 7));
-    EXPECT(brink_async(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(ask_async(NEARLY_ALL) == CUDA_ERROR_OUT_OF_MEMORY);
     EXPECT(took(0, 1));
     release();
     MUST(cuStreamSynchronize(second));
-    EXPECT(brink_pitch(NEARLY_ALL) == CUDA_SUCCESS);
+    EXPECT(ask_pitch(NEARLY_ALL) == CUDA_SUCCESS);
 }
 
 static CUresult create_array(void) {

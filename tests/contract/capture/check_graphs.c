@@ -1,4 +1,4 @@
-/* Episodes and links (intercept/graphs.h), without blocks or a driver: which episode is released,
+/* Capture sessions and links (intercept/graphs.h), without blocks or a driver: which session is released,
  * and when. */
 #include <check.h>
 #include <stdlib.h>
@@ -6,18 +6,18 @@
 
 #include "intercept/graphs.h"
 
-enum { EPISODES = 8192 };
+enum { SESSIONS = 8192 };
 
-/* What the memory behind the episodes was told. */
+/* What the memory behind the sessions was told. */
 static uint64_t open, newest, lost;
-static bool holding[EPISODES], empty, unseen;
-static unsigned released[EPISODES], releases;
+static bool holding[SESSIONS], empty, unseen;
+static unsigned released[SESSIONS], releases;
 
-static void on_begin(uint64_t episode) {
+static void on_begin(uint64_t session) {
     ck_assert_uint_eq(open, 0);
-    ck_assert_uint_gt(episode, newest);
-    open = newest = episode;
-    holding[episode] = !empty;
+    ck_assert_uint_gt(session, newest);
+    open = newest = session;
+    holding[session] = !empty;
 }
 
 static void on_end(void) {
@@ -25,15 +25,15 @@ static void on_end(void) {
     open = 0;
 }
 
-static bool on_holds(uint64_t episode) {
-    return holding[episode];
+static bool on_holds(uint64_t session) {
+    return holding[session];
 }
 
-static void on_release(uint64_t episode) {
-    ck_assert_uint_ne(episode, open);
-    released[episode]++;
+static void on_release(uint64_t session) {
+    ck_assert_uint_ne(session, open);
+    released[session]++;
     releases++;
-    holding[episode] = false;
+    holding[session] = false;
 }
 
 static bool on_unseen(void) {
@@ -59,20 +59,20 @@ static void tear_down(void) {
 #define G(n) AC_GRAPH(0x1000 + 16 * (n))
 #define X(n) AC_EXEC(0x1000 + 16 * (n))
 
-/* A capture that gave `graph`; the episode's number. */
+/* A capture that gave `graph`; the session's number. */
 static uint64_t capture(ac_holder_t graph) {
     ac_graphs_capture_began();
-    uint64_t episode = newest;
+    uint64_t session = newest;
     ac_graphs_capture_ended(graph);
-    return episode;
+    return session;
 }
 
 static void destroy(ac_holder_t holder) {
     ac_graphs_left(ac_graphs_leaving(holder), holder, true);
 }
 
-#define HELD(episode) ck_assert_uint_eq(released[episode], 0)
-#define FREE(episode) ck_assert_uint_eq(released[episode], 1)
+#define HELD(session) ck_assert_uint_eq(released[session], 0)
+#define FREE(session) ck_assert_uint_eq(released[session], 1)
 
 START_TEST(the_graph_goes) {
     uint64_t e = capture(G(1));
@@ -144,7 +144,7 @@ START_TEST(update_with_the_same) {
 }
 END_TEST
 
-START_TEST(overlapping_captures_are_one_episode) {
+START_TEST(overlapping_captures_are_one_session) {
     ac_graphs_capture_began();
     uint64_t e = newest;
     ac_graphs_capture_began();
@@ -317,7 +317,7 @@ START_TEST(overflow) {
 }
 END_TEST
 
-START_TEST(overflow_of_one_episode) {
+START_TEST(overflow_of_one_session) {
     enum { MANY = 4200 };
     uint64_t e = capture(G(0));
     for (unsigned i = 0; i < MANY; i++)
@@ -342,7 +342,7 @@ START_TEST(overflow_while_capturing) {
     ac_graphs_capture_ended(G(8000));
     ck_assert_uint_eq(lost, 1);
     destroy(G(0));
-    ac_graphs_capture_ended(G(8001)); /* room again, but too late for this episode */
+    ac_graphs_capture_ended(G(8001)); /* room again, but too late for this session */
     destroy(G(8000));
     destroy(G(8001));
     HELD(e);
@@ -385,7 +385,7 @@ int main(void) {
     tcase_add_test(t, clones_and_children);
     tcase_add_test(t, update_replaces);
     tcase_add_test(t, update_with_the_same);
-    tcase_add_test(t, overlapping_captures_are_one_episode);
+    tcase_add_test(t, overlapping_captures_are_one_session);
     tcase_add_test(t, overlapping_and_gone_before_the_end);
     tcase_add_test(t, nothing_held_nothing_followed);
     tcase_add_test(t, refused_destruction);
@@ -398,7 +398,7 @@ int main(void) {
     tcase_add_test(t, fresh_handle_of_an_inner_graph);
     tcase_add_test(t, lineage_unseen);
     tcase_add_test(t, overflow);
-    tcase_add_test(t, overflow_of_one_episode);
+    tcase_add_test(t, overflow_of_one_session);
     tcase_add_test(t, overflow_while_capturing);
     tcase_add_test(t, pruned);
     tcase_add_test(t, pruned_at_overflow);

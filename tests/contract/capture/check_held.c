@@ -91,7 +91,7 @@ START_TEST(released_behind_a_fence) {
 }
 END_TEST
 
-/* What no captured work can name is not held: nothing was submitted since the episode began or
+/* What no captured work can name is not held: nothing was submitted since the session began or
  * since the block was handed out. */
 START_TEST(untouched_is_not_held) {
     uint64_t a = alloc(0, MIB), b = alloc(1, MIB);
@@ -178,8 +178,8 @@ START_TEST(tainted) {
 }
 END_TEST
 
-/* Episodes that share a list, in any order, with neighbours that coalesce. */
-START_TEST(many_episodes) {
+/* Sessions that share a list, in any order, with neighbours that coalesce. */
+START_TEST(many_sessions) {
     enum { MANY = 400 };
     static uint64_t block[MANY];
     for (int i = 0; i < MANY; i++)
@@ -215,7 +215,7 @@ int main(void) {
     tcase_add_test(t, not_given_up_for_memory);
     tcase_add_test(t, gone_with_the_context);
     tcase_add_test(t, tainted);
-    tcase_add_test(t, many_episodes);
+    tcase_add_test(t, many_sessions);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

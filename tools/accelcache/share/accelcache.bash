@@ -24,7 +24,7 @@ _accelcache() {
         options="--objective --capacity --pending --streams --costs --ordinal --seconds --json --help"
         ;;
     bench)
-        options="--quick --only --without --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
+        options="--quick --only --instructions --without --sim --conf --lib --rounds --pass-us --pairs --json --markdown --help"
         ;;
     *) return ;;
     esac
@@ -66,8 +66,11 @@ _accelcache() {
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
     elif [[ ${COMP_WORDS[1]} == bench && " ${COMP_WORDS[*]} " == *" --only "* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "hot_pair replace threads blocks cross tail launch
-            hooks multistream instructions startup memory" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "rows hot_pair replace threads blocks cross tail
+            launch hooks multistream instructions startup memory hot hot_64m hot_64m_expandable
+            two_sizes sizes_200 sizes_200_launch step backwards async async_idle handover
+            handover_1m replace_1000 replace_1000_launch replace_100000 threads_100
+            static_runtime driver c_api" -- "$word")
     fi
 }
 complete -o filenames -F _accelcache accelcache

@@ -1,31 +1,31 @@
-/* The brink of out of memory (brink.h). */
-#include "allocator/brink.h"
+/* Out of memory (oom.h). */
+#include "allocator/oom.h"
 
 #include "allocator/give_back.h"
 #include "allocator/supply/supply.h"
 #include "failpoint.h"
 
-/* A target, over all allocators, that a wait at the brink did not see reached: until it is, no
- * request waits there again, or each of many would be kept for as long. */
+/* A target, over all allocators, that a wait for memory did not see reached: until it is, no
+ * request waits again, or each of many would be kept for as long. */
 static _Atomic uint64_t stuck;
 
-void ac_brink_begin(ac_brink_t *brink, ac_arena_t *arena, uint64_t soon) {
+void ac_oom_begin(ac_oom_t *oom, ac_arena_t *arena, uint64_t soon) {
     ac_allocator_t *allocator = arena->allocator;
     uint64_t now = arena->ops->now_ns();
     ac_caches_recall(allocator, NULL); /* first: what waits there waits for less */
     ac_lock(&allocator->lock);
     uint64_t wait = (uint64_t)(allocator->settings.oom_wait * 1e9);
     ac_unlock(&allocator->lock);
-    *brink = (ac_brink_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
-    brink->soon = soon ? soon : now + AC_PATIENCE_NS;
-    if (brink->soon > brink->end)
-        brink->soon = brink->end;
+    *oom = (ac_oom_t){.arena = arena, .target = ac_fence_target_all(), .end = now + wait};
+    oom->soon = soon ? soon : now + AC_PATIENCE_NS;
+    if (oom->soon > oom->end)
+        oom->soon = oom->end;
 }
 
-uint64_t ac_brink_give_back(const ac_brink_t *brink) {
-    ac_allocator_t *allocator = brink->arena->allocator;
+uint64_t ac_oom_give_back(const ac_oom_t *oom) {
+    ac_allocator_t *allocator = oom->arena->allocator;
     const ac_shrink_t all = {.bytes = AC_UNLIMITED, .leaving = true};
-    return ac_give_back_begin(allocator, brink->target) ? ac_supply_shrink(allocator, &all) : 0;
+    return ac_give_back_begin(allocator, oom->target) ? ac_supply_shrink(allocator, &all) : 0;
 }
 
 static bool is_stuck(ac_timeline_t *timeline) {
@@ -33,25 +33,25 @@ static bool is_stuck(ac_timeline_t *timeline) {
     return !ac_fence_reached_all(target) && !ac_fence_look(timeline, AC_REACH_ALL, target);
 }
 
-bool ac_brink_wait(const ac_brink_t *brink) {
+bool ac_oom_wait(const ac_oom_t *oom) {
     /* Others may free memory meanwhile. */
     const uint64_t step_ns = 100000000;
-    const ac_arena_t *arena = brink->arena;
-    ac_timeline_t *timeline = &brink->arena->timeline;
+    const ac_arena_t *arena = oom->arena;
+    ac_timeline_t *timeline = &oom->arena->timeline;
     if (AC_FAILPOINT(fence_dropped_at_oom))
         for (ac_arena_t *each = arena->allocator->arenas; each; each = each->next)
-            ac_fence_synced(&each->timeline, brink->target);
+            ac_fence_synced(&each->timeline, oom->target);
     ac_fence_poll(timeline, AC_REACH_ALL);
-    if (ac_brink_is_over(brink) || is_stuck(timeline))
+    if (ac_oom_is_over(oom) || is_stuck(timeline))
         return false;
     uint64_t now = arena->ops->now_ns();
-    uint64_t end = ac_fence_holding(timeline, AC_REACH_ALL) ? brink->soon : brink->end;
+    uint64_t end = ac_fence_holding(timeline, AC_REACH_ALL) ? oom->soon : oom->end;
     if (now >= end) {
-        ac_fence_raise(&stuck, brink->target);
+        ac_fence_raise(&stuck, oom->target);
         return false;
     }
     uint64_t limit = end - now < step_ns ? end - now : step_ns;
-    ac_status_t status = ac_fence_wait(timeline, AC_REACH_ALL, brink->target, limit);
+    ac_status_t status = ac_fence_wait(timeline, AC_REACH_ALL, oom->target, limit);
     /* Busy before the limit: something captures. */
     return status == AC_OK || (status == AC_BUSY && arena->ops->now_ns() - now >= limit);
 }
@@ -82,8 +82,8 @@ static bool fits(const ac_arena_t *arena, uint64_t size) {
     return false;
 }
 
-bool ac_brink_helps(const ac_brink_t *brink, uint64_t size, uint64_t need) {
-    ac_arena_t *arena = brink->arena;
+bool ac_oom_helps(const ac_oom_t *oom, uint64_t size, uint64_t need) {
+    ac_arena_t *arena = oom->arena;
     ac_allocator_t *allocator = arena->allocator;
     uint64_t available = AC_UNLIMITED;
     if (need && arena->ops->memory_free(arena->context, &available) != AC_OK)

@@ -1,0 +1,83 @@
+/* Many sizes, one thread: a block of each in turn, and steps that take them all before they give
+ * them back. */
+#include "work.h"
+
+#include <stdlib.h>
+
+#include PEER_HEADER
+
+static struct {
+    const size_t *sizes;
+    void **slot;           /* of a step */
+    work_device_t *device; /* NULL: nothing is launched */
+} all;
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void *stream_of(const work_t *w, work_device_t *device, long i) {
+    return device ? work_device_stream(device, i % w->streams) : NULL;
+}
+
+INLINE void *take(const work_t *w, work_device_t *device, size_t bytes, long i) {
+    void *pointer = peer_take(bytes, stream_of(w, device, i));
+    WORK_USED(pointer);
+    if (device)
+        work_device_launch(device, i % w->streams);
+    return pointer;
+}
+
+INLINE double cycle(const work_t *w, long pairs, work_device_t *device) {
+    double begin = work_clock(w);
+    for (long i = 0, at = 0; i < pairs; i++, at = at + 1 < w->count ? at + 1 : 0) {
+        void *pointer = take(w, device, all.sizes[at], i);
+        peer_give(pointer, all.sizes[at], stream_of(w, device, i));
+    }
+    return work_clock(w) - begin;
+}
+
+/* Whole steps; what they took, by proportion. */
+INLINE double step(const work_t *w, long pairs, work_device_t *device) {
+    long steps = (pairs + w->count - 1) / w->count;
+    double begin = work_clock(w);
+    for (long s = 0; s < steps; s++) {
+        for (long i = 0; i < w->count; i++)
+            all.slot[i] = take(w, device, all.sizes[i], i);
+        for (long i = w->count - 1; i >= 0; i--)
+            peer_give(all.slot[i], all.sizes[i], stream_of(w, device, i));
+    }
+    double took = work_clock(w) - begin;
+    return took / (double)(steps * w->count) * (double)pairs;
+}
+
+/* The wait at the end is outside: on a GPU it is the kernels' time. */
+static double cycle_pass(const work_t *w, long pairs) {
+    double took = all.device ? cycle(w, pairs, all.device) : cycle(w, pairs, NULL);
+    if (all.device)
+        work_device_wait(all.device);
+    return took;
+}
+
+static double step_pass(const work_t *w, long pairs) {
+    double took = all.device ? step(w, pairs, all.device) : step(w, pairs, NULL);
+    if (all.device)
+        work_device_wait(all.device);
+    return took;
+}
+
+/* Ten times through all sizes before anything is timed: then the memory is there. */
+static void run(const work_t *w, work_pass_fn *pass) {
+    all.device = work_launches(w);
+    all.sizes = work_sizes(w);
+    all.slot = work_alloc((size_t)w->count * sizeof *all.slot);
+    pass(w, 10 * w->count);
+    work_measure(w, pass);
+    free(all.slot);
+}
+
+void work_cycle(const work_t *w) {
+    run(w, cycle_pass);
+}
+
+void work_step(const work_t *w) {
+    run(w, step_pass);
+}
