@@ -215,16 +215,19 @@ static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
 /* Where the entry lies, and that it is the only one of its size. */
 static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     const ac_entry_t *entry = &cache->entry[i];
-    bool used = cache->used[i / 64] >> (i % 64) & 1;
-    uint64_t size = ac_entry_size(entry);
+    uint64_t size = ac_entry_size(entry), bit = (uint64_t)1 << (i % 64);
+    int flow = ac_cache_flow(size);
+    bool may = size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
     int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
-    expect(check, used == (size != 0), "bits of entries in use");
-    expect(check, (size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_REFUSED))) || !(entry->top || cache->wait[i]),
+    expect(check,
+           !(cache->kept[flow][i / 64] & bit) == !may && !(cache->kept[!flow][i / 64] & bit),
+           "bits of entries that may have blocks");
+    expect(check, (may && !(entry->size & AC_ENTRY_REFUSED)) || !entry->top,
            "an entry that keeps nothing has blocks");
+    expect(check, may || !cache->wait[i], "blocks wait where none are kept");
     expect(check, !size || i / AC_CACHE_WAYS == bucket, "an entry lies in a wrong bucket");
     for (int k = i + 1; size && k < (bucket + 1) * AC_CACHE_WAYS; k++)
-        expect(check, ac_entry_size(&cache->entry[k]) != size,
-               "a size has two entries");
+        expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
 }
 
 /* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
@@ -282,8 +285,9 @@ static void check_leases(ac_check_t *check, const ac_allocator_t *allocator) {
     uint64_t leased = 0;
     for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         leased += cache->leased;
-        expect(check, cache->leased <= cache->budget &&
-                          cache->budget - cache->leased <= AC_CACHE_OWN, "budget of a cache");
+        expect(check,
+               cache->leased <= cache->budget && cache->budget - cache->leased <= AC_CACHE_OWN,
+               "budget of a cache");
     }
     expect(check, leased == allocator->caches->leased && leased <= AC_CACHE_KEPT,
            "bytes leased to caches");

@@ -143,8 +143,8 @@ static bool flush(const ac_request_t *request) {
 static bool is_spare(const ac_request_t *request) {
     const ac_allocator_t *allocator = request->arena->allocator;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
-                                 ac_caches_spare(allocator);
+    return request->cache &&
+           reserved + ac_supply_least(request->pool, request->size) <= ac_caches_spare(allocator);
 }
 
 bool ac_find_first(ac_request_t *request) {

@@ -467,7 +467,7 @@ static void submit_to(uint64_t stream) {
     ac_fence_leave(timeline);
 }
 
-/* Wherever it is kept: in a magazine, in the loose list, or beside a magazine that was full.  It
+/* Wherever it is kept: in an entry, in the loose list, or in an entry of a cache that has no room.  It
  * is withdrawn when a second stream comes, which waits for nothing. */
 START_TEST(such_a_free_leans_on_the_stream) {
     uint64_t block[5];

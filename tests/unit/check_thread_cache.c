@@ -121,7 +121,7 @@ START_TEST(small_blocks_come_several_at_a_time) {
         }
     }
     ck_assert_uint_gt(hits, 80);
-    ck_assert_uint_eq(most, 16); /* as many as a magazine holds, by half */
+    ck_assert_uint_eq(most, 16); /* no more come at a time */
     ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 101);
 }
 END_TEST

@@ -40,8 +40,12 @@ void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block);
 /* Ready blocks of the entry go to the free memory, until there is so much room.  True: any. */
 bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
 
-/* Do the same to all entries in use; true if it said so of any. */
-bool ac_cache_each(ac_cache_t *cache, bool act(ac_cache_t *, ac_entry_t *));
+/* By the owner: what is ready in the entry goes to the free memory.  True: any. */
+bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
+
+/* Do the same to all entries of small or of large sizes that may have blocks; true if it said so of
+ * any. */
+bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *));
 
 /* The budget begins anew, with nothing in the cache: what was leased is given back. */
 void ac_cache_set_budget(ac_cache_t *cache);

@@ -22,24 +22,30 @@ enum { REFUSALS = 4096 };
 
 /* --- entries --- */
 
-static uint64_t *used_word(ac_cache_t *cache, const ac_entry_t *entry) {
-    return &cache->used[(size_t)(entry - cache->entry) / 64];
+/* Its bit says whether it may have blocks. */
+static void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
+    size_t i = (size_t)(entry - cache->entry);
+    uint64_t *word = &cache->kept[ac_cache_flow(ac_entry_size(entry))][i / 64];
+    uint64_t bit = (uint64_t)1 << i % 64;
+    *word = set ? *word | bit : *word & ~bit;
 }
 
-static uint64_t used_bit(const ac_cache_t *cache, const ac_entry_t *entry) {
-    return (uint64_t)1 << (size_t)(entry - cache->entry) % 64;
+static bool may_have(const ac_entry_t *entry) {
+    return entry->size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
 }
 
-/* Of one bucket, `in_use` has a size. */
-static void change_places(ac_cache_t *cache, ac_entry_t *in_use, ac_entry_t *other) {
-    ac_block_t **a = ac_cache_wait(cache, in_use), **b = ac_cache_wait(cache, other), *wait = *a;
-    ac_entry_t entry = *in_use;
-    if (!other->size)
-        *used_word(cache, in_use) ^= used_bit(cache, in_use) | used_bit(cache, other);
-    *in_use = *other;
+/* Of one bucket. */
+static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
+    ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
+    ac_entry_t entry = *one;
+    set_bit(cache, one, false);
+    set_bit(cache, other, false);
+    *one = *other;
     *other = entry;
     *a = *b;
     *b = wait;
+    set_bit(cache, one, may_have(one));
+    set_bit(cache, other, may_have(other));
 }
 
 ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
@@ -50,8 +56,24 @@ ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
                 return NULL;
         change_places(cache, entry, own);
     }
-    own->size &= ~(uint64_t)AC_ENTRY_ASLEEP;
+    if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {
+        own->size &= ~(uint64_t)(AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY);
+        set_bit(cache, own, may_have(own));
+    }
     return own;
+}
+
+bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_block_t *const *wait = ac_cache_wait(cache, entry);
+    bool any = entry->top && ac_cache_shrink(cache, entry, INT64_MAX);
+    if (any) /* more than were used came at a time */
+        entry->fetched /= 2;
+    any |= *wait && ac_cache_unpark(cache, entry, false);
+    if (!*wait) {
+        entry->size |= AC_ENTRY_EMPTY;
+        set_bit(cache, entry, false);
+    }
+    return any;
 }
 
 static void turn_out(ac_cache_t *cache) {
@@ -99,10 +121,10 @@ static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
     entry->size = size;
 }
 
-bool ac_cache_each(ac_cache_t *cache, bool act(ac_cache_t *, ac_entry_t *)) {
+bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
     bool any = false;
     for (int word = 0; word < AC_CACHE_WORDS; word++)
-        for (uint64_t left = cache->used[word]; left; left &= left - 1)
+        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1)
             any |= act(cache, &cache->entry[word * 64 + __builtin_ctzll(left)]);
     return any;
 }
@@ -118,21 +140,26 @@ static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
 /* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
  * are not asked for again give way to the next one. */
 static void make_entry(ac_cache_t *cache, uint64_t size) {
-    ac_entry_t *own = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, own), *entry = own;
-    for (int i = 0; i < AC_CACHE_WAYS; i++)
-        if (worth(cache, &bucket[i]) < worth(cache, entry))
-            entry = &bucket[i];
-    if (worth(cache, entry) == WORTH_MOST) {
+    ac_entry_t *entry = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, entry);
+    int least = worth(cache, entry);
+    for (int i = 0; i < AC_CACHE_WAYS && least > WORTH_NOTHING; i++) {
+        int other = worth(cache, &bucket[i]);
+        if (other >= least)
+            continue;
+        least = other;
+        entry = &bucket[i];
+    }
+    if (least == WORTH_MOST) {
         for (int i = 0; i < AC_CACHE_WAYS; i++)
             bucket[i].size |= AC_ENTRY_ASLEEP;
         return;
     }
     ac_cache_shrink(cache, entry, INT64_MAX);
     ac_cache_unpark(cache, entry, true);
+    set_bit(cache, entry, false);
     *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE |
                                   (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
-    *used_word(cache, entry) |= used_bit(cache, entry);
 }
 
 /* --- blocks --- */
@@ -167,7 +194,8 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
 
 static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
     ac_arena_t *arena = cache->arena;
-    uint64_t size = ac_entry_size(entry), most = FETCH_BYTES / size, wanted = 2 * (uint64_t)entry->fetched;
+    uint64_t size = ac_entry_size(entry), most = FETCH_BYTES / size,
+             wanted = 2 * (uint64_t)entry->fetched;
     most = most < FETCH_LEAST ? FETCH_LEAST : most > FETCH_MOST ? FETCH_MOST : most;
     wanted = entry->top ? 0 : wanted < 1 ? 1 : wanted > most ? most : wanted;
     entry->fetched = (uint8_t)wanted;
@@ -231,11 +259,11 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
     return asleep && ac_cache_shrink(cache, entry, INT64_MAX);
 }
 
-/* The largest size that there are blocks of. */
-static uint64_t largest_kept(const ac_cache_t *cache) {
+/* The largest size that there are ready blocks of; 0. */
+static uint64_t largest_kept(const ac_cache_t *cache, int flow) {
     uint64_t largest = 0;
     for (int word = 0; word < AC_CACHE_WORDS; word++)
-        for (uint64_t left = cache->used[word]; left; left &= left - 1) {
+        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
             const ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
             if (entry->top && ac_entry_size(entry) > largest)
                 largest = ac_entry_size(entry);
@@ -247,13 +275,17 @@ static uint64_t largest_kept(const ac_cache_t *cache) {
  * ready. */
 static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
-    while (cache->room < wanted) {
-        uint64_t above = largest_kept(cache) / 4 * 3;
+    for (int flow = AC_FLOWS - 1; cache->room < wanted;) {
+        uint64_t largest = largest_kept(cache, flow);
+        if (!largest) {
+            flow--; /* there is some: it takes up the room */
+            continue;
+        }
         for (int word = 0; word < AC_CACHE_WORDS; word++)
-            for (uint64_t left = cache->used[word]; left; left &= left - 1) {
+            for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
                 ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
-                if (ac_entry_size(entry) > above && ac_cache_shrink(cache, entry, wanted) &&
-                    !entry->top)
+                if (ac_entry_size(entry) > largest / 4 * 3 &&
+                    ac_cache_shrink(cache, entry, wanted) && !entry->top)
                     entry->size |= AC_ENTRY_REFUSED;
             }
     }
@@ -278,12 +310,16 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
         make_entry(cache, size);
         return;
     }
-    entry->size &= ~(uint64_t)AC_ENTRY_ONCE;
+    if (entry->size & AC_ENTRY_ONCE) {
+        entry->size &= ~(uint64_t)AC_ENTRY_ONCE;
+        set_bit(cache, entry, true);
+    }
     if (entry->size & AC_ENTRY_REFUSED)
         let_in(cache, entry);
     if (cache->refusals >= REFUSALS) {
         cache->refusals = 0;
-        ac_cache_each(cache, forget);
+        for (int flow = 0; flow < AC_FLOWS; flow++)
+            ac_cache_each(cache, flow, forget);
     }
     if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
         fetch(cache, entry);

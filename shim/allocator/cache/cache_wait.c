@@ -159,8 +159,8 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
     bool any = false;
     uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
-                       : last ? ac_fence_reached(cache->timeline, false)
-                              : 0;
+                       : last                        ? ac_fence_reached(cache->timeline, false)
+                                                     : 0;
     while (last && (all || last->list_next->ticket.epoch <= reached)) {
         block = last->list_next;
         last->list_next = block->list_next;

@@ -19,24 +19,7 @@ static ac_block_t no_block = {.address = 1};
 
 /* --- what comes back --- */
 
-/* Whatever is ready goes, of the small entries or of the large ones. */
-static bool empty(ac_cache_t *cache, ac_entry_t *entry, int flow) {
-    bool waits = *ac_cache_wait(cache, entry);
-    if ((!entry->top && !waits) || ac_cache_flow(ac_entry_size(entry)) != flow)
-        return false;
-    bool any = ac_cache_shrink(cache, entry, INT64_MAX);
-    return (waits && ac_cache_unpark(cache, entry, false)) || any;
-}
-
-static bool empty_small(ac_cache_t *cache, ac_entry_t *entry) {
-    return empty(cache, entry, 0);
-}
-
-static bool empty_large(ac_cache_t *cache, ac_entry_t *entry) {
-    return empty(cache, entry, 1);
-}
-
-/* And what is not as well. */
+/* Whatever there is. */
 static bool leave(ac_cache_t *cache, ac_entry_t *entry) {
     bool any = ac_cache_shrink(cache, entry, INT64_MAX);
     return ac_cache_unpark(cache, entry, true) || any;
@@ -66,18 +49,21 @@ void ac_cache_tidy(ac_cache_t *cache) {
 
 bool ac_cache_flush(ac_cache_t *cache, bool small) {
     bool any = tidy(cache);
+    int flow = !small;
+    uint64_t held = ac_cache_tally_held(cache->tally, flow);
     uint64_t reached = ac_fence_reached(cache->timeline, false);
-    bool ready = cache->room != (int64_t)cache->budget;
-    if (!ready && (!ac_cache_waits(cache) || reached == cache->flushed[small]))
+    /* What waits is looked at once for each fence. */
+    if (held == cache->tally->side[flow].waiting.blocks && reached == cache->flushed[flow])
         return any;
-    cache->flushed[small] = reached;
-    return ac_cache_each(cache, small ? empty_small : empty_large) || any;
+    cache->flushed[flow] = reached;
+    return (held && ac_cache_each(cache, flow, ac_cache_empty)) || any;
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {
     bool any = tidy(cache);
-    if (ac_cache_tally_held(cache->tally, 0) || ac_cache_tally_held(cache->tally, 1))
-        any |= ac_cache_each(cache, leave);
+    for (int flow = 0; flow < AC_FLOWS; flow++)
+        if (ac_cache_tally_held(cache->tally, flow))
+            any |= ac_cache_each(cache, flow, leave);
     return any;
 }
 
@@ -90,8 +76,7 @@ static bool may_keep(const ac_cache_t *cache, const ac_block_t *block) {
 }
 
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
-    ac_entry_t *entry =
-        may_keep(cache, block) ? ac_cache_make_room(cache, block->size) : NULL;
+    ac_entry_t *entry = may_keep(cache, block) ? ac_cache_make_room(cache, block->size) : NULL;
     if (!entry)
         return false;
     block->segment->allocated++;
@@ -354,7 +339,8 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
 }
 
 static bool lose(ac_cache_t *cache) {
-    ac_cache_each(cache, forget);
+    for (int flow = 0; flow < AC_FLOWS; flow++)
+        ac_cache_each(cache, flow, forget);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
     for (int i = 0; i < AC_FLOWS; i++) {

@@ -4,7 +4,7 @@
  * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one per
  * size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a time.  Blocks
  * come back from the cache when its budget is used up, when a request of the thread finds no free
- * memory, when the thread ends, and whenever memory is short: before a device is asked for more,
+ * memory and the program is not so small that it may grow (ac_caches_spare), when the thread ends, and whenever memory is short: before a device is asked for more,
  * before a wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is
  * free memory wherever it matters.
  *
@@ -21,8 +21,9 @@
  * back.  The last block may have more bytes than there was room for: so a pair of one size always
  * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4 of
  * the budget, and a size that it leaves none of is *refused*: it is not kept any more, until it
- * is asked for right after it was freed.  After many refusals they are forgotten, and what was
- * neither asked for nor freed since the last time goes.
+ * is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the beginning.
+ * After many refusals they are forgotten, and what was neither asked for nor freed since the last
+ * time goes.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
  * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner
@@ -32,8 +33,8 @@
  * ready *waits* in the cache, behind those of its size that were freed before; what has become
  * ready joins the ready ones when there are none, in one burst, because one fence covers many.
  * A request that misses leaves it there.  Such blocks count as active in the statistics, and a
- * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or that a capture may have recorded, never
- * wait here; freeing them takes the lock.
+ * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or
+ * that a capture may have recorded, never wait here; freeing them takes the lock.
  *
  * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
  * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
@@ -92,8 +93,15 @@ _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by i
 
 /* Sizes are multiples of AC_GRANULE: an entry with a flag is nobody's hit, and ac_cache_find is
  * asked.  ONCE: the size was asked for once, and no block of it is kept.  REFUSED: nor of this one,
- * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten. */
-enum { AC_ENTRY_ONCE = 1, AC_ENTRY_REFUSED = 2, AC_ENTRY_ASLEEP = 4, AC_ENTRY_FLAGS = 7 };
+ * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten.  EMPTY: no blocks
+ * since the owner gave all back.  The last two go when it is found. */
+enum {
+    AC_ENTRY_ONCE = 1,
+    AC_ENTRY_REFUSED = 2,
+    AC_ENTRY_ASLEEP = 4,
+    AC_ENTRY_EMPTY = 8,
+    AC_ENTRY_FLAGS = 15
+};
 
 static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
@@ -115,8 +123,8 @@ enum {
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
  * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
- * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `used` has
- * the bits of those with a size.  `room` is the budget less the bytes of all
+ * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `kept` has
+ * the bits of those that may have blocks.  `room` is the budget less the bytes of all
  * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
  * limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
  * What waits has tickets whose epochs never fall along a ring; the tally have its sums, which are
@@ -130,20 +138,20 @@ struct ac_cache {
     ac_cache_tally_t *tally;
     ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
     ac_cache_room_t lead[AC_FLOWS];  /* how much more room active figures have than allocated */
-    int64_t room;    /* bytes that may be kept beside what is; below 0 by the last block */
-    uint64_t budget; /* of that; 0: nothing is kept */
-    uint64_t leased; /* of the budget */
-    uint64_t guest;        /* size above AC_CACHE_WHOLE that is not refused; 0: none */
-    uint64_t refused;      /* size that was not kept last */
-    uint64_t refused_at;   /* frees of the owner before */
-    unsigned refusals;     /* since those of the past were forgotten */
-    uint64_t flushed[AC_FLOWS]; /* what was reached when all that was ready of one kind left */
-    uint64_t may_wait[AC_FLOWS];   /* bytes of what waits */
-    uint64_t share;                /* of it: so many are worth a fence (ac_budget_fence) */
-    uint64_t used[AC_CACHE_WORDS]; /* bit per entry that has a size */
-    uint32_t divisions[AC_DIVISION_SLOTS]; /* of the settings */
-    ac_cache_t *next;                      /* the allocator's list, under its lock */
-    ac_cache_t *sibling;                   /* the owner's next cache */
+    int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
+    uint64_t budget;     /* of that; 0: nothing is kept */
+    uint64_t leased;     /* of the budget */
+    uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
+    uint64_t refused;    /* size that was not kept last */
+    uint64_t refused_at; /* frees of the owner before */
+    unsigned refusals;   /* since those of the past were forgotten */
+    uint64_t flushed[AC_FLOWS];  /* what was reached when all that was ready of one kind left */
+    uint64_t may_wait[AC_FLOWS]; /* bytes of what waits */
+    uint64_t share;              /* of it: so many are worth a fence (ac_budget_fence) */
+    uint64_t kept[AC_FLOWS][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
+    uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
+    ac_cache_t *next;                        /* the allocator's list, under its lock */
+    ac_cache_t *sibling;                     /* the owner's next cache */
     /* Blocks of sizes that are not kept, given without the lock: they go to the free memory
      * as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];

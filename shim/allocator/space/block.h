@@ -58,7 +58,7 @@ typedef enum {
  *   RETIRED    the queue of its key             slots of slabs: all records of such
  *   the same, with the ticket of a stream: a bin of the stream, and its list, oldest first; never
  *              a slot
- *   CACHED     its magazine or queue (list_next) the same
+ *   CACHED     its entry or ring (list_next)     the same
  *   ALLOCATED  -                                the same
  *   UNMAPPED   those of its range               - */
 struct ac_block {
