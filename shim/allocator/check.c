@@ -243,6 +243,11 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             continue;
         for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
             const ac_entry_t *entry = &cache->entry[i];
+            if (!entry->size && !entry->top && !cache->wait[i]) {
+                for (int k = 0; k < AC_FLOWS; k++)
+                    expect(check, !(cache->kept[k][i / 64] >> (i % 64) & 1), "bit of no entry");
+                continue;
+            }
             check_place(check, cache, i);
             check_waiting(check, cache, i, waiting);
             for (const ac_block_t *b = entry->top; b; b = b->list_next) {

@@ -91,7 +91,7 @@ typedef struct {
 enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
-/* Sizes are multiples of AC_GRANULE: an entry with a flag is nobody's hit, and ac_cache_find is
+/* Sizes are multiples of AC_GRANULE: an entry with a flag is not hit, and ac_cache_find is
  * asked.  ONCE: the size was asked for once, and no block of it is kept.  REFUSED: nor of this one,
  * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten.  EMPTY: no blocks
  * since the owner gave all back.  The last two go when it is found. */
