@@ -140,14 +140,27 @@ ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     *fresh = false;
     if (block->segment->range) {
         ac_range_pin(block);
-    } else if (!block->segment->tainted) {
-        *fresh = true;
-        ac_arena_taint(block->segment);
+    } else {
+        *fresh = !block->segment->tainted;
+        block->segment->taints++;
+        if (*fresh)
+            ac_arena_taint(block->segment);
     }
     ac_unlock(&allocator->lock);
     if (*fresh)
         ac_caches_recall(allocator, NULL);
     return AC_OK;
+}
+
+void ac_block_untaint(uint64_t address) {
+    ac_block_t shown;
+    const ac_block_t *block;
+    if (lock_with_record(address, &shown, &block) != AC_OK)
+        return;
+    ac_segment_t *segment = block->segment;
+    if (segment->tainted && --segment->taints == 0 && block->size == segment->size)
+        segment->tainted = false; /* nothing is free there that a list would have to have */
+    ac_unlock(&allocator_of(block)->lock);
 }
 
 ac_status_t ac_block_pin(uint64_t address) {

@@ -120,10 +120,14 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
 
+/* The reason for one AC_OK of _taint is gone, and no one else has got to know the segment by it: after the
+ * last one it serves again, where the block fills it and was not freed meanwhile. */
+void ac_block_untaint(uint64_t address);
+
 /* Others get to know the block at `address`: *serial names its lifetime (space/lifetime.h), now and
  * whenever it is asked for again, and no other one.  Its pages, if it has any, never move from now
- * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM:
- * host memory is short. */
+ * on.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS; AC_OOM: host memory is short, or the thread that may just
+ * be freeing the block did not go on for half a second. */
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
 
 /* Other processes get to know it: ac_block_info_t shows `exported` (not 0) from now on, and
@@ -175,8 +179,11 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
 
 /* The same with a wait, for a call of the driver that answered "out of memory" and takes `need`
  * bytes of the device (0: not known): nothing where these would not be what it lacks, or where
- * idle memory would not make room for them. */
+ * idle memory would not make room for them.  What other threads are giving back is waited for. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
+
+/* Bytes that were given back so far, by any thread. */
+uint64_t ac_allocator_given_back(ac_allocator_t *allocator);
 
 /* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
  * whole pages of free memory that nothing was freed in for as long, so that what stays reserved

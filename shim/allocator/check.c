@@ -100,7 +100,8 @@ static void check_block(ac_check_t *check, const ac_segment_t *segment, const ac
             add(check->sum.inactive_split, pool, 1);
             add(check->sum.inactive_split_bytes, pool, (int64_t)block->size);
         }
-        check->listed += !segment->tainted;
+        check->listed += ac_segment_serves(segment);
+        expect(check, !segment->sealed || block->size < AC_SEGMENT_ALIGN, "sealed away");
     } else if (block->state == AC_BLOCK_SLAB) {
         const char *wrong = ac_slab_check(block);
         expect(check, !wrong, wrong);
@@ -162,7 +163,7 @@ static uint64_t check_index(ac_check_t *check, const ac_free_index_t *index) {
     for (unsigned bin = 0; bin < AC_BINS; bin++) {
         bool marked = index->nonempty[bin / 64] >> (bin % 64) & 1;
         expect(check, marked == (index->bin[bin] != NULL), "bin mark");
-        for (const ac_block_t *block = index->bin[bin]; block; block = block->list_next) {
+        for (const ac_block_t *block = index->bin[bin]; block; block = block->bin_next) {
             expect(check, block->state == AC_BLOCK_FREE, "indexed block is not free");
             expect(check, ac_free_index_bin(block->size) == bin, "block in a wrong bin");
             expect(check, !block->segment->tainted, "tainted block indexed");
@@ -306,16 +307,48 @@ static uint64_t check_queue(ac_check_t *check, const ac_block_queue_t *queue, un
         expect(check, b->state == AC_BLOCK_RETIRED, "listed block is not retired");
         expect(check, b->ticket.key == key, "ticket of another list");
         expect(check, b->list_prev == prev, "list of retired blocks");
-        expect(check, !prev || prev->ticket.epoch <= b->ticket.epoch, "queue out of order");
+        expect(check,
+               !prev || (prev->ticket.epoch <= b->ticket.epoch &&
+                         ac_ticket_place(&prev->ticket) <= ac_ticket_place(&b->ticket)),
+               "queue out of order");
         blocks++;
     }
     expect(check, queue->last == prev, "end of a queue");
     return blocks;
 }
 
-static uint64_t check_retired(ac_check_t *check, const ac_retired_t *retired) {
+static bool is_indexed(const ac_free_index_t *index, const ac_block_t *block) {
+    unsigned bin = ac_free_index_bin(block->size);
+    while (block->bin_prev)
+        block = block->bin_prev;
+    return index && index->bin[bin] == block && index->nonempty[bin / 64] >> (bin % 64) & 1;
+}
+
+/* What waits in the order of a stream. */
+static uint64_t check_stream(ac_check_t *check, const ac_arena_t *arena, unsigned slot) {
+    const ac_retired_stream_t *stream = &arena->retired->stream[slot];
+    const ac_order_t *order = ac_ordered_order(arena);
+    const ac_block_t *b = stream->list.first;
+    expect(check, (arena->retired->filled >> slot & 1) == (b != NULL), "filled");
+    for (; b; b = b->list_next) {
+        expect(check, b->ticket.place <= order->pos[slot] && b->ticket.place > order->base[slot],
+               "position of another stream");
+        expect(check, is_indexed(stream->index[b->segment->pool], b),
+               "block missing in the index of its stream");
+        expect(check, !b->segment->tainted && !ac_retired_alike(b, b->next),
+               "block that should have been joined, or taken out");
+    }
+    return check_queue(check, &stream->list, ac_key_of(slot));
+}
+
+static uint64_t check_retired(ac_check_t *check, const ac_arena_t *arena) {
+    const ac_retired_t *retired = arena->retired;
     uint64_t blocks = check_queue(check, &retired->fence[0], AC_KEY_OWN) +
                       check_queue(check, &retired->fence[1], AC_KEY_ALL);
+    for (unsigned slot = 0; slot < AC_ORDER_SLOTS; slot++)
+        blocks += check_stream(check, arena, slot);
+    expect(check, !arena->ordered || ac_order_check(ac_ordered_order(arena)) == 0,
+           "order of streams");
     for (unsigned i = 0; i < AC_RETIRED_SESSIONS; i++) {
         const ac_block_queue_t *queue = &retired->capture[i];
         uint64_t held = check_queue(check, queue, AC_KEY_CAPTURE);
@@ -332,7 +365,6 @@ static uint64_t check_retired(ac_check_t *check, const ac_retired_t *retired) {
 
 static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     uint64_t wait;
-    const char *wrong = NULL;
     check->listed = check->retired = check->cached = check->waiting = 0;
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
@@ -340,10 +372,8 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
                        check_index(check, &arena->index[AC_POOL_LARGE]);
     expect(check, indexed == check->listed, "free blocks missing in the index");
-    uint64_t ordered = ac_ordered_check(arena, &wrong);
-    expect(check, check->retired == ordered + check_retired(check, arena->retired),
+    expect(check, check->retired == check_retired(check, arena),
            "retired blocks missing in the lists");
-    expect(check, !wrong, wrong);
     expect(check, check->cached == check_caches(check, arena, &wait),
            "cached blocks missing in the caches");
     expect(check, check->waiting == wait, "waiting blocks missing in the caches");

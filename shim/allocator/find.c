@@ -91,12 +91,81 @@ static ac_block_t *cut_slot(const ac_request_t *request) {
                : ac_slab_carve(&request->arena->space, request->size);
 }
 
-/* With `scarce`: in the other pool, too, and in what slabs keep. */
-static ac_block_t *find_block(const ac_request_t *request) {
+/* --- large free blocks that are spared ---
+ *
+ * Native memory does not move: what a small block is cut out of serves no large one again while it
+ * lives.  So a large free block is not broken up, once, for a request that has something better to
+ * do. */
+
+static bool any_waits(const ac_request_t *request) {
+    const ac_arena_t *arena = request->arena;
+    uint64_t oldest, newest;
+    return ac_pending_targets(arena, AC_REACH_OWN, &oldest, &newest) ||
+           ac_pending_targets(arena, AC_REACH_ALL, &oldest, &newest) ||
+           (request->cache && ac_cache_waits(request->cache));
+}
+
+/* What the program freed last may serve when its work is over.  Where the budget is used up the
+ * device is asked for that first, and where the request would wait rather than grow (ready.c) it
+ * waits: else large blocks are used up while others wait, and a wait no longer saves growing. */
+static bool is_worth_waiting(const ac_request_t *request, const ac_block_t *block) {
+    const ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t most = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
+    return !request->stream && block->size - request->size > request->size / 8 &&
+           ac_supply_taken(allocator) + ac_supply_least(request->pool, request->size) > most &&
+           any_waits(request);
+}
+
+/* The block weighs heavily among what is live, and is 64 times as large: it is for buffers of its
+ * kind, which would have to grow past a small block that lives long.  As many as 64 of these fit
+ * into what is asked for instead.  Only where that is within the budget, and the device is not
+ * known to refuse it. */
+static bool is_worth_growing(const ac_request_t *request, const ac_block_t *block) {
+    const ac_allocator_t *allocator = request->arena->allocator;
+    const ac_settings_t *settings = &allocator->settings;
+    if (block->size / 64 < request->size || block->size < allocator->high_water / 8)
+        return false;
+    uint64_t most = ac_budget(settings, AC_BUDGET_IDLE, ac_supply_live(allocator, request->size));
+    uint64_t growth = ac_size_up(settings->large_segment_size, AC_SEGMENT_ALIGN);
+    return ac_supply_taken(allocator) + growth <= ac_supply_bound(allocator, most);
+}
+
+/* Note why the block is spared.  False: it is not. */
+static bool spare(ac_request_t *request, const ac_block_t *block) {
+    const ac_arena_t *arena = request->arena;
+    unsigned why = 0;
+    if (block->size < AC_LARGE || block->segment->range)
+        return false;
+    if (!(request->settled & AC_SPARE_TO_WAIT) && is_worth_waiting(request, block))
+        why |= AC_SPARE_TO_WAIT;
+    if (!(request->settled & AC_SPARE_TO_GROW) && is_worth_growing(request, block))
+        why |= AC_SPARE_TO_GROW;
+    if (!why || arena->ops->capturing(arena->context))
+        return false;
+    request->spared |= why;
+    return true;
+}
+
+bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
+    request->settled |= rule;
+    if (!(request->spared & rule))
+        return false;
+    request->seen[0] = 0;
+    return ac_find_again(request);
+}
+
+/* --- the block of a request --- */
+
+/* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
+static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
     ac_fit_t fit = fit_for(request);
+    if (request->scarce)
+        ac_segments_unseal(&arena->space);
     ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, request->scarce);
+    if (block && !request->scarce && spare(request, block))
+        return NULL;
     if (block || !request->scarce)
         return block;
     block = ac_free_index_find(&arena->index[other], &fit, true);
@@ -135,16 +204,16 @@ static bool search(ac_request_t *request) {
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
  * it may do.  True: there was something. */
 static bool flush(const ac_request_t *request) {
-    return !request->spare && ac_cache_usable(request->cache) &&
+    return !request->cache_stays && ac_cache_usable(request->cache) &&
            ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
 }
 
 /* Whether growing is better than that (caches.h). */
-static bool is_spare(const ac_request_t *request) {
+static bool may_grow(const ac_request_t *request) {
     const ac_allocator_t *allocator = request->arena->allocator;
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
-    return request->cache &&
-           reserved + ac_supply_least(request->pool, request->size) <= ac_caches_spare(allocator);
+    return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
+                                 ac_caches_allowance(allocator);
 }
 
 bool ac_find_first(ac_request_t *request) {
@@ -161,7 +230,7 @@ bool ac_find_first(ac_request_t *request) {
         ac_cache_clear_way(request->cache, request->size);
     bool found = search(request);
     if (!found) {
-        request->spare = is_spare(request);
+        request->cache_stays = may_grow(request);
         found = flush(request) && search(request);
     }
     bool crowded = ac_slabs_crowded(&allocator->slots);

@@ -20,6 +20,7 @@ ac_status_t ac_grow(ac_request_t *request) {
                            .pool = request->pool,
                            .size = request->size,
                            .aside = request->stream != NULL,
+                           .spares = request->spared & AC_SPARE_TO_GROW,
                            .shrink = request->shrink,
                            .until = request->target ? 0 : request->soon,
                            .target = request->target,

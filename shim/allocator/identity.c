@@ -4,7 +4,11 @@
 #include "device/wait.h"
 #include "failpoint.h"
 
-/* An owner that does not come out of its cache is waited for so often. */
+/* An owner that does not come out of its cache is kept from running: it is waited for so often, with
+ * naps between. */
+enum { OWNER_TRIES = 50, OWNER_NAP_NS = 10000000 };
+
+/* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
 
 /* A change of SYNC_MEMOPS waits so long for another thread's. */
@@ -16,14 +20,16 @@ static bool may_be_taken(const ac_block_t *block) {
 }
 
 /* Keep the block out of all caches.  A thread that looked at it before may be about to take it: it
- * has done so, or not, once all threads were out of their caches.  Without the lock. */
-static void keep_for_program(ac_allocator_t *allocator, uint64_t address) {
-    ac_caches_freeze(allocator);
-    ac_block_t *block = ac_slab_look(address);
+ * has done so, or not, once all threads were out of their caches.  False: one is not.  Without the
+ * lock. */
+static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
+    bool out = ac_caches_freeze(allocator);
+    ac_block_t *block = out ? ac_slab_look(address) : NULL;
     if (block && block->address == address && block->state == AC_BLOCK_ALLOCATED &&
         block->segment->arena->allocator == allocator)
         AC_BLOCK_SET(block, owner_arena, 0);
     ac_caches_thaw(allocator);
+    return out;
 }
 
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
@@ -33,9 +39,12 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
-        if (may_be_taken(block) && i < TRIES && !AC_FAILPOINT(identified_in_reach)) {
+        if (may_be_taken(block) && !AC_FAILPOINT(identified_in_reach)) {
             ac_unlock(&allocator->lock);
-            keep_for_program(allocator, address);
+            if (i == OWNER_TRIES)
+                return AC_OOM;
+            if (!keep_for_program(allocator, address))
+                ac_nap(OWNER_NAP_NS);
             continue;
         }
         const ac_lifetime_t *lifetime = ac_lifetime_begin(block);

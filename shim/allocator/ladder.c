@@ -37,18 +37,23 @@ static ac_status_t serve(ac_request_t *request) {
     /* 3. One whose work is over: the device is asked, and not waited for. */
     if (ac_ready_ask(request))
         return AC_OK;
+    /* What it spared so as to wait, where it does not. */
+    if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
+        return AC_OK;
     /* 4. What threads keep for themselves, ready (then there is a second answer to ask for) or not:
      * unless they may rather have new memory. */
-    if (!request->spare && ac_caches_recall(arena->allocator, request->cache) &&
+    if (!request->cache_stays && ac_caches_recall(arena->allocator, request->cache) &&
         (ac_find_again(request) || ac_ready_ask(request)))
         return AC_OK;
     /* 5. One whose work is waited for, a moment, as long as growing would exceed the budget. */
-    if (ac_ready_wait(request))
+    if (ac_ready_wait(request) || ac_find_spared(request, AC_SPARE_TO_WAIT))
         return AC_OK;
     /* 6. New memory.  Threads that miss together share what one of them asks the device for. */
     ac_status_t status = ac_grow(request);
-    if (status != AC_OK && request->spare) {
-        request->spare = false;
+    if (status != AC_OK && ac_find_spared(request, AC_SPARE_TO_GROW))
+        return AC_OK;
+    if (status != AC_OK && request->cache_stays) {
+        request->cache_stays = false;
         if (ac_caches_recall(arena->allocator, request->cache) && ac_find_again(request))
             return AC_OK;
     }
@@ -106,16 +111,6 @@ bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
            ask(cache->arena, cache, NULL, 0, bytes, true, address) == AC_OK;
 }
 
-/* The block was released and has a ticket.  True: its memory is to go back to the device when a
- * fence was reached. */
-static bool wait_for_ticket(ac_block_t *block, const ac_ticket_t *ticket) {
-    ac_device_counters_t *counters = block->segment->arena->allocator->counters;
-    bool held = ticket->key == AC_KEY_CAPTURE;
-    *(held ? &counters->capture_deferred_frees : &counters->fenced_frees) += 1;
-    ac_retired_add(block, ticket);
-    return block->segment->tainted && !held;
-}
-
 static ac_status_t free_without_record(uint64_t address) {
     ac_status_t status = ac_block_free_without_record(address);
     return status == AC_BUSY ? ac_block_free(address) : status;
@@ -144,7 +139,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     allocator->counters->cached_frees++;
     bool leaves = false;
     if (how == AC_FREE_WAITS) {
-        leaves = wait_for_ticket(block, &ticket);
+        leaves = ac_retired_add(block, &ticket);
     } else {
         if (how == AC_FREE_LEANS)
             allocator->counters->ordered_frees++;
@@ -189,23 +184,15 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     if (status != AC_OK)
         return status;
     ac_arena_t *owner = block->segment->arena;
-    uint64_t size = block->size;
     ac_ticket_t ticket, used = block->ticket;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
     ac_caches_before_free(allocator);
-    ac_order_t *order = NULL;
-    unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream, &order) : AC_ORDER_NONE;
-    ac_order_retire_on(&owner->timeline, &arena->timeline, order, slot, &used, &ticket);
+    unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream) : AC_ORDER_NONE;
+    ac_order_retire_on(&owner->timeline, &arena->timeline, ac_ordered_order(owner), slot, &used,
+                       &ticket);
     ac_segment_release(block);
-    bool leaves = false;
-    if (ac_key_is_stream(ticket.key)) {
-        ac_ordered_add(block, &ticket);
-        uint64_t share = ac_budget_fence(&allocator->settings, allocator->high_water);
-        ac_fence_earn(&arena->timeline, ac_fence_weight(share, size));
-    } else {
-        leaves = wait_for_ticket(block, &ticket);
-    }
+    bool leaves = ac_retired_add(block, &ticket);
     ac_unlock(&allocator->lock);
     if (leaves)
         ac_supply_owe(allocator);

@@ -5,7 +5,7 @@
 static void let_go(ac_block_t *block, void *unused) {
     (void)unused;
     if (block->state == AC_BLOCK_RETIRED)
-        ac_retired_lost(block);
+        ac_retired_remove(block);
 }
 
 void ac_arena_lose(ac_segment_t *segment) {
@@ -30,7 +30,7 @@ void ac_arena_forget_stale(ac_allocator_t *allocator, uint64_t address, uint64_t
 }
 
 void ac_arena_taint(ac_segment_t *segment) {
-    ac_ordered_unbind(segment);
+    ac_retired_unorder(segment);
     ac_segment_taint(segment);
 }
 

@@ -15,7 +15,7 @@ void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t thresh
     ac_lock(&allocator->lock);
     ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
     pool->threshold = threshold;
-    pool->limit = limit;
+    pool->limit = limit ? limit : AC_UNLIMITED;
     pool->now[AC_MARK_RESERVED] = pool->now[AC_MARK_USED];
     for (int mark = 0; mark < AC_MARKS; mark++)
         pool->most[mark] = pool->now[AC_MARK_USED];

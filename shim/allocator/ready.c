@@ -92,6 +92,11 @@ static bool must_wait(const ac_request_t *request, ac_look_t *now) {
            !ac_fence_holding(&arena->timeline, now->reach);
 }
 
+bool ac_ready_waits(const ac_request_t *request) {
+    ac_look_t now;
+    return must_wait(request, &now);
+}
+
 /* The budget is worth a wait, but not any: the fence may stand behind a kernel that never ends,
  * or may not complete before the program goes on.  Where no fence can be recorded the request
  * does not wait: it would wait for later work as well. */

@@ -4,6 +4,9 @@
 
 #include "allocator/allocator_int.h"
 
+/* What a request may do rather than break up a large free block. */
+typedef enum { AC_SPARE_TO_WAIT = 1, AC_SPARE_TO_GROW = 2 } ac_spare_t;
+
 typedef struct {
     ac_arena_t *arena;
     uint64_t requested, size; /* bytes: asked for, rounded */
@@ -13,9 +16,12 @@ typedef struct {
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
     bool cached_only;          /* free memory or nothing: no call of the device */
-    bool spare;                /* what the cache keeps stays there: the device may grow */
+    bool cache_stays;          /* what the cache keeps stays there: the device may grow */
     bool scarce;               /* the device has no more: any block that fits is right */
-    bool shrink;               /* about to fail: pages of the least size */
+    /* Free blocks that would have served were spared, to wait or to grow instead; and for what none
+     * is any more: bits of ac_spare_t. */
+    unsigned spared, settled;
+    bool shrink; /* about to fail: pages of the least size */
     /* What `added` of the arena was when its free memory was last searched without success, the
      * same for a search with `scarce`; 0: never. */
     uint64_t seen[2];
@@ -34,6 +40,9 @@ bool ac_find_first(ac_request_t *request);
  * `scarce` every thread's cache is taken and searched in one, or its owner would have it back in
  * between.  Takes the lock. */
 bool ac_find_again(ac_request_t *request);
+
+/* The same once the request waited, or growing failed: no block is spared for that any more. */
+bool ac_find_spared(ac_request_t *request, ac_spare_t rule);
 
 /* The same for a request without a cache of its own in use.  Under the lock. */
 bool ac_find_added(ac_request_t *request);
@@ -54,6 +63,9 @@ ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose);
 
 /* Ask the device whether work is over, if need be with a fence of now.  True: served. */
 bool ac_ready_ask(ac_request_t *request);
+
+/* Whether growing would exceed the budget now, and work may be waited for. */
+bool ac_ready_waits(const ac_request_t *request);
 
 /* Wait for work as long as growing would exceed the budget, `soon` at the latest.  True: served.
  */

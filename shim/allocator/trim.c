@@ -1,6 +1,7 @@
 /* Idle memory goes back on demand: of the program, and for a call of the driver that was out of
  * memory. */
 #include "allocator/oom.h"
+#include "device/wait.h"
 
 /* The first arena that lives, NULL: none does. */
 static ac_arena_t *any_arena(ac_allocator_t *allocator) {
@@ -12,16 +13,12 @@ static ac_arena_t *any_arena(ac_allocator_t *allocator) {
     return arena;
 }
 
-uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
-    ac_arena_t *arena = any_arena(allocator);
-    ac_oom_t oom;
-    if (!arena)
-        return 0;
-    ac_oom_begin(&oom, arena, 0);
-    uint64_t freed = ac_oom_give_back(&oom);
-    for (bool more = wait; more && ac_oom_helps(&oom, 0, 0);) {
-        more = ac_oom_wait(&oom); /* false, too, where the work ended between two steps */
-        freed += ac_oom_is_over(&oom) ? ac_oom_give_back(&oom) : 0;
+static uint64_t trim(const ac_oom_t *oom, bool wait) {
+    ac_allocator_t *allocator = oom->arena->allocator;
+    uint64_t freed = ac_oom_give_back(oom);
+    for (bool more = wait; more && ac_oom_helps(oom, 0, 0);) {
+        more = ac_oom_wait(oom); /* false, too, where the work ended between two steps */
+        freed += ac_oom_is_over(oom) ? ac_oom_give_back(oom) : 0;
     }
     if (wait) {
         ac_lock(&allocator->lock);
@@ -29,6 +26,34 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
         ac_unlock(&allocator->lock);
     }
     return freed;
+}
+
+uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
+    ac_arena_t *arena = any_arena(allocator);
+    ac_oom_t oom;
+    if (!arena)
+        return 0;
+    ac_oom_begin(&oom, arena, 0);
+    return trim(&oom, wait);
+}
+
+uint64_t ac_allocator_given_back(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    uint64_t bytes = allocator->counters->trimmed_bytes;
+    ac_unlock(&allocator->lock);
+    return bytes;
+}
+
+/* Memory that other threads have taken out of their lists and not yet given to the driver is in
+ * neither place.  It goes where that waits for nothing: half a second is enough. */
+static void await_others(const ac_oom_t *oom) {
+    ac_allocator_t *allocator = oom->arena->allocator;
+    const struct timespec until = {(time_t)(oom->soon / 1000000000),
+                                   (long)(oom->soon % 1000000000)};
+    ac_lock(&allocator->lock);
+    while (allocator->calls && ac_wait_until(&allocator->settled, &allocator->lock, &until) == 0)
+        continue;
+    ac_unlock(&allocator->lock);
 }
 
 /* Whether what comes back after a wait could be why the call succeeds then: it lacks memory of
@@ -43,6 +68,11 @@ static bool may_help(const ac_arena_t *arena, uint64_t need) {
 }
 
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need) {
-    const ac_arena_t *arena = any_arena(allocator);
-    return arena && may_help(arena, need) ? ac_allocator_trim(allocator, true) : 0;
+    ac_arena_t *arena = any_arena(allocator);
+    ac_oom_t oom;
+    if (!arena)
+        return 0;
+    ac_oom_begin(&oom, arena, 0);
+    await_others(&oom);
+    return may_help(arena, need) ? trim(&oom, true) : 0;
 }

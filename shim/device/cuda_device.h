@@ -163,10 +163,12 @@ void ac_cuda_streams_retire(ac_cuda_context_t *context);
 bool ac_cuda_peer_add(CUdevice device, CUdevice peer);
 
 /* `peer` may not any more.  True: that is new.  Pages that are mapped keep it in their lists until
- * pages_allow is called for them between _take_back and _taken; what _take_back answers is whether
- * any may.  One thread at a time calls these three and _add. */
+ * pages_allow is called for them between _take_back and _taken, where only one thread is for each
+ * device; a peer that is removed meanwhile goes with a later change.  _former: whether any page may
+ * have such a peer. */
 bool ac_cuda_peer_remove(CUdevice device, CUdevice peer);
-bool ac_cuda_peers_take_back(CUdevice device, bool take);
+bool ac_cuda_peers_former(CUdevice device);
+void ac_cuda_peers_take_back(CUdevice device);
 void ac_cuda_peers_taken(CUdevice device);
 
 /* The capture gate.  `begin` before the driver's begin-capture call, `began` after it; while any

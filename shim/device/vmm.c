@@ -13,9 +13,9 @@
 /* Devices that may reach each other's memory: bit j of [i], device j that of device i. */
 enum { PEERS = 64 };
 static _Atomic uint64_t peers[PEERS];
-/* Those that could, and may have rights on pages still; they are taken from them while `taking`. */
+/* Those that could, and may have rights on pages still; those of them that lose them now. */
 static _Atomic uint64_t former[PEERS];
-static _Atomic bool taking[PEERS];
+static _Atomic uint64_t taking[PEERS];
 
 _Atomic bool ac_cuda_pages_stay;
 
@@ -154,9 +154,7 @@ ac_status_t ac_cuda_pages_allow(void *arg, uint64_t address, uint64_t bytes) {
     CUmemAccessDesc desc[PEERS];
     visit_t visit;
     uint64_t allowed = atomic_load(&peers[context->device]) | (uint64_t)1 << context->device;
-    uint64_t taken = atomic_load(&taking[context->device])
-                         ? atomic_load(&former[context->device]) & ~allowed
-                         : 0;
+    uint64_t taken = atomic_load(&taking[context->device]) & ~allowed;
     size_t count = describe(desc, allowed, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (!enter(context, &visit))
         return AC_FAILED;
@@ -199,17 +197,21 @@ bool ac_cuda_peer_remove(CUdevice device, CUdevice peer) {
         return false;
     uint64_t bit = (uint64_t)1 << peer;
     bool was = atomic_fetch_and(&peers[device], ~bit) & bit;
-    if (was)
+    if (was) {
+        atomic_fetch_and(&taking[device], ~bit); /* some pages had their call before */
         atomic_fetch_or(&former[device], bit);
+    }
     return was;
 }
 
-bool ac_cuda_peers_take_back(CUdevice device, bool take) {
-    atomic_store(&taking[device], take);
+bool ac_cuda_peers_former(CUdevice device) {
     return atomic_load(&former[device]);
 }
 
+void ac_cuda_peers_take_back(CUdevice device) {
+    atomic_store(&taking[device], atomic_load(&former[device]));
+}
+
 void ac_cuda_peers_taken(CUdevice device) {
-    atomic_store(&taking[device], false);
-    atomic_store(&former[device], 0);
+    atomic_fetch_and(&former[device], ~atomic_exchange(&taking[device], 0));
 }

@@ -16,6 +16,7 @@ typedef struct {
     CUstream stream;
     bool per_thread, named;
     CUmemoryPool pool;
+    CUdevice device;    /* whose current pool it is */
     unsigned mempool;   /* number of the pool; 0: not known */
     ac_passed_t passed; /* why it is the driver's */
     uint64_t begin;     /* ns */
@@ -29,17 +30,19 @@ static bool is_capturing(CUstream stream, bool per_thread) {
             status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+static unsigned pool_of(const ask_t *ask, ac_passed_t *why) {
+    return ask->named ? ac_mempool_named(ask->pool, why) : ac_mempool_current(ask->device, why);
+}
+
 /* The context that may serve the request.  NULL: it is the driver's, because of ask->passed. */
 static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
     ask->passed = AC_PASSED(disabled);
     if (!ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_of_stream(thread, ask->stream);
-    CUdevice device = context ? context->cuda.device : 0;
-    if (ask->named)
-        ask->mempool = ac_mempool_named(ask->pool, &ask->passed);
-    else if (context)
-        ask->mempool = ac_mempool_current(device, &ask->passed);
+    ask->device = context ? context->cuda.device : 0;
+    if (ask->named || context)
+        ask->mempool = pool_of(ask, &ask->passed);
     if (context && !ask->mempool)
         return NULL;
     ask->passed = ask->mempool ? ac_mempool_reason(ask->mempool) : AC_PASSED(context);
@@ -48,16 +51,33 @@ static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
     ask->passed = AC_PASSED(context);
     if (!context || context->created || context != ac_context_current(thread) ||
         ac_fence_broken(context->timeline) || atomic_load(&context->cuda.green) ||
-        ac_mempool_device(ask->mempool) != device)
+        ac_mempool_device(ask->mempool) != ask->device)
         return NULL;
     ask->passed = AC_PASSED(capture);
     return is_capturing(ask->stream, ask->per_thread) ? NULL : context;
 }
 
+/* The request counts in its pool until it is served or cancelled; false: there is no room for it.
+ * Where the pool has gone since it was found, the request is the driver's, of no pool. */
+static bool admit(ask_t *ask) {
+    AC_WINDOW(pool_found);
+    if (!ask->mempool)
+        return true;
+    if (!ac_mempool_admit(ask->mempool, ask->bytes))
+        return false;
+    if (pool_of(ask, &ask->passed) != ask->mempool) {
+        ac_mempool_cancel(ask->mempool, ask->bytes);
+        ask->mempool = 0;
+        ask->passed = AC_PASSED(unknown);
+    }
+    AC_WINDOW(pool_sure);
+    return true;
+}
+
 bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
                   bool per_thread, uint64_t *address) {
     ask_t ask = {.bytes = bytes, .stream = stream, .per_thread = per_thread};
-    if (serving(thread, &ask) != context || !ac_mempool_admit(ask.mempool, bytes))
+    if (serving(thread, &ask) != context || !admit(&ask) || !ask.mempool)
         return false;
     if (ac_arena_alloc_from(context->arena, ask.mempool, ac_stream_named(stream, per_thread),
                             bytes, true, address) == AC_OK) {
@@ -76,9 +96,9 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     if (!thread || !ask->pointer || !ask->bytes)
         return AC_SERVED_BY_DRIVER;
     ac_context_t *context = serving(thread, ask);
-    if (ask->mempool && !ac_mempool_admit(ask->mempool, ask->bytes))
+    if (!admit(ask))
         return AC_SERVED_LIMIT;
-    if (!context)
+    if (!context || !ask->mempool)
         return AC_SERVED_BY_DRIVER;
     ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
     ac_served_t served = ac_serve(thread, context, &from, ask->bytes, &address);

@@ -47,7 +47,8 @@
     } while (0)
 
 /* Give idle memory back because a driver call was out of memory, with `wait` after waiting for
- * pending work, on devices where that may help; false: nothing went back. */
+ * pending work, on devices where that may help.  False: no thread has given any back since this one
+ * was last told; what another one did may have come before the call, which then fails again. */
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 
 /* The program synchronised a stream, an event or a context: memory pools come down to their

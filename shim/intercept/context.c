@@ -194,8 +194,8 @@ static ac_context_t *take_over(CUcontext handle, unsigned long long id, CUdevice
         if (!context || !atomic_load(&context->cuda.dead) || context->cuda.device != device)
             continue;
         count++;
-        if ((!oldest || context->end < oldest->end) && ac_cuda_context_is_over(&context->cuda) &&
-            ac_arena_is_over(context->arena))
+        if ((!oldest || context->end < oldest->end) && !context->ending &&
+            ac_cuda_context_is_over(&context->cuda) && ac_arena_is_over(context->arena))
             oldest = context;
     }
     if (!oldest || count <= resting || !ac_arena_again(oldest->arena))
@@ -316,10 +316,13 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
     ac_lock(&lock);
     for (unsigned i = 0; i < atomic_load(&context_high) && found.count < AC_ENDING; i++) {
         ac_context_t *context = atomic_load(&contexts[i]);
-        if (context && !atomic_load(&context->cuda.dead) && matches(context, what))
+        if (context && !atomic_load(&context->cuda.dead) && matches(context, what)) {
+            context->ending++;
             found.context[found.count++] = context;
+        }
     }
     ac_unlock(&lock);
+    AC_WINDOW(contexts_found);
     if (AC_FAILPOINT(context_ends_at_once))
         limit_ns = 0;
     for (unsigned i = 0; limit_ns && i < found.count; i++)
@@ -385,10 +388,19 @@ ac_last_t ac_context_releasing(CUdevice device) {
     return atomic_load(&retains[device].unsure) ? AC_LAST_MAYBE : AC_LAST_SURE;
 }
 
+/* The calling thread has done with the records. */
+static void let_go(const ac_ending_t *ending) {
+    ac_lock(&lock);
+    for (unsigned i = 0; i < ending->count; i++)
+        ending->context[i]->ending--;
+    ac_unlock(&lock);
+}
+
 void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
     if (!destroyed) {
         for (unsigned i = 0; i < ending->count; i++)
             ac_cuda_context_spare(&ending->context[i]->cuda);
+        let_go(ending);
         atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
         return;
     }
@@ -404,8 +416,9 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_ipc_context_gone(ending->context[i]);
         ac_peers_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);
-        ac_cuda_context_spare(&ending->context[i]->cuda); /* last: now it may serve again */
+        ac_cuda_context_spare(&ending->context[i]->cuda);
     }
+    let_go(ending); /* last: now they may serve again */
     atomic_fetch_sub(&ac_contexts_ending, (int)ending->count);
     ac_graphs_prune();
 }

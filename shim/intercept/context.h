@@ -20,7 +20,9 @@ typedef struct ac_context {
     ac_timeline_t *timeline;
     unsigned slot; /* in the table of contexts */
     bool created;  /* by cuCtxCreate or from a green context: not a primary context */
-    uint64_t end;  /* of a dead one: how many contexts had ended before; under the table's lock */
+    /* Both under the table's lock. */
+    uint64_t end;    /* of a dead one: how many contexts had ended before */
+    unsigned ending; /* threads between _ending and _ended: it serves no other context */
 } ac_context_t;
 
 /* The record of a timeline's context: a timeline is opened with the record's driver part. */

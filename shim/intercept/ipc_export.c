@@ -16,6 +16,7 @@
 
 #include "allocator/space/lifetime.h"
 #include "device/driver.h"
+#include "failpoint.h"
 #include "observe/log.h"
 #include "share/ipc_table.h"
 
@@ -72,13 +73,41 @@ static bool complete(const ac_block_info_t *info) {
     return ac_fence_wait(timeline, all, target, LIMIT_NS) == AC_OK;
 }
 
+/* Whether the block is still in that lifetime, and fills its segment. */
+static bool still_fills(const ac_block_info_t *info, uint64_t serial) {
+    ac_block_info_t now;
+    return ac_block_find(info->address, &now) == AC_OK && now.serial == serial &&
+           now.size == now.segment_size;
+}
+
+/* Another thread may free the block at any moment.  The segment is out of service before its handle
+ * is asked for, and a handle counts only if the block was there before and after. */
 static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
                                const ac_block_info_t *info) {
+    CUipcMemHandle segment;
+    uint64_t serial;
     bool fresh = false;
-    CUresult result = AC_REAL(cuIpcGetMemHandle)(handle, info->segment_address);
-    if (result == CUDA_SUCCESS && ac_block_taint(info->address, &fresh) == AC_OK && fresh)
+    ac_status_t status = ac_block_identify(info->address, &serial);
+    if (status == AC_OK)
+        status = ac_block_taint(info->address, &fresh);
+    if (status == AC_OOM)
+        return refuse_without_room(thread, handle, ENOMEM);
+    if (status != AC_OK)
+        return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
+    bool fills = still_fills(info, serial);
+    CUdeviceptr named = fills ? info->segment_address : AC_UNOWNED;
+    CUresult result = AC_REAL(cuIpcGetMemHandle)(&segment, named);
+    AC_WINDOW(segment_named);
+    if (result != CUDA_SUCCESS) {
+        ac_block_untaint(info->address);
+        return result;
+    }
+    if (!still_fills(info, serial))
+        return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
+    if (fresh)
         ac_count(thread, AC_COUNT_exported_segments);
-    return result;
+    *handle = segment;
+    return CUDA_SUCCESS;
 }
 
 static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,

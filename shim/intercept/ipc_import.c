@@ -98,6 +98,15 @@ static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdevicep
     return result;
 }
 
+static CUresult refuse_without_context(ac_thread_t *thread) {
+    ac_count(thread, AC_COUNT_ipc_unresolved);
+    ac_log_once(AC_LOG_WARNING,
+                "an IPC handle was not opened: accelcache does not follow the current context, one "
+                "of too many; open it in another one, or run both processes with "
+                "ACCEL_ALLOC_CONF=enabled:false");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
                            const import_t *import, unsigned flags) {
     const ac_ipc_entry_t *entry = &import->entry;
@@ -109,6 +118,8 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     CUresult result = ask_driver(context, real, pointer, segment, flags);
     if (result != CUDA_SUCCESS || !pointer)
         return result;
+    if (!context) /* its end would go unnoticed, and its addresses may be other memory's then */
+        return refuse_without_context(thread);
     bool peer = !is_device_of(context, entry->uuid);
     if (peer)
         ac_fence_share(); /* before the first access can be submitted */
@@ -191,10 +202,11 @@ static CUresult open_native(ac_thread_t *thread, open_fn *real, CUdeviceptr *poi
     AC_RETRY(result, AC_NEED_UNKNOWN, real(pointer, handle, flags));
     if (result != CUDA_SUCCESS || !thread)
         return result;
-    if (atomic_load(&ac_ipc_mappings))
-        ac_ipc_opened_again(*pointer);
+    const ac_context_t *context = ac_context_current(thread);
+    if (context)
+        ac_ipc_native_opened(context, *pointer);
     if (peers)
-        allow_peer(ac_context_current(thread), *pointer);
+        allow_peer(context, *pointer);
     return result;
 }
 
@@ -240,17 +252,30 @@ static void wait_as_closing(const ac_context_t *context) {
         ac_cuda_ops.synchronize((void *)(uintptr_t)&context->cuda, 0);
 }
 
+/* What is no view; the driver must not close what views are of. */
+static CUresult close_native(const ac_context_t *context, cuIpcCloseMemHandle_fn *real,
+                             CUdeviceptr address) {
+    ac_ipc_view_t view;
+    bool native = ac_ipc_native_close(context, address);
+    if (!native && ac_ipc_find(address, &view) != AC_IPC_ELSEWHERE)
+        return real(AC_UNOWNED);
+    CUresult result = real(address);
+    if (native && result != CUDA_SUCCESS)
+        ac_ipc_native_opened(context, address);
+    return result;
+}
+
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
     AC_ENTER_OR_RETURN(cuIpcCloseMemHandle);
     ac_context_t *context;
     ac_ipc_view_t view;
-    if (!atomic_load(&ac_ipc_mappings) || ac_is_guest(thread))
+    if ((!atomic_load(&ac_ipc_mappings) && !atomic_load(&ac_ipc_natives)) || ac_is_guest(thread))
         return real(address);
     if (!has_context(thread, &context))
         return real(AC_UNOWNED);
     ac_ipc_mapping_t *mapping = ac_ipc_view_close(context, address, &view);
-    if (!mapping) /* the driver must not close what other views are of */
-        return real(ac_ipc_find(address, &view) == AC_IPC_ELSEWHERE ? address : AC_UNOWNED);
+    if (!mapping)
+        return close_native(context, real, address);
     const ac_context_t *owner = ac_ipc_context(mapping);
     unsigned closes = ac_ipc_leave(mapping);
     CUresult result = closes ? real(view.base) : CUDA_SUCCESS;

@@ -1,7 +1,11 @@
 /* See ipc_views.h.
  *
  * `inside` of a mapping counts the uses of its views and the threads between an entry and what ends
- * it.  The driver is asked to open where it becomes 1, and to close where it becomes 0. */
+ * it.  The driver is asked to open where it becomes 1, and to close where it becomes 0.
+ *
+ * The driver counts how often an allocation is open, whether by a token or by its own handle.  What
+ * was opened by its own is a view of the mapping, of all of it; where there is none, or the driver
+ * has not answered yet, a record of its own (NATIVE) until there is. */
 #include "intercept/ipc_views.h"
 
 #include <pthread.h>
@@ -15,7 +19,7 @@
 
 enum { WAIT_SECONDS = 60, VIEWS_FIRST = 128 };
 
-typedef enum { OPENING, OPEN, CLOSING } state_t;
+typedef enum { OPENING, OPEN, CLOSING, NATIVE } state_t;
 
 struct ac_ipc_mapping {
     ac_ipc_mapping_t *next;
@@ -27,7 +31,8 @@ struct ac_ipc_mapping {
     unsigned inside;
     unsigned opens; /* of the driver's */
     state_t state;
-    bool lost; /* its context has gone: the driver has closed it */
+    bool lost;  /* its context has gone: the driver has closed it */
+    bool alone; /* not shared: another one of its handle is stuck */
 };
 
 typedef struct {
@@ -41,35 +46,35 @@ static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driv
 static ac_ipc_mapping_t *mappings, *spare;
 static view_t *views; /* by address */
 static size_t view_count, view_room;
-_Atomic unsigned ac_ipc_mappings;
+_Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
 /* ---- mappings, under the lock ---- */
 
 static ac_ipc_mapping_t *find_handle(const void *context, uint64_t exporter,
                                      const unsigned char *handle) {
-    ac_ipc_mapping_t *mapping = context ? mappings : NULL;
+    ac_ipc_mapping_t *mapping = mappings;
     while (mapping && (mapping->context != context || mapping->exporter != exporter ||
-                       mapping->lost || memcmp(mapping->handle, handle, AC_IPC_HANDLE) != 0))
+                       mapping->state == NATIVE || mapping->lost || mapping->alone ||
+                       memcmp(mapping->handle, handle, AC_IPC_HANDLE) != 0))
         mapping = mapping->next;
     return mapping;
 }
 
-static ac_ipc_mapping_t *new_mapping(const void *context, uint64_t exporter,
-                                     const unsigned char *handle, uint64_t bytes) {
+/* How many there are of its kind. */
+static _Atomic unsigned *count_of(const ac_ipc_mapping_t *mapping) {
+    return mapping->state == NATIVE ? &ac_ipc_natives : &ac_ipc_mappings;
+}
+
+static ac_ipc_mapping_t *add(const ac_ipc_mapping_t *as) {
     ac_ipc_mapping_t *mapping = spare ? spare : ac_carve(sizeof *mapping);
     if (!mapping)
         return NULL;
     if (mapping == spare)
         spare = mapping->next;
-    *mapping = (ac_ipc_mapping_t){.next = mappings,
-                                  .context = context,
-                                  .exporter = exporter,
-                                  .bytes = bytes,
-                                  .inside = 1,
-                                  .state = OPENING};
-    memcpy(mapping->handle, handle, AC_IPC_HANDLE);
+    *mapping = *as;
+    mapping->next = mappings;
     mappings = mapping;
-    atomic_fetch_add(&ac_ipc_mappings, 1);
+    atomic_fetch_add(count_of(mapping), 1);
     return mapping;
 }
 
@@ -80,13 +85,18 @@ static void drop(ac_ipc_mapping_t *mapping) {
     *link = mapping->next;
     mapping->next = spare;
     spare = mapping;
-    atomic_fetch_sub(&ac_ipc_mappings, 1);
+    atomic_fetch_sub(count_of(mapping), 1);
 }
 
-static ac_ipc_mapping_t *mapping_around(uint64_t address) {
+static bool is_around(const ac_ipc_mapping_t *mapping, uint64_t address) {
+    return (mapping->state == OPEN || mapping->state == CLOSING) && !mapping->lost &&
+           address - mapping->base < mapping->bytes;
+}
+
+static ac_ipc_mapping_t *find_base(const void *context, uint64_t base, state_t state) {
     ac_ipc_mapping_t *mapping = mappings;
-    while (mapping && (mapping->state == OPENING || mapping->lost ||
-                       address - mapping->base >= mapping->bytes))
+    while (mapping && (mapping->context != context || mapping->base != base ||
+                       mapping->state != state || mapping->lost))
         mapping = mapping->next;
     return mapping;
 }
@@ -171,28 +181,47 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
                                bool *fresh) {
     struct timespec limit = limit_of_wait();
     ac_ipc_mapping_t *mapping;
-    *fresh = true;
+    bool stuck = false; /* the call of another thread does not return: one of its own */
     ac_lock(&lock);
-    while ((mapping = find_handle(context, exporter, handle)) && mapping->state != OPEN)
-        if (ac_wait_until(&returned, &lock, &limit) != 0) {
-            context = NULL; /* the call of that thread does not return: one of its own */
-            break;
-        }
-    if (mapping && mapping->state == OPEN) {
-        *fresh = false;
-        mapping->inside++;
+    while ((mapping = find_handle(context, exporter, handle)) && mapping->state != OPEN && !stuck)
+        stuck = ac_wait_until(&returned, &lock, &limit) != 0;
+    *fresh = !mapping || mapping->state != OPEN;
+    if (*fresh) {
+        ac_ipc_mapping_t as = {.context = context,
+                               .exporter = exporter,
+                               .bytes = bytes,
+                               .inside = 1,
+                               .state = OPENING,
+                               .alone = stuck};
+        memcpy(as.handle, handle, AC_IPC_HANDLE);
+        mapping = add(&as);
     } else {
-        mapping = new_mapping(context, exporter, handle, bytes);
+        mapping->inside++;
     }
     ac_unlock(&lock);
     return mapping;
 }
 
+/* The driver opened it by its own handle, which becomes a view of the mapping.  Under the lock.
+ * False: host memory is short. */
+static bool add_native(ac_ipc_mapping_t *mapping) {
+    if (!add_view(mapping, mapping->base, mapping->bytes))
+        return false;
+    mapping->opens++;
+    mapping->inside++;
+    return true;
+}
+
 void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base) {
     ac_lock(&lock);
+    ac_ipc_mapping_t *native = base ? find_base(mapping->context, base, NATIVE) : NULL;
     mapping->base = base;
     mapping->state = OPEN;
     mapping->opens = 1;
+    while (native && native->opens && !mapping->lost && add_native(mapping))
+        native->opens--;
+    if (native && !native->opens)
+        drop(native);
     if (!base)
         drop(mapping);
     pthread_cond_broadcast(&returned);
@@ -261,27 +290,43 @@ void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
     ac_unlock(&lock);
 }
 
-bool ac_ipc_opened_again(uint64_t base) {
+void ac_ipc_native_opened(const void *context, uint64_t base) {
     ac_lock(&lock);
-    ac_ipc_mapping_t *mapping = mapping_around(base);
-    bool ours = mapping && mapping->base == base && mapping->state == OPEN &&
-                add_view(mapping, base, mapping->bytes);
-    if (ours) {
-        mapping->opens++;
-        mapping->inside++;
+    ac_ipc_mapping_t *mapping = find_base(context, base, OPEN);
+    if (!mapping || !add_native(mapping)) {
+        ac_ipc_mapping_t *native = find_base(context, base, NATIVE);
+        if (!native)
+            native = add(&(ac_ipc_mapping_t){.context = context, .base = base, .state = NATIVE});
+        if (native)
+            native->opens++;
     }
     ac_unlock(&lock);
-    return ours;
 }
 
-/* Views may overlap where the program kept one of a dead lifetime: the newest around the address. */
-ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
+bool ac_ipc_native_close(const void *context, uint64_t base) {
     ac_lock(&lock);
-    const ac_ipc_mapping_t *mapping = mapping_around(address);
+    ac_ipc_mapping_t *native = find_base(context, base, NATIVE);
+    if (native && --native->opens == 0)
+        drop(native);
+    ac_unlock(&lock);
+    return native;
+}
+
+/* Views may overlap where the program kept one of a dead lifetime: the newest around the address.
+ * The driver may open an allocation for two contexts at one base. */
+ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
+    uint64_t widest = 0;
+    bool any = false;
+    ac_lock(&lock);
+    for (const ac_ipc_mapping_t *mapping = mappings; mapping; mapping = mapping->next)
+        if (is_around(mapping, address)) {
+            any = true;
+            widest = mapping->widest > widest ? mapping->widest : widest;
+        }
     const view_t *found = NULL;
-    for (size_t at = mapping ? first_at(address + 1) : 0; at > 0; at--) {
+    for (size_t at = any ? first_at(address + 1) : 0; at > 0; at--) {
         const view_t *candidate = &views[at - 1];
-        if (address - candidate->address >= mapping->widest)
+        if (address - candidate->address >= widest)
             break;
         if (address - candidate->address < candidate->size &&
             (!found || candidate->id > found->id))
@@ -290,11 +335,11 @@ ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
     if (found)
         show(found, view);
     ac_unlock(&lock);
-    return !mapping ? AC_IPC_ELSEWHERE : found ? AC_IPC_VIEW : AC_IPC_BETWEEN;
+    return !any ? AC_IPC_ELSEWHERE : found ? AC_IPC_VIEW : AC_IPC_BETWEEN;
 }
 
 void ac_ipc_context_gone(const void *context) {
-    if (!atomic_load(&ac_ipc_mappings))
+    if (!atomic_load(&ac_ipc_mappings) && !atomic_load(&ac_ipc_natives))
         return;
     ac_lock(&lock);
     for (size_t at = view_count; at > 0; at--)
@@ -307,7 +352,7 @@ void ac_ipc_context_gone(const void *context) {
         if (mapping->context != context)
             continue;
         mapping->lost = true;
-        if (mapping->inside == 0 && mapping->state == OPEN)
+        if (mapping->inside == 0 && (mapping->state == OPEN || mapping->state == NATIVE))
             drop(mapping);
     }
     pthread_cond_broadcast(&returned);
@@ -320,4 +365,5 @@ void ac_ipc_fork_child(void) {
     mappings = NULL;
     view_count = 0;
     atomic_store(&ac_ipc_mappings, 0);
+    atomic_store(&ac_ipc_natives, 0);
 }

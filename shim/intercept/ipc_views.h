@@ -21,8 +21,7 @@
 
 typedef struct ac_ipc_mapping ac_ipc_mapping_t;
 
-/* Enter the mapping of the driver's handle in `context` (the record of one; NULL: not known, no
- * mapping is shared).  `exporter` is the nonce of its token: another program image may have a
+/* Enter the mapping of the driver's handle in `context` (the record of one).  `exporter` is the nonce of its token: another program image may have a
  * handle of the same bytes for other memory.  Its memory stays until ac_ipc_leave.  NULL: host
  * memory is short.  With *fresh the caller has to open it, and says what came of that:
  * ac_ipc_opened. */
@@ -46,9 +45,13 @@ bool ac_ipc_view_add(ac_ipc_mapping_t *mapping, uint64_t offset, uint64_t size);
 unsigned ac_ipc_leave(ac_ipc_mapping_t *mapping);
 void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed);
 
-/* The driver opened one of its own handles at `base`, which is a mapping of ours: that is one view
- * more, of all of it, and has to be closed as often.  False: it is no mapping of ours. */
-bool ac_ipc_opened_again(uint64_t base);
+/* The driver opened one of its own handles at `base`.  Where that is a mapping of ours, or becomes one,
+ * it is one view more, of all of it, and has to be closed as often. */
+void ac_ipc_native_opened(const void *context, uint64_t base);
+
+/* What was opened so, and is no view, is about to be closed by the driver; where that fails, it is
+ * _native_opened again.  False: there is none. */
+bool ac_ipc_native_close(const void *context, uint64_t base);
 
 /* What lies at an address. */
 typedef enum {
@@ -69,8 +72,8 @@ ac_ipc_mapping_t *ac_ipc_view_close(const void *context, uint64_t address, ac_ip
 
 ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view);
 
-/* Whether there is any mapping: a look before ac_ipc_find. */
-extern AC_HIDDEN _Atomic unsigned ac_ipc_mappings;
+/* Whether there is any mapping: a look before ac_ipc_find.  And anything that _native_close knows. */
+extern AC_HIDDEN _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
 /* The context has gone, and what was open in it. */
 void ac_ipc_context_gone(const void *context);

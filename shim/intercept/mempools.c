@@ -20,6 +20,7 @@ typedef struct {
     CUmemoryPool last;            /* the same, and of a destroyed one */
     _Atomic CUdevice device;
     _Atomic ac_passed_t reason;
+    _Atomic bool made;   /* by the program, which may destroy it */
     _Atomic bool passed; /* the driver has served requests of it */
     bool taken;          /* a pool, live or destroyed with blocks out */
     _Atomic bool counts; /* the allocator has figures of it */
@@ -119,6 +120,7 @@ static unsigned take_record(void) {
 typedef struct {
     CUdevice device;
     ac_passed_t reason;
+    bool made;
     uint64_t threshold, limit;
 } traits_t;
 
@@ -150,6 +152,7 @@ static unsigned open_record(CUmemoryPool handle, const traits_t *traits, bool ke
     record->device = traits->device;
     record->counts = allocator != NULL;
     record->limit = traits->limit;
+    record->made = traits->made;
     atomic_store(&record->reason, reason);
     atomic_store(&record->passed, false);
     atomic_store_explicit(&record->handle, handle, memory_order_release);
@@ -169,7 +172,7 @@ static ac_passed_t reason_for(const CUmemPoolProps *props) {
 }
 
 void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props) {
-    traits_t traits = {.reason = reason_for(props)};
+    traits_t traits = {.reason = reason_for(props), .made = true};
     if (props && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
         traits.device = props->location.id;
     if (props && props->maxSize && props->maxSize <= INT64_MAX)
@@ -199,14 +202,13 @@ void ac_mempool_destroying(unsigned number) {
 void ac_mempool_destroyed(unsigned number, bool done) {
     if (!number)
         return;
+    if (done) /* before the record may serve another pool: see ac_mempool_admit */
+        ac_mempool_current_changed(records[number].device);
     ac_lock(&lock);
     records[number].destroying--;
     if (done)
         retire(&records[number]);
     ac_unlock(&lock);
-    if (!done)
-        return;
-    ac_mempool_current_changed(records[number].device);
 }
 
 /* --- pools that the driver makes --- */
@@ -351,16 +353,24 @@ static uint64_t used_by_driver(unsigned number) {
     return used;
 }
 
+/* Where requests have to be announced: the pool has a limit, or it may go meanwhile, and its record
+ * must not serve another one before the block has the number. */
+static ac_allocator_t *claimed_from(unsigned number) {
+    const record_t *record = &records[number];
+    return record->made || record->limit ? ac_mempool_allocator(number) : NULL;
+}
+
 bool ac_mempool_admit(unsigned number, uint64_t bytes) {
-    ac_allocator_t *allocator = records[number].limit ? ac_mempool_allocator(number) : NULL;
+    const record_t *record = &records[number];
+    ac_allocator_t *allocator = claimed_from(number);
     if (!allocator)
         return true;
-    uint64_t other = atomic_load(&records[number].passed) ? used_by_driver(number) : 0;
+    uint64_t other = record->limit && atomic_load(&record->passed) ? used_by_driver(number) : 0;
     return ac_mempool_claim(allocator, number, bytes, other);
 }
 
 void ac_mempool_cancel(unsigned number, uint64_t bytes) {
-    ac_allocator_t *allocator = records[number].limit ? ac_mempool_allocator(number) : NULL;
+    ac_allocator_t *allocator = claimed_from(number);
     if (allocator)
         ac_mempool_unclaim(allocator, number, bytes);
 }

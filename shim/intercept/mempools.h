@@ -49,7 +49,8 @@ ac_allocator_t *ac_mempool_allocator(unsigned number);
 void ac_mempool_leave(unsigned number, ac_passed_t reason);
 
 /* Before a request of `bytes`; false: it would exceed the pool's limit.  Else it counts until it is
- * served here, or _cancel.  _passed: the driver has served it. */
+ * served here, or _cancel.  _passed: the driver has served it.  While it counts the number means no
+ * other pool; it may mean one since it was found, so that it has to be found once more. */
 bool ac_mempool_admit(unsigned number, uint64_t bytes);
 void ac_mempool_cancel(unsigned number, uint64_t bytes);
 void ac_mempool_passed(unsigned number);

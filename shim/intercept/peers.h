@@ -2,7 +2,8 @@
  * peer access.  The driver keeps that for memory of cuMemAlloc; each page has a list of its own of
  * the devices that may use it, which is kept right here.
  *
- * Any thread, without locks.  A thread that comes while another one tells the driver waits for it. */
+ * Any thread, without locks.  Who takes a right back waits for no other thread; who gives one waits
+ * a second at the most for a thread that takes some back. */
 #ifndef AC_PEERS_H
 #define AC_PEERS_H
 

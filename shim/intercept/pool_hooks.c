@@ -35,6 +35,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
     AC_ENTER_OR_RETURN(cuMemPoolDestroy);
     unsigned number = thread ? ac_mempool_named(pool, NULL) : 0;
     ac_mempool_destroying(number);
+    AC_WINDOW(pool_destroying);
     CUresult result = real(pool);
     ac_mempool_destroyed(number, result == CUDA_SUCCESS);
     return result;

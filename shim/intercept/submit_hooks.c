@@ -8,7 +8,8 @@
 
 typedef struct {
     bool wait;
-    uint64_t need, freed;
+    uint64_t need, freed; /* freed: by this thread */
+    uint64_t given_back;  /* by all threads, ever */
 } ac_trim_t;
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -16,14 +17,18 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)device;
     trim->freed += trim->wait ? ac_allocator_trim_for(allocator, trim->need)
                               : ac_allocator_trim(allocator, false);
+    trim->given_back += ac_allocator_given_back(allocator);
 }
 
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
+    AC_WINDOW(driver_is_full);
     ac_device_each(trim_device, &trim);
     if (trim.freed)
         ac_count(thread, AC_COUNT_oom_trims);
-    return trim.freed > 0;
+    bool more = trim.given_back != thread->given_back;
+    thread->given_back = trim.given_back;
+    return more;
 }
 
 /* Remember what was found out, for the short way of the next submission. */

@@ -52,6 +52,7 @@ typedef struct ac_thread {
     uint64_t refused;        /* ac_generation when the last one could not be had */
     bool late;               /* the thread is ending: it gets no cache any more */
     uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint64_t given_back;     /* bytes, by all threads, when a driver call was last tried again */
     struct ac_thread *next;  /* spare records */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */

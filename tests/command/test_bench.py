@@ -330,6 +330,10 @@ class Bench(base.CommandTest):
         for text in ("512 B", "64.0 MiB", "bare driver", "Left out:", "  torch: "):
             self.assertIn(text, out)
         self.assertNotIn("|", out)
+        out = self.expect(0, "bench", *FEW, "--only", "driver", "hot_pair").stdout
+        row, head = [line for line in out.splitlines() if "cuMemAlloc" in line]
+        self.assertRegex(row, r"^  64 KiB by cuMemAlloc  ")  # a row and a peer of one name
+        self.assertRegex(head, r"^  bytes .* cuMemAlloc  ")
 
     def test_markdown(self):
         out = self.expect(0, "bench", *FEW, "--markdown", "--only", "hot_pair", "replace").stdout

@@ -246,6 +246,51 @@ START_TEST(idle_segments_go_before_growing_past_the_budget) {
 }
 END_TEST
 
+/* --- segments that one request fills --- */
+
+enum { REST = 100 << 10 };
+
+static bool lies_in(uint64_t address, uint64_t from, uint64_t bytes) {
+    return address >= from && address < from + bytes;
+}
+
+START_TEST(what_a_large_request_leaves_serves_no_small_one) {
+    uint64_t a = alloc(100 * MIB - REST);
+    ck_assert_uint_eq(reserved(), 100 * MIB);
+    ck_assert(!lies_in(alloc(REST - 4096), a, 100 * MIB));
+    give(a);
+    ck_assert_uint_eq(alloc(100 * MIB), a); /* nothing stands in the way of a larger one */
+}
+END_TEST
+
+START_TEST(beside_what_is_small_for_the_program_it_does) {
+    raise_high_water(1000 * MIB);
+    uint64_t a = alloc(100 * MIB - REST);
+    ck_assert_uint_eq(reserved(), 100 * MIB);
+    ck_assert(lies_in(alloc(REST - 4096), a, 100 * MIB));
+}
+END_TEST
+
+START_TEST(the_rest_serves_once_a_part_is_free) {
+    const ac_stream_t stream = 0x1000;
+    uint64_t a, part;
+    ac_arena_stream_is(arena, stream, true);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, stream, 100 * MIB - REST, false, &a), AC_OK);
+    ck_assert_int_eq(ac_block_free_on(arena, stream, a), AC_OK);
+    ck_assert_int_eq(ac_arena_alloc_on(arena, stream, 40 * MIB, false, &part), AC_OK);
+    ck_assert_uint_eq(part, a);
+    ck_assert_int_eq(ac_allocator_check(allocator, NULL), 0);
+    give(part);
+    ck_assert_uint_eq(alloc(100 * MIB), a);
+}
+END_TEST
+
+START_TEST(the_rest_serves_before_a_request_fails) {
+    uint64_t a = alloc(64 * MIB - REST), b = alloc(REST - 4096);
+    ck_assert(lies_in(b, a, 64 * MIB));
+}
+END_TEST
+
 /* --- max_split_size --- */
 
 static void set_max_split(uint64_t bytes) {
@@ -665,6 +710,10 @@ int main(void) {
     tcase_add_test(large, segments_have_the_sizes_of_the_policy);
     tcase_add_test(large, segments_grow_with_what_is_reserved);
     tcase_add_test(large, idle_segments_go_before_growing_past_the_budget);
+    tcase_add_test(large, what_a_large_request_leaves_serves_no_small_one);
+    tcase_add_test(large, beside_what_is_small_for_the_program_it_does);
+    tcase_add_test(large, the_rest_serves_once_a_part_is_free);
+    tcase_add_test(tight, the_rest_serves_before_a_request_fails);
     tcase_add_test(large, oversize_blocks_stay_whole);
     tcase_add_test(large, a_request_close_to_max_split_size);
     tcase_add_test(large, a_slack_smaller_than_a_page);

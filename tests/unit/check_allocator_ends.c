@@ -238,6 +238,33 @@ START_TEST(memory_on_its_way_back_is_waited_for) {
 }
 END_TEST
 
+static void *driver_is_full(void *unused) {
+    ac_allocator_trim_for(allocator, 0);
+    second.bytes = ac_allocator_given_back(allocator);
+    atomic_store(&second.done, true);
+    return unused;
+}
+
+/* In the first thread, whose memory is in no book any more, and not yet the driver's. */
+static void full_meanwhile(void *arg, fake_kind_t kind) {
+    (void)arg;
+    if (kind != FAKE_SEGMENT_FREE || atomic_exchange(&second.started, true))
+        return;
+    ck_assert_int_eq(pthread_create(&second.thread, NULL, driver_is_full, NULL), 0);
+    for (int i = 0; i < 1000 && !atomic_load(&second.done); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+/* A call of the driver that lacks memory is made again when another thread gave some back. */
+START_TEST(memory_on_its_way_back_counts_for_the_driver) {
+    give(alloc(60 * MIB));
+    device.before = full_meanwhile;
+    ac_allocator_trim(allocator, false);
+    pthread_join(second.thread, NULL);
+    ck_assert_uint_eq(second.bytes, 60 * MIB);
+}
+END_TEST
+
 START_TEST(the_limit_holds_for_two) {
     settings.limit = 60 * MIB;
     ac_allocator_configure(allocator, &settings);
@@ -350,6 +377,7 @@ int main(void) {
     tcase_add_test(tight, a_record_rests_while_memory_is_made);
     tcase_add_test(tight, a_record_rests_while_a_call_is_inside);
     tcase_add_test(tight, memory_on_its_way_back_is_waited_for);
+    tcase_add_test(tight, memory_on_its_way_back_counts_for_the_driver);
     tcase_add_test(tight, the_limit_holds_for_two);
     tcase_add_test(tight, an_arena_needs_a_line);
     suite_add_tcase(suite, large);

@@ -234,6 +234,91 @@ START_TEST(a_thread_cancelled_while_others_give_back_leaves_the_lock) {
 }
 END_TEST
 
+/* --- large free blocks are spared --- */
+
+static uint64_t keep_large(uint64_t bytes) {
+    uint64_t large = alloc(bytes);
+    give(large);
+    return large;
+}
+
+START_TEST(a_small_request_grows_rather_than_break_up_a_large_block) {
+    uint64_t large = keep_large(1000 * MIB), small = alloc(MIB / 4);
+    ck_assert(small < large || small >= large + 1000 * MIB);
+    ck_assert_uint_eq(alloc(1000 * MIB), large);
+    ck_assert_uint_eq(asked_for_segments(), 2);
+}
+END_TEST
+
+START_TEST(beyond_the_budget_it_breaks_it_up) {
+    uint64_t large = keep_large(200 * MIB); /* 220 are more than 1.08 x 200 */
+    ck_assert_uint_eq(alloc(MIB / 4), large);
+}
+END_TEST
+
+START_TEST(a_request_of_some_size_breaks_it_up) {
+    uint64_t large = keep_large(1000 * MIB);
+    ck_assert_uint_eq(alloc(16 * MIB), large);
+}
+END_TEST
+
+START_TEST(where_the_device_refuses_it_is_broken_up) {
+    uint64_t large = keep_large(1000 * MIB);
+    device.capacity = 1002 * MIB;
+    ck_assert_uint_eq(alloc(3 * MIB), large);
+    unsigned calls = asked_for_segments();
+    give(large);
+    ck_assert_uint_eq(alloc(4 * MIB), large);
+    ck_assert_uint_eq(asked_for_segments(), calls); /* which is remembered */
+}
+END_TEST
+
+START_TEST(beside_a_capture_it_is_broken_up) {
+    uint64_t large = keep_large(1000 * MIB);
+    atomic_store(&context[0].capturing, true);
+    ck_assert_uint_eq(alloc(MIB / 4), large);
+    atomic_store(&context[0].capturing, false);
+}
+END_TEST
+
+/* 140 MiB are reserved: one block of 100 is free, one of 40 waits for work. */
+static uint64_t waiting, ready;
+
+static void keep_large_beside_work(void) {
+    ready = alloc(100 * MIB);
+    waiting = alloc(40 * MIB);
+    give(ready);
+    submit(0);
+    give(waiting);
+}
+
+START_TEST(a_request_waits_rather_than_break_up_a_large_block) {
+    keep_large_beside_work();
+    ck_assert_uint_eq(alloc(30 * MIB), waiting); /* 170 are more than 1.2 x 140 */
+    ck_assert_uint_eq(counters.fence_waits, 1);
+    ck_assert_uint_eq(reserved(), 140 * MIB);
+}
+END_TEST
+
+START_TEST(within_the_budget_it_does_not_wait) {
+    keep_large_beside_work();
+    ck_assert_uint_eq(alloc(20 * MIB), ready);
+    ck_assert_uint_eq(counters.fence_waits, 0);
+    ck_assert_uint_eq(reserved(), 140 * MIB);
+}
+END_TEST
+
+START_TEST(idle_segments_are_waited_for_beyond_the_budget) {
+    uint64_t a = alloc(500 * MIB), b;
+    for (unsigned i = 1; i < 20; i++, a = b) {
+        submit(0);
+        b = alloc(500 * MIB + i * 2 * MIB);
+        give(a);
+    }
+    ck_assert_uint_le(reserved(), 1600 * MIB); /* two live, one idle */
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("growth");
     TCase *tests = tcase_create("growth");
@@ -244,6 +329,14 @@ int main(void) {
     tcase_add_test(tests, a_call_that_waits_for_the_program_holds_up_no_thread);
     tcase_add_test(tests, beside_a_capture_each_thread_gets_its_own_answer);
     tcase_add_test(tests, a_request_of_a_stream_does_not_wait);
+    tcase_add_test(tests, a_small_request_grows_rather_than_break_up_a_large_block);
+    tcase_add_test(tests, beyond_the_budget_it_breaks_it_up);
+    tcase_add_test(tests, a_request_of_some_size_breaks_it_up);
+    tcase_add_test(tests, where_the_device_refuses_it_is_broken_up);
+    tcase_add_test(tests, beside_a_capture_it_is_broken_up);
+    tcase_add_test(tests, a_request_waits_rather_than_break_up_a_large_block);
+    tcase_add_test(tests, within_the_budget_it_does_not_wait);
+    tcase_add_test(tests, idle_segments_are_waited_for_beyond_the_budget);
     suite_add_tcase(suite, tests);
     TCase *tight = tcase_create("tight");
     tcase_add_checked_fixture(tight, begin_tight, end);

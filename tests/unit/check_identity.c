@@ -151,6 +151,17 @@ END_TEST
 
 enum { THREADS = 4, ROUNDS = 1500 };
 static ac_cache_tally_t own_tally[THREADS];
+
+/* It may be about to take the block in, and another one would go by the same name. */
+START_TEST(an_owner_that_stays_in_its_cache_is_not_passed) {
+    uint64_t serial, address = take(4096);
+    ck_assert(ac_cache_enter(cache));
+    ck_assert_int_eq(ac_block_identify(address, &serial), AC_OOM);
+    ac_cache_leave(cache);
+    ck_assert_int_eq(ac_block_identify(address, &serial), AC_OK);
+    give(address);
+}
+END_TEST
 static uint64_t serials[THREADS][ROUNDS];
 
 /* Blocks of a thread of its own, of which every third is known to others. */
@@ -456,6 +467,7 @@ int main(void) {
     tcase_add_test(plain, a_slot_keeps_its_serial);
     tcase_add_test(known, known_blocks_cost_no_segment);
     tcase_add_test(known, threads_keep_no_known_block);
+    tcase_add_test(known, an_owner_that_stays_in_its_cache_is_not_passed);
     tcase_add_test(known, threads_beside_each_other);
     tcase_add_loop_test(shared, an_export_ends_with_its_lifetime, 0, SIZES);
     tcase_add_test(lost, an_export_ends_with_its_context);

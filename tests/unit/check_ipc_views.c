@@ -101,9 +101,49 @@ END_TEST
 
 START_TEST(opened_as_the_drivers_own_too) {
     uint64_t a = opened(0, 0, 0, 4096, true);
-    ck_assert(ac_ipc_opened_again(a) && !ac_ipc_opened_again(a + MIB));
+    ac_ipc_native_opened(&contexts[0], a);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_natives), 0);
     ck_assert_int_eq(closed(0, a), 0);
     ck_assert_int_eq(closed(0, a), 2);
+}
+END_TEST
+
+/* By its own handle before the token, or while another thread opens the token. */
+START_TEST(opened_as_the_drivers_own_before) {
+    ac_ipc_native_opened(&contexts[0], base_of(0, 0));
+    ac_ipc_native_opened(&contexts[1], base_of(0, 0)); /* another one's */
+    ac_ipc_mapping_t *mapping = entered(0, 0, true);
+    ac_ipc_native_opened(&contexts[0], base_of(0, 0));
+    ck_assert_uint_eq(atomic_load(&ac_ipc_natives), 2);
+    ac_ipc_opened(mapping, base_of(0, 0));
+    ck_assert(ac_ipc_view_add(mapping, 512, 512));
+    ck_assert_uint_eq(atomic_load(&ac_ipc_natives), 1);
+    ck_assert(!ac_ipc_native_close(&contexts[0], base_of(0, 0)));
+    ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 0);
+    ck_assert_int_eq(closed(0, base_of(0, 0)), 0);
+    ck_assert_int_eq(closed(0, base_of(0, 0)), 3);
+    ck_assert(ac_ipc_native_close(&contexts[1], base_of(0, 0)));
+    ck_assert(!ac_ipc_native_close(&contexts[1], base_of(0, 0)));
+    ac_ipc_native_opened(&contexts[1], base_of(0, 0));
+    ac_ipc_context_gone(&contexts[1]);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_natives), 0);
+}
+END_TEST
+
+/* The driver opens an allocation at one base for two contexts; the views of one are small. */
+START_TEST(two_contexts_at_one_base) {
+    for (int turn = 0; turn < 2; turn++) {
+        ac_ipc_mapping_t *wide = entered(turn, 0, true), *small = entered(!turn, 0, true);
+        ac_ipc_opened(wide, 2 * MIB);
+        ac_ipc_opened(small, 2 * MIB);
+        ck_assert(ac_ipc_view_add(wide, 0, MIB) && ac_ipc_view_add(small, MIB, 512));
+        ck_assert_uint_eq(seen(2 * MIB + MIB / 2).address, 2 * MIB);
+        ck_assert_uint_eq(seen(3 * MIB + 511).address, 3 * MIB);
+        ac_ipc_native_opened(&contexts[turn], 2 * MIB);
+        ck_assert_int_eq(closed(!turn, 3 * MIB), 1);
+        ck_assert_int_eq(closed(turn, 2 * MIB), 0);
+        ck_assert_int_eq(closed(turn, 2 * MIB), 2);
+    }
 }
 END_TEST
 
@@ -208,6 +248,8 @@ int main(void) {
     tcase_add_test(cases, later_lifetime_takes_over);
     tcase_add_test(cases, driver_refuses);
     tcase_add_test(cases, opened_as_the_drivers_own_too);
+    tcase_add_test(cases, opened_as_the_drivers_own_before);
+    tcase_add_test(cases, two_contexts_at_one_base);
     tcase_add_test(cases, exporters_are_apart);
     tcase_add_test(cases, contexts_are_apart_and_end);
     tcase_add_test(cases, many_views);

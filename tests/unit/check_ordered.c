@@ -83,6 +83,49 @@ START_TEST(what_is_left_is_not_counted_again) {
 }
 END_TEST
 
+/* check_world looks at the order of the list. */
+START_TEST(what_is_left_keeps_its_place) {
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB), between = take(S, MIB), b = take(S, 2 * MIB), last = take(S, MIB);
+    give(a, S);
+    give(b, S);
+    ck_assert_uint_eq(take(S, 3 * MIB / 2), b); /* and half a MiB waits behind a */
+    give(between, S);
+    give(last, S);
+    end();
+}
+END_TEST
+
+START_TEST(a_segment_that_serves_no_more_keeps_no_stream) {
+    uint64_t b;
+    bool fresh;
+    begin(AC_UNLIMITED);
+    uint64_t a = take(S, MIB);
+    ck_assert_int_eq(ac_arena_alloc(arena, MIB, true, &b), AC_OK); /* of the same segment */
+    give(a, S);
+    ck_assert_int_eq(ac_block_taint(b, &fresh), AC_OK);
+    check_world();
+    ck_assert_uint_ne(take(S, MIB), a);
+    end();
+}
+END_TEST
+
+/* A free that needs no fence makes one affordable nevertheless. */
+START_TEST(frees_of_a_stream_earn_a_fence) {
+    begin(AC_UNLIMITED);
+    ac_timeline_t *timeline = ac_arena_timeline(arena);
+    for (int i = 0; i < AC_FENCE_FIRST; i++) {
+        submit(0);
+        ck_assert_int_eq(ac_fence_close(timeline, AC_REACH_OWN), AC_OK);
+    }
+    ck_assert(!ac_fence_credit(timeline));
+    for (int i = 0; i < AC_FENCE_BATCH_WEIGHT; i++)
+        give(take(S, MIB), S);
+    ck_assert(ac_fence_credit(timeline));
+    end();
+}
+END_TEST
+
 /* Free memory between the blocks of a stream joins in, but not much more than there is of them.
  */
 START_TEST(free_neighbours_join) {
@@ -323,6 +366,9 @@ int main(void) {
     TCase *tests = tcase_create("ordered");
     tcase_add_test(tests, neighbours_join_and_are_cut);
     tcase_add_test(tests, what_is_left_is_not_counted_again);
+    tcase_add_test(tests, what_is_left_keeps_its_place);
+    tcase_add_test(tests, a_segment_that_serves_no_more_keeps_no_stream);
+    tcase_add_test(tests, frees_of_a_stream_earn_a_fence);
     tcase_add_test(tests, free_neighbours_join);
     tcase_add_test(tests, a_request_of_a_stream_waits_before_it_grows_on);
     tcase_add_test(tests, work_that_does_not_end_is_waited_for_once);

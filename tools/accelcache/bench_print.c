@@ -33,11 +33,8 @@ static const struct table {
     {"memory", "the library's own host memory", "what", false, 2},
 };
 
-/* What a row is, the label of a peer, or the key itself. */
+/* The label of a peer, or the key itself. */
 static char *label_of(const char *key) {
-    for (int i = 0; i < BENCH_ROW_COUNT; i++)
-        if (!strcmp(key, bench_rows[i].id))
-            return cmd_format("%s", bench_rows[i].what);
     for (int i = 0; i < BENCH_PEER_COUNT; i++) {
         size_t length = strlen(bench_peers[i].id);
         if (!strncmp(key, bench_peers[i].id, length) &&
@@ -45,6 +42,17 @@ static char *label_of(const char *key) {
             return cmd_format("%s", bench_peers[i].label);
     }
     return cmd_format("%s", key);
+}
+
+/* The first cell of a row. */
+static char *name_of(const struct table *t, const char *key) {
+    char bytes[CMD_FIGURE];
+    if (!strcmp(t->corner, "bytes"))
+        return cmd_format("%s", cmd_text_bytes(bytes, atoll(key)));
+    for (int i = 0; !strncmp(t->key, "row", strlen("row")) && i < BENCH_ROW_COUNT; i++)
+        if (!strcmp(key, bench_rows[i].id))
+            return cmd_format("%s", bench_rows[i].what);
+    return label_of(key);
 }
 
 static char *figure_text(const json_t *figure, const json_t *pass, int digits) {
@@ -116,7 +124,7 @@ static void print_table(const bench_t *b, const struct table *t) {
         passes = one_passes = json_pack("{s:O}", "", passes);
     }
     const char *column[COLUMNS], *name;
-    char *cell[COLUMNS], bytes[CMD_FIGURE];
+    char *cell[COLUMNS];
     int count = find_columns(rows, column);
     output_t out = {.markdown = b->markdown, .columns = count + 1};
     printf(b->markdown ? "\n**%s**\n\n" : "\n%s%s%s\n", b->markdown ? t->title : cmd_bold(),
@@ -126,9 +134,7 @@ static void print_table(const bench_t *b, const struct table *t) {
         cell[i + 1] = label_of(column[i]);
     print_row(&out, cell);
     json_object_foreach(rows, name, row) {
-        cell[0] = !strcmp(t->corner, "bytes")
-                      ? cmd_format("%s", cmd_text_bytes(bytes, atoll(name)))
-                      : label_of(name);
+        cell[0] = name_of(t, name);
         for (int i = 0; i < count; i++)
             cell[i + 1] =
                 figure_text(json_object_get(row, column[i]),

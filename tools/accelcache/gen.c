@@ -21,6 +21,8 @@ static const struct {
     {"serving", "requests of varying length with caches that grow token by token", gen_serving},
     {"amr", "a simulation on patches that are refined and coarsened", gen_amr},
     {"graph", "learning on sampled neighbourhoods of a graph; two streams", gen_graph},
+    {"grow", "a buffer that grows round by round, with small blocks that stay between", gen_grow},
+    {"islands", "small blocks that stay among large ones that come and go", gen_islands},
     {"rmm", "RMM's random benchmark: uniform sizes up to --max, at most 16000 MiB live", gen_rmm},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };

@@ -40,6 +40,7 @@ bool gen_chance(gen_t *gen, unsigned percent);
 unsigned gen_length(gen_t *gen);
 
 typedef void gen_kind_fn(gen_t *gen);
-gen_kind_fn gen_fixed, gen_varlen, gen_lora, gen_serving, gen_amr, gen_graph, gen_rmm;
+gen_kind_fn gen_fixed, gen_varlen, gen_lora, gen_serving, gen_amr, gen_graph, gen_grow,
+    gen_islands, gen_rmm;
 
 #endif

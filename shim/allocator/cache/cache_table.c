@@ -222,7 +222,7 @@ static uint64_t limit_of(const ac_allocator_t *allocator) {
     return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
 }
 
-uint64_t ac_caches_spare(const ac_allocator_t *allocator) {
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator) {
     return allocator->high_water + 2 * limit_of(allocator);
 }
 

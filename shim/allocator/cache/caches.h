@@ -56,7 +56,7 @@ void ac_cache_clear_way(ac_cache_t *cache, uint64_t size);
 /* Bytes: as long as the device holds no more it may grow rather than a request take from its own
  * cache what has another size.  The most that the program held, and twice what threads may keep of
  * it: kept in pieces, it is in the way of as much again. */
-uint64_t ac_caches_spare(const ac_allocator_t *allocator);
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator);
 
 /* Give back what is ready of the pool's sizes, small or not.  True if there was any. */
 bool ac_cache_flush(ac_cache_t *cache, bool small);

@@ -4,7 +4,7 @@
  * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one per
  * size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a time.  Blocks
  * come back from the cache when its budget is used up, when a request of the thread finds no free
- * memory and the program is not so small that it may grow (ac_caches_spare), when the thread ends, and whenever memory is short: before a device is asked for more,
+ * memory and the program is not so small that it may grow (ac_caches_allowance), when the thread ends, and whenever memory is short: before a device is asked for more,
  * before a wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is
  * free memory wherever it matters.
  *

@@ -80,7 +80,7 @@ void ac_edge_joined(const ac_edge_t *edge, ac_stream_t stream) {
     if (!order)
         return;
     unsigned to = ac_order_still(order, &edge->mark) || AC_FAILPOINT(joined_without_version)
-                      ? ac_ordered_slot(edge->arena->ordered, stream)
+                      ? ac_ordered_slot(edge->arena, stream)
                       : AC_ORDER_NONE;
     if (to != AC_ORDER_NONE)
         ac_order_join(order, to, &edge->mark.vector);

@@ -32,30 +32,14 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
  * which is open around that call. */
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
 
-/* The slot of `stream` in *order for a block that is freed in its order; AC_ORDER_NONE: the block
- * has to be an ordinary pending one. */
-unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream, ac_order_t **order);
+/* What is known of the order of the arena's streams; NULL: nothing yet. */
+ac_order_t *ac_ordered_order(const ac_arena_t *arena);
 
-/* The block, which was released, waits with a ticket of such a slot. */
-void ac_ordered_add(ac_block_t *block, const ac_ticket_t *ticket);
-
-/* Move what is ready into the free memory. True if there was any. */
-bool ac_ordered_drain(ac_arena_t *arena);
-
-/* Fence targets of these blocks that wait for all contexts or (`all` false) for their own:
- * *oldest falls and *newest grows to them. */
-void ac_ordered_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
-
-/* The block is lost: it leaves its stream's list. */
-void ac_ordered_lost(ac_block_t *block);
-
-/* The segment serves no more: its blocks wait for fences. */
-void ac_ordered_unbind(ac_segment_t *segment);
+/* The slot of `stream` there for a block that is freed in its order; AC_ORDER_NONE: the block has
+ * to wait for a fence. */
+unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream);
 
 /* The arena is dead: no block is left. */
 void ac_ordered_close(ac_arena_t *arena);
-
-/* check.c: how many blocks the lists hold; *wrong gets a word. */
-uint64_t ac_ordered_check(const ac_arena_t *arena, const char **wrong);
 
 #endif

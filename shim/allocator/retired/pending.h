@@ -6,11 +6,12 @@
 #include "allocator/core_int.h"
 #include "allocator/retired/retired.h"
 
-/* Move what has become ready from the queues into the free memory.  True if there was any. */
+/* Move what has become ready from the lists into the free memory.  True if there was any. */
 bool ac_pending_drain_some(ac_arena_t *arena);
 static inline bool ac_pending_drain(ac_arena_t *arena) {
-    const ac_block_queue_t *fence = arena->retired->fence;
-    bool waiting = arena->ordered || fence[0].first || fence[1].first || arena->slabs.aside;
+    const ac_retired_t *retired = arena->retired;
+    bool waiting = retired->filled || retired->fence[0].first || retired->fence[1].first ||
+                   arena->slabs.aside;
     return waiting && ac_pending_drain_some(arena);
 }
 
@@ -20,9 +21,6 @@ void ac_allocator_drain(ac_allocator_t *allocator);
 /* The oldest and newest targets that pending blocks of either kind wait for; false: there are
  * none. */
 bool ac_pending_targets(const ac_arena_t *arena, bool all, uint64_t *oldest, uint64_t *newest);
-
-/* The block leaves its list, of whatever key: its memory is lost. */
-void ac_retired_lost(ac_block_t *block);
 
 /* The arena's blocks of the capture session wait for a fence like any that are freed now.  True
  * if one is of a tainted segment. */

@@ -32,7 +32,7 @@ struct ac_slab;
 typedef enum {
     AC_BLOCK_UNUSED,    /* a spare record */
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
-    AC_BLOCK_FREE,      /* in its pool's free index, unless the segment is tainted */
+    AC_BLOCK_FREE,      /* in its pool's free index, where the segment serves */
     AC_BLOCK_ALLOCATED, /* the program holds it */
     AC_BLOCK_RETIRED,   /* freed, and waits as its ticket says: retired.h */
     AC_BLOCK_CACHED,    /* a thread keeps it; it waits if it has a ticket: thread_cache.h */
@@ -52,15 +52,15 @@ typedef enum {
  *
  * Which list the two pairs of pointers belong to says the state:
  *
- *              list_prev, list_next             age_prev, age_next
- *   UNUSED     spare records (list_next)        -
- *   FREE       its bin                          holes of ranges, newest first
- *   RETIRED    the queue of its key             slots of slabs: all records of such
- *   the same, with the ticket of a stream: a bin of the stream, and its list, oldest first; never
- *              a slot
- *   CACHED     its entry or ring (list_next)     the same
- *   ALLOCATED  -                                the same
- *   UNMAPPED   those of its range               - */
+ *              bin_prev, bin_next               list_prev, list_next
+ *   UNUSED     -                                spare records (list_next)
+ *   FREE       a bin of its pool's index        holes of ranges, newest first
+ *   RETIRED    a bin of its stream's index      the list of its key
+ *   CACHED     -                                its entry or ring (list_next)
+ *   ALLOCATED  -                                -
+ *   UNMAPPED   -                                those of its range
+ *
+ * Slots of slabs are in no index: there the first pair lists all records of slots. */
 struct ac_block {
     /* In lines of the processor's cache of its own: neighbours may belong to other threads, which
      * write to them with every hit.  What is looked at in a block because it is beside another
@@ -68,7 +68,7 @@ struct ac_block {
     _Alignas(64) _Atomic uint64_t address; /* a multiple of AC_GRANULE, but in spare records */
     uint64_t size;                         /* bytes, a multiple of AC_GRANULE */
     ac_block_t *prev, *next;               /* neighbours in the segment */
-    ac_block_t *list_prev, *list_next;     /* see above */
+    ac_block_t *bin_prev, *bin_next;       /* see above */
     ac_segment_t *segment;
     _Atomic ac_block_state_t state;
     _Atomic uint16_t
@@ -82,9 +82,9 @@ struct ac_block {
     /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
      * for. Free: no key, and the device is done with it when `epoch` was reached. */
     ac_ticket_t ticket;
-    struct ac_slab *_Atomic slab;    /* that it is divided into, or lies in; NULL */
-    ac_block_t *age_prev, *age_next; /* see above */
-    ac_lifetime_t *lifetime;         /* ALLOCATED: what others were told of it; NULL: nothing */
+    struct ac_slab *_Atomic slab;      /* that it is divided into, or lies in; NULL */
+    ac_block_t *list_prev, *list_next; /* see above */
+    ac_lifetime_t *lifetime;           /* ALLOCATED: what others were told of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
@@ -96,9 +96,8 @@ typedef void ac_block_visit_fn(ac_block_t *block, void *arg);
 
 AC_LIST(ac_tiles, ac_block_t, ) /* of a segment, in address order */
 AC_LIST(ac_blocks, ac_block_t, list_)
-AC_LIST(ac_aged, ac_block_t, age_)
+AC_LIST(ac_bin, ac_block_t, bin_)
 AC_QUEUE(ac_block_queue, ac_block_queue_t, ac_block_t, list_)
-AC_QUEUE(ac_aged_queue, ac_block_queue_t, ac_block_t, age_)
 
 /* What threads look at without the lock is written whole; what orders it are the locks. */
 #define AC_BLOCK_SET(block, field, value)                                                        \
@@ -190,6 +189,8 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     bool oversize;      /* counted in oversize_segments */
     bool tainted;       /* shared outside: never serves again, goes back when idle */
+    bool sealed;        /* native: its free memory serves no request (segment.c) */
+    uint32_t taints;    /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
     uint32_t idle_epoch;
     /* A fence target: the device is done with all free memory of the segment when it was reached.
@@ -197,6 +198,11 @@ struct ac_segment {
     uint64_t quiet;
     struct ac_range *range; /* reserved addresses (range.h), NULL: the driver's memory */
 };
+
+/* Whether its free blocks are in the free index. */
+static inline bool ac_segment_serves(const ac_segment_t *segment) {
+    return !segment->tainted && !segment->sealed;
+}
 
 AC_LIST(ac_segments, ac_segment_t, )
 AC_QUEUE(ac_idle_queue, ac_segment_queue_t, ac_segment_t, idle_)

@@ -3,7 +3,7 @@
 
 static ac_block_t *scan(ac_block_t *block, const ac_fit_t *fit, unsigned limit) {
     ac_block_t *best = NULL;
-    for (; block && limit; block = block->list_next, limit--) {
+    for (; block && limit; block = block->bin_next, limit--) {
         if (block->size < fit->size || block->size < fit->least || block->size >= fit->below ||
             (fit->until && block->ticket.place > fit->until))
             continue;

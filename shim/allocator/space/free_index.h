@@ -14,8 +14,7 @@ enum {
     AC_BIN_SCAN_ORDERED = 16 /* where positions matter */
 };
 
-/* The bins lie apart: most are never used, and one is looked at only where `nonempty` has its
- * bit, so that they take host memory by the page. */
+/* Zero, it is empty.  The bins lie apart: most are never used, and take no host memory then. */
 typedef struct {
     uint64_t nonempty[AC_BIN_WORDS];
     ac_block_t **bin; /* [AC_BINS] */
@@ -33,31 +32,15 @@ static inline unsigned ac_free_index_bin(uint64_t size) {
 
 static inline void ac_free_index_insert(ac_free_index_t *index, ac_block_t *block) {
     unsigned bin = ac_free_index_bin(block->size);
-    uint64_t *word = &index->nonempty[bin / 64], bit = (uint64_t)1 << (bin % 64);
-    ac_block_t *next = NULL;
-    if (*word & bit) {
-        next = index->bin[bin];
-        next->list_prev = block;
-    } else {
-        *word |= bit;
-    }
-    block->list_prev = NULL;
-    block->list_next = next;
-    index->bin[bin] = block;
+    index->nonempty[bin / 64] |= (uint64_t)1 << (bin % 64);
+    ac_bin_push(&index->bin[bin], block);
 }
 
 static inline void ac_free_index_remove(ac_free_index_t *index, ac_block_t *block) {
-    ac_block_t *prev = block->list_prev, *next = block->list_next;
-    if (next)
-        next->list_prev = prev;
-    if (prev) {
-        prev->list_next = next;
-        return;
-    }
     unsigned bin = ac_free_index_bin(block->size);
-    index->bin[bin] = next;
-    if (!next)
+    if (!block->bin_prev && !block->bin_next)
         index->nonempty[bin / 64] &= ~((uint64_t)1 << (bin % 64));
+    ac_bin_remove(&index->bin[bin], block);
 }
 
 /* What a request accepts; see ac_free_index_find. */

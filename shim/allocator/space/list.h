@@ -20,19 +20,21 @@
 
 #define AC_LIST(name, type, link)                                                                \
     AC_LIST_FN name##_put_after(type **first, type *at, type *item) {                            \
+        type *next = at ? at->link##next : *first;                                               \
         item->link##prev = at;                                                                   \
-        item->link##next = at ? at->link##next : *first;                                         \
+        item->link##next = next;                                                                 \
         *(at ? &at->link##next : first) = item;                                                  \
-        if (item->link##next)                                                                    \
-            item->link##next->link##prev = item;                                                 \
+        if (next)                                                                                \
+            next->link##prev = item;                                                             \
     }                                                                                            \
     AC_LIST_FN name##_push(type **first, type *item) {                                           \
         name##_put_after(first, NULL, item);                                                     \
     }                                                                                            \
     AC_LIST_FN name##_remove(type **first, type *item) {                                         \
-        *(item->link##prev ? &item->link##prev->link##next : first) = item->link##next;          \
-        if (item->link##next)                                                                    \
-            item->link##next->link##prev = item->link##prev;                                     \
+        type *prev = item->link##prev, *next = item->link##next;                                 \
+        *(prev ? &prev->link##next : first) = next;                                              \
+        if (next)                                                                                \
+            next->link##prev = prev;                                                             \
     }
 
 #define AC_QUEUE_TYPE(type)                                                                      \
@@ -42,10 +44,11 @@
 
 #define AC_QUEUE(name, queue, type, link)                                                        \
     AC_LIST_FN name##_put_after(queue *list, type *at, type *item) {                             \
+        type *next = at ? at->link##next : list->first;                                          \
         item->link##prev = at;                                                                   \
-        item->link##next = at ? at->link##next : list->first;                                    \
+        item->link##next = next;                                                                 \
         *(at ? &at->link##next : &list->first) = item;                                           \
-        *(item->link##next ? &item->link##next->link##prev : &list->last) = item;                \
+        *(next ? &next->link##prev : &list->last) = item;                                        \
     }                                                                                            \
     AC_LIST_FN name##_push(queue *list, type *item) {                                            \
         name##_put_after(list, NULL, item);                                                      \
@@ -54,8 +57,9 @@
         name##_put_after(list, list->last, item);                                                \
     }                                                                                            \
     AC_LIST_FN name##_remove(queue *list, type *item) {                                          \
-        *(item->link##prev ? &item->link##prev->link##next : &list->first) = item->link##next;   \
-        *(item->link##next ? &item->link##next->link##prev : &list->last) = item->link##prev;    \
+        type *prev = item->link##prev, *next = item->link##next;                                 \
+        *(prev ? &prev->link##next : &list->first) = next;                                       \
+        *(next ? &next->link##prev : &list->last) = prev;                                        \
     }
 
 #endif

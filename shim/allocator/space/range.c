@@ -87,7 +87,7 @@ void ac_range_hole_enter(ac_block_t *block, bool fresh) {
     if (fresh)
         AC_BLOCK_SET(block, age, (uint64_t)space->store->epoch << 32 | ++space->hole_age);
     if (is_hole(block))
-        ac_aged_queue_push(&space->holes, block);
+        ac_block_queue_push(&space->holes, block);
 }
 
 uint64_t ac_range_hole_keeps(const ac_block_t *block, uint64_t freed) {
@@ -101,7 +101,7 @@ uint32_t ac_range_hole_epochs(const ac_block_t *block) {
 
 void ac_range_hole_leave(ac_block_t *block) {
     if (is_hole(block))
-        ac_aged_queue_remove(&block->segment->space->holes, block);
+        ac_block_queue_remove(&block->segment->space->holes, block);
 }
 
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
@@ -396,7 +396,7 @@ static const char *check_lists(const ac_range_t *range) {
     for (const ac_block_t *block = range->unmapped; block; block = block->list_next)
         unmapped -= block->state == AC_BLOCK_UNMAPPED && block->segment == range->segment;
     for (const ac_block_t *block = range->segment->space->holes.first; block;
-         block = block->age_next)
+         block = block->list_next)
         if (block->segment == range->segment)
             holes -= block->state == AC_BLOCK_FREE && is_hole(block);
     return unmapped ? "list of unmapped blocks" : holes ? "list of holes" : NULL;

@@ -33,7 +33,7 @@ static void index_insert(ac_block_t *block, bool fresh) {
     ac_segment_t *segment = block->segment;
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
-    if (!segment->tainted)
+    if (ac_segment_serves(segment))
         ac_free_index_insert(&segment->space->index[segment->pool], block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
@@ -43,7 +43,7 @@ static void index_leave(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
     if (segment->range)
         ac_range_hole_leave(block);
-    if (!segment->tainted)
+    if (ac_segment_serves(segment))
         ac_free_index_remove(&segment->space->index[segment->pool], block);
 }
 
@@ -219,11 +219,35 @@ void ac_segment_remove(ac_segment_t *segment, bool lost) {
     ac_record_segment_return(store, segment);
 }
 
+/* --- sealed segments ---
+ *
+ * A large request that gets a segment to itself leaves less than a unit over, by which the segment
+ * was rounded up.  To a small request that would be the best fit of all, and where its block lives
+ * long it keeps the whole segment from going back, or from serving a buffer that grew: of such
+ * programs one after the other.  So the rest serves no request until the segment is free, or a part
+ * of it. */
+
+static void unseal(ac_segment_t *segment) {
+    segment->sealed = false;
+    for (ac_block_t *block = segment->first; block; block = block->next)
+        if (block->state == AC_BLOCK_FREE)
+            ac_free_index_insert(&segment->space->index[segment->pool], block);
+}
+
+void ac_segments_unseal(ac_space_t *space) {
+    for (ac_segment_t *s = space->segments; s; s = s->next)
+        if (s->sealed)
+            unseal(s);
+}
+
 /* Cut the free block, which is out of the index, after `size` bytes. */
 static bool split(ac_block_t *block, uint64_t size) {
     ac_block_t *rest = ac_record_piece(block, size);
     if (!rest)
         return false;
+    ac_segment_t *segment = block->segment;
+    segment->sealed = !segment->range && !segment->tainted && !beside_others(block) &&
+                      ac_size_fills(size, block->size, segment->space->store->high_water);
     ac_block_split(block, size, rest); /* in a range it is as old as the whole was */
     index_insert(rest, false);
     return true;
@@ -336,6 +360,8 @@ void ac_segment_coalesce(ac_block_t *block, uint64_t quiet) {
     ac_segment_t *segment = block->segment;
     segment->quiet = later(segment->quiet, quiet);
     segment->space->added++;
+    if (segment->sealed)
+        unseal(segment);
     if (ac_slab_is_slot(block)) {
         ac_slab_coalesce(block);
         return;
@@ -405,4 +431,5 @@ void ac_segment_taint(ac_segment_t *segment) {
             ac_slab_taint(block);
     }
     segment->tainted = true; /* after: index_leave looks at it */
+    segment->sealed = false;
 }

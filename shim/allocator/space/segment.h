@@ -59,6 +59,10 @@ void ac_segment_carve(ac_block_t *block, uint64_t size);
  * larger where host memory is short; NULL: there is none. */
 ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size);
 
+/* What is left over of segments that large requests fill serves as well from now on: before a
+ * request fails. */
+void ac_segments_unseal(ac_space_t *space);
+
 /* Hand out a block in transit as it is. */
 void ac_segment_reuse(ac_block_t *block, uint64_t requested);
 

@@ -6,6 +6,9 @@
 #include "allocator/settings.h"
 #include "allocator/space/free_index.h"
 
+/* Bytes of what is worth keeping in one piece. */
+#define AC_LARGE ((uint64_t)32 << 20)
+
 static inline uint64_t ac_size_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
@@ -38,12 +41,17 @@ static inline ac_fit_t ac_size_fit_last(const ac_settings_t *settings, uint64_t 
                       size > UINT64_MAX - slack ? UINT64_MAX : size + slack, 0};
 }
 
+/* Whether a request leaves so little of a segment that it has to itself as if it filled it, and
+ * asks for so much of the most that was `live` that more such segments would weigh heavily. */
+static inline bool ac_size_fills(uint64_t size, uint64_t segment, uint64_t live) {
+    return size >= AC_LARGE && size >= live / 8 && segment - size < AC_SEGMENT_ALIGN;
+}
+
 /* What may serve any other.  Large free blocks are kept for requests that nearly fill them, where
  * memory is short. */
 static inline ac_fit_t ac_size_fit(const ac_settings_t *settings, uint64_t size) {
-    const uint64_t large = (uint64_t)32 << 20;
     ac_fit_t fit = ac_size_fit_last(settings, size);
-    uint64_t below = size <= large / 2 ? large : 2 * size + 1;
+    uint64_t below = size <= AC_LARGE / 2 ? AC_LARGE : 2 * size + 1;
     if (settings->exact && below < fit.below)
         fit.below = below;
     return fit;

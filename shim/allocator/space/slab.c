@@ -64,12 +64,12 @@ static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
 /* --- records --- */
 
 static void records_add(ac_slots_t *slots, ac_block_t *record) {
-    ac_aged_push(&slots->records, record);
+    ac_bin_push(&slots->records, record);
     slots->count++;
 }
 
 static void records_remove(ac_slots_t *slots, ac_block_t *record) {
-    ac_aged_remove(&slots->records, record);
+    ac_bin_remove(&slots->records, record);
     slots->count--;
 }
 
@@ -547,7 +547,7 @@ bool ac_slabs_dissolve(ac_space_t *space) {
 
 void ac_slabs_drop_records(ac_slots_t *slots) {
     for (ac_block_t *record = slots->records, *next; record; record = next) {
-        next = record->age_next;
+        next = record->bin_next;
         ac_slab_t *slab = slab_of(record);
         unsigned i = slot_at(slab, record->address);
         if (record->state != AC_BLOCK_ALLOCATED || record->mempool || record->lifetime ||

@@ -20,7 +20,7 @@ typedef struct {
     uint64_t until;
 } ac_slabs_t;
 
-/* Of an allocator: host memory of slabs, and the records of slots, by age_next. */
+/* Of an allocator: host memory of slabs, and the records of slots, by bin_next. */
 typedef struct {
     ac_slab_t *spare[AC_SLAB_CLASSES];
     ac_block_t *records;

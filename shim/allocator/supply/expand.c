@@ -39,9 +39,7 @@ static uint64_t budget(const ac_growth_t *growth) {
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
     }
-    if (allocator->supply->expand.ceiling && allocator->supply->expand.ceiling < most)
-        most = allocator->supply->expand.ceiling;
-    return settings->limit < most ? settings->limit : most;
+    return ac_supply_bound(allocator, most);
 }
 
 /* --- ranges --- */
@@ -163,7 +161,7 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     uint64_t first, count;
     if (atomic_load(&arena->timeline.broken))
         return NULL; /* what its work does is not told any more: its end will */
-    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->age_prev) {
+    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
         if ((pick->pool != AC_POOL_ALL && hole->segment->pool != pick->pool) ||
             (oldest && ac_range_hole_age(hole) > ac_range_hole_age(oldest)) ||
             (pick->epochs && ac_range_hole_epochs(hole) <= pick->epochs) ||
@@ -518,9 +516,9 @@ static void finish(ac_growth_t *growth, uint64_t announced, ac_status_t status) 
     ac_allocator_t *allocator = growth->ask->arena->allocator;
     charge_remap(growth);
     if (status == AC_OOM)
-        allocator->supply->expand.ceiling = ac_supply_taken(allocator) - announced;
+        allocator->supply->ceiling = ac_supply_taken(allocator) - announced;
     else if (growth->created)
-        allocator->supply->expand.ceiling = 0;
+        allocator->supply->ceiling = 0;
     allocator->supply->growing -= announced;
     growth->ask->changes++;
     ac_supply_end_call(allocator, true);
@@ -580,12 +578,12 @@ static bool is_calm(const ac_growth_ask_t *ask, bool look) {
 
 /* See that the holes' work is known to be over: once without waiting, once with it. */
 static void be_patient(ac_growth_t *growth, bool wait) {
-    ac_arena_t *arena = growth->ask->arena;
+    ac_timeline_t *timeline = &growth->ask->arena->timeline;
     bool all = atomic_load(&ac_fence_shared);
-    bool ends = wait && growth->ask->until && ac_fence_hopeful(&arena->timeline, all) &&
-                !ac_fence_holding(&arena->timeline, all) &&
-                ac_fence_close(&arena->timeline, all) != AC_UNSUPPORTED;
-    ac_expand_complete(arena, ends ? growth->ask->until : 0);
+    if (!wait || !ac_supply_wait(growth->ask)) {
+        ac_fence_close(timeline, all);
+        ac_fence_poll(timeline, all);
+    }
     growth->calm = is_calm(growth->ask, true);
     growth->patient = wait;
 }

@@ -91,10 +91,6 @@ bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *
  * lock may be dropped meanwhile. */
 void ac_expand_catch_up(ac_growth_t *growth);
 
-/* Wait until all holes are complete, until `until` (ns) at the most; 0: only look.  Takes the lock.
- */
-void ac_expand_complete(ac_arena_t *arena, uint64_t until);
-
 /* As ac_supply_kind_t says: whole pages of complete holes. */
 uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink);
 

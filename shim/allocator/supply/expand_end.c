@@ -4,24 +4,6 @@
 
 /* --- giving back --- */
 
-void ac_expand_complete(ac_arena_t *arena, uint64_t until) {
-    bool all = atomic_load(&ac_fence_shared);
-    ac_lock(&arena->allocator->lock);
-    bool any = !arena->dead && arena->holes.first;
-    ac_unlock(&arena->allocator->lock);
-    if (!any)
-        return;
-    uint64_t now = until ? arena->ops->now_ns() : 0;
-    if (now < until) {
-        uint64_t target = ac_fence_now();
-        if (ac_fence_wait(&arena->timeline, all, target, until - now) == AC_BUSY)
-            ac_fence_missed(&arena->timeline, target);
-        return;
-    }
-    ac_fence_close(&arena->timeline, all);
-    ac_fence_poll(&arena->timeline, all);
-}
-
 /* Up to AC_EXPAND_RUNS runs of whole pages, as far as `bytes` go. */
 static void claim_idle(ac_growth_t *batch, ac_hole_pick_t *pick, uint64_t bytes) {
     ac_arena_t *arena = batch->ask->arena;
@@ -100,7 +82,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
         }
         done = batch.released;
         total += done;
-        allocator->supply->expand.ceiling = 0;
+        allocator->supply->ceiling = 0;
         allocator->counters->driver_frees += batch.pages_released;
         allocator->counters->driver_free_ns += spent;
         ac_supply_end_call(allocator, true);

@@ -89,6 +89,7 @@ static ac_status_t adopt(ac_growth_ask_t *ask, uint64_t address, uint64_t size, 
     if (may)
         segment = ac_segment_add(&arena->space, ask->pool, address, size);
     if (segment) {
+        allocator->supply->ceiling = 0;
         ask->serve(ask->arg, segment->first);
     } else if (may && !last && ac_page_map_is_owned(address, size)) {
         ask->stale_address = address;
@@ -126,6 +127,8 @@ static ac_status_t grow_by(ac_growth_ask_t *ask, uint64_t size) {
     if (status == AC_OK)
         return adopt(ask, address, size, false);
     unreserve(ask, size, allocator->settings.limit != AC_UNLIMITED);
+    if (status == AC_OOM)
+        allocator->supply->ceiling = ac_supply_taken(allocator);
     return status;
 }
 
@@ -138,14 +141,23 @@ ac_status_t ac_supply_adopt(ac_growth_ask_t *ask) {
     return status;
 }
 
-/* Beyond the budget, idle segments that are too small go first where that waits for nothing.  The
- * lock is given up meanwhile. */
-static void make_room(const ac_growth_ask_t *ask, uint64_t excess) {
-    ac_allocator_t *allocator = ask->arena->allocator;
+/* Beyond the budget, idle segments that are too small go first, where that waits for nothing; beyond
+ * the waiting limit the work that keeps them is waited for, once.  The lock is given up meanwhile.
+ * True: it was waited. */
+static bool make_room(const ac_growth_ask_t *ask, uint64_t excess, bool patient) {
+    ac_arena_t *arena = ask->arena;
+    ac_allocator_t *allocator = arena->allocator;
+    bool any = arena->idle.first, waited = false;
     ac_unlock(&allocator->lock);
-    if (ac_supply_may_shrink(allocator, ask->target))
-        ac_supply_native.shrink(ask->arena, &(ac_shrink_t){.bytes = excess});
+    bool may = ac_supply_may_shrink(allocator, ask->target);
+    if (!may && any && patient) {
+        waited = ac_supply_wait(ask);
+        may = waited && ac_supply_may_shrink(allocator, ask->target);
+    }
+    if (may)
+        ac_supply_native.shrink(arena, &(ac_shrink_t){.bytes = excess});
     ac_lock(&allocator->lock);
+    return waited;
 }
 
 /* Unless another thread grows for this request too: not while anything captures, when the driver
@@ -159,9 +171,17 @@ static ac_status_t grow_snug(ac_growth_ask_t *ask, bool shares) {
         ac_budget(&allocator->settings, AC_BUDGET_IDLE, ac_supply_live(allocator, ask->size));
     uint64_t size = segment_size(ask, AC_SNUG_LARGE), few = segment_size(ask, AC_SNUG_FEW);
     uint64_t exact = segment_size(ask, AC_SNUG_EXACT);
+    uint64_t first = allocator->settings.large_segment_size;
+    /* What it spares must not go for it. */
+    if (ask->spares && ac_supply_taken(allocator) + size > cap && first >= ask->size)
+        size = few = ac_size_up(first, AC_SEGMENT_ALIGN);
     uint64_t wanted = ac_supply_taken(allocator) + size;
     if (wanted > cap) {
-        make_room(ask, wanted - cap);
+        uint64_t most =
+            ac_budget(&allocator->settings, AC_BUDGET_WAIT, ac_supply_live(allocator, ask->size));
+        bool patient = shares && wanted - size + exact > most;
+        if (make_room(ask, wanted - cap, patient) && ask->look(ask->arg))
+            return AC_OK;
         if (shares && share_growth(ask)) /* others have begun to grow meanwhile */
             return AC_OK;
     }
@@ -299,6 +319,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         ac_supply_end_call(allocator, true);
     } while (n == BATCH && !refused);
     if (total) {
+        allocator->supply->ceiling = 0;
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
     }

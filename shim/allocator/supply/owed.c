@@ -15,6 +15,20 @@ uint64_t ac_supply_reached(ac_arena_t *arena) {
     return ac_fence_reached(&arena->timeline, atomic_load(&ac_fence_shared));
 }
 
+bool ac_supply_wait(const ac_growth_ask_t *ask) {
+    ac_arena_t *arena = ask->arena;
+    ac_timeline_t *timeline = &arena->timeline;
+    bool all = atomic_load(&ac_fence_shared);
+    uint64_t now = arena->ops->now_ns();
+    if (now >= ask->until || !ac_fence_hopeful(timeline, all) ||
+        ac_fence_holding(timeline, all) || ac_fence_close(timeline, all) == AC_UNSUPPORTED)
+        return false;
+    uint64_t target = ac_fence_now();
+    if (ac_fence_wait(timeline, all, target, ask->until - now) == AC_BUSY)
+        ac_fence_missed(timeline, target);
+    return true;
+}
+
 /* --- what is owed --- */
 
 _Atomic bool ac_trim_owed;

@@ -20,7 +20,6 @@ typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     uint64_t remap_ns; /* that moving pages is taken to have cost so far */
-    uint64_t ceiling;  /* reserved bytes at which the device had no more; 0: not known */
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;
@@ -30,6 +29,7 @@ struct ac_supply {
     uint32_t owed_epochs; /* what was idle for so many is owed; 0: nothing */
     _Atomic bool owes;    /* memory is to go back (ac_supply_owe) */
     uint64_t growing;     /* bytes that the device is being asked for */
+    uint64_t ceiling;     /* reserved bytes at which the device had no more; 0: not known */
     ac_expand_t expand;
 };
 
@@ -48,6 +48,7 @@ typedef struct {
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
+    bool spares;   /* free memory was passed over, to which growing must not be worse */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
     /* ns: how long it may wait for holes that the device works on; 0: not at all. */
     uint64_t until;
@@ -128,6 +129,14 @@ static inline uint64_t ac_supply_taken(const ac_allocator_t *allocator) {
            allocator->supply->growing;
 }
 
+/* So many bytes, and no more than the device was seen to have, nor than the limit.  Under the
+ * lock. */
+static inline uint64_t ac_supply_bound(const ac_allocator_t *allocator, uint64_t bytes) {
+    uint64_t ceiling = allocator->supply->ceiling, limit = allocator->settings.limit;
+    bytes = ceiling && ceiling < bytes ? ceiling : bytes;
+    return limit < bytes ? limit : bytes;
+}
+
 /* The high-water mark of allocated bytes, with a request of `size`.  Under the lock. */
 static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t size) {
     uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current + size;
@@ -136,6 +145,10 @@ static inline uint64_t ac_supply_live(const ac_allocator_t *allocator, uint64_t 
 
 /* Up to which target work on the arena's memory is over. */
 uint64_t ac_supply_reached(ac_arena_t *arena);
+
+/* Wait for all work on the arena's memory that was submitted up to now, as long as the request may,
+ * and only where nothing keeps it from ending.  False: it did not wait. */
+bool ac_supply_wait(const ac_growth_ask_t *ask);
 
 /* Whether giving back waits for nothing now, or for work that was waited for: up to `target`, if
  * not 0.  Where that could give anything, and does wait, it is owed. */

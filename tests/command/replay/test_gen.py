@@ -14,6 +14,8 @@ KINDS = {  # streams, whether the program synchronises
     "serving": ({0, 1}, True),
     "amr": ({0, 1}, True),
     "graph": ({0, 1}, True),
+    "grow": ({0}, True),
+    "islands": ({0}, True),
     "rmm": ({0}, False),
 }
 # The same on every machine: integer arithmetic from the seed.
@@ -24,6 +26,8 @@ DIGESTS = {
     "serving": "28fa6974749f02ad",
     "amr": "03072055bb666420",
     "graph": "31fe33f1a92750a7",
+    "grow": "cc5d8b193b52071a",
+    "islands": "33e5d145882992b6",
     "rmm": "f99c6a3d51b2fbc0",
 }
 

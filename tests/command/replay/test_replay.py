@@ -115,9 +115,10 @@ class Replay(frame.TraceTest):
 
     def test_owed_at_a_synchronisation(self):
         """What could not go back while the device worked does so with the program's wait."""
-        work = [a(1, 40), a(2, 16), "f 1", a(3, 8), a(4, 64), "f 2"]
+        work = [a(1, 40), a(2, 16), "f 1", "s", "a 3 512 0", a(4, 64), "f 2"]
         for end, freed in (([], 0), (["s"], 1)):
-            figures = self.replay(self.trace(*work, *end), "--conf", "large_segment_size_mb:8",
+            figures = self.replay(self.trace(*work, *end),
+                                  "--conf", "large_segment_size_mb:8,wait_budget:16",
                                   "--pending", "9", "--repeat", "1")
             self.assertEqual(figures["driver_calls"].get("cuMemFree", 0), freed)
 

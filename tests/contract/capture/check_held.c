@@ -91,6 +91,22 @@ START_TEST(released_behind_a_fence) {
 }
 END_TEST
 
+/* None was asked for while the capture held it. */
+START_TEST(released_memory_wants_a_fence) {
+    uint64_t held[AC_FENCE_BATCH_WEIGHT];
+    for (int i = 0; i < AC_FENCE_BATCH_WEIGHT; i++)
+        held[i] = alloc(0, 8192);
+    ac_order_capture_begin(1);
+    submit(0);
+    for (int i = 0; i < AC_FENCE_BATCH_WEIGHT; i++)
+        give(held[i]);
+    ac_order_capture_end();
+    ck_assert(!ac_fence_full(ac_arena_timeline(arena)));
+    ac_allocator_release(allocator, 1);
+    ck_assert(ac_fence_full(ac_arena_timeline(arena)));
+}
+END_TEST
+
 /* What no captured work can name is not held: nothing was submitted since the session began or
  * since the block was handed out. */
 START_TEST(untouched_is_not_held) {
@@ -210,6 +226,7 @@ int main(void) {
     tcase_add_checked_fixture(t, set_up, check_world);
     tcase_add_test(t, held_while_open);
     tcase_add_test(t, released_behind_a_fence);
+    tcase_add_test(t, released_memory_wants_a_fence);
     tcase_add_test(t, untouched_is_not_held);
     tcase_add_test(t, shared_across_contexts);
     tcase_add_test(t, not_given_up_for_memory);

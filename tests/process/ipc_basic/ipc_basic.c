@@ -454,6 +454,24 @@ static void contexts(void) {
     peer_kill(&peer);
 }
 
+/* In a context that the library does not follow, whose end would go unnoticed. */
+static void crowded(void) {
+    enum { FOLLOWED = 256, MORE = 4 };
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there;
+    CUipcMemHandle handle = exported_there(&peer, &address);
+    CUcontext context[FOLLOWED + MORE];
+    for (int i = 0; i < FOLLOWED + MORE; i++)
+        MUST(cuCtxCreate_v2(&context[i], 0, 0));
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(figure("ipc_unresolved") == 1);
+    MUST(cuCtxSetCurrent(context[0]));
+    GIVES(cuIpcOpenMemHandle_v2(&there, handle, LAZY), CUDA_SUCCESS);
+    EXPECT(word_at(there) == 11);
+    GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+    peer_stop(&peer);
+}
+
 /* A fork child has no part in the exports of its parent, and its end takes none away. */
 static void forks(void) {
     peer_t peer = peer_start(program, 0, true);
@@ -715,6 +733,7 @@ static const struct {
     {"exported_by_bare", exported_by_bare},
     {"peers", peers},
     {"contexts", contexts},
+    {"crowded", crowded},
     {"forks", forks},
     {"attributes", attributes},
     {"cost", cost},

@@ -60,7 +60,7 @@ _accelcache() {
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
     elif [[ ${COMP_WORDS[1]} == gen ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "fixed varlen lora serving amr graph rmm" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "fixed varlen lora serving amr graph grow islands rmm" -- "$word")
     elif [[ " stat trace replay tune " == *" ${COMP_WORDS[1]} "* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then

@@ -1,0 +1,60 @@
+"""accelcache replay: how much memory traces take that are hard on an allocator, each with what was
+reached as its bound.  Ratios are of bytes, deterministic, and judged over several seeds: one by
+itself moves by a tenth for nothing."""
+
+import base
+import frame
+from frame import MIB
+
+PAGES = "expandable_segments:true"
+SEEDS = range(1, 11)
+
+
+class Goals(frame.TraceTest):
+    def figures(self, kind, conf, *options, work=(), seeds=SEEDS):
+        """One replay of a trace for each seed."""
+        figures = []
+        for seed in seeds:
+            path = self.generate(kind, "--seed", str(seed), *options)
+            figures.append(self.replay(path, "--conf", conf, *work))
+        return figures
+
+    def assert_most(self, figures, key, mean, worst):
+        values = [figure[key] for figure in figures]
+        self.assertLessEqual(sum(values) / len(values), mean, (key, values))
+        self.assertLessEqual(max(values), worst, (key, values))
+
+    def test_growing_buffer(self):
+        """Old buffers are not kept by the small blocks that were allocated while they were free."""
+        figures = self.figures("grow", "", "--ops", "1000", work=("--min-capacity",))
+        self.assert_most(figures, "ratio", 1.02, 1.05)
+        self.assert_most(figures, "min_capacity_ratio", 1.05, 1.1)
+        self.assert_most(figures, "ratio_second", 1.3, 1.6)
+
+    # ------------------------------------------------------------ work under way
+
+    def test_frees_that_wait(self):
+        """Large blocks are not used up while others wait for work."""
+        for kind, mean, worst in (("lora", 1.3, 1.4), ("varlen", 1.25, 1.3), ("grow", 1.05, 1.1)):
+            options = ("--ops", "1000" if kind == "grow" else "60000")
+            with self.subTest(kind):
+                figures = self.figures(kind, "", *options, work=("--pending", "50"))
+                self.assert_most(figures, "ratio", mean, worst)
+
+    # ------------------------------------------------------------ a full device
+
+    def test_filled_device(self):
+        """As many equal blocks as the driver by itself, which has units of 2 MiB."""
+        for conf in ("", PAGES):
+            for mib in (700, 701.3, 33, 64.5, 350, 2047, 5000.7):
+                for capacity in (81920, 24499, 11000):
+                    size = int(mib * MIB)
+                    bare = capacity * MIB // (-(-size // (2 * MIB)) * 2 * MIB)
+                    path = self.trace(*(f"a {i} {size} 0" for i in range(bare)))
+                    with self.subTest((conf, mib, capacity)):
+                        self.assertTrue(self.replay(path, "--conf", conf, "--repeat", "1",
+                                                    "--capacity", f"{capacity}M")["completed"])
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,251 @@
+/* steps CASE: what one thread of a program does between two steps that the library takes for another
+ * one, on the simulated device.  The library of the tests calls back (shim/failpoint.h).
+ * Exit status 0: as it should be. */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../../tools/simcuda/cudart/cuda_runtime_min.h"
+
+#include "accelcache.h"
+#include "harness.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* Where it runs, for the library; once. */
+void ac_test_window(const char *name) __attribute__((visibility("default")));
+static const char *at;
+static void (*part)(void);
+
+static void *run_part(void *unused) {
+    test_device(0);
+    part();
+    return unused;
+}
+
+static void wait_for_part(void) {
+    pthread_t thread;
+    NEED(pthread_create(&thread, NULL, run_part, NULL) == 0);
+    NEED(pthread_join(thread, NULL) == 0);
+}
+
+void ac_test_window(const char *name) {
+    if (!at || strcmp(name, at) != 0)
+        return;
+    at = NULL;
+    wait_for_part();
+}
+
+static void at_window(const char *name, void (*what)(void)) {
+    part = what;
+    at = name;
+}
+
+static CUdeviceptr taken(size_t bytes) {
+    CUdeviceptr address = 0;
+    MUST(cuMemAlloc_v2(&address, bytes));
+    return address;
+}
+
+/* --- a call of the driver is out of memory, and another thread gives back what it lacked --- */
+
+static accel_status_t (*empty_cache)(void);
+
+static void give_back(void) {
+    NEED(empty_cache() == ACCEL_OK);
+}
+
+static void given_back_by_another(void) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    NEED(test_find("accel_empty_cache", &empty_cache));
+    MUST(cuMemFree_v2(taken(40 * MIB)));
+    at_window("driver_is_full", give_back);
+    GIVES(cuMemCreate(&handle, 40 * MIB, &prop, 0), CUDA_SUCCESS);
+    NEED(!at);
+    MUST(cuMemRelease(handle));
+}
+
+/* --- a block is freed while it is exported --- */
+
+enum { WHOLE = 40 };
+static CUdeviceptr whole;
+
+static void free_and_share_out(void) {
+    MUST(cuMemFree_v2(whole));
+    for (int i = 0; i < 2; i++)
+        taken(WHOLE / 4 * MIB);
+}
+
+/* The driver's handle opens the whole segment, with whatever serves there. */
+static void freed_during_export(void) {
+    CUipcMemHandle handle;
+    whole = taken(WHOLE * MIB);
+    at_window("segment_named", free_and_share_out);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_ERROR_INVALID_VALUE);
+    NEED(!at);
+}
+
+/* No other process knows the segment: it serves again. */
+static void export_refused(void) {
+    CUipcMemHandle handle;
+    whole = taken(WHOLE * MIB);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_ERROR_MAP_FAILED); /* as ACCEL_SIM says */
+    MUST(cuMemFree_v2(whole));
+    EXPECT(taken(WHOLE * MIB) == whole && simcuda_calls("cuMemAlloc_v2") == 1);
+    GIVES(cuIpcGetMemHandle(&handle, whole), CUDA_SUCCESS);
+    MUST(cuMemFree_v2(whole));
+    taken(WHOLE * MIB);
+    EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
+}
+
+/* --- two threads end one context --- */
+
+static CUcontext later;
+static CUdeviceptr memory;
+
+/* So many records rest before the oldest, that of the primary context, serves again. */
+static void end_and_go_on(void) {
+    enum { RESTING = 16 };
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    for (int i = 0; i <= RESTING; i++) {
+        MUST(cuCtxCreate_v2(&later, 0, 0));
+        taken(MIB); /* so that the next is no segment of its own */
+        memory = taken(MIB);
+        if (i < RESTING)
+            MUST(cuCtxDestroy_v2(later));
+    }
+}
+
+static void ended_twice(void) {
+    MUST(cuMemFree_v2(taken(MIB)));
+    at_window("contexts_found", end_and_go_on);
+    MUST(cuDevicePrimaryCtxReset_v2(0));
+    NEED(!at);
+    MUST(cuCtxSetCurrent(later));
+    GIVES(cuMemFree_v2(memory), CUDA_SUCCESS);
+    EXPECT(taken(MIB) == memory);
+}
+
+/* --- memory pools --- */
+
+static CUmemoryPool pool, next_pool;
+
+static CUmemoryPool pool_made(CUmemAllocationHandleType handles) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .handleTypes = handles,
+                            .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool made;
+    MUST(cuMemPoolCreate(&made, &props));
+    return made;
+}
+
+/* A record of the library that is free serves the next pool. */
+static void replace_pool(void) {
+    MUST(cuMemPoolDestroy(pool));
+    next_pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
+}
+
+static unsigned long long used_of(CUmemoryPool of) {
+    unsigned long long used = 0;
+    MUST(cuMemPoolGetAttribute(of, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    return used;
+}
+
+/* The device's current pool goes while memory of it is asked for, which then is no other pool's. */
+static void destroyed_at(const char *window) {
+    CUdeviceptr block;
+    pool = pool_made(CU_MEM_HANDLE_TYPE_NONE);
+    MUST(cuDeviceSetMemPool(0, pool));
+    MUST(cuMemAllocAsync(&block, MIB, NULL));
+    MUST(cuMemFreeAsync(block, NULL));
+    MUST(cuStreamSynchronize(NULL));
+    at_window(window, replace_pool);
+    GIVES(cuMemAllocAsync(&block, MIB, NULL), CUDA_SUCCESS);
+    NEED(!at);
+    EXPECT(used_of(next_pool) == 0);
+    MUST(cuMemFreeAsync(block, NULL));
+    MUST(cuStreamSynchronize(NULL));
+    EXPECT(used_of(next_pool) == 0);
+}
+
+static void pool_destroyed_when_found(void) {
+    destroyed_at("pool_found");
+}
+
+static void pool_destroyed_when_claimed(void) {
+    destroyed_at("pool_sure");
+}
+
+/* The device is full, and pools of which the driver serves requests give back what they can. */
+static void ask_too_much(void) {
+    CUdeviceptr block;
+    GIVES(cuMemAlloc_v2(&block, 100 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void named_while_destroyed(void) {
+    CUdeviceptr block;
+    taken(64 * MIB);
+    pool = pool_made(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    MUST(cuMemAllocFromPoolAsync(&block, MIB, pool, NULL));
+    MUST(cuMemFreeAsync(block, NULL));
+    ask_too_much();
+    unsigned long long trims = simcuda_calls("cuMemPoolTrimTo");
+    EXPECT(trims > 0);
+    at_window("pool_destroying", ask_too_much);
+    GIVES(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+    EXPECT(!at && simcuda_calls("cuMemPoolTrimTo") == trims);
+}
+
+/* Another device may reach the pool from now on, in which nothing is yet. */
+static void let_device_in(void) {
+    CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    MUST(cuMemPoolSetAccess(pool, &reader, 1));
+    EXPECT(simcuda_calls("cuCtxEnablePeerAccess") == 0);
+}
+
+/* A hit of the runtime's cudaMallocAsync comes from that pool. */
+static void reader_beside_hit(void) {
+    void *block;
+    CUstream stream;
+    test_device(1);
+    NEED(cudaSetDevice(0) == cudaSuccess);
+    MUST(cuDeviceGetDefaultMemPool(&pool, 0));
+    MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        NEED(cudaMallocAsync(&block, MIB, stream) == cudaSuccess);
+        NEED(cudaFreeAsync(block, stream) == cudaSuccess);
+    }
+    unsigned long long asked = simcuda_calls_total();
+    at_window("pool_sure", let_device_in);
+    NEED(cudaMallocAsync(&block, MIB, stream) == cudaSuccess);
+    NEED(!at && simcuda_calls_total() > asked);
+    EXPECT(simcuda_calls("cuCtxEnablePeerAccess") > 0);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"given_back_by_another", given_back_by_another},
+    {"freed_during_export", freed_during_export},
+    {"export_refused", export_refused},
+    {"ended_twice", ended_twice},
+    {"pool_destroyed_when_found", pool_destroyed_when_found},
+    {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},
+    {"named_while_destroyed", named_while_destroyed},
+    {"reader_beside_hit", reader_beside_hit},
+};
+
+int main(int argc, char **argv) {
+    for (unsigned i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(argv[1], cases[i].name)) {
+            test_title = argv[1];
+            test_device(0);
+            cases[i].run();
+            return TEST_GOOD;
+        }
+    fprintf(stderr, "usage: steps CASE\n");
+    return TEST_USAGE;
+}
