@@ -93,7 +93,7 @@ typedef struct {
     int64_t num_device_alloc;
     /* segments given back to the driver */
     int64_t num_device_free;
-    /* bytes: in blocks that the program holds, after rounding */
+    /* bytes: in blocks that the program holds, after rounding; peak: see thread_caches */
     accel_pool_stat_t allocated_bytes;
     /* bytes: in segments obtained from the driver */
     accel_pool_stat_t reserved_bytes;

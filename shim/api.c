@@ -10,6 +10,7 @@
 #include "device/driver.h"
 #include "lock.h"
 #include "intercept/body.h"
+#include "intercept/pinned.h"
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
@@ -194,6 +195,7 @@ accel_status_t accel_empty_cache(void) {
     if (!ready())
         return ACCEL_ERROR_NO_DRIVER;
     ac_device_each(empty, NULL);
+    ac_pinned_trim(true);
     return ACCEL_OK;
 }
 
@@ -295,6 +297,12 @@ accel_status_t accel_check(char *message, size_t message_size) {
     if (!used())
         return ACCEL_ERROR_NO_DRIVER;
     ac_device_each(check, &found);
+    const char *pinned;
+    if (!found.wrong && ac_pinned_check(&pinned)) {
+        if (message && message_size)
+            snprintf(message, message_size, "pinned memory: %s", pinned);
+        return ACCEL_ERROR_INTERNAL;
+    }
     if (!found.wrong)
         return ACCEL_OK;
     if (message && message_size)

@@ -29,6 +29,7 @@ typedef enum {
     AC_RANK_TIMELINE,  /* fence.h: one context's fences and its sole stream */
     AC_RANK_DEVICE,    /* cuda_device.h: one context's events, streams and marks */
     AC_RANK_IPC,       /* ipc_table.c, ipc_views.c: tables of exports and of imports */
+    AC_RANK_HOST,      /* host.h: blocks of pinned memory */
     AC_RANK_LEAF
 } ac_rank_t;
 

@@ -82,7 +82,6 @@ static ac_status_t free_with_record(ac_block_t *shown, bool reached, bool *all,
     if (!ac_fence_untouched(&arena->timeline, shown->ticket.epoch) &&
         (!reached || ac_order_capturing()))
         return AC_BUSY;
-    ac_caches_before_free(arena->allocator);
     ac_segment_release(shown);
     AC_BLOCK_SET(shown, ticket.epoch, *target);
     ac_segment_finish(shown);
@@ -206,6 +205,8 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
         info->exported = lifetime->exported;
         info->sync = lifetime->sync;
     }
+    if (info->paged && info->allocated)
+        ac_range_pages(block, &info->pages_begin, &info->pages_end);
     ac_unlock(&arena->allocator->lock);
     return AC_OK;
 }

@@ -57,6 +57,9 @@ bool ac_arena_again(ac_arena_t *arena);
  * that the program may hold back. */
 void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns);
 
+/* The same for what waits until all contexts reach `target`. */
+void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns);
+
 ac_timeline_t *ac_arena_timeline(ac_arena_t *arena);
 ac_allocator_t *ac_arena_allocator(ac_arena_t *arena);
 void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
@@ -100,10 +103,11 @@ typedef struct {
     ac_arena_t *arena;
     uint64_t address, size, requested; /* bytes */
     uint64_t segment_address, segment_size;
-    bool allocated;  /* false: freed or never handed out */
-    bool async;      /* by a request that named a stream ... */
-    uint8_t mempool; /* ... of this memory pool (space/mempool.h); 0 */
-    bool paged;      /* on pages of an expandable segment */
+    bool allocated;                  /* false: freed or never handed out */
+    bool async;                      /* by a request that named a stream ... */
+    uint8_t mempool;                 /* ... of this memory pool (space/mempool.h); 0 */
+    bool paged;                      /* on pages of an expandable segment */
+    uint64_t pages_begin, pages_end; /* allocated, and on pages: addresses */
     /* lifetime.h; allocated: serial 0: others know nothing of it */
     uint64_t serial, exported;
     bool sync;
@@ -135,6 +139,24 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial);
  * lifetime is not `serial`, and nothing was called; AC_NOT_OURS.  Called for a block that is
  * exported already it changes nothing: AC_BUSY. */
 ac_status_t ac_block_export(uint64_t address, uint64_t serial, uint64_t exported);
+
+/* Pages of a block that a thread shows to another process: they stay until they are returned. */
+enum { AC_LENT = 8 };
+typedef struct {
+    ac_arena_t *arena;
+    void *range;
+    uint64_t from;  /* address of the first that is lent */
+    unsigned count; /* of them, one behind the other */
+    struct {
+        uint64_t page, bytes;
+    } at[AC_LENT];
+} ac_lent_t;
+
+/* Lend pages of the block at `address`, from `from` bytes behind the first one's begin on, as many
+ * as *lent has room for.  AC_OK; AC_BAD_ADDRESS, AC_NOT_OURS: its lifetime is not `serial`, or not
+ * exported, it is not on pages, or no page begins there.  One thread at a time; _return takes what _lend gave it. */
+ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_lent_t *lent);
+void ac_pages_return(const ac_lent_t *lent);
 
 /* The program sets SYNC_MEMOPS of the block at `address`, or takes it back.  `set` tells the driver
  * so, without a lock: once for each of its allocations that the block lies in, with what one of the

@@ -78,14 +78,14 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops,
                             void *context) {
     whole_arena_t *whole = ac_carve(sizeof *whole);
-    ac_block_t **bins = ac_carve_table(2 * AC_BINS_BYTES);
+    ac_block_t **bins = ac_carve_table(AC_INDICES * AC_BINS_BYTES);
     if (!whole || !bins)
         return NULL;
     ac_arena_t *arena = &whole->arena;
     arena->retired = &whole->retired;
     arena->growths = &whole->growths;
-    arena->index[AC_POOL_SMALL].bin = bins;
-    arena->index[AC_POOL_LARGE].bin = bins + AC_BINS;
+    for (int i = 0; i < AC_INDICES; i++)
+        arena->index[i].bin = bins + i * AC_BINS;
     static _Atomic unsigned numbers;
     unsigned number = atomic_fetch_add(&numbers, 1) + 1;
     arena->number = number <= UINT16_MAX ? (uint16_t)number : 0;
@@ -170,12 +170,9 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator) {
 }
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator) {
-    ac_cache_sum_t sum;
     ac_lock(&allocator->lock);
-    ac_caches_absorb(allocator, &sum);
-    ac_stats_reset_peak(allocator->stats);
+    ac_caches_reset_peak(allocator);
     ac_unlock(&allocator->lock);
-    ac_caches_settle(allocator);
 }
 
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator) {

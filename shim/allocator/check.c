@@ -369,8 +369,9 @@ static void check_arena(ac_check_t *check, ac_arena_t *arena) {
     check_idle(check, arena);
     for (const ac_segment_t *s = arena->segments; s; s = s->next)
         check_segment(check, s);
-    uint64_t indexed = check_index(check, &arena->index[AC_POOL_SMALL]) +
-                       check_index(check, &arena->index[AC_POOL_LARGE]);
+    uint64_t indexed = 0;
+    for (int i = 0; i < AC_INDICES; i++)
+        indexed += check_index(check, &arena->index[i]);
     expect(check, indexed == check->listed, "free blocks missing in the index");
     expect(check, check->retired == check_retired(check, arena),
            "retired blocks missing in the lists");

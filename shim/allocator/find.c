@@ -5,7 +5,7 @@
  * until more is added there is nothing new to be found.  So a request searches once, and once
  * more for each time that something came back. */
 #include "allocator/request.h"
-#include "allocator/supply/supply.h"
+#include "allocator/supply/medium.h"
 #include "failpoint.h"
 
 /* --- the block is the request's --- */
@@ -17,41 +17,31 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
         ac_ordered_handed_out(block, request->mempool);
 }
 
-/* Before the figures rise: those of the caches are absorbed where a peak depends on them. */
-static void announce(const ac_request_t *request) {
-    ac_caches_before(request->arena->allocator, request->cache, request->pool, request->size,
-                     request->requested);
-}
-
-/* After: there may be more such requests. */
+/* There may be more such requests. */
 static void conclude(const ac_request_t *request) {
-    if (!request->cache)
-        return;
-    if (!request->stream)
+    ac_caches_check_bars(request->arena->allocator, request->cache);
+    if (request->cache && !request->stream)
         ac_cache_expect(request->cache, request->pool, request->size);
-    ac_caches_after(request->cache, request->size);
 }
 
-/* Whether the tally of the request's cache has room for it: then it counts it as a hit, which
- * is little work, and nothing has to be announced. */
-static bool is_affordable(const ac_request_t *request) {
-    return !request->stream &&
-           ac_cache_affords(request->cache, request->pool, request->size, request->requested);
+/* Where the tally of the request's cache has room for the block, it is counted as a hit. */
+static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
+    ac_cache_t *cache = request->cache;
+    if (request->stream ||
+        !ac_cache_affords(cache, request->pool, request->size, request->requested) ||
+        !ac_cache_serve(cache, block, request->size, request->requested))
+        return false;
+    request->address = block->address;
+    return true;
 }
 
 /* The block was cut out of the free memory. */
-static void serve(ac_request_t *request, ac_block_t *block, bool affordable) {
-    ac_cache_t *cache = request->cache;
-    if (affordable && ac_cache_serve(cache, block, request->size, request->requested)) {
-        request->address = block->address;
-        ac_cache_expect(cache, request->pool, request->size);
-        return;
+static void serve(ac_request_t *request, ac_block_t *block) {
+    if (!serve_as_hit(request, block)) {
+        ac_segment_reuse(block, request->requested);
+        handed_out(request, block);
+        request->arena->allocator->counters->cached_allocs++;
     }
-    if (affordable)
-        announce(request);
-    ac_segment_reuse(block, request->requested);
-    handed_out(request, block);
-    request->arena->allocator->counters->cached_allocs++;
     conclude(request);
 }
 
@@ -81,6 +71,7 @@ static bool search_ordered(ac_request_t *request) {
         return false;
     request->address = ordered.address;
     request->arena->allocator->counters->cached_allocs++;
+    ac_caches_check_bars(request->arena->allocator, request->cache);
     return true;
 }
 
@@ -159,22 +150,24 @@ bool ac_find_spared(ac_request_t *request, ac_spare_t rule) {
 /* With `scarce`: in the other pool, too, and in what slabs and sealed segments keep. */
 static ac_block_t *find_block(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    int other = request->pool == AC_POOL_SMALL ? AC_POOL_LARGE : AC_POOL_SMALL;
     ac_fit_t fit = fit_for(request);
+    int index = request->medium ? AC_INDEX_MEDIUM : request->pool;
     if (request->scarce)
         ac_segments_unseal(&arena->space);
-    ac_block_t *block = ac_free_index_find(&arena->index[request->pool], &fit, request->scarce);
+    ac_block_t *block = ac_free_index_find(&arena->index[index], &fit, request->scarce);
     if (block && !request->scarce && spare(request, block))
         return NULL;
     if (block || !request->scarce)
         return block;
-    block = ac_free_index_find(&arena->index[other], &fit, true);
+    for (int i = 0; i < AC_INDICES && !block; i++)
+        if (i != index)
+            block = ac_free_index_find(&arena->index[i], &fit, true);
     if (!block && request->size < AC_SMALL_SEGMENT && ac_slabs_dissolve(&arena->space))
         block = ac_free_index_find(&arena->index[AC_POOL_SMALL], &fit, true);
     return block;
 }
 
-static bool search_free(ac_request_t *request, bool affordable) {
+static bool search_free(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     if (request->seen[request->scarce] == arena->added && !AC_FAILPOINT(searched_again))
         return false;
@@ -184,7 +177,7 @@ static bool search_free(ac_request_t *request, bool affordable) {
         ac_segment_carve(block, request->size);
     request->seen[request->scarce] = arena->added;
     if (block)
-        serve(request, block, affordable);
+        serve(request, block);
     return block;
 }
 
@@ -192,13 +185,10 @@ static bool search(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
     if (arena->dead)
         return false;
-    bool affordable = is_affordable(request);
-    if (!affordable)
-        announce(request);
     if (search_ordered(request))
         return true;
     ac_pending_drain(arena);
-    return search_free(request, affordable);
+    return search_free(request);
 }
 
 /* None of what the request's own cache keeps has its size, but put together with what lies beside
@@ -224,6 +214,8 @@ bool ac_find_first(ac_request_t *request) {
         ac_cache_tidy(request->cache);
     request->size = ac_size_round(settings->divisions, request->requested);
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
+    request->medium =
+        request->pool == AC_POOL_LARGE && ac_medium_serves(allocator, request->size);
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
     if (request->cache)
@@ -257,7 +249,6 @@ bool ac_find_added(ac_request_t *request) {
 }
 
 void ac_find_new(ac_request_t *request, ac_block_t *block) {
-    announce(request);
     ac_block_t *slot = cut_slot(request);
     if (slot)
         block = slot;

@@ -120,8 +120,16 @@ void ac_allocator_release(ac_allocator_t *allocator, uint64_t session) {
 
 /* Work that the program itself may hold back gets a moment only: another thread may let it go,
  * but it may as well be the caller who would, after this call. */
-void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
+void ac_arena_await(ac_arena_t *arena, uint64_t target, uint64_t limit_ns) {
     const uint64_t step_ns = 50000000;
+    uint64_t begin = arena->ops->now_ns(), spent = 0;
+    while (spent < limit_ns && !arena->ops->capturing(arena->context) &&
+           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->timeline, AC_REACH_ALL)) &&
+           ac_fence_wait(&arena->timeline, AC_REACH_ALL, target, step_ns) == AC_BUSY)
+        spent = arena->ops->now_ns() - begin;
+}
+
+void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
     ac_allocator_t *allocator = arena->allocator;
     ac_lock(&allocator->lock);
     const ac_retired_t *retired = arena->retired;
@@ -133,10 +141,6 @@ void ac_arena_quiesce(ac_arena_t *arena, uint64_t limit_ns) {
             target = ac_fence_now();
         }
     ac_unlock(&allocator->lock);
-    uint64_t begin = arena->ops->now_ns(), spent = 0;
-    while (waits && spent < limit_ns && !arena->ops->capturing(arena->context) &&
-           !(spent >= AC_PATIENCE_NS && ac_fence_holding(&arena->timeline, AC_REACH_ALL))) {
-        waits = ac_fence_wait(&arena->timeline, AC_REACH_ALL, target, step_ns) == AC_BUSY;
-        spent = arena->ops->now_ns() - begin;
-    }
+    if (waits)
+        ac_arena_await(arena, target, limit_ns);
 }

@@ -19,6 +19,7 @@ ac_status_t ac_grow(ac_request_t *request) {
     ac_growth_ask_t ask = {.arena = request->arena,
                            .pool = request->pool,
                            .size = request->size,
+                           .medium = request->medium,
                            .aside = request->stream != NULL,
                            .spares = request->spared & AC_SPARE_TO_GROW,
                            .shrink = request->shrink,

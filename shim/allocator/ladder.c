@@ -6,10 +6,10 @@
  *   ac_cache_fetch                                           the request
  *   ac_find_first, lock                                      its size and pool
  *   ac_cache_clear_way                                       what is kept whole and in the way
- *   search, ac_cache_affords, ac_cache_has_rooms             whether it counts as a hit
- *   ac_free_index_find                                       the block
+ *   search, ac_free_index_find                               the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
+ *   ac_cache_affords, ac_cache_wake                          whether it counts as a hit
  *   ac_cache_serve, ac_cache_expect, unlock                  the program's
  * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
  * in a Release build: functions of one file that the compiler put into others are not seen.)
@@ -100,8 +100,10 @@ __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t by
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
-                   ac_cache_take_long(cache, bytes, address)
+    ac_take_t taken = ac_cache_take(cache, bytes, address, ac_fence_handout);
+    if (__builtin_expect(taken == AC_TAKE_DUE, 0))
+        ac_cache_raise(cache);
+    return taken || ac_cache_take_long(cache, bytes, address)
                ? AC_OK
                : miss(cache, bytes, cached_only, address);
 }
@@ -126,8 +128,7 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
     }
     ac_block_touch_neighbours(block);
     if (cache && cache->arena->allocator == allocator)
-        ac_cache_tidy(cache);         /* another device's lock is not its */
-    ac_caches_before_free(allocator); /* first: a hit may have made a peak that ends now */
+        ac_cache_tidy(cache); /* another device's lock is not its */
     ac_arena_t *arena = block->segment->arena;
     ac_ticket_t ticket;
     ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, &ticket);
@@ -187,12 +188,12 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
     ac_ticket_t ticket, used = block->ticket;
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
-    ac_caches_before_free(allocator);
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream) : AC_ORDER_NONE;
     ac_order_retire_on(&owner->timeline, &arena->timeline, ac_ordered_order(owner), slot, &used,
                        &ticket);
     ac_segment_release(block);
     bool leaves = ac_retired_add(block, &ticket);
+    ac_caches_check_bars(allocator, NULL); /* what was free beside the block may wait with it */
     ac_unlock(&allocator->lock);
     if (leaves)
         ac_supply_owe(allocator);

@@ -11,10 +11,8 @@ ac_status_t ac_ready_in_order(ac_request_t *request, ac_whose_t whose) {
         return AC_OOM;
     ac_lock(&allocator->lock);
     ac_order_request_t ordered = ac_find_ordered(request);
-    /* Again: what the request announced a recall of caches has settled meanwhile. */
-    if (ac_ordered_follows(request->arena))
-        ac_caches_before(allocator, NULL, request->pool, request->size, request->requested);
     ac_status_t status = ac_ordered_wait(request->arena, &ordered, whose == AC_OWN_STREAM);
+    ac_caches_check_bars(allocator, request->cache);
     ac_unlock(&allocator->lock);
     request->address = ordered.address;
     return status;

@@ -23,6 +23,7 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_MEGABYTES(field)         uint64_t field /* bytes */
 #define AC_FIELD_MEGABYTES_OR_NONE(field) uint64_t field /* bytes; none: UINT64_MAX */
 #define AC_FIELD_BYTES(field)             uint64_t field
+#define AC_FIELD_BOOL_OR_BYTES(field)     uint64_t field /* false: 0; true: UINT64_MAX */
 #define AC_FIELD_NUMBER(field)            uint64_t field
 #define AC_FIELD_DIVISIONS(field)         uint32_t field[AC_CONFIG_DIVISIONS] /* by MiB octave */
 #define AC_FIELD_FRACTION(field)          double field

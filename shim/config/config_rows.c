@@ -7,6 +7,7 @@
 #define TYPE_NAME_MEGABYTES         "MiB"
 #define TYPE_NAME_MEGABYTES_OR_NONE "MiB"
 #define TYPE_NAME_BYTES             "bytes"
+#define TYPE_NAME_BOOL_OR_BYTES     "boolean or bytes"
 #define TYPE_NAME_NUMBER            "integer"
 #define TYPE_NAME_DIVISIONS         "divisions"
 #define TYPE_NAME_FRACTION          "fraction"

@@ -138,6 +138,23 @@ static int write_bytes(const void *field, char *text, size_t size) {
     return snprintf(text, size, "%" PRIu64 "%s", n, suffix);
 }
 
+/* ---- a size, or whether at all ---- */
+
+AC_START static bool read_bool_or_bytes(ac_token_t token, ac_bounds_t bounds, void *field,
+                                        ac_refusal_t *refusal) {
+    bool yes;
+    if (!read_bool(token, bounds, &yes, refusal))
+        return read_bytes(token, bounds, field, refusal);
+    *(uint64_t *)field = yes ? UINT64_MAX : 0;
+    return true;
+}
+
+static int write_bool_or_bytes(const void *field, char *text, size_t size) {
+    uint64_t n = *(const uint64_t *)field;
+    return n && n != UINT64_MAX ? write_bytes(field, text, size)
+                                : snprintf(text, size, "%s", n ? "true" : "false");
+}
+
 AC_START static bool read_number(ac_token_t token, ac_bounds_t bounds, void *field,
                                  ac_refusal_t *refusal) {
     uint64_t n;
@@ -432,6 +449,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_MEGABYTES] = {read_megabytes, write_megabytes},
     [AC_VALUE_MEGABYTES_OR_NONE] = {read_megabytes_or_none, write_megabytes_or_none},
     [AC_VALUE_BYTES] = {read_bytes, write_bytes},
+    [AC_VALUE_BOOL_OR_BYTES] = {read_bool_or_bytes, write_bool_or_bytes},
     [AC_VALUE_NUMBER] = {read_number, write_number},
     [AC_VALUE_DIVISIONS] = {read_divisions, write_divisions},
     [AC_VALUE_FRACTION] = {read_fraction, write_decimal},

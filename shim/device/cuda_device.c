@@ -75,6 +75,19 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
     return ac_cuda_status_of(result);
 }
 
+ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address) {
+    ac_cuda_scope_t scope;
+    if (atomic_load(&context->dead))
+        return AC_OK;
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
+    if (!ac_driver.cuMemFreeHost || !ac_cuda_enter(context, &scope))
+        return AC_FAILED;
+    CUresult result = ac_driver.cuMemFreeHost((void *)(uintptr_t)address);
+    ac_cuda_leave(&scope);
+    return ac_cuda_status_of(result);
+}
+
 static ac_status_t memory_free(void *arg, uint64_t *bytes) {
     ac_cuda_scope_t scope;
     size_t available, total;

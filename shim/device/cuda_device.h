@@ -97,6 +97,12 @@ extern _Atomic bool ac_cuda_quiet;
  * not documented to wait as cuMemFree does, so that pages of living contexts stay. */
 extern _Atomic bool ac_cuda_pages_stay;
 
+/* Set at activation where pages are to be made so that other processes can open them. */
+extern _Atomic bool ac_cuda_pages_exported;
+
+/* Whether the pages of the device are. */
+bool ac_cuda_pages_exportable(CUdevice device);
+
 void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
                           CUdevice device, ac_record_mode_t mode);
 
@@ -158,6 +164,25 @@ void ac_cuda_stream_retire(ac_cuda_context_t *context, CUstream stream, bool pen
  * work. */
 void ac_cuda_streams_retire(ac_cuda_context_t *context);
 
+/* A new descriptor, of a number above those of the standard streams, stands for the page: for one
+ * other process.  The page stays meanwhile, by the caller's care.  AC_OK; AC_FAILED or any other
+ * answer: there is none. */
+ac_status_t ac_cuda_page_export(ac_cuda_context_t *context, uint64_t page, int *fd);
+
+/* Lay the page behind such a descriptor, which stays the caller's, over `bytes` at `address`, where
+ * nothing is mapped; then let the context's device use them, and where they are known also `owner`,
+ * which the pages lie on (-1: not known), and those that may reach its memory.  CUDA_SUCCESS, or the
+ * driver's answer for the context's own device.  _end takes whole ones away that no work uses any
+ * more; AC_OK, or they are still there. */
+CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address,
+                             uint64_t bytes);
+CUresult ac_cuda_import_allow(ac_cuda_context_t *context, CUdevice owner, uint64_t address,
+                              uint64_t bytes);
+ac_status_t ac_cuda_import_end(ac_cuda_context_t *context, uint64_t address, uint64_t bytes);
+
+/* The devices that may reach the memory of `device`: bits. */
+uint64_t ac_cuda_peers_of(CUdevice device);
+
 /* `peer` may reach the memory of `device` from now on: pages that are mapped afterwards allow it.
  * True: that is new, and what is mapped already has to be told (pages_allow). */
 bool ac_cuda_peer_add(CUdevice device, CUdevice peer);
@@ -196,6 +221,10 @@ CUresult ac_cuda_probe_legacy(ac_cuda_context_t *context);
 /* Whether no stream of the process captured at any time between the two calls. */
 uint64_t ac_cuda_capture_mark(void);
 bool ac_cuda_capture_none_since(uint64_t mark);
+
+/* Give pinned memory of the context back to the driver; it may wait for the device.  AC_OK, also
+ * where the context has gone, and the memory with it; AC_BUSY while anything captures; AC_FAILED. */
+ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address);
 
 /* Number of the calling thread, unique for the life of the process (a kernel's thread id is used
  * again); set once by activation. */

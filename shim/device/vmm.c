@@ -9,6 +9,7 @@
 
 #include "device/cuda_int.h"
 #include "device/driver.h"
+#include "observe/write.h"
 
 /* Devices that may reach each other's memory: bit j of [i], device j that of device i. */
 enum { PEERS = 64 };
@@ -18,6 +19,10 @@ static _Atomic uint64_t former[PEERS];
 static _Atomic uint64_t taking[PEERS];
 
 _Atomic bool ac_cuda_pages_stay;
+
+/* Devices whose pages are not made for other processes: bit i, the driver would not. */
+_Atomic bool ac_cuda_pages_exported;
+static _Atomic uint64_t unexportable;
 
 static bool attribute(CUdevice device, CUdevice_attribute which) {
     int value = 0;
@@ -31,8 +36,16 @@ static bool is_bound(void) {
            ac_driver.cuMemSetAccess && ac_driver.cuMemGetAllocationGranularity;
 }
 
-/* Network cards may use such a page where the device and its driver let them: memory of
- * cuMemAlloc is so without being asked for.  The flag may not be set where they do not. */
+bool ac_cuda_pages_exportable(CUdevice device) {
+    return atomic_load(&ac_cuda_pages_exported) && device >= 0 && device < PEERS &&
+           !(atomic_load(&unexportable) >> device & 1) &&
+           ac_driver.cuMemExportToShareableHandle && ac_driver.cuMemImportFromShareableHandle &&
+           attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+}
+
+/* Network cards may use such a page where the device and its driver let them, and other processes
+ * where it can be exported: memory of cuMemAlloc is so without being asked for.  The flag and the
+ * type may not be set where they do not. */
 static CUmemAllocationProp prop_of(CUdevice device) {
     CUmemAllocationProp prop;
     memset(&prop, 0, sizeof prop);
@@ -41,6 +54,8 @@ static CUmemAllocationProp prop_of(CUdevice device) {
     prop.location.id = device;
     prop.allocFlags.gpuDirectRDMACapable =
         attribute(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
+    if (ac_cuda_pages_exportable(device))
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     return prop;
 }
 
@@ -115,6 +130,14 @@ ac_status_t ac_cuda_page_create(void *arg, uint64_t bytes, uint64_t *page) {
     if (!enter(context, &visit))
         return AC_FAILED;
     CUresult result = ac_driver.cuMemCreate(&handle, bytes, &prop, 0);
+    bool typed = prop.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    if (typed && result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY &&
+        !ac_driver_sticky(result)) {
+        prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+        result = ac_driver.cuMemCreate(&handle, bytes, &prop, 0);
+        if (result == CUDA_SUCCESS)
+            atomic_fetch_or(&unexportable, (uint64_t)1 << context->device);
+    }
     leave(&visit);
     if (result == CUDA_SUCCESS)
         *page = handle;
@@ -183,6 +206,75 @@ ac_status_t ac_cuda_pages_unmap(void *arg, uint64_t address, uint64_t bytes) {
     if (!dead)
         ac_cuda_sync_end();
     return ac_cuda_status_of(result);
+}
+
+/* ---- pages between processes ---- */
+
+ac_status_t ac_cuda_page_export(ac_cuda_context_t *context, uint64_t page, int *fd) {
+    visit_t visit;
+    int held[AC_LOW];
+    if (!enter(context, &visit))
+        return AC_FAILED;
+    ac_low_hold(held);
+    CUresult result = ac_driver.cuMemExportToShareableHandle(
+        fd, page, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    ac_low_release(held);
+    leave(&visit);
+    return ac_cuda_status_of(result);
+}
+
+CUresult ac_cuda_page_import(ac_cuda_context_t *context, int fd, uint64_t address,
+                             uint64_t bytes) {
+    visit_t visit;
+    CUmemGenericAllocationHandle page;
+    if (!enter(context, &visit))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = ac_driver.cuMemImportFromShareableHandle(
+        &page, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result == CUDA_SUCCESS) {
+        result = ac_driver.cuMemMap(address, bytes, 0, page, 0);
+        ac_driver.cuMemRelease(page); /* the mapping keeps the memory */
+    }
+    leave(&visit);
+    return result;
+}
+
+/* A synchronisation of the caller's came before, or nothing ever used them. */
+ac_status_t ac_cuda_import_end(ac_cuda_context_t *context, uint64_t address, uint64_t bytes) {
+    visit_t visit;
+    CUresult result = CUDA_ERROR_DEINITIALIZED;
+    if (enter_late(context, &visit)) {
+        result = ac_driver.cuMemUnmap(address, bytes);
+        if (result != CUDA_SUCCESS)
+            result = ac_driver.cuMemUnmap(address, bytes);
+        leave(&visit);
+    }
+    return ac_cuda_status_of(result);
+}
+
+uint64_t ac_cuda_peers_of(CUdevice device) {
+    return device >= 0 && device < PEERS ? atomic_load(&peers[device]) : 0;
+}
+
+/* One device after the other: what one cannot reach is no affair of the others. */
+CUresult ac_cuda_import_allow(ac_cuda_context_t *context, CUdevice owner, uint64_t address,
+                              uint64_t bytes) {
+    visit_t visit;
+    if (!enter(context, &visit))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, context->device},
+                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = ac_driver.cuMemSetAccess(address, bytes, &desc, 1);
+    uint64_t others = ac_cuda_peers_of(owner);
+    if (owner >= 0 && owner < PEERS)
+        others |= (uint64_t)1 << owner;
+    for (int device = 0; result == CUDA_SUCCESS && device < PEERS; device++) {
+        desc.location.id = device;
+        if (device != context->device && others >> device & 1)
+            ac_driver.cuMemSetAccess(address, bytes, &desc, 1);
+    }
+    leave(&visit);
+    return result;
 }
 
 bool ac_cuda_peer_add(CUdevice device, CUdevice peer) {

@@ -79,6 +79,13 @@ static inline bool ac_owned(uint64_t address) {
  * order. */
 enum { AC_UNOWNED = 1 };
 
+/* The context that serves a request of this thread, NULL: leave the call to the driver.
+ * memory_hooks.c */
+ac_context_t *ac_context_serving(ac_thread_t *thread);
+
+/* Wait for all work of the current context, for free_sync:true. */
+CUresult ac_context_await(ac_context_t *context);
+
 /* Whether the driver has to answer, whatever the hook does without a record. */
 static inline bool ac_is_guest(const ac_thread_t *thread) {
     return !thread && ac_thread_is_guest();
@@ -139,10 +146,6 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
 /* Whether the block answers as memory of its pool: it serves a stream-ordered request, and not of
  * the device's own pool with async_ipc.  identity_hooks.c */
 bool ac_block_is_pooled(const ac_block_info_t *info);
-
-/* Blocks on pages can be exported: plain ones say that they are IPC-capable.  Set by what exports
- * them.  identity_hooks.c */
-extern _Atomic bool ac_pages_exportable;
 
 /* The device that the block lies on. */
 static inline CUdevice ac_block_device(const ac_block_info_t *info) {

@@ -11,7 +11,9 @@
 #include "intercept/captures.h"
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
+#include "intercept/ipc_pages.h"
 #include "intercept/peers.h"
+#include "intercept/pinned.h"
 #include "intercept/pool_access.h"
 #include "intercept/process.h"
 #include "intercept/tracing.h"
@@ -325,8 +327,10 @@ static ac_ending_t ending(bool (*matches)(const ac_context_t *, uintptr_t), uint
     AC_WINDOW(contexts_found);
     if (AC_FAILPOINT(context_ends_at_once))
         limit_ns = 0;
-    for (unsigned i = 0; limit_ns && i < found.count; i++)
+    for (unsigned i = 0; limit_ns && i < found.count; i++) {
         ac_arena_quiesce(found.context[i]->arena, limit_ns);
+        ac_pinned_quiesce(found.context[i], limit_ns);
+    }
     atomic_fetch_add(&ac_contexts_ending, (int)found.count);
     for (unsigned i = 0; i < found.count; i++) {
         ac_cuda_context_dying(&found.context[i]->cuda);
@@ -414,7 +418,9 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
+        ac_ipc_pages_bury();
         ac_peers_context_gone(ending->context[i]);
+        ac_pinned_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);
         ac_cuda_context_spare(&ending->context[i]->cuda);
     }

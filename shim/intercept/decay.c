@@ -3,16 +3,21 @@
 
 #include "device/driver.h"
 #include "intercept/context.h"
+#include "intercept/pinned.h"
 #include "intercept/process.h"
 #include "observe/raw.h"
 
 /* Steps in idle_trim_ms: memory goes back after that and up to a quarter more. */
 enum { STEPS = 4, LOOK_NS = 250000000 };
+#define PINNED_LOOK_NS ((int64_t)2000000000)
 
-/* 0 only where neither key is set. */
+/* 0 only where no key asks for it. */
 static int64_t interval_of(const ac_config_t *config) {
     int64_t idle = (int64_t)config->idle_trim_ms * (1000000 / STEPS);
-    return config->keep_free && (!idle || idle > LOOK_NS) ? LOOK_NS : idle;
+    if (config->keep_free && (!idle || idle > LOOK_NS))
+        return LOOK_NS;
+    bool pinned = config->pinned_cache && config->background_trim;
+    return pinned && (!idle || idle > PINNED_LOOK_NS) ? PINNED_LOOK_NS : idle;
 }
 
 int64_t ac_decay_interval(const ac_config_t *config) {
@@ -75,6 +80,8 @@ void ac_decay_synced(bool whole) {
 
 void ac_decay_step(void) {
     ac_config_t config = *ac_process_config();
-    if (!ac_cuda_is_capturing())
-        ac_device_each(step_device, &config);
+    if (ac_cuda_is_capturing())
+        return;
+    ac_device_each(step_device, &config);
+    ac_pinned_decay(&config);
 }

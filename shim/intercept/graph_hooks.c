@@ -7,9 +7,10 @@
 #include "allocator/retired/retired.h"
 #include "device/driver.h"
 #include "intercept/graphs.h"
+#include "intercept/pinned.h"
 #include "failpoint.h"
 
-/* --- the memory behind a capture session: blocks of all devices --- */
+/* --- the memory behind a capture session: blocks of all devices, and pinned ones --- */
 
 typedef struct {
     uint64_t session;
@@ -23,7 +24,7 @@ static void ask_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 static bool holds(uint64_t session) {
-    ac_session_t asked = {.session = session};
+    ac_session_t asked = {.session = session, .holds = ac_pinned_holds(session)};
     ac_device_each(ask_device, &asked);
     return asked.holds;
 }
@@ -35,6 +36,7 @@ static void release_device(CUdevice device, ac_allocator_t *allocator, void *arg
 
 static void release(uint64_t session) {
     ac_device_each(release_device, &session);
+    ac_pinned_release(session);
 }
 
 static bool unseen(void) {

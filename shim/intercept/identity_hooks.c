@@ -7,6 +7,7 @@
 
 #include "device/driver.h"
 #include "intercept/mempools.h"
+#include "intercept/pinned.h"
 #include "observe/log.h"
 
 /* Whether `address` lies in the block as the program asked for it, not in what rounding added. */
@@ -35,6 +36,9 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
     AC_ENTER_OR_RETURN(cuMemGetAddressRange_v2);
     (void)thread;
     ac_block_info_t info;
+    ac_host_info_t pinned;
+    if (ac_pinned_find(address, &pinned))
+        return ac_pinned_range(real, base, size, address, &pinned);
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return ac_ipc_address_range(real, base, size, address);
     CUdeviceptr segment;
@@ -54,8 +58,6 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr ad
 }
 
 /* --- attributes --- */
-
-_Atomic bool ac_pages_exportable;
 
 bool ac_block_is_pooled(const ac_block_info_t *info) {
     return info->async &&
@@ -110,7 +112,7 @@ static void patch(CUpointer_attribute attribute, const ac_block_info_t *info, vo
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         if (pooled || info->paged)
-            *(unsigned *)data = !pooled && atomic_load(&ac_pages_exportable);
+            *(unsigned *)data = !pooled && ac_cuda_pages_exportable(context->device);
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         if (info->paged)
@@ -142,6 +144,9 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     AC_ENTER_OR_RETURN(cuPointerGetAttribute);
     (void)thread;
     ac_block_info_t info;
+    ac_host_info_t pinned;
+    if (ac_pinned_find(address, &pinned))
+        return ac_pinned_attribute(real, data, attribute, address, &pinned);
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return ac_ipc_attribute(real, data, attribute, address);
     if (!inside(&info, address))
@@ -160,6 +165,9 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes,
     AC_ENTER_OR_RETURN(cuPointerGetAttributes);
     (void)thread;
     ac_block_info_t info;
+    ac_host_info_t pinned;
+    if (ac_pinned_find(address, &pinned))
+        return ac_pinned_attributes(real, count, attributes, data, address, &pinned);
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return ac_ipc_attributes(real, count, attributes, data, address);
     if (!inside(&info, address))
@@ -196,6 +204,9 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     AC_ENTER_OR_RETURN(cuPointerSetAttribute);
     ac_block_info_t info;
     sync_ask_t ask = {real, CUDA_SUCCESS};
+    ac_host_info_t pinned;
+    if (ac_pinned_find(address, &pinned))
+        return ac_pinned_set_attribute(real, value, attribute, address, &pinned);
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(value, attribute, address);
     if (!inside(&info, address))
@@ -246,8 +257,10 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
                                        CUmemRangeHandleType type, unsigned long long flags) {
     AC_ENTER_OR_RETURN(cuMemGetHandleForAddressRange);
     ac_block_info_t info;
-    if (!ac_owned(address))
+    if (!ac_owned(address)) {
+        ac_pinned_shared(address);
         return real(handle, address, size, type, flags);
+    }
     if (!block_of_range(address, size, &info)) {
         if (ac_block_find(address, &info) == AC_OK && inside(&info, address)) {
             ac_count(thread, AC_COUNT_refused_shares);
@@ -268,6 +281,7 @@ CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
     AC_ENTER_OR_RETURN(cuMemRetainAllocationHandle);
     (void)thread;
-    return real(handle, ac_owned((CUdeviceptr)(uintptr_t)address) ? (void *)(uintptr_t)AC_UNOWNED
-                                                                  : address);
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
+    return real(handle,
+                ac_owned(at) || ac_ipc_covers(at) ? (void *)(uintptr_t)AC_UNOWNED : address);
 }

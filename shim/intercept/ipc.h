@@ -18,4 +18,10 @@ CUresult ac_ipc_attribute(cuPointerGetAttribute_fn *real, void *data,
 CUresult ac_ipc_attributes(cuPointerGetAttributes_fn *real, unsigned count,
                            CUpointer_attribute *attributes, void **data, CUdeviceptr address);
 
+/* Whether the address lies in what is open of other processes. */
+static inline bool ac_ipc_covers(CUdeviceptr address) {
+    ac_ipc_view_t view;
+    return atomic_load(&ac_ipc_mappings) && ac_ipc_find(address, &view) != AC_IPC_ELSEWHERE;
+}
+
 #endif

@@ -5,11 +5,13 @@
  * and its fence is over: the handle ends with it, as it would without the library.
  *
  * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table:
- * the driver's handle of the segment, and where in it the block lies.  The segment and its other
- * blocks stay in use.  The entry ends with the block's lifetime (allocator/space/lifetime.h), at
+ * the driver's handle of the segment, and where in it the block lies; or of a block on pages, which
+ * have no such handle, what an importer asks this process for (ipc_serve.h).  The segment, the pages
+ * and their other blocks stay in use.  The entry ends with the block's lifetime (allocator/space/lifetime.h), at
  * its free and before its memory can serve again; so a token never opens another owner's memory. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
+#include "intercept/ipc_serve.h"
 
 #include <errno.h>
 #include <string.h>
@@ -40,6 +42,7 @@ static void lifetime_exported(uint64_t exported, uint64_t serial) {
 
 void ac_ipc_setup(void) {
     ac_lifetime_notify = lifetime_exported;
+    atomic_store(&ac_cuda_pages_exported, ac_process_config()->ipc != AC_IPC_OFF);
 }
 
 static CUresult refuse(ac_thread_t *thread, CUipcMemHandle *handle, const char *why,
@@ -51,11 +54,12 @@ static CUresult refuse(ac_thread_t *thread, CUipcMemHandle *handle, const char *
 
 static CUresult refuse_without_room(ac_thread_t *thread, CUipcMemHandle *handle, int error) {
     ac_count(thread, AC_COUNT_ipc_refused);
-    ac_log_once(AC_LOG_WARNING,
-                "an IPC handle was refused: the table of exported memory has no file beside the "
-                "live statistics in %s (%s); free space there, or name a writable folder with "
-                "ACCEL_LIVE_DIR",
-                ac_live_dir(), strerror(error));
+    ac_log_once(
+        AC_LOG_WARNING,
+        "an IPC handle was refused: the table or the socket of exported memory has no place "
+        "beside the live statistics in %s (%s); free space there, or name a writable "
+        "folder with ACCEL_LIVE_DIR",
+        ac_live_dir(), strerror(error));
     return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
 }
 
@@ -110,16 +114,31 @@ static CUresult export_segment(ac_thread_t *thread, CUipcMemHandle *handle,
     return CUDA_SUCCESS;
 }
 
+/* In the place of the driver's handle pages have bytes that stand for their lifetime. */
 static void describe(const ac_block_info_t *info, const CUipcMemHandle *segment,
                      ac_ipc_entry_t *entry) {
     CUuuid uuid = {{0}};
-    *entry = (ac_ipc_entry_t){.offset = info->address - info->segment_address,
-                              .size = info->requested,
-                              .mapping = info->segment_size};
+    uint64_t begin = info->paged ? info->pages_begin : info->segment_address;
+    *entry =
+        (ac_ipc_entry_t){.offset = info->address - begin,
+                         .size = info->requested,
+                         .mapping = info->paged ? info->pages_end - begin : info->segment_size,
+                         .address = info->address};
     if (ac_driver.cuDeviceGetUuid)
         ac_driver.cuDeviceGetUuid(&uuid, ac_block_device(info));
     memcpy(entry->uuid, uuid.bytes, sizeof entry->uuid);
-    memcpy(entry->handle, segment->reserved, sizeof entry->handle);
+    if (info->paged)
+        memcpy(entry->handle, &info->serial, sizeof info->serial);
+    else
+        memcpy(entry->handle, segment->reserved, sizeof entry->handle);
+}
+
+/* Errors of the context are the driver's to tell, whatever was exported before; of memory on pages
+ * it then says that it has no handle, and *segment is nothing. */
+static CUresult ask_driver(const ac_block_info_t *info, CUipcMemHandle *segment) {
+    CUresult result =
+        AC_REAL(cuIpcGetMemHandle)(segment, info->paged ? AC_UNOWNED : info->segment_address);
+    return info->paged && result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 /* Another thread may have exported the block by now: then its slot serves. */
@@ -144,8 +163,7 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     ac_ipc_entry_t entry;
     uint64_t serial;
     int error;
-    /* Errors of the context are the driver's to tell, whatever was exported before. */
-    CUresult result = AC_REAL(cuIpcGetMemHandle)(&segment, info->segment_address);
+    CUresult result = ask_driver(info, &segment);
     if (result != CUDA_SUCCESS)
         return result;
     ac_status_t status = ac_block_identify(info->address, &serial);
@@ -153,16 +171,17 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
         return refuse_without_room(thread, handle, ENOMEM);
     if (status != AC_OK)
         return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED); /* freed meanwhile */
-    describe(info, &segment, &entry);
     for (;;) {
         uint32_t slot;
         if (ac_block_find(info->address, info) != AC_OK || info->serial != serial)
             return AC_REAL(cuIpcGetMemHandle)(handle, AC_UNOWNED);
         if (info->exported) {
-            ac_ipc_table_token(slot_of(info->exported), serial,
+            ac_ipc_table_token(info->paged ? AC_IPC_PAGES : AC_IPC_NATIVE,
+                               slot_of(info->exported), serial,
                                (unsigned char *)handle->reserved);
             return CUDA_SUCCESS;
         }
+        describe(info, &segment, &entry);
         status = publish(thread, info, &entry, &slot, &error);
         if (status == AC_OOM)
             return refuse_without_room(thread, handle, error ? error : ENOMEM);
@@ -184,17 +203,19 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
         return real(handle, AC_UNOWNED);
     if (!handle)
         return real(handle, info.segment_address);
-    if (info.paged)
-        return refuse(
-            thread, handle, "memory of expandable segments has none",
-            "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is shared "
-            "so");
-    bool whole = info.size == info.segment_size;
+    bool whole = !info.paged && info.size == info.segment_size;
     if (!whole && ac_process_config()->ipc == AC_IPC_OFF)
         return refuse(thread, handle, "the memory does not fill its segment",
                       "without ACCEL_ALLOC_CONF=ipc:off it would be given");
+    if (info.paged && !ac_cuda_pages_exportable(ac_block_device(&info)))
+        return refuse(thread, handle, "pages of this device cannot be shared",
+                      "run without ACCEL_ALLOC_CONF=expandable_segments:true where memory is "
+                      "shared so");
     if (!info.exported && !complete(&info))
         return refuse(thread, handle, "what the memory was used for before does not end",
                       "synchronise before the memory is shared");
+    int error = info.paged && !info.exported ? ac_ipc_serve_start() : 0;
+    if (error)
+        return refuse_without_room(thread, handle, error);
     return whole ? export_segment(thread, handle, &info) : export_token(thread, handle, &info);
 }

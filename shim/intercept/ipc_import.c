@@ -1,28 +1,31 @@
 /* cuIpcOpenMemHandle and cuIpcCloseMemHandle: memory of other processes.
  *
  * A handle that is no token of this library is the driver's.  A token is looked up in its exporter's
- * table (share/ipc_lookup.h); the segment that it names is opened once for each context, and the
- * program is given the block's own address in it (ipc_views.h).  The exporter may free the block at
- * any moment: the entry is read again after the driver's call, so that no token opens the memory of
- * a later owner.  What happens to a block after that is as without the library: undefined. */
+ * table (share/ipc_lookup.h); the segment that it names is opened once for each context, or the pages
+ * are mapped that its exporter gives (ipc_pages.h), and the program is given the block's own address
+ * in it (ipc_views.h).  The exporter may free the block at any moment: the entry is read again after
+ * the memory was opened, so that no token opens the memory of a later owner.  What happens to a block after that is as without the library: undefined. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
+#include "intercept/ipc_pages.h"
 #include "intercept/peers.h"
 
 #include <string.h>
 
 #include "device/driver.h"
+#include "observe/filter.h"
 #include "observe/log.h"
 #include "share/ipc_lookup.h"
 
 typedef cuIpcOpenMemHandle_v2_fn open_fn;
 
-/* A token, and where its entry came from. */
+/* A token, and where its entry came from.  Own pages are never opened. */
 typedef struct {
     ac_ipc_token_t token;
     ac_ipc_entry_t entry;
     ac_ipc_source_t source; /* unless it is `own` */
     bool own;
+    int64_t until; /* of pages */
 } import_t;
 
 /* ---- peers ---- */
@@ -44,26 +47,32 @@ static bool has_peers(void) {
 /* Opening memory of another device enables peer access to it, as cuCtxEnablePeerAccess does: pages
  * on that device have to allow it, those to come and those that there are. */
 typedef struct {
-    const ac_context_t *context;
     CUdevice owner;
+    ac_allocator_t *allocator; /* of it; NULL: none yet */
 } peering_t;
 
-static void allow(CUdevice device, ac_allocator_t *allocator, void *arg) {
-    const peering_t *peering = arg;
+static void find(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    peering_t *peering = arg;
     if (device == peering->owner)
-        ac_peers_hold(device, peering->context->cuda.device, allocator);
+        peering->allocator = allocator;
 }
 
 static void allow_peer(const ac_context_t *context, CUdeviceptr mapped) {
-    int owner = -1;
+    peering_t peering = {.owner = -1};
     cuPointerGetAttribute_fn *ask = AC_REAL(cuPointerGetAttribute);
-    if (context && ask &&
-        ask(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, mapped) == CUDA_SUCCESS &&
-        owner != context->cuda.device)
-        ac_device_each(allow, &(peering_t){context, owner});
+    if (!context || !ask ||
+        ask(&peering.owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, mapped) != CUDA_SUCCESS ||
+        peering.owner == context->cuda.device)
+        return;
+    ac_device_each(find, &peering);
+    ac_peers_hold(peering.owner, context->cuda.device, peering.allocator);
 }
 
 /* ---- opening ---- */
+
+static bool on_pages(const import_t *import) {
+    return import->token.kind == AC_IPC_PAGES;
+}
 
 static void close_rest(ac_ipc_mapping_t *mapping, unsigned closes) {
     for (unsigned i = 0; i < closes; i++)
@@ -71,9 +80,12 @@ static void close_rest(ac_ipc_mapping_t *mapping, unsigned closes) {
     ac_ipc_closed(mapping, false);
 }
 
-static void leave(ac_ipc_mapping_t *mapping) {
+static void leave(ac_ipc_mapping_t *mapping, const import_t *import) {
     unsigned closes = ac_ipc_leave(mapping);
-    if (closes)
+    if (closes && on_pages(import))
+        ac_ipc_closed(mapping, ac_ipc_pages_close(ac_ipc_context(mapping), ac_ipc_base(mapping),
+                                                  import->entry.mapping) != CUDA_SUCCESS);
+    else if (closes)
         close_rest(mapping, closes);
 }
 
@@ -100,24 +112,36 @@ static CUresult ask_driver(const ac_context_t *context, open_fn *real, CUdevicep
 
 static CUresult refuse_without_context(ac_thread_t *thread) {
     ac_count(thread, AC_COUNT_ipc_unresolved);
-    ac_log_once(AC_LOG_WARNING,
-                "an IPC handle was not opened: accelcache does not follow the current context, one "
-                "of too many; open it in another one, or run both processes with "
-                "ACCEL_ALLOC_CONF=enabled:false");
+    ac_log_once(
+        AC_LOG_WARNING,
+        "an IPC handle was not opened: accelcache does not follow the current context, one "
+        "of too many; open it in another one, or run both processes with "
+        "ACCEL_ALLOC_CONF=enabled:false");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
-                           const import_t *import, unsigned flags) {
-    const ac_ipc_entry_t *entry = &import->entry;
-    ac_context_t *context = ac_context_current(thread);
+/* Open what a new mapping is of. */
+static CUresult open_mapping(ac_thread_t *thread, open_fn *real, ac_context_t *context,
+                             const import_t *import, ac_ipc_mapping_t *mapping,
+                             CUdeviceptr *base) {
     CUipcMemHandle segment;
+    CUresult result;
+    memcpy(segment.reserved, import->entry.handle, sizeof segment.reserved);
+    if (on_pages(import))
+        AC_RETRY(result, AC_NEED_UNKNOWN,
+                 ac_ipc_pages_open(context, &import->token, &import->source, &import->entry,
+                                   import->until, mapping, base));
+    else
+        AC_RETRY(result, AC_NEED_UNKNOWN,
+                 real(base, segment, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    return result;
+}
+
+static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                           ac_context_t *context, const import_t *import) {
+    const ac_ipc_entry_t *entry = &import->entry;
     CUdeviceptr base = 0;
     bool fresh;
-    memcpy(segment.reserved, entry->handle, sizeof segment.reserved);
-    CUresult result = ask_driver(context, real, pointer, segment, flags);
-    if (result != CUDA_SUCCESS || !pointer)
-        return result;
     if (!context) /* its end would go unnoticed, and its addresses may be other memory's then */
         return refuse_without_context(thread);
     bool peer = !is_device_of(context, entry->uuid);
@@ -128,7 +152,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (fresh) {
-        AC_RETRY(result, AC_NEED_UNKNOWN, real(&base, segment, flags));
+        CUresult result = open_mapping(thread, real, context, import, mapping, &base);
         ac_ipc_opened(mapping, result == CUDA_SUCCESS ? base : 0);
         if (result != CUDA_SUCCESS)
             return result;
@@ -139,9 +163,11 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     AC_WINDOW(segment_opened);
     bool lasting = lives(import);
     if (!lasting || !ac_ipc_view_add(mapping, entry->offset, entry->size)) {
-        leave(mapping);
+        leave(mapping, import);
         return lasting ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
     }
+    if (on_pages(import))
+        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
     *pointer = base + entry->offset;
     ac_count(thread, AC_COUNT_ipc_imported);
     return CUDA_SUCCESS;
@@ -162,17 +188,54 @@ static CUresult answer_without(open_fn *real, CUdeviceptr *pointer, CUipcMemHand
                                                                : result;
 }
 
+static CUresult open_native_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                                  const import_t *import, unsigned flags) {
+    ac_context_t *context = ac_context_current(thread);
+    CUipcMemHandle segment;
+    memcpy(segment.reserved, import->entry.handle, sizeof segment.reserved);
+    CUresult result = ask_driver(context, real, pointer, segment, flags);
+    return result == CUDA_SUCCESS && pointer ? open_entry(thread, real, pointer, context, import)
+                                             : result;
+}
+
+/* Of pages the driver knows nothing: of a token it finds wrong what it finds wrong of any call, and
+ * else that this is no handle. */
+static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
+                                 CUipcMemHandle handle, const import_t *import, unsigned flags) {
+    ac_context_t *context = ac_context_current(thread);
+    CUresult result = answer_without(real, pointer, handle, flags, true);
+    if (result != CUDA_ERROR_INVALID_HANDLE)
+        return result;
+    if (import->own)
+        return CUDA_ERROR_INVALID_CONTEXT; /* as of a handle of its own */
+    if (!ac_filter_now())
+        result = open_entry(thread, real, pointer, context, import);
+    if (result == CUDA_ERROR_INVALID_HANDLE && lives(import)) {
+        ac_count(thread, AC_COUNT_ipc_unresolved);
+        ac_log_once(
+            AC_LOG_WARNING,
+            "an IPC handle of process %d was not opened: it did not give its pages within a "
+            "second; it has to run, and may not be stopped",
+            (int)import->token.pid);
+    }
+    return result;
+}
+
 static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *pointer,
                            CUipcMemHandle handle, unsigned flags, import_t *import) {
     const ac_ipc_token_t *token = &import->token;
     ac_ipc_answer_t answer;
+    if (on_pages(import))
+        import->until = ac_ipc_pages_limit();
     import->own = ac_ipc_table_find(token, &import->entry);
     if (import->own)
         answer = import->entry.serial == token->serial ? AC_IPC_FOUND : AC_IPC_FREED;
     else
         answer = ac_ipc_lookup(token, &import->source, &import->entry);
     if (answer == AC_IPC_FOUND) {
-        CUresult result = open_entry(thread, real, pointer, import, flags);
+        CUresult result = on_pages(import)
+                              ? open_pages_token(thread, real, pointer, handle, import, flags)
+                              : open_native_token(thread, real, pointer, import, flags);
         if (!import->own)
             ac_ipc_lookup_end(&import->source, token, result != CUDA_SUCCESS);
         return result;
@@ -252,6 +315,16 @@ static void wait_as_closing(const ac_context_t *context) {
         ac_cuda_ops.synchronize((void *)(uintptr_t)&context->cuda, 0);
 }
 
+/* Errors of the context are the driver's to tell. */
+static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, const ac_ipc_view_t *view) {
+    if (!view->on_pages)
+        return real(view->base);
+    CUresult result = real(AC_UNOWNED);
+    return result == CUDA_ERROR_INVALID_VALUE
+               ? ac_ipc_pages_close(view->context, view->base, view->bytes)
+               : result;
+}
+
 /* What is no view; the driver must not close what views are of. */
 static CUresult close_native(const ac_context_t *context, cuIpcCloseMemHandle_fn *real,
                              CUdeviceptr address) {
@@ -278,14 +351,18 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         return close_native(context, real, address);
     const ac_context_t *owner = ac_ipc_context(mapping);
     unsigned closes = ac_ipc_leave(mapping);
-    CUresult result = closes ? real(view.base) : CUDA_SUCCESS;
+    CUresult result = closes ? close_mapping(real, &view) : CUDA_SUCCESS;
     if (!closes && view.closed)
         wait_as_closing(owner);
     if (result != CUDA_SUCCESS) {
         ac_ipc_closed(mapping, true);
         ac_ipc_view_add(mapping, view.address - view.base, view.size);
+    } else if (closes && view.on_pages) {
+        ac_ipc_closed(mapping, false);
     } else if (closes) {
         close_rest(mapping, closes - 1);
+    } else if (view.on_pages) {
+        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
     }
     return result;
 }
@@ -314,13 +391,19 @@ CUresult ac_ipc_address_range(cuMemGetAddressRange_v2_fn *real, CUdeviceptr *bas
     return CUDA_SUCCESS;
 }
 
+/* Pages have no context, and types of handles, as memory that the driver opened has not. */
 static void patch(CUpointer_attribute attribute, const ac_ipc_view_t *view, void *data) {
+    const ac_context_t *context = view->context;
     if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)
         *(CUdeviceptr *)data = view->address;
     else if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE)
         *(size_t *)data = view->size;
     else if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID)
         *(unsigned long long *)data = view->id;
+    else if (attribute == CU_POINTER_ATTRIBUTE_CONTEXT && view->on_pages)
+        *(CUcontext *)data = context->cuda.handle;
+    else if (attribute == CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES && view->on_pages)
+        *(uint64_t *)data = 0;
 }
 
 CUresult ac_ipc_attribute(cuPointerGetAttribute_fn *real, void *data,

@@ -31,8 +31,10 @@ struct ac_ipc_mapping {
     unsigned inside;
     unsigned opens; /* of the driver's */
     state_t state;
-    bool lost;  /* its context has gone: the driver has closed it */
-    bool alone; /* not shared: another one of its handle is stuck */
+    bool lost;     /* its context has gone: the driver has closed it, but for pages */
+    bool alone;    /* not shared: another one of its handle is stuck */
+    bool on_pages; /* ac_ipc_on_pages */
+    int owner;     /* device of the pages */
 };
 
 typedef struct {
@@ -44,7 +46,8 @@ typedef struct {
 static ac_mutex_t lock = AC_MUTEX(IPC);
 static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driver */
 static ac_ipc_mapping_t *mappings, *spare;
-static view_t *views; /* by address */
+static ac_ipc_mapping_t *left; /* on pages, of contexts that have gone: to be taken away */
+static view_t *views;          /* by address */
 static size_t view_count, view_room;
 _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
@@ -82,9 +85,10 @@ static void drop(ac_ipc_mapping_t *mapping) {
     ac_ipc_mapping_t **link = &mappings;
     while (*link != mapping)
         link = &(*link)->next;
+    ac_ipc_mapping_t **to = mapping->lost && mapping->on_pages && mapping->base ? &left : &spare;
     *link = mapping->next;
-    mapping->next = spare;
-    spare = mapping;
+    mapping->next = *to;
+    *to = mapping;
     atomic_fetch_sub(count_of(mapping), 1);
 }
 
@@ -164,7 +168,9 @@ static void show(const view_t *view, ac_ipc_view_t *shown) {
                              .size = view->size,
                              .id = view->id,
                              .base = view->mapping->base,
-                             .bytes = view->mapping->bytes};
+                             .bytes = view->mapping->bytes,
+                             .context = view->mapping->context,
+                             .on_pages = view->mapping->on_pages};
 }
 
 /* ---- for the hooks ---- */
@@ -228,6 +234,13 @@ void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base) {
     ac_unlock(&lock);
 }
 
+void ac_ipc_on_pages(ac_ipc_mapping_t *mapping, int owner) {
+    ac_lock(&lock);
+    mapping->on_pages = true;
+    mapping->owner = owner;
+    ac_unlock(&lock);
+}
+
 uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping) {
     return mapping->base;
 }
@@ -284,6 +297,7 @@ void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
     ac_lock(&lock);
     mapping->state = OPEN;
     mapping->inside = 1;
+    mapping->on_pages &= failed;
     if (!failed)
         drop(mapping);
     pthread_cond_broadcast(&returned);
@@ -359,10 +373,41 @@ void ac_ipc_context_gone(const void *context) {
     ac_unlock(&lock);
 }
 
+bool ac_ipc_next_lost(const void **context, uint64_t *base, uint64_t *bytes) {
+    ac_lock(&lock);
+    ac_ipc_mapping_t *mapping = left;
+    if (mapping) {
+        left = mapping->next;
+        mapping->next = spare;
+        spare = mapping;
+        *context = mapping->context;
+        *base = mapping->base;
+        *bytes = mapping->bytes;
+    }
+    ac_unlock(&lock);
+    return mapping;
+}
+
+bool ac_ipc_next_of(int owner, const void **context, uint64_t *base, uint64_t *bytes) {
+    const ac_ipc_mapping_t *next = NULL;
+    ac_lock(&lock);
+    for (const ac_ipc_mapping_t *at = mappings; at; at = at->next)
+        if (at->on_pages && at->owner == owner && at->state == OPEN && !at->lost &&
+            at->base > *base && (!next || at->base < next->base))
+            next = at;
+    if (next) {
+        *context = next->context;
+        *base = next->base;
+        *bytes = next->bytes;
+    }
+    ac_unlock(&lock);
+    return next;
+}
+
 void ac_ipc_fork_child(void) {
     lock = (ac_mutex_t)AC_MUTEX(IPC);
     pthread_cond_init(&returned, NULL);
-    mappings = NULL;
+    mappings = left = NULL;
     view_count = 0;
     atomic_store(&ac_ipc_mappings, 0);
     atomic_store(&ac_ipc_natives, 0);

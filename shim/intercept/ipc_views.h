@@ -29,8 +29,12 @@ ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
                                const unsigned char handle[AC_IPC_HANDLE], uint64_t bytes,
                                bool *fresh);
 
-/* The driver opened it at `base`; 0: it did not, and the mapping has gone. */
+/* It is open at `base`; 0: it is not, and the mapping has gone. */
 void ac_ipc_opened(ac_ipc_mapping_t *mapping, uint64_t base);
+
+/* Before ac_ipc_opened: it is no memory that the driver opened by a handle but pages that the caller
+ * mapped, of the device `owner` (-1: not known). */
+void ac_ipc_on_pages(ac_ipc_mapping_t *mapping, int owner);
 
 /* Of a mapping that the caller has entered. */
 uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping);
@@ -63,6 +67,8 @@ typedef struct {
     uint64_t address, size; /* of the view */
     uint64_t id;            /* unlike that of any other view of this process */
     uint64_t base, bytes;   /* of its mapping */
+    const void *context;    /* that was opened in */
+    bool on_pages;          /* ac_ipc_on_pages */
     bool closed;            /* by ac_ipc_view_close, for the last time */
 } ac_ipc_view_t;
 
@@ -75,8 +81,14 @@ ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view);
 /* Whether there is any mapping: a look before ac_ipc_find.  And anything that _native_close knows. */
 extern AC_HIDDEN _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
-/* The context has gone, and what was open in it. */
+/* The context has gone, and what was open in it: what the driver opened for it at once, mappings on
+ * pages when the caller has taken them away, which are told one after the other.  False: there is no
+ * more. */
 void ac_ipc_context_gone(const void *context);
+bool ac_ipc_next_lost(const void **context, uint64_t *base, uint64_t *bytes);
+
+/* The mapping on pages of the device `owner` that comes next behind *base; false: there is none. */
+bool ac_ipc_next_of(int owner, const void **context, uint64_t *base, uint64_t *bytes);
 
 /* In a fork child: nothing is open. */
 void ac_ipc_fork_child(void);

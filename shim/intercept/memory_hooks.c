@@ -1,12 +1,12 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/pinned.h"
 #include "intercept/tracing.h"
 
 #include "allocator/cache/thread_cache.h"
 #include "device/driver.h"
 
-/* The context that serves a request of this thread, NULL: leave the call to the driver. */
-static ac_context_t *serving_context(ac_thread_t *thread) {
+ac_context_t *ac_context_serving(ac_thread_t *thread) {
     if (!thread || !ac_is_enabled())
         return NULL;
     ac_context_t *context = ac_context_current(thread);
@@ -15,7 +15,7 @@ static ac_context_t *serving_context(ac_thread_t *thread) {
 
 /* Of the thread's current context. */
 static ac_served_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
-    ac_context_t *context = serving_context(thread);
+    ac_context_t *context = ac_context_serving(thread);
     uint64_t address;
     if (!context)
         return AC_SERVED_BY_DRIVER;
@@ -99,8 +99,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags) {
     return ac_trace_allocated(AC_TRACE_MANAGED, result, pointer, bytes, NULL);
 }
 
-/* All work of the current context, for free_sync:true. */
-static CUresult wait_for_context(ac_context_t *context) {
+CUresult ac_context_await(ac_context_t *context) {
     if (!ac_cuda_sync_begin())
         return CUDA_SUCCESS; /* it would spoil the capture; the block gets its fence after it */
     uint64_t stamp = ac_fence_stamp(), lost = ac_cuda_lost(&context->cuda);
@@ -127,7 +126,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
         } else if (ac_frees_synchronize() || ac_fence_broken(context->timeline)) {
-            CUresult result = wait_for_context(context);
+            CUresult result = ac_context_await(context);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
         }
@@ -152,7 +151,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
         return result;
     }
     uint64_t begin = ac_passed_begin(thread);
-    CUresult result = real(pointer);
+    CUresult result = ac_pinned_plain_free(real, pointer);
     ac_passed_end(thread, begin);
     ac_trace_freed(pointer, result != CUDA_SUCCESS);
     if (!thread)
@@ -182,7 +181,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
         real(free_bytes ? free_bytes : &available, total_bytes ? total_bytes : &total);
     if (result != CUDA_SUCCESS || !thread || !free_bytes)
         return result;
-    ac_context_t *context = serving_context(thread);
+    ac_context_t *context = ac_context_serving(thread);
     if (context) {
         ac_allocator_t *allocator = ac_arena_allocator(context->arena);
         uint64_t idle = ac_allocator_idle_bytes(allocator);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "device/wait.h"
+#include "intercept/ipc_pages.h"
 #include "lock.h"
 
 enum { PAIRS = 1024, PATIENCE_S = 1 };
@@ -24,6 +25,12 @@ static struct {
     bool taking;
 } telling[AC_LIVE_DEVICES];
 
+/* What there is of the device's memory on pages, of this process and of others. */
+static void allow(CUdevice device, ac_allocator_t *allocator) {
+    ac_expand_allow(allocator);
+    ac_ipc_pages_allow(device);
+}
+
 /* Rights that are not used any more go.  While work is under way none is taken back: it may be using
  * it, and one that is not used does no harm.  Nor beside another thread, whose call this one would
  * have to wait for: both with a later change. */
@@ -38,7 +45,7 @@ static void take_back(CUdevice device, ac_allocator_t *allocator) {
     ac_unlock(&lock);
     if (!take)
         return;
-    ac_expand_allow(allocator);
+    allow(device, allocator);
     ac_lock(&lock);
     ac_cuda_peers_taken(device);
     telling[device].taking = false;
@@ -60,7 +67,7 @@ static void give(CUdevice device, bool fresh, ac_allocator_t *allocator) {
     ac_unlock(&lock);
     if (!tell)
         return;
-    ac_expand_allow(allocator);
+    allow(device, allocator);
     ac_lock(&lock);
     telling[device].giving--;
     ac_unlock(&lock);

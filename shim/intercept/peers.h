@@ -13,7 +13,8 @@
 void ac_peers_enabled(const ac_context_t *from, const ac_context_t *to);
 
 /* The device `peer` reaches memory of `device` for other reasons, and goes on to do so: a pool, or
- * memory of another process that was opened, by which the driver enables it, too. */
+ * memory of another process that was opened, by which the driver enables it, too.  `allocator` of
+ * `device`, NULL: it has none. */
 void ac_peers_hold(CUdevice device, CUdevice peer, ac_allocator_t *allocator);
 
 /* It may not any more.  Rights on pages go when no other context of its device has them, as soon as

@@ -19,7 +19,10 @@
 #include "intercept/body.h"
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
+#include "intercept/ipc_serve.h"
 #include "intercept/objects.h"
+#include "intercept/own_thread.h"
+#include "intercept/pinned.h"
 #include "intercept/resolve.h"
 #include "intercept/writer.h"
 #include "observe/dump.h"
@@ -30,6 +33,8 @@
 #include "observe/raw.h"
 #include "observe/start.h"
 #include "observe/trace.h"
+#include "share/ipc_fds.h"
+#include "share/ipc_socket.h"
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
@@ -245,11 +250,15 @@ static void forked_child(void) {
     atomic_store(&ac_state, AC_STATE_INERT);
     ac_generation_grow();
     config_lock = (ac_mutex_t)AC_MUTEX(CONFIG);
+    ac_fds_fork_child();
+    ac_ipc_socket_fork_child();
+    ac_ipc_serve_fork_child();
     ac_ipc_table_fork_child();
     ac_ipc_fork_child();
     ac_live_fork_child();
     ac_carve_fork_child();
     ac_thread_fork_child();
+    ac_own_thread_fork_child();
     ac_writer_fork_child();
     ac_trace_fork_child();
 }
@@ -298,7 +307,8 @@ AC_START static void process_over(void *unused) {
             ac_live_warn(filtered);
             return;
         }
-        ac_ipc_table_close(); /* before the folder goes */
+        ac_ipc_socket_close(); /* before the folder goes */
+        ac_ipc_table_close();
         last_dump();
         ac_trace_close();
     }
@@ -407,7 +417,8 @@ static void set_up(void) {
     find_clock();
     report_configuration();
     ac_filter_start();
-    pthread_atfork(NULL, NULL, forked_child); /* before there is a page to share */
+    pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent,
+                   forked_child); /* before there is a page to share */
     int error = open_page();
     live_shared = !error;
     if (error)
@@ -436,6 +447,7 @@ static void set_up(void) {
     ac_lock(&config_lock);
     apply();
     ac_unlock(&config_lock);
+    ac_pinned_start();
     ac_graph_hooks_setup();
     ac_ipc_setup();
     ac_thread_setup();

@@ -96,6 +96,11 @@ malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *cal
     return CUDA_SUCCESS;
 }
 
+static __attribute__((noinline)) ac_runtime_error_t malloc_due(const ac_thread_t *thread) {
+    ac_cache_raise(thread->fast.cache);
+    return CUDA_SUCCESS;
+}
+
 ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
@@ -103,11 +108,14 @@ ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
         return malloc_unknown(thread, pointer, bytes, caller);
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
-    if (__builtin_expect(!pointer, 0) ||
-        !ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone))
+    ac_take_t taken =
+        __builtin_expect(!pointer, 0)
+            ? AC_TAKE_NONE
+            : ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone);
+    if (__builtin_expect(!taken, 0))
         return malloc_missed(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
-    return CUDA_SUCCESS;
+    return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
 }
 
 static ac_status_t free_of(ac_cache_t *cache, uint64_t address, const ac_cache_t *missed) {

@@ -4,6 +4,7 @@
 #include "device/driver.h"
 #include "intercept/attributes.h"
 #include "intercept/graphs.h"
+#include "intercept/pinned.h"
 #include "failpoint.h"
 
 typedef struct {
@@ -24,6 +25,8 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     ac_trim_t trim = {.wait = wait, .need = need};
     AC_WINDOW(driver_is_full);
     ac_device_each(trim_device, &trim);
+    trim.freed += ac_pinned_trim(false);
+    trim.given_back += ac_pinned_given_back();
     if (trim.freed)
         ac_count(thread, AC_COUNT_oom_trims);
     bool more = trim.given_back != thread->given_back;

@@ -13,6 +13,7 @@
 #include "intercept/captures.h"
 #include "intercept/context.h"
 #include "intercept/process.h"
+#include "intercept/own_thread.h"
 #include "intercept/writer.h"
 #include "observe/start.h"
 #include "observe/trace.h"
@@ -72,6 +73,7 @@ ac_thread_t *ac_thread_get(void) {
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
+    thread->calls = ac_sample_phase(thread->number);
     thread->row = ac_live_row_take(&thread->shared);
     thread->trace = ac_trace_lane_take(thread->number);
     ac_thread_tls = thread;
@@ -172,7 +174,7 @@ AC_START void ac_thread_watch_main(void) {
     /* While there is one thread only it is the main one; mostly that spares asking the kernel. */
     bool is_main = __libc_single_threaded || gettid() == getpid();
     if (atomic_load(&key_made) && is_main && !pthread_setspecific(key, &main_mark))
-        ac_writer_main_watched();
+        ac_own_thread_main_watched();
 }
 
 void ac_thread_setup(void) {

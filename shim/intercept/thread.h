@@ -126,8 +126,14 @@ static inline void ac_count(ac_thread_t *thread, unsigned counter) {
 }
 
 /* Host time spent in the shim is estimated: reading the clock costs more than a cache hit, so one
- * call in AC_SAMPLE is timed (by `now`) and counts for all. */
-enum { AC_SAMPLE = 128 };
+ * call in AC_SAMPLE is timed (by `now`) and counts for all.  Which of a thread's calls it is differs
+ * from thread to thread: the first one is slower than all others, and must not count for them. */
+enum { AC_SAMPLE_BITS = 7, AC_SAMPLE = 1 << AC_SAMPLE_BITS };
+
+/* What `calls` of a thread of that number begins with. */
+static inline uint32_t ac_sample_phase(uint64_t number) {
+    return (uint32_t)(number * 0x9e3779b97f4a7c15u >> (64 - AC_SAMPLE_BITS));
+}
 
 static inline uint64_t ac_sample_begin(ac_thread_t *thread, uint64_t (*now)(void)) {
     return thread && thread->calls++ % AC_SAMPLE == 0 ? now() : 0;

@@ -1,24 +1,20 @@
 /* The thread that writes dumps on request (writer.h), lets idle memory decay, and gives back what
  * is owed (decay.h).  Started at activation, where one of the first two is configured, else when
- * memory is first owed; the signal's handler only wakes it.
- *
- * A process whose main thread has called pthread_exit ends with its last thread.  Ours must not
- * be the one that keeps it alive: once the main thread is gone, it looks whether it is alone. */
+ * memory is first owed; the signal's handler only wakes it. */
 #include "intercept/writer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "allocator/allocator.h"
 #include "intercept/decay.h"
+#include "intercept/own_thread.h"
 #include "intercept/process.h"
 #include "observe/filter.h"
 #include "observe/log.h"
@@ -26,9 +22,8 @@
 #include "observe/start.h"
 
 static sem_t wake;
-AC_START_DATA static _Atomic bool started, starting, dump_wanted, main_watched, main_ended, owed;
+AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed;
 static int signal_taken;
-static sigset_t program_mask; /* of the thread that activated */
 
 static void on_signal(int number) {
     int saved = errno;
@@ -36,30 +31,6 @@ static void on_signal(int number) {
     atomic_store(&dump_wanted, true);
     sem_post(&wake);
     errno = saved;
-}
-
-/* Whether every other thread has ended.  Without /proc, and behind a filter that may kill who
- * opens it, there is no telling, and the process's end is worth more than a dump on request. */
-static bool alone(void) {
-    char text[1024];
-    if (ac_filter_now())
-        return true;
-    int fd = ac_raw_open("/proc/self/stat", O_RDONLY | O_CLOEXEC, 0);
-    ssize_t length = fd < 0 ? -1 : ac_raw_read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        ac_raw_close(fd);
-    else if (errno == EMFILE || errno == ENFILE)
-        return false;
-    if (length <= 0)
-        return true;
-    text[length] = '\0';
-    const char *at = strrchr(text, ')'); /* field 2 is the program's name in parentheses */
-    if (!at || at[1] != ' ')
-        return true;
-    char main_state = at[2];
-    for (int field = 2; field < 20 && at; field++)
-        at = strchr(at + 1, ' ');
-    return main_state == 'Z' && (!at || strtol(at, NULL, 10) <= 2);
 }
 
 static void add_ns(struct timespec *time, int64_t ns) {
@@ -71,8 +42,6 @@ static void add_ns(struct timespec *time, int64_t ns) {
 static bool before(const struct timespec *a, const struct timespec *b) {
     return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
-
-enum { SOON_NS = 5000000, LATER_NS = 500000000 };
 
 /* Sleep until something is to be done, at `due` at the latest (NULL: no time); the next look at
  * the other threads comes `look_ns` from now (0: there is no need).  True when it was that time
@@ -134,13 +103,11 @@ static void collect_debt(void) {
 
 static void *writer(void *arg) {
     int64_t look_ns = 0;
+    bool quiet = false;
     (void)arg;
     for (;;) {
-        if (atomic_load(&main_ended))
-            look_ns = look_ns ? look_ns : SOON_NS;
-        else if (!atomic_load(&main_watched))
-            look_ns = LATER_NS;
-        bool quiet = sleep_until(first_timer(), look_ns);
+        look_ns = ac_own_thread_look_ns(look_ns, quiet);
+        quiet = sleep_until(first_timer(), look_ns);
         int state = atomic_load(&ac_state);
         if (state == AC_STATE_EXITING || state == AC_STATE_INERT)
             return NULL;
@@ -149,11 +116,8 @@ static void *writer(void *arg) {
             sched_yield();
             continue;
         }
-        if (look_ns) {
-            if (alone())
-                break;
-            look_ns = quiet && look_ns < LATER_NS ? look_ns * 2 : look_ns;
-        }
+        if (look_ns && ac_own_thread_alone())
+            return ac_own_thread_end();
         if (atomic_exchange(&dump_wanted, false))
             ac_process_dump_configured("signal");
         if (timer_is_due(&dump))
@@ -165,9 +129,6 @@ static void *writer(void *arg) {
         if (timer_is_due(&debt))
             collect_debt();
     }
-    /* The C library sees its last thread end, and exits: in the program's state of signals. */
-    pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
-    return NULL;
 }
 
 static void take_signal(void) {
@@ -189,20 +150,10 @@ static void take_signal(void) {
 
 /* Once in a process.  Returns 0 or an errno value. */
 static int start(void) {
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all;
     if (atomic_exchange(&starting, true))
         return 0;
     sem_init(&wake, 0, 0);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &program_mask); /* its signals are not ours to take */
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, 1 << 20); /* exit handlers may run on it */
-    int error = pthread_create(&thread, &attributes, writer, NULL);
-    pthread_attr_destroy(&attributes);
-    pthread_sigmask(SIG_SETMASK, &program_mask, NULL);
+    int error = ac_own_thread_start(writer);
     if (!error)
         atomic_store(&started, true);
     return error;
@@ -244,14 +195,10 @@ void ac_writer_start(void) {
         take_signal();
 }
 
-AC_START void ac_writer_main_watched(void) {
-    atomic_store(&main_watched, true);
-}
-
 void ac_writer_thread_ended(bool is_main) {
     if (is_main)
-        atomic_store(&main_ended, true);
-    if (atomic_load(&main_ended) && atomic_load(&started))
+        ac_own_thread_main_ended();
+    if (ac_own_thread_main_has_ended() && atomic_load(&started))
         sem_post(&wake);
 }
 

@@ -7,10 +7,6 @@
 /* Start the thread that writes and take the signal, as far as configured; from activation. */
 void ac_writer_start(void);
 
-/* Promise that ac_writer_thread_ended is called when the main thread ends; from the
- * constructor. */
-void ac_writer_main_watched(void);
-
 /* A thread of the program that used CUDA, or the main thread, is about to end. */
 void ac_writer_thread_ended(bool is_main);
 

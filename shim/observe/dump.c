@@ -17,6 +17,7 @@
 enum { DUMP_VERSION = 1 };
 
 AC_START_DATA _Atomic(ac_dump_figures_fn *) ac_dump_figures;
+AC_START_DATA _Atomic(ac_dump_pinned_fn *) ac_dump_pinned;
 
 /* "2026-01-31T12:00:00.000Z".  By hand: gmtime_r may read time zone files and takes a lock. */
 static void format_time(int64_t ns, char text[32]) {
@@ -166,6 +167,7 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_cache_sum_t caches;
     ac_live_caches(page, device, &caches);
     ac_stats_absorb(&figures->stats, &figures->counters, &caches);
+    ac_stats_raise(&figures->stats);
     figures->counters.thread_cache_blocks = caches.held_blocks;
     figures->counters.thread_cache_bytes = caches.held_bytes;
 }
@@ -174,17 +176,16 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
  * much of waiting, however many devices there are. */
 enum { MOST_SECONDS = 1 };
 
-static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
+static void put_devices(json_t *root, const ac_live_t *page, const struct timespec *deadline,
+                        bool *failed) {
     figures_t figures;
-    struct timespec deadline = ac_raw_time(CLOCK_REALTIME);
-    deadline.tv_sec += MOST_SECONDS;
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
         const ac_live_device_t *device = ac_live_device(page, i);
         if (!device)
             continue;
-        get_figures(page, i, &deadline, &figures);
+        get_figures(page, i, deadline, &figures);
         json_t *json = json_object();
         ac_json_append(devices, json, failed);
         if (*failed)
@@ -202,6 +203,24 @@ static void put_devices(json_t *root, const ac_live_t *page, bool *failed) {
 #define DEVICE_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
     }
+}
+
+/* As those of the devices. */
+static void put_pinned(json_t *root, const ac_live_t *page, const struct timespec *deadline,
+                       bool *failed) {
+    ac_dump_pinned_fn *copy = page == ac_live ? atomic_load(&ac_dump_pinned) : NULL;
+    union {
+        ac_host_stats_t stats;
+        uint64_t words[sizeof(ac_host_stats_t) / sizeof(uint64_t)];
+    } host;
+    if (!copy || !copy(deadline, &host.stats))
+        copy_words(host.words, (const uint64_t *)(const void *)&page->pinned, sizeof host);
+    json_t *pinned = ac_json_put_object(root, "pinned", failed);
+    json_t *json = ac_json_put_object(pinned, "stats", failed);
+#define HOST_STAT(name, unit, doc)                                                               \
+    ac_json_put(json, #name, stat_json(&host.stats.name, failed), failed);
+#define HOST_COUNT(name, doc) ac_json_put_integer(json, #name, host.stats.name, failed);
+#include "observe/host_stats.def"
 }
 
 static void put_counters(json_t *root, const ac_live_t *page, bool *failed) {
@@ -261,7 +280,10 @@ char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
     ac_json_put(root, "driver_version",
                 page->driver_version ? json_integer(page->driver_version) : json_null(), &failed);
     put_config(root, page, &failed);
-    put_devices(root, page, &failed);
+    struct timespec deadline = ac_raw_time(CLOCK_REALTIME);
+    deadline.tv_sec += MOST_SECONDS;
+    put_devices(root, page, &deadline, &failed);
+    put_pinned(root, page, &deadline, &failed);
     put_counters(root, page, &failed);
     put_warnings(root, page, &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);

@@ -18,6 +18,10 @@ typedef bool ac_dump_figures_fn(unsigned device, const struct timespec *deadline
                                 ac_device_stats_t *stats, ac_device_counters_t *counters);
 extern _Atomic(ac_dump_figures_fn *) ac_dump_figures;
 
+/* The same for pinned memory. */
+typedef bool ac_dump_pinned_fn(const struct timespec *deadline, ac_host_stats_t *stats);
+extern _Atomic(ac_dump_pinned_fn *) ac_dump_pinned;
+
 /* The document as text: malloc'd, NUL-terminated, *length without the NUL; the caller frees.
  * `reason`: "exit", "signal", "interval", "request", "killed", "running".  NULL when memory is
  * short.  Thread-safe; no CUDA. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "observe/raw.h"
+#include "observe/write.h"
 
 static _Atomic int status = -1; /* the descriptor */
 static int mode, filters;       /* as they were at first use */
@@ -87,23 +88,9 @@ static bool changed(text_t *text) {
     return look(text, &mode_now, &filters_now) && (mode_now != mode || filters_now != filters);
 }
 
-/* As high as the limit of descriptors allows: a program that closes numbers it does not know gets
- * low ones back. */
-static int move_up(int fd) {
-    for (int least = 960; least > 16; least /= 2) {
-        int moved = ac_raw_fcntl(fd, F_DUPFD_CLOEXEC, least);
-        if (moved < 0)
-            continue;
-        ac_raw_close(fd);
-        return moved;
-    }
-    ac_raw_close(fd);
-    return -1;
-}
-
 void ac_filter_start(void) {
     int fd = ac_raw_open("/proc/self/status", O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0 || (fd = move_up(fd)) < 0)
+    if (fd < 0 || (fd = ac_move_up(fd)) < 0)
         return;
     text_t text = {.fd = fd, .offset = 0};
     if (look(&text, &mode, &filters) && go_to(fd, MARK))

@@ -52,7 +52,7 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC  0x45564c4143434143ull
-#define AC_LIVE_LAYOUT 6 /* of ac_live_t but for the rows of stats.def and counters.def */
+#define AC_LIVE_LAYOUT 7 /* of ac_live_t but for the rows of the tables */
 #define AC_LIVE_DIR    "/dev/shm"
 
 enum {
@@ -119,6 +119,7 @@ typedef struct {
     char hook_names[AC_LIVE_NAMES]; /* one after the other, each with its NUL */
     char conf[AC_LIVE_CONF];        /* ACCEL_ALLOC_CONF as given, zeros behind it */
     char warning[AC_LIVE_WARNINGS][AC_LIVE_TEXT];
+    ac_host_stats_t pinned; /* under the lock of the pinned memory's pool */
     ac_live_device_t first_device;
     ac_live_row_t row[AC_LIVE_ROWS];
     ac_live_device_t device[AC_LIVE_DEVICES]; /* number 0 is `first_device` */

@@ -238,10 +238,13 @@ static void see_page(pages_t *pages, int home, const char *file) {
 }
 
 bool ac_live_file_remove(int home, const char *file) {
-    char table[sizeof ac_live_file.name + sizeof ".ipc"];
-    int n = snprintf(table, sizeof table, "%s.ipc", file);
-    if (n > 0 && (size_t)n < sizeof table)
-        unlinkat(home, table, 0);
+    static const char *const beside[] = {"ipc", "sock"};
+    char name[sizeof ac_live_file.name + sizeof ".sock"];
+    for (unsigned i = 0; i < sizeof beside / sizeof *beside; i++) {
+        int n = snprintf(name, sizeof name, "%s.%s", file, beside[i]);
+        if (n > 0 && (size_t)n < sizeof name)
+            unlinkat(home, name, 0);
+    }
     return unlinkat(home, file, 0) == 0;
 }
 

@@ -13,6 +13,9 @@ static const char rows[] = ""
 #include "observe/counters.def"
 #define PROCESS_COUNTER(name, unit, doc) ";" #name
 #include "observe/counters.def"
+#define HOST_STAT(name, unit, doc) "|1 " #name
+#define HOST_COUNT(name, doc)      "|" #name
+#include "observe/host_stats.def"
     ;
 
 /* FNV-1a: any change of a single byte gives another value. */

@@ -1,7 +1,6 @@
-/* Resets of the device statistics; the caller holds the lock that guards them. */
+/* Resets of the device statistics, and what they take over from caches; the caller holds the lock
+ * that guards them. */
 #include "observe/stats.h"
-
-#include <stddef.h>
 
 /* The growth of a figure that its thread may be adding to at this moment.  *now: what it is. */
 static uint64_t grown(const uint64_t *figure, uint64_t *absorbed, bool absorb, uint64_t *now) {
@@ -68,6 +67,12 @@ static void raise_peaks(ac_stat_t s[AC_POOL_KINDS]) {
             s[i].peak = s[i].current;
 }
 
+void ac_stats_raise(ac_device_stats_t *s) {
+#define RAISE(name) raise_peaks(s->name);
+    AC_BARRED(RAISE)
+#undef RAISE
+}
+
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
                      const ac_cache_sum_t *sum) {
     uint64_t taken = 0, given = 0;
@@ -83,10 +88,6 @@ void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
         taken += f->taken;
         given += f->given;
     }
-    ac_stat_t *const raised[] = {s->allocation, s->allocated_bytes, s->active, s->active_bytes,
-                                 s->requested_bytes};
-    for (size_t k = 0; k < sizeof raised / sizeof *raised; k++)
-        raise_peaks(raised[k]);
     counters->cached_allocs += taken;
     counters->cached_frees += given;
     counters->ordered_frees += sum->ordered;

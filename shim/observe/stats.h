@@ -36,6 +36,13 @@ typedef struct {
 #include "observe/counters.def"
 } ac_device_counters_t;
 
+/* Of the process: pinned memory is no device's (allocator/host/). */
+typedef struct {
+#define HOST_STAT(name, unit, doc) ac_stat_t name;
+#define HOST_COUNT(name, doc)      int64_t name;
+#include "observe/host_stats.def"
+} ac_host_stats_t;
+
 static inline void ac_stat_up(ac_stat_t *s, int64_t n) {
     s->current += n;
     s->allocated += n;
@@ -59,6 +66,31 @@ static inline void ac_stat_pools_down(ac_stat_t s[AC_POOL_KINDS], int pool, int6
     ac_stat_down(&s[pool], n);
 }
 
+/* The figures that caches of threads change as well. */
+#define AC_BARRED(ROW)                                                                           \
+    ROW(allocation)                                                                              \
+    ROW(allocated_bytes) ROW(active) ROW(active_bytes) ROW(requested_bytes)
+
+/* How high `current` of these may rise, by pool, until the peaks are due (cache_tally.c); `over`:
+ * one has. */
+typedef struct {
+#define AC_BAR(name) int64_t name[AC_POOL_KINDS];
+    AC_BARRED(AC_BAR)
+#undef AC_BAR
+    bool over;
+} ac_bars_t;
+
+/* As ac_stat_pools_up, for one of these: its peak is not touched. */
+static inline void ac_stat_pools_rise(ac_stat_t s[AC_POOL_KINDS],
+                                      const int64_t bar[AC_POOL_KINDS], int pool, int64_t n,
+                                      bool *over) {
+    s[AC_POOL_ALL].current += n;
+    s[AC_POOL_ALL].allocated += n;
+    s[pool].current += n;
+    s[pool].allocated += n;
+    *over |= s[AC_POOL_ALL].current > bar[AC_POOL_ALL] || s[pool].current > bar[pool];
+}
+
 /* What passed through one thread's cache (allocator/cache/thread_cache.h), by pool: small, large.
  * The figures only grow. */
 enum { AC_FLOWS = 2 };
@@ -76,7 +108,7 @@ typedef struct {
     uint64_t blocks, bytes, requested;
 } ac_cache_wait_t;
 
-/* Of one pool.  `room`: what may still be taken before a peak could rise. */
+/* Of one pool.  `room`: what may still be taken before peaks are due. */
 typedef struct {
     ac_cache_flow_t flow;
     ac_cache_room_t room;
@@ -139,9 +171,12 @@ static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
 /* Add the tally to *sum; with `absorb` they count as absorbed from now on. */
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum);
 
-/* Bring the device statistics up to date with *sum.  Peaks see the sum only. */
+/* Bring the device statistics up to date with *sum, but for peaks. */
 void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
                      const ac_cache_sum_t *sum);
+
+/* No peak of a barred figure is below `current`. */
+void ac_stats_raise(ac_device_stats_t *s);
 
 /* peak := current, for every field.  The caller holds the lock that guards `s`. */
 void ac_stats_reset_peak(ac_device_stats_t *s);

@@ -19,20 +19,41 @@ void ac_signals_release(const ac_signal_hold_t *hold) {
     ac_raw_mask(SIG_SETMASK, hold->mask);
 }
 
-int ac_open_above(const char *name, int flags, mode_t mode) {
-    int held[STDERR_FILENO + 1], count = 0;
-    for (int fd = 0; fd <= STDERR_FILENO; fd++) {
-        /* O_PATH: reading and writing fail with EBADF, just as on a closed number. */
-        if (ac_raw_fcntl(fd, F_GETFD, 0) < 0 &&
-            (held[count] = ac_raw_open("/", O_PATH | O_CLOEXEC, 0)) >= 0)
-            count++;
-    }
-    int fd = ac_raw_open(name, flags, mode);
+void ac_low_hold(int held[AC_LOW]) {
     int saved = errno;
-    while (count > 0)
-        ac_raw_close(held[--count]);
+    for (int fd = 0; fd < AC_LOW; fd++)
+        /* O_PATH: reading and writing fail with EBADF, just as on a closed number. */
+        held[fd] =
+            ac_raw_fcntl(fd, F_GETFD, 0) < 0 ? ac_raw_open("/", O_PATH | O_CLOEXEC, 0) : -1;
     errno = saved;
+}
+
+void ac_low_release(const int held[AC_LOW]) {
+    int saved = errno;
+    for (int i = 0; i < AC_LOW; i++)
+        if (held[i] >= 0)
+            ac_raw_close(held[i]);
+    errno = saved;
+}
+
+int ac_open_above(const char *name, int flags, mode_t mode) {
+    int held[AC_LOW];
+    ac_low_hold(held);
+    int fd = ac_raw_open(name, flags, mode);
+    ac_low_release(held);
     return fd;
+}
+
+int ac_move_up(int fd) {
+    for (int least = 960; least > 16; least /= 2) {
+        int moved = ac_raw_fcntl(fd, F_DUPFD_CLOEXEC, least);
+        if (moved < 0)
+            continue;
+        ac_raw_close(fd);
+        return moved;
+    }
+    ac_raw_close(fd);
+    return -1;
 }
 
 int ac_write_all(int fd, const char *data, size_t length) {

@@ -201,8 +201,9 @@ void ac_ipc_table_publish(uint32_t slot, uint64_t serial) {
     ac_unlock(&slots_lock);
 }
 
-void ac_ipc_table_token(uint32_t slot, uint64_t serial, unsigned char bytes[AC_IPC_TOKEN]) {
-    ac_ipc_token_t token = {.kind = AC_IPC_NATIVE,
+void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
+                        unsigned char bytes[AC_IPC_TOKEN]) {
+    ac_ipc_token_t token = {.kind = (uint8_t)kind,
                             .pid = (int32_t)table.pid,
                             .space = table.space,
                             .slot = slot,

@@ -37,12 +37,14 @@ typedef struct {
 
 typedef struct {
     uint64_t serial;                 /* 0: no block */
-    uint64_t offset;                 /* of the block in what the driver's handle maps, bytes */
+    uint64_t offset;                 /* of the block in what the handle or its pages map, bytes */
     uint64_t size;                   /* of the block as the program asked for it, bytes */
     uint64_t mapping;                /* bytes of the whole */
     unsigned char uuid[AC_IPC_UUID]; /* of the device */
-    unsigned char handle[AC_IPC_HANDLE];
-    unsigned char rest[80];
+    unsigned char
+        handle[AC_IPC_HANDLE]; /* of the driver; on pages: bytes of this lifetime alone */
+    uint64_t address;          /* on pages: of the block, as its exporter knows it */
+    unsigned char rest[72];
 } ac_ipc_entry_t;
 _Static_assert(sizeof(ac_ipc_header_t) == 192 && sizeof(ac_ipc_entry_t) == 192, "one size");
 
@@ -65,8 +67,9 @@ void ac_ipc_table_fill(uint32_t slot, const ac_ipc_entry_t *entry);
  * LEAF may be held. */
 void ac_ipc_table_publish(uint32_t slot, uint64_t serial);
 
-/* The token of a published slot. */
-void ac_ipc_table_token(uint32_t slot, uint64_t serial, unsigned char bytes[AC_IPC_TOKEN]);
+/* The token of a published slot, of this kind. */
+void ac_ipc_table_token(int kind, uint32_t slot, uint64_t serial,
+                        unsigned char bytes[AC_IPC_TOKEN]);
 
 /* Whether the token is one of this process; the entry then, as it is: its serial may be another. */
 bool ac_ipc_table_find(const ac_ipc_token_t *token, ac_ipc_entry_t *entry);

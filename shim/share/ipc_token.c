@@ -71,8 +71,9 @@ ac_ipc_origin_t ac_ipc_token_read(const unsigned char bytes[AC_IPC_TOKEN],
     if (layout.version > AC_IPC_VERSION)
         return AC_IPC_NEWER;
     bool strayed = layout.stray[0] != 0xff;
-    if (layout.version != AC_IPC_VERSION || layout.kind != AC_IPC_NATIVE || layout.pid <= 0 ||
-        !layout.nonce || !layout.serial || (strayed && !is_plain(layout.stray, AC_IPC_STRAY)))
+    bool known = layout.kind == AC_IPC_NATIVE || layout.kind == AC_IPC_PAGES;
+    if (layout.version != AC_IPC_VERSION || !known || layout.pid <= 0 || !layout.nonce ||
+        !layout.serial || (strayed && !is_plain(layout.stray, AC_IPC_STRAY)))
         return AC_IPC_FOREIGN;
     *token = (ac_ipc_token_t){.kind = layout.kind,
                               .pid = layout.pid,

@@ -1,9 +1,9 @@
-/* The handle that cuIpcGetMemHandle answers for a block inside a segment: 64 bytes that name an
+/* The handle that cuIpcGetMemHandle answers for a block inside a segment, or on pages: 64 bytes that name an
  * entry of the exporting process's table (ipc_table.h).  Where the memory lies, and how much of it
  * there is, stands in the table alone, so that a damaged token cannot reach beyond a block.
  *
  *    0  magic[8]    with bytes ff: no pid, no count and no handle of a driver reads as valid there
- *    8  kind        AC_IPC_NATIVE
+ *    8  kind        AC_IPC_NATIVE, AC_IPC_PAGES
  *    9  version     AC_IPC_VERSION
  *   10  ff ff
  *   12  pid         of the exporter, in its own pid namespace
@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 enum { AC_IPC_TOKEN = 64, AC_IPC_VERSION = 1, AC_IPC_STRAY = 6 };
-enum { AC_IPC_NATIVE = 1 };
+enum { AC_IPC_NATIVE = 1, AC_IPC_PAGES = 2 };
 
 typedef struct {
     uint8_t kind;

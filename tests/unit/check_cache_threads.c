@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "allocator_frame.h"
 #include "no_membarrier.h"
@@ -16,7 +17,7 @@ static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block
 static ac_cache_tally_t tally[OWNERS];
 
 static void begin_cached(void) {
-    begin_tight();
+    begin(256 * MIB);
     settings.thread_cache = 8 * MIB;
     ac_allocator_configure(allocator, &settings);
     memset(tally, 0, sizeof tally);
@@ -77,6 +78,100 @@ START_TEST(owners_and_recalls) {
     end();
     ac_allocator_trim(allocator, false);
     ck_assert_int_eq(stats.reserved_bytes[AC_POOL_ALL].current, 0);
+}
+END_TEST
+
+/* --- peaks --- */
+
+enum { TAKERS = 8, MOST_HELD = 100, LARGEST = 131072, RESETS = 100 };
+static ac_cache_tally_t taker_tally[TAKERS];
+
+/* What the program holds: at least, counted once a request is back and until its free begins; at
+ * most, counted from before a request until its free is back. */
+typedef struct {
+    _Atomic int64_t now, peak[RESETS + 1]; /* by turn */
+    _Atomic unsigned turn;                 /* peaks began anew so many times */
+} bound_t;
+static bound_t least, most;
+
+static void raise_to(_Atomic int64_t *peak, int64_t now) {
+    int64_t before = atomic_load(peak);
+    while (now > before && !atomic_compare_exchange_weak(peak, &before, now))
+        ;
+}
+
+/* What began in an earlier turn says nothing of this one. */
+static void change_least(int64_t n) {
+    unsigned turn = atomic_load(&least.turn);
+    raise_to(&least.peak[turn], atomic_fetch_add(&least.now, n) + n);
+}
+
+static void change_most(int64_t n) {
+    int64_t now = atomic_fetch_add(&most.now, n) + n;
+    raise_to(&most.peak[atomic_load(&most.turn)], now);
+}
+
+static void *take_at_random(void *arg) {
+    static const int64_t sizes[] = {512, 4096, 65536, 98304, LARGEST};
+    ac_cache_t *cache = ac_cache_open(arena, arg);
+    uint64_t held[MOST_HELD] = {0}, state = 88172645463325252u + (uintptr_t)arg;
+    int64_t size[MOST_HELD];
+    atomic_fetch_add(&ready, 1);
+    for (bool last = false; !last;) {
+        last = atomic_load(&over);
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        unsigned i = (unsigned)(state >> 20) % MOST_HELD;
+        for (unsigned k = last ? 0 : i; k < (last ? MOST_HELD : i + 1); k++)
+            if (held[k]) {
+                change_least(-size[k]);
+                if (ac_cache_free(cache, held[k]) != AC_OK)
+                    atomic_fetch_add(&refused, 1);
+                change_most(-size[k]);
+                held[k] = 0;
+            } else if (!last) {
+                size[k] = sizes[(state >> 40) % (sizeof sizes / sizeof *sizes)];
+                change_most(size[k]);
+                if (ac_cache_alloc(cache, (uint64_t)size[k], false, &held[k]) != AC_OK)
+                    atomic_fetch_add(&refused, 1);
+                change_least(size[k]);
+            }
+    }
+    ac_cache_close(cache);
+    return NULL;
+}
+
+/* Whatever threads do without the lock, a peak is not above the true one, nor further below it
+ * than it may be, with a hit for each thread that was in one; and peaks begin anew meanwhile. */
+START_TEST(peaks_of_many_threads) {
+    pthread_t thread[TAKERS];
+    ac_device_stats_t now;
+    const ac_stat_t *shown = &now.allocated_bytes[AC_POOL_ALL];
+    atomic_store(&refused, 0);
+    for (int i = 0; i < TAKERS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, take_at_random, &taker_tally[i]), 0);
+    while (atomic_load(&least.now) < 16 * (int64_t)MIB)
+        sched_yield();
+    for (int i = 0; i < RESETS; i++) {
+        atomic_store(&most.turn, (unsigned)i + 1);
+        change_most(0);
+        ac_allocator_reset_peak(allocator);
+        atomic_store(&least.turn, (unsigned)i + 1);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(i % 10 + 1) * 1000000}, NULL);
+        int64_t true_at_least = atomic_load(&least.peak[i + 1]);
+        ac_allocator_stats(allocator, &now);
+        int64_t missed = shown->peak / AC_CACHE_MISSED_SHARE;
+        missed = (missed > AC_CACHE_MISSED ? missed : AC_CACHE_MISSED) + TAKERS * LARGEST;
+        ck_assert_int_gt(shown->peak, 8 * missed); /* else this would show nothing */
+        ck_assert_int_ge(shown->peak + missed, true_at_least);
+        ck_assert_int_le(shown->peak, atomic_load(&most.peak[i + 1]));
+        ck_assert_int_ge(shown->peak, shown->current);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < TAKERS; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert_uint_eq(atomic_load(&refused), 0);
+    ac_allocator_stats(allocator, &now);
+    ck_assert_int_eq(shown->current, 0);
 }
 END_TEST
 
@@ -147,6 +242,7 @@ int main(void) {
     tcase_add_checked_fixture(all, begin_cached, end);
     tcase_set_timeout(all, 60);
     tcase_add_test(all, owners_and_recalls);
+    tcase_add_test(all, peaks_of_many_threads);
     tcase_add_test(all, a_record_that_comes_back);
     tcase_add_test(all, nothing_is_taken_back_without_a_barrier);
     suite_add_tcase(suite, all);

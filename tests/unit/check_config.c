@@ -309,6 +309,8 @@ static const char *const valid[] = {
     "memory_limit:3000001",
     "memory_limit:3000K",
     "idle_trim_ms:10000",
+    "pinned_cache:true",
+    "pinned_cache:64M",
     "keep_free:1G",
     "trace:/x/%p.trace",
     "free_sync:true",

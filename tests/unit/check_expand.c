@@ -201,6 +201,43 @@ static void no_work_below(void *arg, uint64_t address, uint64_t size) {
 }
 
 /* Free memory that only a stream's order protects stays where it is until the work is over. */
+static unsigned index_at(uint64_t address) {
+    ac_lock(&allocator->lock);
+    unsigned index = ac_page_map_find(address)->segment->index;
+    ac_unlock(&allocator->lock);
+    return index;
+}
+
+/* Pairs of a large block, which goes, and a medium one, which stays on a page of its own. */
+static void keep_pages(uint64_t large, uint64_t medium) {
+    uint64_t address[20];
+    for (int i = 0; i < 20; i++) {
+        address[i] = alloc(large);
+        ck_assert_uint_eq(index_at(alloc(medium)), AC_POOL_LARGE);
+    }
+    for (int i = 0; i < 20; i++)
+        give(address[i]);
+    alloc(100 * MIB); /* has to grow, by more than what is live accounts for */
+}
+
+START_TEST(medium_blocks_get_pages_of_their_own) {
+    keep_pages(8 * MIB, 100 << 10);
+    uint64_t before = reserved(), medium = alloc(100 << 10);
+    ck_assert_uint_eq(index_at(medium), AC_INDEX_MEDIUM);
+    ck_assert_uint_eq(reserved() - before, AC_SEGMENT_ALIGN);
+    ck_assert_uint_eq(index_at(alloc(2 * MIB)), AC_POOL_LARGE);
+    ck_assert_uint_eq(alloc(100 << 10), medium + (100 << 10));
+    give(medium);
+    ck_assert_uint_eq(alloc(100 << 10), medium);
+}
+END_TEST
+
+START_TEST(others_do_not_for_pages_that_large_ones_keep) {
+    keep_pages(8 * MIB, 3 * MIB);
+    ck_assert_uint_eq(index_at(alloc(100 << 10)), AC_POOL_LARGE);
+}
+END_TEST
+
 START_TEST(waits_before_moving) {
     atomic_store(&ac_sole_wanted, true);
     alloc(MIB);
@@ -524,6 +561,39 @@ START_TEST(pages_refused) {
 }
 END_TEST
 
+/* So often a growth asks by itself. */
+static void refuse_two_pages(void *unused, fake_kind_t kind) {
+    refuse_pages(unused, kind);
+    if (device.calls[FAKE_PAGE_CREATE] == 1)
+        device.before = NULL;
+}
+
+/* Others had the memory, and gave it back before it was looked at. */
+START_TEST(pages_refused_for_a_moment) {
+    settings.memory = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    device.fail_with[FAKE_PAGE_CREATE] = AC_OOM;
+    device.before = refuse_two_pages;
+    alloc(20 * MIB);
+    ck_assert(!device.before);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_NOTHING);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
+/* It is the limit that has no room for whole pages of that size. */
+START_TEST(pages_over_the_limit) {
+    settings.memory = 640 * MIB;
+    settings.page = 20 * MIB;
+    settings.limit = 36 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    alloc(20 * MIB);
+    alloc(14 * MIB);
+    ck_assert_int_eq(ac_expand_refused(allocator), AC_REFUSED_NOTHING);
+    ck_assert_uint_eq(device.calls[FAKE_SEGMENT_ALLOC], 0);
+}
+END_TEST
+
 /* A range without room for one more gets another one beside it. */
 START_TEST(another_range) {
     device.most_addresses = 64 * MIB;
@@ -654,6 +724,8 @@ int main(void) {
     tcase_add_test(tests, fills_many_gaps);
     tcase_add_test(tests, puts_many_gaps_back);
     tcase_add_test(tests, grows_within_the_budget);
+    tcase_add_test(tests, medium_blocks_get_pages_of_their_own);
+    tcase_add_test(tests, others_do_not_for_pages_that_large_ones_keep);
     tcase_add_test(tests, fixed_budget);
     tcase_add_test(tests, waits_before_moving);
     tcase_add_test(tests, grows_rather_than_waits);
@@ -671,6 +743,8 @@ int main(void) {
     tcase_add_test(tests, peers_reach_all_pages);
     tcase_add_test(tests, few_addresses);
     tcase_add_test(tests, pages_refused);
+    tcase_add_test(tests, pages_refused_for_a_moment);
+    tcase_add_test(tests, pages_over_the_limit);
     tcase_add_test(tests, another_range);
     tcase_add_test(tests, no_pages);
     tcase_add_loop_test(tests, context_gone_meanwhile, 0, 5);

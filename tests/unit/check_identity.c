@@ -155,6 +155,8 @@ static ac_cache_tally_t own_tally[THREADS];
 /* It may be about to take the block in, and another one would go by the same name. */
 START_TEST(an_owner_that_stays_in_its_cache_is_not_passed) {
     uint64_t serial, address = take(4096);
+    if (!ac_barrier_is_light()) /* then an owner goes the long way, with the lock */
+        return;
     ck_assert(ac_cache_enter(cache));
     ck_assert_int_eq(ac_block_identify(address, &serial), AC_OOM);
     ac_cache_leave(cache);
@@ -450,11 +452,86 @@ START_TEST(a_refusal_of_one_page_changes_nothing) {
 }
 END_TEST
 
+/* --- pages that another process is shown --- */
+
+static ac_lent_t lent;
+
+static void begin_lent(void) {
+    begin_pages();
+    ac_lifetime_notify = tell;
+    tellings = 0;
+}
+
+static uint64_t exported_at(uint64_t address) {
+    uint64_t serial = serial_of(address);
+    ck_assert_int_eq(ac_block_export(address, serial, 1), AC_OK);
+    return serial;
+}
+
+/* All pages of the block and no others, a few at a time. */
+START_TEST(all_its_pages_are_lent) {
+    uint64_t front = alloc(MIB), block = alloc(130 * MIB), from = 0, last = 0;
+    ac_block_info_t info = info_of(block);
+    ck_assert(info.pages_begin <= block && info.pages_end >= block + 130 * MIB);
+    ck_assert_int_eq(ac_pages_lend(block, serial_of(block), 0, &lent), AC_BAD_ADDRESS);
+    uint64_t serial = exported_at(block);
+    while (from < info.pages_end - info.pages_begin) {
+        ck_assert_int_eq(ac_pages_lend(block, serial, from, &lent), AC_OK);
+        ck_assert(lent.count && lent.from == info.pages_begin + from);
+        for (unsigned i = 0; i < lent.count; i++) {
+            ck_assert(lent.at[i].page && lent.at[i].page != last);
+            last = lent.at[i].page;
+            from += lent.at[i].bytes;
+        }
+        ac_pages_return(&lent);
+    }
+    ck_assert_uint_eq(from, info.pages_end - info.pages_begin);
+    ck_assert_int_eq(ac_pages_lend(block, serial, from, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_lend(block, serial, 1, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_lend(block, serial + 1, 0, &lent), AC_BAD_ADDRESS);
+    ck_assert_int_eq(ac_pages_lend(block + 512, serial, 0, &lent), AC_BAD_ADDRESS);
+    give(block);
+    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_BAD_ADDRESS);
+    uint64_t next = alloc(130 * MIB);
+    exported_at(next);
+    ck_assert_int_eq(ac_pages_lend(next, serial, 0, &lent), AC_BAD_ADDRESS);
+    give(next);
+    give(front);
+}
+END_TEST
+
+/* Freed meanwhile, they stay until they are returned. */
+START_TEST(lent_pages_stay) {
+    uint64_t block = alloc(32 * MIB), serial = exported_at(block);
+    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_OK);
+    give(block);
+    ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    ac_pages_return(&lent);
+    ac_allocator_trim(allocator, true);
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* With their context gone, too: who returns them gives them back. */
+START_TEST(lent_pages_outlive_their_context) {
+    uint64_t block = alloc(32 * MIB), serial = exported_at(block);
+    ck_assert_int_eq(ac_pages_lend(block, serial, 0, &lent), AC_OK);
+    fake_context_kill(&context[0]);
+    ac_arena_drop(arena);
+    ac_expand_bury(arena);
+    ck_assert_uint_gt(fake_reserved_bytes(&device), 0);
+    ac_pages_return(&lent);
+    ck_assert_uint_eq(fake_reserved_bytes(&device), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("identity");
     TCase *known = tcase_create("known"), *plain = tcase_create("plain");
     TCase *shared = tcase_create("exports"), *lost = tcase_create("lost");
     TCase *synced = tcase_create("synced"), *pages = tcase_create("pages");
+    TCase *lent_ones = tcase_create("lent"), *buried = tcase_create("buried");
     tcase_add_checked_fixture(synced, begin_synced, end_cached);
     tcase_add_checked_fixture(known, begin_cached, end_cached);
     tcase_add_checked_fixture(plain, begin_large, end);
@@ -479,6 +556,13 @@ int main(void) {
     tcase_add_test(pages, known_blocks_on_pages_do_not_move);
     tcase_add_test(pages, it_is_set_on_all_pages);
     tcase_add_test(pages, a_refusal_of_one_page_changes_nothing);
+    tcase_add_checked_fixture(lent_ones, begin_lent, end);
+    tcase_add_test(lent_ones, all_its_pages_are_lent);
+    tcase_add_test(lent_ones, lent_pages_stay);
+    tcase_add_checked_fixture(buried, begin_lent, NULL);
+    tcase_add_test(buried, lent_pages_outlive_their_context);
+    suite_add_tcase(suite, lent_ones);
+    suite_add_tcase(suite, buried);
     suite_add_tcase(suite, known);
     suite_add_tcase(suite, plain);
     suite_add_tcase(suite, shared);

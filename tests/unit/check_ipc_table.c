@@ -102,7 +102,7 @@ static ac_ipc_token_t exported(uint64_t offset, uint64_t serial, uint32_t *slot)
     ck_assert_int_eq(ac_ipc_table_reserve(slot), 0);
     ac_ipc_table_fill(*slot, &entry);
     ac_ipc_table_publish(*slot, serial);
-    ac_ipc_table_token(*slot, serial, bytes);
+    ac_ipc_table_token(AC_IPC_NATIVE, *slot, serial, bytes);
     ck_assert_int_eq(ac_ipc_token_read(bytes, &token), AC_IPC_OURS);
     return token;
 }

@@ -241,6 +241,40 @@ START_TEST(threads_share_one_mapping) {
 }
 END_TEST
 
+/* Pages are closed by who mapped them: when their context goes they are told, each once. */
+START_TEST(pages_outlive_their_context) {
+    const void *context;
+    uint64_t base, bytes;
+    ac_ipc_mapping_t *mapping[2];
+    for (int i = 0; i < 2; i++) {
+        mapping[i] = entered(0, i, true);
+        ac_ipc_on_pages(mapping[i], i);
+        ac_ipc_opened(mapping[i], base_of(0, i));
+        ck_assert(ac_ipc_view_add(mapping[i], 512, 4096));
+    }
+    opened(1, 1, 0, 4096, true); /* one of the driver's */
+    ck_assert(seen(base_of(0, 1) + 512).on_pages && !seen(base_of(1, 1)).on_pages);
+    ck_assert(seen(base_of(0, 1) + 512).context == &contexts[0]);
+    base = 0;
+    ck_assert(ac_ipc_next_of(1, &context, &base, &bytes) && base == base_of(0, 1));
+    ck_assert(context == &contexts[0] && bytes == 2 * MIB);
+    ck_assert(!ac_ipc_next_of(1, &context, &base, &bytes));
+    /* Closed before: the caller took it away. */
+    ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 1);
+    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    /* A thread that is inside when it goes leaves it to be told. */
+    ck_assert_ptr_eq(entered(0, 1, false), mapping[1]);
+    ac_ipc_context_gone(&contexts[0]);
+    ac_ipc_context_gone(&contexts[1]);
+    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert_uint_eq(ac_ipc_leave(mapping[1]), 0);
+    ck_assert(ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert(context == &contexts[0] && base == base_of(0, 1) && bytes == 2 * MIB);
+    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ipc_views");
     TCase *cases = tcase_create("ipc_views");
@@ -254,6 +288,7 @@ int main(void) {
     tcase_add_test(cases, contexts_are_apart_and_end);
     tcase_add_test(cases, many_views);
     tcase_add_test(cases, threads_share_one_mapping);
+    tcase_add_test(cases, pages_outlive_their_context);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

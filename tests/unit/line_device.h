@@ -72,11 +72,13 @@ static bool capturing(void *context) {
 
 /* What other threads do while the next join event is being recorded, when it or a fence was just
  * recorded, while one is asked for. */
-static void (*meanwhile)(void), (*after_join)(void), (*after_record)(void), (*while_asked)(void);
+typedef void part_fn(void);
+static part_fn *_Atomic meanwhile, *_Atomic after_join, *_Atomic after_record,
+    *_Atomic while_asked;
 
-static void let_others(void (**part)(void)) {
-    void (*others)(void) = *part;
-    *part = NULL;
+/* Once, though threads may come at a time. */
+static void let_others(part_fn *_Atomic *part) {
+    part_fn *others = atomic_exchange(part, NULL);
     if (others)
         others();
 }

@@ -54,6 +54,7 @@ static const char help_tail[] =
     "  launch          {streams: {bare_launch_ns, pair_ns, pair_launch_ns, beyond_ns: the last\n"
     "                  less the other two, fences_per_64: frees}}\n"
     "  hooks           {call: {bare_ns, accelcache_ns, added_ns}}\n"
+    "  pinned          {bytes: {bare_ns, accelcache_ns}}: pinned host memory, pinned_cache:true\n"
     "  multistream     {way: {PEER_us, PEER_ratio: to buffers kept on the bare driver}}\n"
     "  instructions    {bytes: {peer: instructions per pair}}\n"
     "  startup         {program: {bare_ms, accelcache_ms, added_ms, ..._cpu_ms: CPU time of the\n"

@@ -310,6 +310,38 @@ static void run_instructions(bench_t *b, long round) {
     }
 }
 
+/* ---------------------------------------------------------------- pinned memory */
+
+/* Of the driver, and kept by pinned_cache. */
+static void run_pinned(bench_t *b, long round) {
+    static const long bytes[] = {4 << 10, 1 << 20, 64 << 20};
+    static const bench_peer_id_t peers[] = {BENCH_bare, BENCH_accelcache};
+    char *conf = b->conf, *error = NULL;
+    char *arguments = cmd_format("hot passes=%d us=%ld pairs=%ld cpu=%d live=0 bytes=%ld + "
+                                 "bytes=%ld + bytes=%ld",
+                                 b->quick ? 5 : 7, b->pass_us, b->pairs, b->simulated, bytes[0],
+                                 bytes[1], bytes[2]);
+    (void)round;
+    b->conf = cmd_place_conf(conf, "pinned_cache", "true");
+    for (unsigned p = 0; p < sizeof peers / sizeof *peers; p++) {
+        const bench_peer_t *peer = &bench_peers[peers[p]];
+        bench_child_t child = {.program = "bench_pinned", .preload = peer->preload};
+        json_t *all = bench_child_run(b, &child, arguments, &error), *turn;
+        size_t i;
+        if (!all)
+            bench_skip(b, "pinned", error);
+        json_array_foreach(all, i, turn) {
+            sample_passes(b, turn, cmd_format("pinned/%ld/%s_ns", bytes[i], peer->id));
+        }
+        json_decref(all);
+        free(error);
+        error = NULL;
+    }
+    free(b->conf);
+    b->conf = conf;
+    free(arguments);
+}
+
 /* ---------------------------------------------------------------- processes */
 
 /* The simulated device with all its books, at no cost: addresses are plentiful, memory that is
@@ -384,6 +416,7 @@ const bench_part_t bench_parts[] = {
     {"hooks", run_hooks, "what the library adds to calls that submit work"},
     {"multistream", run_multistream, "temporary buffers on several streams"},
     {"instructions", run_instructions, "instructions per pair, counted by valgrind"},
+    {"pinned", run_pinned, "pinned host memory: the driver's, and kept by pinned_cache"},
     {"startup", run_startup, "what the library adds to starting a program"},
     {"memory", run_memory, "the library's own host memory"},
 };

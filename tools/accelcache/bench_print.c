@@ -29,6 +29,7 @@ static const struct table {
     {"multistream",
      "several streams; times per iteration, ratios to the bare driver with buffers kept",
      "buffers", false, 3},
+    {"pinned", "pinned host memory, with pinned_cache, ns per pair", "bytes", false, 1},
     {"startup", "start to end of a program, ms", "program", false, 3},
     {"memory", "the library's own host memory", "what", false, 2},
 };

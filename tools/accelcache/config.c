@@ -105,8 +105,9 @@ static void put_row(json_t *whole, const char *group, const char *name, const ch
 }
 
 static int print_json_stats(void) {
-    json_t *whole = json_pack("{s:[], s:[], s:[], s:o}", "stats", "device_counters", "counters",
-                              "renamed", old_names_json(cmd_renamed_figures));
+    json_t *whole =
+        json_pack("{s:[], s:[], s:[], s:[], s:o}", "stats", "device_counters", "pinned_stats",
+                  "counters", "renamed", old_names_json(cmd_renamed_figures));
 #define STAT_COUNT(name, doc)        put_row(whole, "stats", #name, "count", "", doc);
 #define STAT_SETTING(name, doc)      put_row(whole, "stats", #name, "setting", "", doc);
 #define STAT_POOLS(name, unit, doc)  put_row(whole, "stats", #name, "pools", #unit, doc);
@@ -116,6 +117,9 @@ static int print_json_stats(void) {
     put_row(whole, "device_counters", #name, "count", #unit, doc);
 #define PROCESS_COUNTER(name, unit, doc) put_row(whole, "counters", #name, "count", #unit, doc);
 #include "observe/counters.def"
+#define HOST_COUNT(name, doc)      put_row(whole, "pinned_stats", #name, "count", "", doc);
+#define HOST_STAT(name, unit, doc) put_row(whole, "pinned_stats", #name, "stat", #unit, doc);
+#include "observe/host_stats.def"
     return cmd_print_json(whole, 0);
 }
 
@@ -191,6 +195,12 @@ static void print_markdown_stats(void) {
          "|---|---|---|");
 #define DEVICE_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);
 #include "observe/counters.def"
+    puts("\nStatistics of pinned memory (`pinned.stats`), with pinned_cache:\n\n"
+         "| name | unit | what it says |\n|---|---|---|");
+#define HOST_COUNT(name, doc) print_markdown_row(#name, "", doc);
+#define HOST_STAT(name, unit, doc)                                                               \
+    print_markdown_row(#name ".{current,peak,allocated,freed}", #unit, doc);
+#include "observe/host_stats.def"
     puts("\nCounters of the process (`counters`):\n\n| name | unit | what it says |\n"
          "|---|---|---|");
 #define PROCESS_COUNTER(name, unit, doc) print_markdown_row(#name, #unit, doc);

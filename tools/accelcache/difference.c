@@ -37,6 +37,8 @@ static const char *unit_of(const char *name) {
 #define STAT_POOLS(name, unit, doc)  {#name, #unit},
 #define STAT_SINGLE(name, unit, doc) {#name, #unit},
 #include "observe/stats.def"
+#define HOST_STAT(name, unit, doc) {#name, #unit},
+#include "observe/host_stats.def"
 #define DEVICE_COUNTER(name, unit, doc)  {#name, #unit},
 #define PROCESS_COUNTER(name, unit, doc) {#name, #unit},
 #include "observe/counters.def"
@@ -85,7 +87,14 @@ static figures_t device_figures(const json_t *const device[2]) {
 }
 
 static figures_t process_figures(const json_t *const document[2]) {
+    const json_t *const pinned[2] = {json_object_get(document[0], "pinned"),
+                                     json_object_get(document[1], "pinned")};
     figures_t figures = {0};
+#define HOST_STAT(name, unit, doc) add_stat(&figures, pinned, #name, NULL);
+#define HOST_COUNT(name, doc)                                                                    \
+    add_figure(&figures, #name, value_of(pinned[0], #name, NULL, NULL),                          \
+               value_of(pinned[1], #name, NULL, NULL));
+#include "observe/host_stats.def"
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     add_figure(&figures, #name, cmd_document_counter(document[0], #name),                        \
                cmd_document_counter(document[1], #name));

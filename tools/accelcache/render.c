@@ -1,4 +1,4 @@
-/* See render.h.  Rows come from stats.def and counters.def. */
+/* See render.h.  Rows come from stats.def, host_stats.def and counters.def. */
 #include "render.h"
 #include "command.h"
 #include "document.h"
@@ -128,6 +128,24 @@ static void render_device(const json_t *device) {
     cmd_table_print(table, 2);
 }
 
+/* Where pinned_cache kept any. */
+static void render_pinned(const json_t *pinned) {
+    if (!cmd_document_stat(pinned, "num_host_alloc", NULL, NULL))
+        return;
+    printf("\n%spinned host memory%s\n", cmd_bold(), cmd_plain());
+    cmd_table_t *table = cmd_table_new("llrrrr");
+    cmd_table_row(table, "", "", "current", "peak", "allocated", "freed");
+#define HOST_STAT(name, unit, doc) render_stat(table, pinned, #name, NULL, "", #unit);
+#include "observe/host_stats.def"
+    cmd_table_print(table, 2);
+    puts("");
+    table = cmd_table_new("lrl");
+#define HOST_COUNT(name, doc)                                                                    \
+    render_count(table, #name, "count", cmd_document_stat(pinned, #name, NULL, NULL), doc);
+#include "observe/host_stats.def"
+    cmd_table_print(table, 2);
+}
+
 typedef struct {
     const char *name;
     int64_t calls;
@@ -197,6 +215,7 @@ void cmd_render(const json_t *document, const char *source) {
         render_device(json_array_get(devices, i));
     if (!json_array_size(devices))
         puts("\nno device was used");
+    render_pinned(json_object_get(document, "pinned"));
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");
 #define PROCESS_COUNTER(name, unit, doc)                                                         \

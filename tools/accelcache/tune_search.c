@@ -31,14 +31,15 @@ static const char *const candidates_DIVISIONS[] = {"2", "4", "8", "16", "32", NU
 static const char *const candidates_FRACTION[] = {"0.02", "0.05", "0.1", "0.2",
                                                   "0.3",  "0.5",  "0.8", NULL};
 static const char *const none[] = {NULL};
-#define candidates_NUMBER    none
-#define candidates_SECONDS   none
-#define candidates_FENCE     none
-#define candidates_DEEPBIND  none
-#define candidates_IPC       none
-#define candidates_PATTERN   none
-#define candidates_SIGNAL    none
-#define candidates_LOG_LEVEL none
+#define candidates_BOOL_OR_BYTES none
+#define candidates_NUMBER        none
+#define candidates_SECONDS       none
+#define candidates_FENCE         none
+#define candidates_DEEPBIND      none
+#define candidates_IPC           none
+#define candidates_PATTERN       none
+#define candidates_SIGNAL        none
+#define candidates_LOG_LEVEL     none
 
 static const struct {
     const char *key, *usual, *doc;

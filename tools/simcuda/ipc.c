@@ -243,5 +243,5 @@ void sim_ctx_gone_ipc(CUcontext ctx) {
 }
 
 SIM_LIVE_COUNT(imports) {
-    return sim_imports;
+    return sim_imports + sim_vmm_imports;
 }

@@ -100,6 +100,9 @@ typedef struct sim_peer {
 
 /* The peer and the place in its memory file of a record of kind SIM_MEM_IPC (ipc.c). */
 sim_peer_t *sim_import_peer(const sim_alloc_t *record, uint64_t *offset);
+/* The same of SIM_MEM_VMM (vmm.c), in its addresses of device memory; NULL: it is of this process, or
+ * not known. */
+sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset);
 
 CUresult sim_peer_open(const sim_token_t *token, sim_peer_t **out);
 void sim_peer_close(sim_peer_t *peer);

@@ -104,7 +104,6 @@ bool sim_range_ok(uint64_t address, uint64_t length, bool write) {
     return true;
 }
 
-/* Pools have lists of their own (mempool.c), which are not looked at here. */
 static bool reaches(CUcontext ctx, const sim_alloc_t *record, bool write) {
     switch (record->kind) {
     case SIM_MEM_DEVICE:
@@ -112,6 +111,8 @@ static bool reaches(CUcontext ctx, const sim_alloc_t *record, bool write) {
         return record->device == ctx->device || sim_peer_enabled(ctx, record->ctx_id);
     case SIM_MEM_VMM:
         return sim_vmm_allows(record, ctx->device, write);
+    case SIM_MEM_POOL:
+        return sim_pool_allows(record, ctx->device, write);
     default:
         return true;
     }

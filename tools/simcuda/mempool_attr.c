@@ -181,6 +181,24 @@ static CUresult check_access(const sim_pool_t *pool, const CUmemAccessDesc *desc
     return sim_config.peer ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+/* Of a graph: its own device, and those that its allocation node names. */
+static CUmemAccess_flags graph_access(const sim_graph_mem_t *mem, int device) {
+    CUmemAccess_flags flags = device == mem->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (size_t i = 0; i < mem->access_count; i++)
+        if (mem->access[i].location.id == device)
+            flags = mem->access[i].flags;
+    return flags;
+}
+
+bool sim_pool_allows(const sim_alloc_t *record, int device, bool write) {
+    const sim_pool_owner_t *owner = record->owner;
+    CUmemAccess_flags flags = *owner == SIM_OWNER_GRAPH ? graph_access(record->owner, device)
+                                                        : record->pool->access[device];
+    return write ? flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                 : flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 SIM_API(cuMemPoolSetAccess)(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count) {
     sim_pool_t *pool = sim_pool_get(handle);
     if (!pool || (count && !map))

@@ -186,7 +186,8 @@ static void judge_use(sim_op_t *op, const sim_use_t *use) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
-    if (sim_imports && !sim_shared_use(op, use) && use->kind == SIM_USE_PLAIN) {
+    if ((sim_imports || sim_vmm_imports) && !sim_shared_use(op, use) &&
+        use->kind == SIM_USE_PLAIN) {
         sim_party_t by = party("by", &now);
         sim_race_report(SIM_FOUND_freed, use->address, use->length, &by, NULL);
     }
@@ -267,6 +268,24 @@ void sim_uses_retire(const sim_owner_t *ended) {
         }
 }
 
+static bool is_pending(const entry_t *entry) {
+    return !sim_op_host_knows(entry->op) && !entry->op->undecided;
+}
+
+void sim_uses_given(const sim_owner_t *owner) {
+    for (place_t p = place_of(owner->base, owner->base + owner->size); place_next(&p);)
+        for (segment_t *segment = segment_first(p.key); segment && segment->node.key < p.key_end;
+             segment = segment_from(segment->end))
+            for (size_t i = 0; i < segment->count; i++) {
+                if (!is_pending(&segment->entries[i]))
+                    continue;
+                sim_party_t first = party("used", &segment->entries[i]),
+                            second = {"given out", NULL, owner, owner->base, owner->size, true};
+                sim_race_report(SIM_FOUND_given_early, segment->node.key + p.delta,
+                                segment->end - segment->node.key, &first, &second);
+            }
+}
+
 /* The address of a use says by which of several mappings it was made. */
 static bool by_address(const entry_t *entry, const sim_owner_t *record) {
     return entry->address < record->base + record->size &&
@@ -285,8 +304,7 @@ void sim_uses_release(const sim_owner_t *record) {
                     i++;
                     continue;
                 }
-                if (!sim_op_host_knows(entry->op) && !(by && sim_op_before(entry->op, by)) &&
-                    !entry->op->undecided) {
+                if (is_pending(entry) && !(by && sim_op_before(entry->op, by))) {
                     sim_party_t first = party("used", entry),
                                 second = {"released",   by,           record,
                                           record->base, record->size, true};

@@ -31,6 +31,9 @@ void sim_owner_unref(sim_owner_t *owner);
 
 /* A lifetime ends: uses that the host has seen complete cannot race with later ones. */
 void sim_uses_retire(const sim_owner_t *ended);
+/* The range, which the host can reach by itself, has a new owner: reports what is not known to be
+ * over. */
+void sim_uses_given(const sim_owner_t *owner);
 /* The driver takes the range back: reports what is not known to be over, forgets the rest. */
 void sim_uses_release(const sim_owner_t *record);
 

@@ -404,10 +404,13 @@ EXPORT void simcuda_owner_begin(CUdeviceptr address, size_t bytes) {
     if (sim_race_on && !is_of_a_graph(address)) {
         end_overlapping(address, bytes);
         sim_owner_t *owner = owner_new(&programs, address, bytes);
+        const sim_alloc_t *around = sim_alloc_around(address);
         if (owner) {
             owner->program = true;
             sim_shared_imported(owner);
         }
+        if (owner && around && around->kind == SIM_MEM_HOST)
+            sim_uses_given(owner);
         for (uint64_t at = address; at < address + bytes;) {
             sim_owner_t *record = owner_floor(records, at);
             if (record && !record->hosts) {

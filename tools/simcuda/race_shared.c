@@ -1,4 +1,5 @@
-/* The race detector over processes that share memory by cuIpcOpenMemHandle.  Global lock; other
+/* The race detector over processes that share memory by cuIpcOpenMemHandle, or physical memory by
+ * descriptors.  Global lock; other
  * processes see what stands in the register (ipc_share.h) at any moment.
  *
  * The process that owns memory publishes the lifetimes in it.  One that has it open publishes
@@ -95,10 +96,11 @@ static size_t published_room;
 /* What is at `address` of imported memory: its process and place there. */
 static sim_peer_t *place_of(uint64_t address, uint64_t *offset) {
     const sim_alloc_t *record = sim_alloc_around(address);
-    if (!record || record->kind != SIM_MEM_IPC || !record->owner)
+    bool mapped = record && record->kind == SIM_MEM_VMM;
+    if (!record || (!mapped && record->kind != SIM_MEM_IPC) || !record->owner)
         return NULL;
     uint64_t base;
-    sim_peer_t *peer = sim_import_peer(record, &base);
+    sim_peer_t *peer = mapped ? sim_vmm_peer(record, &base) : sim_import_peer(record, &base);
     *offset = base + (address - record->base);
     return peer;
 }

@@ -209,9 +209,11 @@ void sim_multicast_release(CUmemGenericAllocationHandle handle);
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);
 /* Whether kernels of the context may touch these bytes, all of which are mapped: memory of another
- * device only with peer access to its context, or with that device's right on the mapping. */
+ * device only with peer access to its context, or with that device's right on the mapping, the pool
+ * or the graph's allocation. */
 bool sim_reaches(CUcontext ctx, uint64_t address, uint64_t length, bool write);
 bool sim_vmm_allows(const sim_alloc_t *record, int device, bool write);
+bool sim_pool_allows(const sim_alloc_t *record, int device, bool write);
 bool sim_peer_enabled(CUcontext ctx, uint64_t peer_id);
 /* Where the bytes at a device, managed or host address really are. No lock needed. */
 void *sim_bytes(uint64_t address);
@@ -533,7 +535,8 @@ void sim_pool_synced(void);
 uint64_t sim_pool_release_idle(int device);
 /* Plain device memory with `exported` set is being freed. */
 void sim_ipc_freed(const sim_alloc_t *record);
-extern size_t sim_imports; /* allocations of other processes that are open */
+extern size_t sim_imports;     /* allocations of other processes that are open */
+extern size_t sim_vmm_imports; /* the same of physical memory */
 
 /* ---- events shared between processes: ipc_event.c.  Called for events with `shared` set ---- */
 

@@ -30,6 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ipc_share.h"
 #include "race.h"
 
 #define GRAIN (2ull << 20)
@@ -44,9 +45,11 @@ typedef struct {
     uint64_t size;
     uint64_t place; /* see sim_vmm_place */
     CUmemAllocationProp prop;
-    int file;        /* descriptor of another process's file, or -1: ours */
-    uint64_t offset; /* piece of the file */
-    uint64_t header; /* offset of the header page, 0: not exported */
+    int file;         /* descriptor of another process's file, or -1: ours */
+    uint64_t offset;  /* piece of the file */
+    uint64_t header;  /* offset of the header page, 0: not exported */
+    sim_peer_t *peer; /* race detector: the process that it was imported from; NULL */
+    uint64_t peer_at; /* where that one had it, in its device addresses */
     bool charged;
 } sim_physical_t;
 
@@ -65,6 +68,8 @@ typedef struct mapping {
 typedef struct {
     uint64_t magic, size, offset;
     CUmemAllocationProp prop;
+    sim_token_t maker; /* race detector: its magic is 0 where that is off */
+    uint64_t at;       /* where its maker had it mapped when it exported it last */
 } header_t;
 #define MAGIC 0x6d6d764164756353ull
 
@@ -77,7 +82,7 @@ static uint64_t file_end;
 static struct { uint64_t offset, size; } * holes;
 static size_t hole_count, hole_room;
 
-size_t sim_vmm_mapped;
+size_t sim_vmm_mapped, sim_vmm_imports;
 
 static uint64_t round_up(uint64_t size, uint64_t align) {
     return (size + align - 1) & ~(align - 1);
@@ -158,9 +163,12 @@ static void physical_settle(sim_physical_t *physical) {
         sim_race_range_gone(physical->place, physical->size);
     if (physical->charged)
         sim_device_uncharge(physical->prop.location.id, physical->size);
-    if (physical->file >= 0)
+    if (physical->peer)
+        sim_peer_close(physical->peer);
+    if (physical->file >= 0) {
         close(physical->file);
-    else if (!physical->header)
+        sim_vmm_imports--;
+    } else if (!physical->header)
         piece_give(physical->offset, physical->size);
     sim_slab_give(&physicals, physical);
 }
@@ -205,6 +213,7 @@ static CUresult physical_new(const CUmemAllocationProp *prop, uint64_t size, boo
     next_place += size;
     physical->prop = *prop;
     physical->file = -1;
+    physical->peer = NULL;
     physical->charged = charge;
     *out = physical;
     return CUDA_SUCCESS;
@@ -404,7 +413,17 @@ static sim_alloc_t *mapping_new(sim_physical_t *physical, uint64_t address, uint
     record->handle_types = physical->prop.requestedHandleTypes;
     if (sim_race_on)
         sim_race_mapped(record);
+    if (sim_race_on && physical->header && physical->file < 0)
+        sim_race_exported(record);
+    if (sim_race_on && physical->peer)
+        sim_race_imported(record);
     return record;
+}
+
+sim_peer_t *sim_vmm_peer(const sim_alloc_t *record, uint64_t *offset) {
+    const sim_physical_t *physical = ((const mapping_t *)record->owner)->physical;
+    *offset = physical->peer_at;
+    return physical->peer;
 }
 
 SIM_API(cuMemMap)
@@ -552,21 +571,45 @@ SIM_API(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle *out, void *ad
 
 /* ---- sharing ---- */
 
-static CUresult export_header(sim_physical_t *physical) {
-    uint64_t at;
-    header_t header = {MAGIC, physical->size, physical->offset, physical->prop};
-    if (!piece_take(GRAIN, &at))
+/* What the race detector of an importer needs to know; and what is in there, from now on. */
+static void tell_maker(const sim_physical_t *physical, header_t *header) {
+    if (!physical->maps || !sim_share_start())
+        return;
+    sim_token_seal(&header->maker, MAGIC);
+    header->at = physical->maps->record->base - sim_space_base();
+    for (const mapping_t *mapping = physical->maps; mapping; mapping = mapping->next)
+        sim_race_exported(mapping->record);
+}
+
+static CUresult header_page(uint64_t *at) {
+    if (!piece_take(GRAIN, at))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!at) { /* offset 0 means "none"; leave it unused */
-        uint64_t unused = at;
-        if (!piece_take(GRAIN, &at))
+    if (!*at) { /* offset 0 means "none"; leave it unused */
+        if (!piece_take(GRAIN, at))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        piece_give(unused, GRAIN);
+        piece_give(0, GRAIN);
     }
-    if (pwrite(file, &header, sizeof header, (off_t)at) != sizeof header)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    physical->header = at;
     return CUDA_SUCCESS;
+}
+
+static CUresult export_header(sim_physical_t *physical) {
+    uint64_t at = physical->header;
+    header_t header;
+    memset(&header, 0, sizeof header);
+    header.magic = MAGIC;
+    header.size = physical->size;
+    header.offset = physical->offset;
+    header.prop = physical->prop;
+    if (at && !sim_race_on)
+        return CUDA_SUCCESS;
+    CUresult result = at ? CUDA_SUCCESS : header_page(&at);
+    if (result)
+        return result;
+    physical->header = at;
+    if (sim_race_on)
+        tell_maker(physical, &header);
+    bool written = pwrite(file, &header, sizeof header, (off_t)at) == sizeof header;
+    return written ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 SIM_API(cuMemExportToShareableHandle)
@@ -581,17 +624,17 @@ SIM_API(cuMemExportToShareableHandle)
         !(physical->prop.requestedHandleTypes & type))
         return CUDA_ERROR_INVALID_VALUE;
     if (physical->file >= 0) { /* imported: pass on what we were given */
-        int copy = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
+        int copy = fcntl(physical->file, F_DUPFD_CLOEXEC, 3);
         if (copy < 0)
             return CUDA_ERROR_OUT_OF_MEMORY;
         *(int *)out = copy;
         return CUDA_SUCCESS;
     }
-    CUresult result = physical->header ? CUDA_SUCCESS : export_header(physical);
+    CUresult result = export_header(physical);
     if (result)
         return result;
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    char path[64]; /* "self" has none where its main thread has ended */
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", file);
     int fresh = open(path, O_RDWR | O_CLOEXEC); /* dup would share our position */
     if (fresh < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -639,11 +682,15 @@ SIM_API(cuMemImportFromShareableHandle)
         return result;
     physical->offset = header.offset;
     physical->header = (uint64_t)lseek(from, 0, SEEK_CUR);
-    physical->file = ours ? -1 : fcntl(from, F_DUPFD_CLOEXEC, 0);
+    physical->file = ours ? -1 : fcntl(from, F_DUPFD_CLOEXEC, 3);
     if (!ours && physical->file < 0) {
         sim_slab_give(&physicals, physical);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    sim_vmm_imports += !ours;
+    if (!ours && sim_race_on && header.maker.magic == MAGIC &&
+        !sim_peer_open(&header.maker, &physical->peer))
+        physical->peer_at = header.at;
     *out = (uintptr_t)physical;
     return CUDA_SUCCESS;
 }

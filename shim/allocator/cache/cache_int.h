@@ -7,16 +7,8 @@
 
 /* --- cache_tally.c --- */
 
-/* What may be taken from now on; all tally are absorbed. */
-void ac_cache_set_room(ac_cache_t *cache);
-
-/* Whether a side of the tally has room for so much more, if need be from the other one. */
-bool ac_cache_has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
-                        uint64_t requested);
-
-/* A hit found that a peak may have been reached: before anything else is done.  Takes the lock.
- */
-void ac_cache_publish(ac_cache_t *cache);
+/* The cache, whose owner has the lock, may be granted room again, if it rests. */
+void ac_cache_wake(ac_cache_t *cache);
 
 /* The figures of what waits follow; by the owner from inside, or while it keeps out. */
 void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block);

@@ -1,81 +1,218 @@
-/* The tally of thread caches (thread_cache.h): how near a peak is, and what the device statistics
- * take over. */
+/* The tally of thread caches (thread_cache.h): peaks, and what the device statistics take over.
+ *
+ * Peaks.  The device statistics have what was counted under the lock, and of each cache what they
+ * absorbed; what its owner did since is in its tally.  A figure may rise up to its *bar*
+ * (ac_bars_t), and the owner of a cache by the *room* that it was granted, which the bar was
+ * lowered by; then peaks are raised.  For each figure
+ *
+ *     current + sum over the caches that are awake (not absorbed yet + room)  <=  peak + E
+ *
+ * where E is 0 with one cache, and max(AC_CACHE_MISSED, peak / AC_CACHE_MISSED_SHARE) with
+ * several: so a peak is never above the true one, and below it by no more than E, whatever threads
+ * do without the lock.  Raising absorbs all caches that are awake, and puts them to rest but for
+ * the caller's: they have no room any more, and ask for some before they do anything.  So what
+ * raising costs depends on who did something since, not on how many caches there are.
+ *
+ * A hit that another thread is in while peaks are raised shows when they are raised again, with its
+ * thread's next operation, or in the next reading: a peak of just that moment may lack it.  To see
+ * it at once would take a heavy barrier each time, and waiting for it.
+ */
 #include "allocator/budget.h"
 #include "allocator/cache/cache_int.h"
+#include "failpoint.h"
 
 static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* What may still be added to a figure before a peak rises: its pool's, or the whole device's,
- * which the sides of a cache share between them.  *slack: how much more a side may have of the
- * other's. */
-static void share_room(const ac_stat_t stat[AC_POOL_KINDS], int64_t *const room[AC_FLOWS],
-                       int64_t *const slack[AC_FLOWS]) {
-    int64_t all = stat[AC_POOL_ALL].peak - stat[AC_POOL_ALL].current;
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int64_t own = stat[AC_POOL_SMALL + i].peak - stat[AC_POOL_SMALL + i].current;
-        *room[i] = least(all / (AC_FLOWS - i), own);
-        *slack[i] = own - *room[i];
-        all -= *room[i];
-    }
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
 }
 
-/* Of two figures the one with less room counts.  *lead: how much more the second has. */
-static void share_both(const ac_stat_t one[AC_POOL_KINDS], const ac_stat_t two[AC_POOL_KINDS],
-                       int64_t *const room[AC_FLOWS], int64_t *const slack[AC_FLOWS],
-                       int64_t *const lead[AC_FLOWS]) {
-    int64_t most[AC_FLOWS], gap[AC_FLOWS];
-    share_room(one, room, slack);
-    share_room(two, (int64_t *[]){&most[0], &most[1]}, (int64_t *[]){&gap[0], &gap[1]});
-    for (int i = 0; i < AC_FLOWS; i++) {
-        int64_t own = least(*room[i] + *slack[i], most[i] + gap[i]);
-        *lead[i] = most[i] - *room[i];
-        *room[i] = least(*room[i], most[i]);
-        *slack[i] = own - *room[i];
-    }
+/* --- bars --- */
+
+/* How much of a peak may be missed.  With one cache nothing is: it alone knows what it adds. */
+static void set_bar(int64_t bar[AC_POOL_KINDS], const ac_stat_t stat[AC_POOL_KINDS],
+                    int64_t least_missed, bool exact) {
+    for (int i = 0; i < AC_POOL_KINDS; i++)
+        bar[i] =
+            stat[i].peak + (exact ? 0 : most(least_missed, stat[i].peak / AC_CACHE_MISSED_SHARE));
 }
 
-#define EACH_SIDE(of, figure) ((int64_t *[]){&of[0].figure, &of[1].figure})
-
-/* With other caches in use it is not known how near a peak is. */
-void ac_cache_set_room(ac_cache_t *cache) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
+static void set_bars(ac_allocator_t *allocator) {
     const ac_device_stats_t *s = allocator->stats;
-    ac_cache_room_t room[AC_FLOWS], *slack = cache->slack, *lead = cache->lead;
-    if (allocator->caches->first == cache && !cache->next) {
-        share_both(s->allocation, s->active, EACH_SIDE(room, blocks), EACH_SIDE(slack, blocks),
-                   EACH_SIDE(lead, blocks));
-        share_both(s->allocated_bytes, s->active_bytes, EACH_SIDE(room, bytes),
-                   EACH_SIDE(slack, bytes), EACH_SIDE(lead, bytes));
-        share_room(s->requested_bytes, EACH_SIDE(room, requested), EACH_SIDE(slack, requested));
-    } else {
-        for (int i = 0; i < AC_FLOWS; i++) {
-            room[i] = (ac_cache_room_t){AC_CACHE_UNPUBLISHED >> AC_GRANULE_BITS,
-                                        AC_CACHE_UNPUBLISHED, AC_CACHE_UNPUBLISHED};
-            slack[i] = lead[i] = (ac_cache_room_t){0, 0, 0};
-        }
-    }
-    for (int i = 0; i < AC_FLOWS; i++)
-        cache->tally->side[i].room = room[i];
-    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+    ac_bars_t *bars = &allocator->bars;
+    bool exact = atomic_load(&allocator->caches->count) <= 1;
+    const int64_t blocks = AC_CACHE_MISSED >> AC_GRANULE_BITS;
+    set_bar(bars->allocation, s->allocation, blocks, exact);
+    set_bar(bars->allocated_bytes, s->allocated_bytes, AC_CACHE_MISSED, exact);
+    set_bar(bars->active, s->active, blocks, exact);
+    set_bar(bars->active_bytes, s->active_bytes, AC_CACHE_MISSED, exact);
+    set_bar(bars->requested_bytes, s->requested_bytes, AC_CACHE_MISSED, exact);
+    bars->over = false;
 }
 
-/* A block that waits is freed, and active as before: of two figures that share their room the
- * first has more of it, which counts as far as the other one's goes.  No more than that was known
- * of what the pool may have of the other pool's. */
-static void first_grows(int64_t *room, int64_t *slack, int64_t *lead, int64_t n) {
-    int64_t both = *lead < 0 ? 0 : least(*lead, n);
-    *room += both;
-    *slack -= both;
+/* What the bars leave of a figure, for the pool. */
+static int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS], const int64_t bar[AC_POOL_KINDS],
+                       int pool) {
+    return least(bar[pool] - stat[pool].current, bar[AC_POOL_ALL] - stat[AC_POOL_ALL].current);
+}
+
+static void lower(int64_t bar[AC_POOL_KINDS], int pool, int64_t n) {
+    bar[pool] -= n;
+    bar[AC_POOL_ALL] -= n;
+}
+
+static void lower_all(ac_bars_t *bars, int pool, ac_cache_room_t n) {
+    lower(bars->allocation, pool, n.blocks);
+    lower(bars->active, pool, n.blocks);
+    lower(bars->allocated_bytes, pool, n.bytes);
+    lower(bars->active_bytes, pool, n.bytes);
+    lower(bars->requested_bytes, pool, n.requested);
+}
+
+/* --- rooms --- */
+
+/* A side lacks `lacking` of a figure of which `left` is left: half of it, or as much as it takes.
+ * What others do not use they need not be asked for. */
+static int64_t share(int64_t left, int64_t lacking) {
+    return lacking <= 0 ? 0 : most(left / 2, lacking);
+}
+
+/* Room for a request in addition to what the side lacks already.  False: there is none left.
+ * The cache is awake. */
+static bool grant(ac_cache_t *cache, int flow, ac_cache_room_t need) {
+    const ac_device_stats_t *s = cache->arena->allocator->stats;
+    ac_bars_t *bars = &cache->arena->allocator->bars;
+    ac_cache_room_t *room = &cache->tally->side[flow].room;
+    int pool = AC_POOL_SMALL + flow;
+    const ac_cache_room_t left = {least(left_of(s->allocation, bars->allocation, pool),
+                                        left_of(s->active, bars->active, pool)),
+                                  least(left_of(s->allocated_bytes, bars->allocated_bytes, pool),
+                                        left_of(s->active_bytes, bars->active_bytes, pool)),
+                                  left_of(s->requested_bytes, bars->requested_bytes, pool)};
+    const ac_cache_room_t lacking = {need.blocks - room->blocks, need.bytes - room->bytes,
+                                     need.requested - room->requested};
+    if ((lacking.blocks > 0 && lacking.blocks > left.blocks) ||
+        (lacking.bytes > 0 && lacking.bytes > left.bytes) ||
+        (lacking.requested > 0 && lacking.requested > left.requested))
+        return false;
+    const ac_cache_room_t more = {share(left.blocks, lacking.blocks),
+                                  share(left.bytes, lacking.bytes),
+                                  share(left.requested, lacking.requested)};
+    lower_all(bars, pool, more);
+    room->blocks += more.blocks;
+    room->bytes += more.bytes;
+    room->requested += more.requested;
+    return true;
+}
+
+/* No room is left. */
+static void clear_rooms(ac_cache_t *cache) {
+    const ac_cache_room_t none = {0, 0, 0};
+    for (int i = 0; i < AC_FLOWS; i++)
+        cache->tally->side[i].room = cache->lead[i] = none;
+}
+
+static bool is_awake(const ac_cache_t *cache) {
+    return !(atomic_load(&cache->gate) & (AC_GATE_RESTS | AC_GATE_GONE));
+}
+
+/* All that are awake rest from now on, but for `own`, which only loses its room.  Before any tally
+ * is looked at: what one thread gave and another took is never seen in both. */
+static void put_to_rest(ac_caches_t *caches, ac_cache_t *own) {
+    for (ac_cache_t *cache = caches->awake; cache; cache = cache->awake_next) {
+        cache->had_room = is_awake(cache);
+        if (cache == own)
+            clear_rooms(cache);
+        else if (cache->had_room && !AC_FAILPOINT(room_kept))
+            atomic_fetch_or(&cache->gate, AC_GATE_RESTS);
+    }
+}
+
+/* The owner may be in a hit that does not show yet. */
+static bool is_in_hit(const ac_cache_t *cache) {
+    return atomic_load_explicit(&cache->busy, memory_order_acquire) ||
+           !ac_cache_tally_absorbed(cache->tally);
+}
+
+/* The device statistics have the tallies: peaks follow.  Who was put to rest just now is looked at
+ * once more by the next raise, for a hit that did not show yet. */
+static void raise_peaks(ac_allocator_t *allocator, const ac_cache_t *own) {
+    ac_caches_t *caches = allocator->caches;
+    ac_stats_raise(allocator->stats);
+    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
+    if (live > allocator->high_water)
+        allocator->high_water = live;
+    set_bars(allocator);
+    for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
+        if (cache == own || cache->had_room || is_in_hit(cache)) {
+            at = &cache->awake_next;
+        } else {
+            *at = cache->awake_next;
+            cache->listed = false;
+        }
+}
+
+void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
+    ac_cache_sum_t sum = {.ordered = 0};
+    bool any = false;
+    put_to_rest(allocator->caches, own);
+    for (ac_cache_t *cache = allocator->caches->awake; cache; cache = cache->awake_next)
+        if (!ac_cache_tally_absorbed(cache->tally)) {
+            ac_cache_tally_add(cache->tally, true, &sum);
+            any = true;
+        }
+    if (any)
+        ac_stats_absorb(allocator->stats, allocator->counters, &sum);
+    raise_peaks(allocator, own);
+}
+
+void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
+    *sum = (ac_cache_sum_t){.ordered = 0};
+    put_to_rest(allocator->caches, NULL);
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
+        ac_cache_tally_add(cache->tally, true, sum);
+    ac_stats_absorb(allocator->stats, allocator->counters, sum);
+    raise_peaks(allocator, NULL);
+}
+
+void ac_caches_reset_peak(ac_allocator_t *allocator) {
+    ac_cache_sum_t sum;
+    ac_caches_absorb(allocator, &sum);
+    ac_stats_reset_peak(allocator->stats);
+    set_bars(allocator);
+}
+
+void ac_cache_wake(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    if (is_awake(cache) || ac_cache_is_gone(cache))
+        return;
+    clear_rooms(cache);
+    cache->share = ac_budget_fence(&allocator->settings, allocator->high_water);
+    if (!cache->listed) {
+        cache->awake_next = allocator->caches->awake;
+        allocator->caches->awake = cache;
+        cache->listed = true;
+    }
+    atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RESTS);
+    if (!ac_cache_tally_absorbed(cache->tally)) /* a hit that was under way */
+        ac_caches_raise(allocator, cache);
+}
+
+/* --- what waits --- */
+
+/* A room is that of two figures, allocated and active: of the one that has less of it.  `lead`:
+ * how much more active has, as far as that is known.  A block that waits is freed, and active as
+ * before. */
+static void allocated_falls(int64_t *room, int64_t *lead, int64_t n) {
+    *room += *lead < 0 ? 0 : least(*lead, n);
     *lead -= n;
 }
 
-/* Then it is ready: the second has. */
-static void second_grows(int64_t *room, int64_t *slack, int64_t *lead, int64_t n) {
-    int64_t both = *lead > 0 ? 0 : least(-*lead, n);
-    *room += both;
-    *slack -= both;
+/* Then it is ready. */
+static void active_falls(int64_t *room, int64_t *lead, int64_t n) {
+    *room += *lead > 0 ? 0 : least(-*lead, n);
     *lead += n;
 }
 
@@ -91,9 +228,8 @@ void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     ac_tally_add(&side->waiting.bytes, size);
     ac_tally_add(&side->waiting.requested, requested);
     ac_tally_add(&cache->tally->fenced, 1);
-    first_grows(&side->room.blocks, &cache->slack[flow].blocks, &cache->lead[flow].blocks, 1);
-    first_grows(&side->room.bytes, &cache->slack[flow].bytes, &cache->lead[flow].bytes,
-                (int64_t)size);
+    allocated_falls(&side->room.blocks, &cache->lead[flow].blocks, 1);
+    allocated_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)size);
 }
 
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready) {
@@ -101,146 +237,29 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
     ac_tally_add(&side->waiting.blocks, -ready->blocks);
     ac_tally_add(&side->waiting.bytes, -ready->bytes);
     ac_tally_add(&side->waiting.requested, -ready->requested);
-    second_grows(&side->room.blocks, &cache->slack[flow].blocks, &cache->lead[flow].blocks,
-                 (int64_t)ready->blocks);
-    second_grows(&side->room.bytes, &cache->slack[flow].bytes, &cache->lead[flow].bytes,
-                 (int64_t)ready->bytes);
+    active_falls(&side->room.blocks, &cache->lead[flow].blocks, (int64_t)ready->blocks);
+    active_falls(&side->room.bytes, &cache->lead[flow].bytes, (int64_t)ready->bytes);
     side->room.requested += (int64_t)ready->requested;
 }
 
-/* Whether a side has room for `n`, if need be from the other one.  What a figure had more than
- * the one it shares its room with may be what it lacks then. */
-static bool has_room(int64_t *own, int64_t *other, int64_t *slack, int64_t *other_slack,
-                     int64_t *lead, int64_t n) {
-    int64_t lacking = n - *own;
-    if (lacking <= 0)
-        return true;
-    if (lacking > *other || lacking > *slack)
+bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
+    if (!ac_cache_usable(cache))
         return false;
-    *own += lacking;
-    *other -= lacking;
-    *slack -= lacking;
-    *other_slack += lacking;
-    *lead = 0;
-    return true;
+    ac_cache_wake(cache);
+    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
+    return (room->blocks > 0 && room->bytes >= (int64_t)size &&
+            room->requested >= (int64_t)bytes) ||
+           grant(cache, pool - AC_POOL_SMALL,
+                 (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
-bool ac_cache_has_rooms(ac_cache_t *cache, int flow, int64_t blocks, uint64_t bytes,
-                        uint64_t requested) {
-    ac_cache_room_t *own = &cache->tally->side[flow].room;
-    ac_cache_room_t *other = &cache->tally->side[!flow].room;
-    ac_cache_room_t *slack = &cache->slack[flow], *others = &cache->slack[!flow];
-    ac_cache_room_t *lead = &cache->lead[flow];
-    return has_room(&own->blocks, &other->blocks, &slack->blocks, &others->blocks, &lead->blocks,
-                    blocks) &&
-           has_room(&own->bytes, &other->bytes, &slack->bytes, &others->bytes, &lead->bytes,
-                    (int64_t)bytes) &&
-           has_room(&own->requested, &other->requested, &slack->requested, &others->requested,
-                    &lead->requested, (int64_t)requested);
-}
-
-static void absorb(ac_allocator_t *allocator, const ac_cache_sum_t *sum) {
-    ac_stats_absorb(allocator->stats, allocator->counters, sum);
-    uint64_t live = (uint64_t)allocator->stats->allocated_bytes[AC_POOL_ALL].current;
-    if (live > allocator->high_water)
-        allocator->high_water = live;
-}
-
-void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
-    *sum = (ac_cache_sum_t){.ordered = 0};
-    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
-        ac_cache_tally_add(cache->tally, true, sum);
-    absorb(allocator, sum);
-}
-
-/* Whether the peak of a figure would rise by what a cache did and `n` more. */
-static bool rises(const ac_stat_t stat[AC_POOL_KINDS], int pool, const int64_t net[AC_FLOWS],
-                  int64_t n) {
-    int64_t own = net[pool - AC_POOL_SMALL] + n, all = net[0] + net[1] + n;
-    return stat[pool].current + own > stat[pool].peak ||
-           stat[AC_POOL_ALL].current + all > stat[AC_POOL_ALL].peak;
-}
-
-static bool peak_rises(const ac_device_stats_t *s, const ac_cache_sum_t *sum, int pool,
-                       uint64_t size, uint64_t requested) {
-    int64_t blocks[AC_FLOWS], bytes[AC_FLOWS];                 /* allocated */
-    int64_t active[AC_FLOWS], held[AC_FLOWS], asked[AC_FLOWS]; /* with those that wait */
-    for (int i = 0; i < AC_FLOWS; i++) {
-        const ac_cache_flow_t *f = &sum->flow[i];
-        const ac_cache_wait_t *w = &sum->waiting[i];
-        blocks[i] = (int64_t)(f->taken - f->given);
-        bytes[i] = (int64_t)(f->taken_bytes - f->given_bytes);
-        active[i] = blocks[i] + (int64_t)w->blocks;
-        held[i] = bytes[i] + (int64_t)w->bytes;
-        asked[i] = (int64_t)(f->taken_requested - f->given_requested + w->requested);
-    }
-    return rises(s->allocation, pool, blocks, 1) || rises(s->active, pool, active, 1) ||
-           rises(s->allocated_bytes, pool, bytes, (int64_t)size) ||
-           rises(s->active_bytes, pool, held, (int64_t)size) ||
-           rises(s->requested_bytes, pool, asked, (int64_t)requested);
-}
-
-void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
-                      uint64_t requested) {
-    ac_cache_sum_t sum = {.ordered = 0};
-    if (!allocator->caches->first)
-        return;
-    /* The figures of one cache alone may show a peak that the others' make none. */
-    bool alone = allocator->caches->first == cache && !cache->next;
-    bool news = cache && !ac_cache_tally_absorbed(cache->tally);
-    if (alone && !news)
-        return;
-    if (news && !alone)
-        ac_cache_tally_add(cache->tally, false, &sum);
-    if (!alone && (!cache || peak_rises(allocator->stats, &sum, pool, size, requested))) {
-        ac_caches_absorb(allocator, &sum);
-    } else if (news) {
-        sum = (ac_cache_sum_t){.ordered = 0};
-        ac_cache_tally_add(cache->tally, true, &sum);
-        absorb(allocator, &sum);
-    }
-    /* The only one counts on being alone in what it adds to the figures. */
-    if (!cache && !allocator->caches->first->next)
-        atomic_fetch_or(&allocator->caches->first->gate, AC_GATE_STALE);
-}
-
-void ac_caches_before_free(ac_allocator_t *allocator) {
-    ac_cache_sum_t sum;
-    const ac_cache_t *only = allocator->caches->first;
-    if (only && !only->next && atomic_load(&only->gate) & (AC_GATE_DUE | AC_GATE_STALE))
-        ac_caches_absorb(allocator, &sum);
-}
-
-void ac_caches_after(ac_cache_t *cache, uint64_t size) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    if (!ac_cache_usable(cache) || allocator->caches->first != cache || cache->next)
-        return;
-    /* What was served raised the figures of both sides: of one its own, of the other the sum.
-     * Less room than there is does no harm. */
-    for (int i = 0; i < AC_FLOWS; i++) {
-        ac_cache_side_t *side = &cache->tally->side[i];
-        side->room.blocks--;
-        side->room.bytes -= (int64_t)size;
-        side->room.requested -= (int64_t)size;
-    }
-}
-
-/* A hit found that a peak may have been reached: before anything else is done. */
-void ac_cache_publish(ac_cache_t *cache) {
+bool ac_cache_raise(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
-    ac_cache_sum_t sum;
+    const ac_cache_room_t none = {0, 0, 0};
     ac_lock(&allocator->lock);
-    bool usable = ac_cache_usable(cache);
-    bool stale = atomic_load(&cache->gate) & AC_GATE_STALE;
-    if (usable && !stale && ac_cache_has_rooms(cache, 0, 0, 0, 0) &&
-        ac_cache_has_rooms(cache, 1, 0, 0, 0)) {
-        /* It was not: the other side had room to spare. */
-        atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_DUE);
-    } else {
-        atomic_fetch_and(&cache->gate, ~(uint32_t)(AC_GATE_DUE | AC_GATE_STALE));
-        ac_caches_absorb(allocator, &sum);
-        if (usable)
-            ac_cache_set_room(cache);
-    }
+    ac_cache_wake(cache); /* another thread may have raised the peaks just now */
+    if (!ac_cache_is_gone(cache) && !(grant(cache, 0, none) && grant(cache, 1, none)))
+        ac_caches_raise(allocator, cache);
     ac_unlock(&allocator->lock);
+    return true;
 }

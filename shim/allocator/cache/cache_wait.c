@@ -74,14 +74,20 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
 
 /* Where the short way fails. */
 static bool enter_long(ac_cache_t *cache) {
-    if (atomic_load(&cache->gate) & (AC_GATE_DUE | AC_GATE_STALE))
-        ac_cache_publish(cache);
-    atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
-    ac_barrier_light();
-    if (!(atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_GONE)))
-        return true;
-    ac_cache_leave(cache);
-    return false;
+    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
+    for (;;) {
+        atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
+        ac_barrier_light();
+        uint32_t gate = atomic_load(&cache->gate);
+        if (!(gate & (shut | AC_GATE_RESTS)))
+            return true;
+        ac_cache_leave(cache);
+        if (gate & shut)
+            return false;
+        ac_lock(&cache->arena->allocator->lock);
+        ac_cache_wake(cache);
+        ac_unlock(&cache->arena->allocator->lock);
+    }
 }
 
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
@@ -102,13 +108,11 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
         return false;
     uint64_t size = ac_size_round(cache->divisions, bytes);
     ac_entry_t *entry = ac_cache_find(cache, size);
-    ac_block_t *block = NULL;
+    ac_take_t taken = AC_TAKE_NONE;
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
-        block = ac_cache_pop(cache, size, bytes, ac_fence_handout);
-    if (block)
-        *address = block->address;
+        taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
-    return block;
+    return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
 
 /* --- what waited --- */

@@ -9,24 +9,28 @@
 /* Of an allocator. */
 struct ac_caches {
     ac_cache_t *first, *spare;
-    uint64_t leased;        /* bytes, of all budgets */
+    uint64_t leased;   /* bytes, of all budgets */
+    ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
     _Atomic unsigned count; /* of the list */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 
-/* Before a request of the cache's owner is served centrally (NULL: of a thread without one): the
- * tallies are absorbed as far as a peak depends on them. */
-void ac_caches_before(ac_allocator_t *allocator, ac_cache_t *cache, int pool, uint64_t size,
-                      uint64_t requested);
+/* Figures have risen to their bars: peaks follow, and bars are set anew.  `own`: the caller's
+ * cache, NULL: none. */
+void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* Before a block is freed centrally: a peak that the only cache has reached would be missed. */
-void ac_caches_before_free(ac_allocator_t *allocator);
+/* After figures may have risen under the lock. */
+static inline void ac_caches_check_bars(ac_allocator_t *allocator, ac_cache_t *own) {
+    if (allocator->bars.over)
+        ac_caches_raise(allocator, own);
+}
 
-/* After the request was served centrally. */
-void ac_caches_after(ac_cache_t *cache, uint64_t size);
-
-/* Absorb the tallies of all caches; *sum is what they held and did since. */
+/* Absorb the tallies of all caches, as who reads the statistics does; *sum is what they held and
+ * did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
+
+/* The same, and peaks begin anew. */
+void ac_caches_reset_peak(ac_allocator_t *allocator);
 
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
 bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
@@ -34,8 +38,8 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block);
 /* A block of the size was served from the pool: there may be more such requests, and frees. */
 void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size);
 
-/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool:
- * no peak rises, and nothing has to be absorbed before. */
+/* Whether the tally has room for a request of the owner, served with `size` bytes of the pool, or
+ * is granted it: no peak rises. */
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes);
 
 /* Then: the block, which was cut (ac_segment_carve), serves it as a hit would.  False: not this
@@ -75,7 +79,7 @@ bool ac_caches_recall(ac_allocator_t *allocator, ac_cache_t *own);
  * came back. */
 void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own);
 
-/* The same, and all caches learn of peaks and settings that have changed. */
+/* The same, and all caches learn of settings that have changed. */
 void ac_caches_settle(ac_allocator_t *allocator);
 
 /* Between the two all owners keep out of their caches, and the lock is held.  False: but for one
@@ -83,7 +87,7 @@ void ac_caches_settle(ac_allocator_t *allocator);
 bool ac_caches_freeze(ac_allocator_t *allocator);
 void ac_caches_thaw(ac_allocator_t *allocator);
 
-/* Between them: the caches of the arena hold nothing any more.  Peaks may rise after it. */
+/* Between them: the caches of the arena hold nothing any more. */
 void ac_caches_empty(ac_arena_t *arena);
 
 /* The arena is dead: its caches lose what they hold, and serve no more.  Without the lock. */

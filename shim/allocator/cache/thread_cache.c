@@ -86,16 +86,6 @@ bool ac_cache_keep(ac_cache_t *cache, ac_block_t *block) {
     return true;
 }
 
-bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
-    const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE | AC_GATE_DUE | AC_GATE_STALE;
-    if (!cache || atomic_load_explicit(&cache->gate, memory_order_acquire) & shut)
-        return false;
-    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
-    return (room->blocks > 0 && room->bytes >= (int64_t)size &&
-            room->requested >= (int64_t)bytes) ||
-           ac_cache_has_rooms(cache, pool - AC_POOL_SMALL, 1, size, bytes);
-}
-
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes) {
     ac_cache_side_t *side = &cache->tally->side[block->segment->pool - AC_POOL_SMALL];
     if (block->size != size || !cache->owner_arena || !ac_block_is_plain(block))
@@ -104,9 +94,7 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     block->segment->allocated++;
     ac_cache_count_moved(cache, 1, size);
     ac_cache_hand_out(cache, side, block, size, bytes, ac_fence_handout);
-    side->room.blocks -= 1;
-    side->room.bytes -= (int64_t)size;
-    side->room.requested -= (int64_t)bytes;
+    ac_cache_spend(&side->room, size, bytes); /* there is so much (ac_cache_affords) */
     return true;
 }
 
@@ -125,6 +113,7 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
     int flow = ac_cache_flow(size);
     if (!may_keep(cache, block) || ac_order_capturing())
         return false;
+    ac_cache_wake(cache);
     ac_entry_t *entry = ac_cache_make_room(cache, size);
     ac_cache_take_in(cache, &cache->tally->side[flow], block, leans);
     if (entry) {
@@ -147,7 +136,7 @@ static void configure(ac_cache_t *cache) {
         if (settings->divisions[i] > 1)
             gate |= AC_GATE_STEPPED;
     }
-    gate |= atomic_load(&cache->gate) & AC_GATE_RECALLED;
+    gate |= atomic_load(&cache->gate) & (AC_GATE_RECALLED | AC_GATE_RESTS);
     atomic_store(&cache->gate, gate);
     ac_cache_set_budget(cache);
     cache->may_wait[0] =
@@ -164,7 +153,12 @@ static void unlist(ac_cache_t *cache) {
         if (*at == cache) {
             *at = cache->next;
             atomic_fetch_sub(&allocator->caches->count, 1);
-            return;
+            break;
+        }
+    for (ac_cache_t **at = &allocator->caches->awake; *at; at = &(*at)->awake_next)
+        if (*at == cache) {
+            *at = cache->awake_next;
+            break;
         }
 }
 
@@ -172,9 +166,9 @@ void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
-        ac_cache_sum_t sum;
+        ac_cache_wake(cache); /* now it shows what it did */
         ac_cache_leave_all(cache);
-        ac_caches_absorb(allocator, &sum);
+        ac_caches_raise(allocator, cache);
         unlist(cache);
     }
     *cache->tally = (ac_cache_tally_t){.device = 0};
@@ -187,11 +181,11 @@ void ac_cache_close(ac_cache_t *cache) {
 
 /* Whether another cache than `own` holds anything.  Under the lock. */
 static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) {
-    ac_cache_sum_t sum = {.ordered = 0};
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
-        if (cache != own)
-            ac_cache_tally_add(cache->tally, false, &sum);
-    return sum.held_blocks || sum.waiting_blocks;
+        if (cache != own &&
+            (ac_cache_tally_held(cache->tally, 0) || ac_cache_tally_held(cache->tally, 1)))
+            return true;
+    return false;
 }
 
 static bool is_shut(const ac_cache_t *cache) {
@@ -268,24 +262,16 @@ void ac_caches_thaw(ac_allocator_t *allocator) {
 }
 
 void ac_caches_empty(ac_arena_t *arena) {
-    ac_allocator_t *allocator = arena->allocator;
-    ac_cache_sum_t sum;
-    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
+    for (ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next)
         if (cache->arena == arena) {
             AC_WINDOW(cache_visited);
             ac_cache_leave_all(cache);
         }
-        atomic_fetch_or(&cache->gate, AC_GATE_STALE);
-    }
-    ac_caches_absorb(allocator, &sum);
 }
 
 static bool give_back(ac_cache_t *cache) {
-    ac_cache_sum_t sum;
     bool any = ac_cache_leave_all(cache);
-    ac_caches_absorb(cache->arena->allocator, &sum);
     configure(cache);
-    ac_cache_set_room(cache);
     return any;
 }
 
@@ -373,10 +359,7 @@ void ac_caches_drop(ac_arena_t *arena) {
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     ac_allocator_t *allocator = arena->allocator;
     ac_cache_t *cache = NULL;
-    bool others = false;
     ac_barrier_setup();
-    /* The caches of others may count on being the only one: they learn of this one. */
-    ac_lock(&allocator->caches->recall_lock);
     ac_lock(&allocator->lock);
     bool may = !arena->dead && arena->number && allocator->settings.thread_cache;
     if (may && (cache = allocator->caches->spare)) {
@@ -391,21 +374,18 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
         cache->arena = arena;
         cache->timeline = &arena->timeline;
         cache->tally = tally;
+        atomic_store(&cache->gate, AC_GATE_RESTS);
         for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
             cache->handed[i] = &no_block;
         ac_lock(&allocator->lock);
         configure(cache);
         cache->next = allocator->caches->first;
-        others = cache->next;
         allocator->caches->first = cache;
         unsigned count = atomic_fetch_add(&allocator->caches->count, 1) + 1;
         if (count > allocator->counters->thread_caches)
             allocator->counters->thread_caches = count;
-        ac_cache_set_room(cache);
+        ac_cache_wake(cache);
         ac_unlock(&allocator->lock);
     }
-    ac_unlock(&allocator->caches->recall_lock);
-    if (others)
-        recall(allocator, cache, true);
     return cache;
 }

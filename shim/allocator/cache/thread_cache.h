@@ -37,9 +37,8 @@
  * that a capture may have recorded, never wait here; freeing them takes the lock.
  *
  * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
- * statistics absorb under the allocator's lock.  With one cache every peak is exact: `room` is
- * what may still be taken before one could rise.  With several a thread absorbs after
- * AC_CACHE_UNPUBLISHED bytes taken, and a peak that rises under the lock absorbs all tally first.
+ * statistics absorb under the allocator's lock.  `room` is what may still be taken before peaks
+ * are due: with one cache every peak is exact, with several nearly so (cache_tally.c).
  *
  * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
  * next request, or there are AC_CACHE_LOOSE of them.
@@ -63,8 +62,10 @@ enum {
     AC_CACHE_LOOSE = 16
 };
 
-/* Bytes that a thread's hits may have added without a peak showing them, by pool. */
-#define AC_CACHE_UNPUBLISHED ((int64_t)512 << 10)
+/* With several caches a peak may lack so many bytes, and one block for each granule of them, or
+ * this share of itself. */
+#define AC_CACHE_MISSED ((int64_t)256 << 10)
+enum { AC_CACHE_MISSED_SHARE = 1024 };
 
 /* Larger blocks are never kept. */
 #define AC_CACHE_LARGEST ((uint64_t)64 << 30)
@@ -109,16 +110,13 @@ static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
- * needs its own.  AC_GATE_DUE, set by the owner: a peak may have been reached, the tally are
- * absorbed before anything else happens.  AC_GATE_STALE, set by others: they made a peak nearer.
- */
+ * needs its own.  AC_GATE_RESTS, set by others: it has no room any more (cache_tally.c). */
 enum {
     AC_GATE_RECALLED = 1,
     AC_GATE_GONE = 2,
     AC_GATE_STEPPED = 4,
     AC_GATE_FENCED = 8,
-    AC_GATE_DUE = 16,
-    AC_GATE_STALE = 32
+    AC_GATE_RESTS = 16
 };
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
@@ -131,13 +129,12 @@ enum {
  * within `may_wait`. */
 struct ac_cache {
     _Atomic uint32_t busy;
-    _Atomic uint32_t gate; /* AC_GATE_ bits; all but one change under the allocator's lock */
+    _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
     uint16_t owner_arena;  /* the arena's number */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
-    ac_cache_room_t slack[AC_FLOWS]; /* how much of the other side's room a side may have */
-    ac_cache_room_t lead[AC_FLOWS];  /* how much more room active figures have than allocated */
+    ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
     int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
     uint64_t budget;     /* of that; 0: nothing is kept */
     uint64_t leased;     /* of the budget */
@@ -150,12 +147,13 @@ struct ac_cache {
     uint64_t share;              /* of it: so many are worth a fence (ac_budget_fence) */
     uint64_t kept[AC_FLOWS][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
-    ac_cache_t *next;                        /* the allocator's list, under its lock */
+    ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
     /* Blocks of sizes that are not kept, given without the lock: they go to the free memory
      * as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
+    bool listed, had_room;         /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
     ac_entry_t entry[AC_CACHE_ENTRIES];
@@ -242,10 +240,27 @@ static inline void ac_cache_leave(ac_cache_t *cache) {
     atomic_store_explicit(&cache->busy, 0, memory_order_release);
 }
 
-/* Less room, down to none: the next one to use the cache is told. */
-static inline void ac_cache_spend(ac_cache_t *cache, int64_t *room, uint64_t n) {
-    if (__builtin_expect((*room -= (int64_t)n) < 0, 0))
-        atomic_fetch_or(&cache->gate, AC_GATE_DUE);
+/* What became of a request: with AC_TAKE_DUE it was served with more than there was room for, and
+ * ac_cache_raise is to be called once the owner is not inside any more. */
+typedef enum { AC_TAKE_NONE, AC_TAKE_SERVED, AC_TAKE_DUE } ac_take_t;
+
+/* Peaks are due.  True.  Takes the lock. */
+bool ac_cache_raise(ac_cache_t *cache);
+
+/* Less room.  True: less than none.  Written so that each is one subtraction and one branch. */
+static inline bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t bytes) {
+    if (__builtin_expect((room->bytes -= (int64_t)size) < 0, 0)) {
+        room->requested -= (int64_t)bytes;
+        room->blocks--;
+        return true;
+    }
+    if (__builtin_expect((room->requested -= (int64_t)bytes) < 0, 0)) {
+        atomic_signal_fence(
+            memory_order_seq_cst); /* else compilers do this one before the branch */
+        room->blocks--;
+        return true;
+    }
+    return __builtin_expect(--room->blocks < 0, 0);
 }
 
 /* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
@@ -278,34 +293,31 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
     side->room.requested += (int64_t)requested;
 }
 
-/* The first block for a request of `bytes`, which are served with `size`; NULL.  Inside. */
-static inline ac_block_t *ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
-                                       uint64_t clock(ac_timeline_t *)) {
+/* The first block for a request of `bytes`, which are served with `size`.  Inside. */
+static inline ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
+                                     uint64_t *address, uint64_t clock(ac_timeline_t *)) {
     ac_entry_t *entry = ac_cache_entry(cache, size);
     ac_block_t *block = entry->top;
     if (__builtin_expect(entry->size != size || !block, 0))
-        return NULL;
+        return AC_TAKE_NONE;
     ac_cache_side_t *side = entry->side;
     entry->top = block->list_next;
-    ac_cache_hand_out(cache, side, block, size, bytes, clock);
-    ac_cache_spend(cache, &side->room.blocks, 1);
-    ac_cache_spend(cache, &side->room.bytes, size);
-    ac_cache_spend(cache, &side->room.requested, bytes);
     cache->room += (int64_t)size;
-    return block;
+    ac_cache_hand_out(cache, side, block, size, bytes, clock);
+    *address = ac_block_address(block);
+    return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
+                                                                         : AC_TAKE_SERVED;
 }
 
-/* Serve `bytes` from the cache.  False: it has none, or it takes longer. */
-static inline bool ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
-                                 uint64_t clock(ac_timeline_t *)) {
+/* Serve `bytes` from the cache.  AC_TAKE_NONE: it has none, or it takes longer. */
+static inline ac_take_t ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
+                                      uint64_t clock(ac_timeline_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
-        return false;
-    ac_block_t *block =
-        ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, clock);
-    if (__builtin_expect(block != NULL, 1))
-        *address = ac_block_address(block);
+        return AC_TAKE_NONE;
+    ac_take_t taken =
+        ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, address, clock);
     ac_cache_leave(cache);
-    return block != NULL;
+    return taken;
 }
 
 /* Whether blocks wait in the cache. */

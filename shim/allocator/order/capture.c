@@ -16,10 +16,18 @@ void ac_order_capture_end(void) {
     atomic_store(&ac_order_session, 0);
 }
 
+/* Nothing older than that may be captured. */
+static uint64_t since(uint64_t epoch) {
+    uint64_t begin = atomic_load(&open_since);
+    return epoch > begin ? epoch : begin;
+}
+
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch) {
     uint64_t session = atomic_load_explicit(&ac_order_session, memory_order_acquire);
-    if (!session)
-        return 0;
-    uint64_t since = atomic_load(&open_since);
-    return ac_fence_untouched(timeline, epoch > since ? epoch : since) ? 0 : session;
+    return session && !ac_fence_untouched(timeline, since(epoch)) ? session : 0;
+}
+
+uint64_t ac_order_captured_anywhere(uint64_t epoch) {
+    uint64_t session = atomic_load_explicit(&ac_order_session, memory_order_acquire);
+    return session && !ac_fence_untouched_anywhere(since(epoch)) ? session : 0;
 }

@@ -33,4 +33,7 @@ static inline bool ac_order_capturing(void) {
  * that was handed out at `epoch`; else 0. */
 uint64_t ac_order_captured(const ac_timeline_t *timeline, uint64_t epoch);
 
+/* The same for memory that any context may use. */
+uint64_t ac_order_captured_anywhere(uint64_t epoch);
+
 #endif

@@ -231,7 +231,7 @@ void ac_retired_take(ac_block_t *block, uint64_t size, uint64_t requested) {
     ac_segment_count_finished(block); /* the bytes of the rest go on as they are counted */
     if (rest) {
         segment->busy++;
-        ac_stat_pools_up(allocator->stats->active, segment->pool, 1);
+        ac_segment_count_cut(segment);
         put_after(before, rest);
     }
     ac_segment_reuse(block, requested);

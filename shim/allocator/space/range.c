@@ -21,7 +21,8 @@ static size_t units_bytes(uint64_t size) {
     return (size_t)(size >> AC_PAGE_BITS) * sizeof(ac_unit_t);
 }
 
-ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size) {
+ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t address,
+                         uint64_t size) {
     ac_range_t *range = ac_record_memory(sizeof *range);
     ac_unit_t *unit = ac_record_memory(units_bytes(size));
     ac_segment_t *segment = range && unit ? ac_segment_begin(space, pool, address, size) : NULL;
@@ -38,6 +39,7 @@ ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t
                           .segment = segment,
                           .unit = unit};
     segment->range = range;
+    segment->index = (uint8_t)index;
     segment->busy = 1; /* never idle: it stays as long as the context */
     ac_segments_push(&space->segments, segment);
     unmapped_enter(range, segment->first);
@@ -115,8 +117,8 @@ bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t 
         uint64_t begin = ac_range_page_begin(range, at - 1);
         const ac_unit_t *unit = &range->unit[begin];
         bool whole = begin >= low && begin + unit->span == at;
-        if (whole && (!span || unit->span == span) &&
-            (pinned || !(unit->flags & AC_UNIT_PINNED))) {
+        unsigned barred = pinned ? AC_UNIT_LENT : AC_UNIT_LENT | AC_UNIT_PINNED;
+        if (whole && (!span || unit->span == span) && !(unit->flags & barred)) {
             *first = begin;
             *count += unit->span;
             pages++;
@@ -336,6 +338,12 @@ void ac_range_pin(const ac_block_t *block) {
     uint64_t end = last_unit(block);
     for (uint64_t at = first_unit(block); at < end; at = ac_range_page_end(range, at))
         range->unit[ac_range_page_begin(range, at)].flags |= AC_UNIT_PINNED;
+}
+
+void ac_range_pages(const ac_block_t *block, uint64_t *begin, uint64_t *end) {
+    const ac_range_t *range = block->segment->range;
+    *begin = ac_range_address(range, ac_range_page_begin(range, first_unit(block)));
+    *end = ac_range_address(range, ac_range_page_end(range, last_unit(block) - 1));
 }
 
 uint64_t ac_range_count_synced(ac_range_t *range, uint64_t address, int by) {

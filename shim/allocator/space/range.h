@@ -30,7 +30,8 @@ typedef struct ac_range ac_range_t;
 
 enum {
     AC_UNIT_MAPPED = 1, /* a page covers it */
-    AC_UNIT_PINNED = 2  /* what others know of the memory here must stay true: it never moves */
+    AC_UNIT_PINNED = 2, /* what others know of the memory here must stay true: it never moves */
+    AC_UNIT_LENT = 4    /* where `span` is not 0: a thread shows the page to another process */
 };
 
 typedef struct {
@@ -90,7 +91,7 @@ static inline uint64_t ac_range_same(const ac_range_t *range, uint64_t unit, uin
 
 /* Take reserved addresses over as a segment of one unmapped block.  NULL: host memory is short.
  */
-ac_range_t *ac_range_add(ac_space_t *space, int pool, uint64_t address, uint64_t size);
+ac_range_t *ac_range_add(ac_space_t *space, int pool, int index, uint64_t address, uint64_t size);
 
 /* The record of a range without segment; its pages have gone. */
 void ac_range_forget(ac_range_t *range);
@@ -159,13 +160,16 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t
 void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
 /* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
- * (0: any), pinned ones only where `pinned`: units [*first, *first + *count).  False: it has
+ * (0: any), none that is lent, pinned ones only where `pinned`: units [*first, *first + *count).  False: it has
  * none. */
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count);
 
 /* What others know of the block's memory must stay true. */
 void ac_range_pin(const ac_block_t *block);
+
+/* Where the pages of the block begin and end: addresses. */
+void ac_range_pages(const ac_block_t *block, uint64_t *begin, uint64_t *end);
 
 /* How many blocks on the page under `address` ask for SYNC_MEMOPS: by so many more.  Returns where
  * the page ends. */

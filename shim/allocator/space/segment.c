@@ -9,6 +9,9 @@
 #include "allocator/space/size.h"
 #include "allocator/space/slab.h"
 
+#define RISE(store, name, pool, n)                                                               \
+    ac_stat_pools_rise((store)->stats->name, (store)->bars.name, pool, n, &(store)->bars.over)
+
 static bool beside_others(const ac_block_t *block) {
     return block->prev || block->next;
 }
@@ -34,7 +37,7 @@ static void index_insert(ac_block_t *block, bool fresh) {
     ac_block_set_state(block, AC_BLOCK_FREE);
     block->ticket.key = AC_KEY_NONE;
     if (ac_segment_serves(segment))
-        ac_free_index_insert(&segment->space->index[segment->pool], block);
+        ac_free_index_insert(&segment->space->index[segment->index], block);
     if (segment->range)
         ac_range_hole_enter(block, fresh);
 }
@@ -44,7 +47,7 @@ static void index_leave(ac_block_t *block) {
     if (segment->range)
         ac_range_hole_leave(block);
     if (ac_segment_serves(segment))
-        ac_free_index_remove(&segment->space->index[segment->pool], block);
+        ac_free_index_remove(&segment->space->index[segment->index], block);
 }
 
 static void index_remove(ac_block_t *block) {
@@ -86,7 +89,8 @@ ac_segment_t *ac_segment_begin(ac_space_t *space, int pool, uint64_t address, ui
                               .space = space,
                               .arena = space->arena,
                               .first = block,
-                              .pool = (uint8_t)pool};
+                              .pool = (uint8_t)pool,
+                              .index = (uint8_t)pool};
     ac_block_init(block, address, size, segment);
     return segment;
 }
@@ -231,7 +235,7 @@ static void unseal(ac_segment_t *segment) {
     segment->sealed = false;
     for (ac_block_t *block = segment->first; block; block = block->next)
         if (block->state == AC_BLOCK_FREE)
-            ac_free_index_insert(&segment->space->index[segment->pool], block);
+            ac_free_index_insert(&segment->space->index[segment->index], block);
 }
 
 void ac_segments_unseal(ac_space_t *space) {
@@ -257,7 +261,6 @@ static bool split(ac_block_t *block, uint64_t size) {
 static void count_taken(ac_block_t *block, uint64_t requested) {
     ac_segment_t *segment = block->segment;
     ac_store_t *store = segment->space->store;
-    ac_device_stats_t *s = store->stats;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
@@ -266,16 +269,13 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
-    ac_stat_pools_up(s->allocation, pool, 1);
-    ac_stat_pools_up(s->allocated_bytes, pool, taken);
-    ac_stat_pools_up(s->active, pool, 1);
-    ac_stat_pools_up(s->active_bytes, pool, taken);
-    ac_stat_pools_up(s->requested_bytes, pool, (int64_t)requested);
+    RISE(store, allocation, pool, 1);
+    RISE(store, allocated_bytes, pool, taken);
+    RISE(store, active, pool, 1);
+    RISE(store, active_bytes, pool, taken);
+    RISE(store, requested_bytes, pool, (int64_t)requested);
     if (block->oversize)
-        ac_stat_up(&s->oversize_allocations, 1);
-    uint64_t live = (uint64_t)s->allocated_bytes[AC_POOL_ALL].current;
-    if (live > store->high_water)
-        store->high_water = live;
+        ac_stat_up(&store->stats->oversize_allocations, 1);
 }
 
 void ac_segment_carve(ac_block_t *block, uint64_t size) {
@@ -411,15 +411,19 @@ void ac_segment_finish(ac_block_t *block) {
 
 void ac_segment_withdraw(ac_block_t *block) {
     ac_segment_t *segment = block->segment;
-    ac_device_stats_t *s = segment->space->store->stats;
+    ac_store_t *store = segment->space->store;
     index_remove(block);
     if (beside_others(block))
         count_inactive(segment, -1, -(int64_t)block->size);
     if (segment->busy++ == 0)
         idle_leave(segment);
     AC_BLOCK_SET(block, requested, 0);
-    ac_stat_pools_up(s->active, segment->pool, 1);
-    ac_stat_pools_up(s->active_bytes, segment->pool, (int64_t)block->size);
+    RISE(store, active, segment->pool, 1);
+    RISE(store, active_bytes, segment->pool, (int64_t)block->size);
+}
+
+void ac_segment_count_cut(const ac_segment_t *segment) {
+    RISE(segment->space->store, active, segment->pool, 1);
 }
 
 void ac_segment_taint(ac_segment_t *segment) {

@@ -37,6 +37,9 @@ void ac_segment_finish(ac_block_t *block);
  * together with its neighbours. */
 void ac_segment_withdraw(ac_block_t *block);
 
+/* Of a block that is active one more was cut off, which is as well. */
+void ac_segment_count_cut(const ac_segment_t *segment);
+
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 

@@ -30,6 +30,10 @@ typedef struct {
 /* Memory pools (mempool.h).  Numbers are 1 to AC_MEMPOOLS - 1; 0 is a request that names no stream. */
 enum { AC_MEMPOOLS = 256, AC_MEMPOOL_FIRST = 1 };
 
+/* The free indices of an arena: by pool, and that of ranges for medium blocks (supply/medium.h),
+ * which count for the large pool. */
+enum { AC_INDEX_MEDIUM = AC_POOL_ALL, AC_INDICES = AC_POOL_KINDS };
+
 /* The two high-water marks of a pool. */
 typedef enum { AC_MARK_RESERVED, AC_MARK_USED, AC_MARKS } ac_mark_t;
 
@@ -46,6 +50,7 @@ typedef struct {
 #define AC_STORE_FIELDS                                                                          \
     ac_settings_t settings;                                                                      \
     ac_device_stats_t *stats;                                                                    \
+    ac_bars_t bars;                     /* of `stats` */                                         \
     uint32_t epoch;                     /* of ac_allocator_decay */                              \
     uint64_t high_water;                /* most bytes allocated at a time */                     \
     ac_mempool_t mempools[AC_MEMPOOLS]; /* by number */                                          \
@@ -59,9 +64,9 @@ typedef struct {
 #define AC_SPACE_FIELDS                                                                          \
     uint16_t number; /* no other arena of the process has it; 0: they ran out */                 \
     ac_segment_t *segments;                                                                      \
-    ac_segment_queue_t idle;              /* segments with busy == 0, longest idle first */      \
-    unsigned tainted_idle;                /* of them: tainted, to be given back */               \
-    ac_free_index_t index[AC_POOL_KINDS]; /* by pool; [AC_POOL_ALL] is unused */                 \
+    ac_segment_queue_t idle; /* segments with busy == 0, longest idle first */                   \
+    unsigned tainted_idle;   /* of them: tainted, to be given back */                            \
+    ac_free_index_t index[AC_INDICES];                                                           \
     uint64_t added; /* how often memory joined the free blocks of `index` */                     \
     ac_slabs_t slabs;                                                                            \
     ac_block_queue_t holes;       /* free blocks of ranges with whole pages, newest first */     \

@@ -2,6 +2,7 @@
 #include "allocator/budget.h"
 #include "allocator/space/place.h"
 #include "allocator/supply/expand.h"
+#include "allocator/supply/medium.h"
 #include "failpoint.h"
 
 enum { ROUNDS = 4 };
@@ -70,8 +71,8 @@ bool ac_expand_able(ac_arena_t *arena) {
 static uint64_t page_size(const ac_growth_t *growth) {
     const ac_allocator_t *allocator = growth->ask->arena->allocator;
     uint64_t least = allocator->supply->expand.support.granularity;
-    uint64_t page = growth->ask->pool == AC_POOL_SMALL ? allocator->settings.small_page
-                                                       : allocator->settings.page;
+    bool small = growth->ask->pool == AC_POOL_SMALL || growth->ask->medium;
+    uint64_t page = small ? allocator->settings.small_page : allocator->settings.page;
     return growth->ask->shrink || page < least ? least : round_up(page, least);
 }
 
@@ -90,12 +91,20 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator) {
 
 /* AC_OK; AC_OOM: host memory is short, for the records of so many pages; AC_FAILED: the context
  * has gone. */
+/* The free index of the ranges that may serve. */
+static int index_of(const ac_growth_ask_t *ask) {
+    return ask->medium ? AC_INDEX_MEDIUM : ask->pool;
+}
+
 static ac_status_t add_range(ac_growth_t *growth, uint64_t address, uint64_t bytes) {
     ac_arena_t *arena = growth->ask->arena;
     ac_status_t status = AC_FAILED;
     ac_lock(&arena->allocator->lock);
     if (!arena->dead)
-        status = ac_range_add(&arena->space, growth->ask->pool, address, bytes) ? AC_OK : AC_OOM;
+        status =
+            ac_range_add(&arena->space, growth->ask->pool, index_of(growth->ask), address, bytes)
+                ? AC_OK
+                : AC_OOM;
     ac_unlock(&arena->allocator->lock);
     return status;
 }
@@ -111,7 +120,7 @@ static ac_status_t reserve_range(ac_growth_t *growth) {
     uint64_t address = 0;
     ac_status_t status;
     bool scarce = false;
-    if (growth->ask->pool == AC_POOL_LARGE)
+    if (growth->ask->pool == AC_POOL_LARGE && !growth->ask->medium)
         bytes *= 4;
     bytes = bytes < least ? least : bytes;
     if (ac_expand_refused(allocator) == AC_REFUSED_ADDRESSES)
@@ -147,7 +156,7 @@ static bool find_place(ac_growth_t *growth, ac_place_t *best) {
     *best = (ac_place_t){0};
     for (ac_segment_t *s = ask->arena->segments; s; s = s->next) {
         ac_place_t place;
-        if (!s->range || s->pool != ask->pool ||
+        if (!s->range || s->index != index_of(ask) ||
             !ac_place_find(s->range, ask->size, growth->page, &place))
             continue;
         if (!best->block || place.missing < best->missing)
@@ -326,6 +335,9 @@ static ac_status_t plan(ac_growth_t *growth) {
     growth->create = growth->partial ? 0 : place.missing - moved;
     if (growth->create == 0)
         return AC_OK;
+    if (growth->calm) /* else it is pages that may not move yet */
+        ac_medium_look(ask->arena, reserved + growth->create,
+                       ac_supply_live(allocator, ask->size));
     uint64_t limit = allocator->settings.limit;
     uint64_t patience =
         ac_budget(&allocator->settings, AC_BUDGET_HOLES, ac_supply_live(allocator, ask->size));
@@ -551,6 +563,7 @@ static ac_status_t step(ac_growth_t *growth) {
     ac_status_t status = carry_out(growth);
     uint64_t spent = arena->ops->now_ns() - begin;
 
+    growth->ask->refused |= status == AC_OOM;
     ac_lock(&allocator->lock);
     ac_expand_catch_up(growth);
     allocator->counters->driver_alloc_ns += spent;
@@ -595,6 +608,7 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
     ac_status_t status;
     bool polled = false, oom = false;
     ac_growth_init(&growth, ask);
+    ask->refused = false;
     if (!ac_expand_able(arena))
         return AC_UNSUPPORTED;
     /* A plain request fares beside a capture as the driver's own would. */

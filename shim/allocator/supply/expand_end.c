@@ -229,6 +229,8 @@ static void allow_range(ac_range_t *range) {
 }
 
 void ac_expand_allow(ac_allocator_t *allocator) {
+    if (!allocator)
+        return;
     ac_lock(&allocator->lock);
     allocator->supply->expand.peerings++;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next) {

@@ -49,6 +49,16 @@ uint64_t ac_supply_collect(ac_allocator_t *allocator) {
 
 /* --- growing --- */
 
+/* The device gave no pages, and has memory for the request. */
+static bool is_refused(const ac_growth_ask_t *ask, ac_status_t status) {
+    uint64_t available = AC_UNLIMITED;
+    const ac_arena_t *arena = ask->arena;
+    if (status != AC_OOM || !ask->refused)
+        return false;
+    return arena->ops->memory_free(arena->context, &available) != AC_OK ||
+           ac_supply_least(ask->pool, ask->size) <= available;
+}
+
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_lock(&allocator->lock);
@@ -61,9 +71,12 @@ ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     if (!expandable)
         return ac_supply_native.grow(ask);
     ac_status_t status = ac_supply_pages.grow(ask);
+    /* Others may have had the memory and given it back: only a second refusal tells. */
+    if (is_refused(ask, status))
+        status = ac_supply_pages.grow(ask);
     if (status == AC_UNSUPPORTED)
         return ac_supply_native.grow(ask);
-    if (status != AC_OOM)
+    if (!is_refused(ask, status))
         return status;
     status = ac_native_grow_instead(ask);
     if (status == AC_OK || ask->stale_bytes)

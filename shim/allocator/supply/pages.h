@@ -16,7 +16,8 @@ ac_refused_t ac_expand_refused(ac_allocator_t *allocator);
 /* The context of the arena, which was dropped, has gone: give back what is left of its ranges. */
 void ac_expand_bury(ac_arena_t *arena);
 
-/* More may reach the device's memory from now on: tell the device so for all pages. */
+/* More may reach the device's memory from now on: tell the device so for all pages.  NULL: it has no
+ * allocator yet. */
 void ac_expand_allow(ac_allocator_t *allocator);
 
 /* Memory that was to go back while the device worked is owed: `ac_trim_owed` while any allocator

@@ -20,6 +20,8 @@ typedef struct {
     enum { AC_EXPAND_UNKNOWN, AC_EXPAND_ABLE, AC_EXPAND_UNABLE } able; /* what the device is */
     ac_range_support_t support;
     uint64_t remap_ns; /* that moving pages is taken to have cost so far */
+    bool medium;       /* medium blocks have pages of their own */
+    uint64_t looked;   /* reserved bytes at which it is looked next whether they need them */
     uint64_t peerings; /* how often ac_expand_allow was called */
     ac_refused_t refused;
 } ac_expand_t;
@@ -47,6 +49,7 @@ typedef struct {
     ac_arena_t *arena;
     int pool;
     uint64_t size; /* bytes, a multiple of AC_GRANULE */
+    bool medium;   /* on pages for such blocks (medium.h), where the arena grows by pages */
     bool aside;    /* captures are let pass, and other threads not waited for: of a stream */
     bool spares;   /* free memory was passed over, to which growing must not be worse */
     bool shrink;   /* pages of the least size, whatever it costs: before the request fails */
@@ -61,6 +64,7 @@ typedef struct {
     void (*serve)(void *arg, ac_block_t *block);
     void *arg;
     uint64_t changes; /* how many of the allocator's `changes` this growth made */
+    bool refused;     /* it was the device that had no more pages, not the limit */
     /* Memory that the device gave and that cannot be added yet: ac_supply_adopt. */
     uint64_t stale_address, stale_bytes; /* bytes; 0: none */
 } ac_growth_ask_t;

@@ -31,6 +31,15 @@ class Goals(frame.TraceTest):
         self.assert_most(figures, "min_capacity_ratio", 1.05, 1.1)
         self.assert_most(figures, "ratio_second", 1.3, 1.6)
 
+    # ------------------------------------------------------------ pages
+
+    def test_islands(self):
+        """Small blocks do not keep the pages of the large ones around them, which have gone."""
+        figures = self.figures("islands", PAGES, "--ops", "60000", work=("--min-capacity",))
+        self.assert_most(figures, "ratio", 1.1, 1.13)
+        self.assert_most(figures, "ratio_second", 1.1, 1.13)
+        self.assert_most(figures, "min_capacity_ratio", 1.07, 1.09)
+
     # ------------------------------------------------------------ work under way
 
     def test_frees_that_wait(self):

@@ -26,7 +26,7 @@ KINDS = {
     "const char *": "NAME", "const void *": "CONST_BYTES", "void *": "BYTES",
     "void **": "OUT_HANDLE", "size_t *": "OUT_SIZE", "char *": "OUT_BYTES",
     "CUdeviceptr *": "OUT_ADDRESS", "CUmemGenericAllocationHandle *": "OUT_HANDLE",
-    "CUdriverProcAddressQueryResult *": "OUT_INT", "CUgraphExecUpdateResult *": "OUT_INT",
+    "unsigned *": "OUT_INT", "CUdriverProcAddressQueryResult *": "OUT_INT", "CUgraphExecUpdateResult *": "OUT_INT",
     "CUipcMemHandle *": "OUT_BYTES", "CUgraphNode *": "OUT_HANDLE",
     "CUpointer_attribute *": "IN_ATTRIBUTES", "const CUDA_MEMCPY2D *": "IN_COPY2D",
     "const CUDA_MEMCPY3D *": "IN_COPY3D", "const CUlaunchConfig *": "IN_LAUNCH",

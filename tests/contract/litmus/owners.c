@@ -98,6 +98,9 @@ DRIVER_ALLOC(cuMemAllocFromPoolAsync,
 DRIVER_ALLOC(cuMemAllocFromPoolAsync_ptsz,
              (CUdeviceptr * out, size_t size, CUmemoryPool pool, CUstream stream),
              (out, size, pool, stream), size)
+DRIVER_ALLOC(cuMemHostAlloc, (void **out, size_t size, unsigned flags), (out, size, flags), size)
+DRIVER_ALLOC(cuMemAllocHost_v2, (void **out, size_t size), (out, size), size)
+FREE(CUresult, cuMemFreeHost, (void *memory), (memory))
 FREE(CUresult, cuMemFree_v2, (CUdeviceptr memory), (memory))
 FREE(CUresult, cuMemFreeAsync, (CUdeviceptr memory, CUstream stream), (memory, stream))
 FREE(CUresult, cuMemFreeAsync_ptsz, (CUdeviceptr memory, CUstream stream), (memory, stream))
@@ -114,6 +117,9 @@ RUNTIME_ALLOC(cudaMallocFromPoolAsync, (void **out, size_t size, void *pool, voi
               (out, size, pool, stream), size)
 RUNTIME_ALLOC(cudaMallocFromPoolAsync_ptsz, (void **out, size_t size, void *pool, void *stream),
               (out, size, pool, stream), size)
+RUNTIME_ALLOC(cudaMallocHost, (void **out, size_t size), (out, size), size)
+RUNTIME_ALLOC(cudaHostAlloc, (void **out, size_t size, unsigned flags), (out, size, flags), size)
+FREE(cudaError_t, cudaFreeHost, (void *memory), (memory))
 FREE(cudaError_t, cudaFree, (void *memory), (memory))
 FREE(cudaError_t, cudaFreeAsync, (void *memory, void *stream), (memory, stream))
 FREE(cudaError_t, cudaFreeAsync_ptsz, (void *memory, void *stream), (memory, stream))

@@ -56,7 +56,11 @@ static void identity(void) {
     MUST(cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside));
     MUST(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside));
     EXPECT(base == p && size == 20 * MIB);
-    GIVES(cuIpcGetMemHandle(&ipc, p), CUDA_ERROR_INVALID_VALUE);
+    unsigned capable = 0;
+    MUST(
+        cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, inside));
+    EXPECT(capable == 1);
+    GIVES(cuIpcGetMemHandle(&ipc, p), CUDA_SUCCESS);
     GIVES(cuMemFree_v2(inside), CUDA_ERROR_INVALID_VALUE);
     MUST(cuMemFree_v2(p));
     GIVES(cuMemFree_v2(p), CUDA_ERROR_INVALID_VALUE);

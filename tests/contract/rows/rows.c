@@ -372,8 +372,7 @@ enum { CHECKS = 32 };
 
 /* The library knows how much these need, and does not wait where the device has that. */
 static bool tells_its_need(const row_t *row) {
-    static const char *const symbols[] = {"cuEventCreate", "cuMemAllocHost_v2", "cuMemCreate",
-                                          "cuMemHostAlloc", "cuMemHostRegister_v2"};
+    static const char *const symbols[] = {"cuEventCreate", "cuMemCreate", "cuMemHostRegister_v2"};
     for (unsigned i = 0; i < sizeof symbols / sizeof *symbols; i++)
         if (!strcmp(symbols[i], row->symbol))
             return true;

@@ -136,6 +136,28 @@ void window_quarantine_beside_owner(void) {
     end_cached();
 }
 
+/* The owner of a cache took 8 MiB and gave them back: so much room it has.  Then another thread
+ * raises the peaks, and the same again is 8 MiB above what it raised them to. */
+void window_room_kept(void) {
+    static ac_cache_tally_t other_tally;
+    ac_device_stats_t now;
+    uint64_t large = 0, mine;
+    begin_cached();
+    ac_cache_t *second = ac_cache_open(arena, &other_tally);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(ac_cache_alloc(cache, 8 * MIB, false, &mine), AC_OK);
+        ck_assert_int_eq(ac_cache_free(cache, mine), AC_OK);
+    }
+    ck_assert_int_eq(ac_arena_alloc(arena, 100 * MIB, false, &large), AC_OK);
+    ck_assert_int_eq(ac_cache_alloc(cache, 8 * MIB, false, &mine), AC_OK);
+    ck_assert_int_eq(ac_cache_free(cache, mine), AC_OK);
+    give(large);
+    ac_allocator_stats(allocator, &now);
+    ck_assert_int_ge(now.allocated_bytes[AC_POOL_ALL].peak, 108 * (int64_t)MIB - AC_CACHE_MISSED);
+    ac_cache_close(second);
+    end_cached();
+}
+
 static uint64_t block;
 
 static void another_thread_frees(void) {

@@ -200,7 +200,8 @@ static void named_while_destroyed(void) {
 
 /* Another device may reach the pool from now on, in which nothing is yet. */
 static void let_device_in(void) {
-    CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemAccessDesc reader = {{CU_MEM_LOCATION_TYPE_DEVICE, 1},
+                              CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     MUST(cuMemPoolSetAccess(pool, &reader, 1));
     EXPECT(simcuda_calls("cuCtxEnablePeerAccess") == 0);
 }

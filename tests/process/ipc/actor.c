@@ -15,14 +15,14 @@
 
 enum { ACTORS = 16, LIMIT_S = 60, SLOW_NS = 60000000 };
 
-bool under_library;
+bool under_library, on_pages;
 
 static actor_t actors[ACTORS];
 
 /* ---------------------------------------------------------------- the script's side */
 
 static void become_actor(int socket, under_t under) {
-    char number[16];
+    char number[16], conf[256];
     bool preload = under == AS_CASE ? under_library : under == WITH_LIBRARY;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     alarm(LIMIT_S); /* stays over the exec */
@@ -30,6 +30,10 @@ static void become_actor(int socket, under_t under) {
         setenv("LD_PRELOAD", getenv("IPC_LIBRARY"), 1);
     else
         setenv("LD_PRELOAD", getenv("IPC_OWNERS"), 1);
+    if (on_pages) {
+        snprintf(conf, sizeof conf, "%s,expandable_segments:true", getenv("ACCEL_ALLOC_CONF"));
+        setenv("ACCEL_ALLOC_CONF", conf, 1);
+    }
     snprintf(number, sizeof number, "%d", socket);
     execl("/proc/self/exe", "ipc", "actor", number, (char *)NULL);
     _exit(126);

@@ -71,6 +71,8 @@ typedef struct {
 typedef enum { AS_CASE, WITHOUT_LIBRARY, WITH_LIBRARY } under_t;
 /* AS_CASE: with the library in this run of the script? */
 extern bool under_library;
+/* With its memory on pages? */
+extern bool on_pages;
 
 actor_t *actor_start(under_t under);
 /* Waits for the answer; the script ends with TEST_WRONG if the actor does not live to give it. */

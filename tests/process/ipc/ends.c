@@ -1,6 +1,8 @@
 /* Processes, contexts and programs that end; processes with and without the library. */
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "actor.h"
 #include "cases.h"
@@ -43,13 +45,31 @@ void case_exporter_killed(void) {
     actor_end(importer);
 }
 
-/* Nothing is asked of the exporting process. */
+static int64_t milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Nothing is asked of the exporting process, but for pages; these are asked for until a second has
+ * passed, and can be had when it goes on. */
 void case_exporter_stopped(void) {
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
     memory_of(exporter, 16 * KIB, 1);
     handle_t handle = handle_of(exporter, memory_of(exporter, 16 * KIB, 2));
+    uint64_t view;
+    int status;
     NEED(!kill(exporter->pid, SIGSTOP));
-    uint64_t view = open_of(importer, handle);
+    NEED(waitpid(exporter->pid, &status, WUNTRACED) == exporter->pid && WIFSTOPPED(status));
+    if (on_pages) {
+        int64_t begin = milliseconds();
+        GIVES(try_open(importer, handle, &view), CUDA_ERROR_INVALID_HANDLE);
+        int64_t spent = milliseconds() - begin;
+        EXPECT(spent >= 900 && spent < 2500);
+        EXPECT(count_of(importer, "imports") + count_of(importer, "reservations") == 0);
+        NEED(!kill(exporter->pid, SIGCONT));
+    }
+    view = open_of(importer, handle);
     EXPECT(reads(importer, view, 16 * KIB, 2));
     GIVES(RESULT(importer, DO_CLOSE, view), CUDA_SUCCESS);
     NEED(!kill(exporter->pid, SIGCONT));
@@ -81,7 +101,8 @@ void case_importer_killed(void) {
     actor_end(exporter);
 }
 
-/* A block inside a segment is an error there, never memory; one that fills its own is right. */
+/* A block inside a segment or on pages is an error there, never memory; one that fills its own is
+ * right. */
 void case_mixed_out(void) {
     enum { TIMES = 1000 };
     actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(WITHOUT_LIBRARY);
@@ -91,6 +112,12 @@ void case_mixed_out(void) {
         GIVES(try_open(importer, handle_of(exporter, inside), &view), CUDA_ERROR_INVALID_VALUE);
     }
     uint64_t large = memory_of(exporter, 64 * MIB, 4);
+    if (on_pages) {
+        GIVES(try_open(importer, handle_of(exporter, large), &view), CUDA_ERROR_INVALID_VALUE);
+        actor_end(importer);
+        actor_end(exporter);
+        return;
+    }
     view = open_of(importer, handle_of(exporter, large));
     EXPECT(reads(importer, view, 1 * MIB, 4));
     EXPECT(reads(importer, view + 63 * MIB, 1 * MIB, 4));

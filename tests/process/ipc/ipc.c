@@ -1,7 +1,8 @@
-/* ipc bare|library [FILE|CASE...]: scripts of several processes that share memory and events.
+/* ipc bare|library|pages [FILE|CASE...]: scripts of several processes that share memory and events.
  *
  * What a script expects is what the driver answers without the library: `bare` shows that it is
- * so on the simulated device, `library` that it stays so.  Environment: IPC_LIBRARY, what actors are
+ * so on the simulated device, `library` that it stays so, `pages` that it does with expandable segments,
+ * but for what such a script says itself.  Environment: IPC_LIBRARY, what actors are
  * preloaded with under the library, IPC_OWNERS, without it. */
 #include <signal.h>
 #include <stdio.h>
@@ -55,13 +56,15 @@ int main(int argc, char **argv) {
     int worst = TEST_GOOD, ran = 0;
     if (argc == 3 && !strcmp(argv[1], "actor"))
         return actor_main(atoi(argv[2]));
-    if (argc < 2 || (strcmp(argv[1], "bare") && strcmp(argv[1], "library")) ||
-        !getenv("IPC_LIBRARY") || !getenv("IPC_OWNERS")) {
+    on_pages = argc > 1 && !strcmp(argv[1], "pages");
+    under_library = on_pages || (argc > 1 && !strcmp(argv[1], "library"));
+    if (argc < 2 || (!under_library && strcmp(argv[1], "bare")) || !getenv("IPC_LIBRARY") ||
+        !getenv("IPC_OWNERS") || !getenv("ACCEL_ALLOC_CONF")) {
         fprintf(stderr,
-                "usage: ipc bare|library [FILE|CASE...], with IPC_LIBRARY and IPC_OWNERS\n");
+                "usage: ipc bare|library|pages [FILE|CASE...], with IPC_LIBRARY, IPC_OWNERS "
+                "and ACCEL_ALLOC_CONF\n");
         return TEST_USAGE;
     }
-    under_library = !strcmp(argv[1], "library");
     for (size_t at = 0; at < CASES; at++) {
         if (!is_chosen(at, argc - 2, argv + 2))
             continue;

@@ -2,10 +2,12 @@
 #include "peer.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,6 +109,23 @@ static void work(void *unused) {
     worked = 1;
 }
 
+/* Close the descriptors that are sockets. */
+static unsigned forget_sockets(void) {
+    unsigned closed = 0;
+    struct stat st;
+    for (int fd = 0; fd < 1024; fd++)
+        if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) && close(fd) == 0)
+            closed++;
+    return closed;
+}
+
+static unsigned standard_streams(void) {
+    unsigned open = 0;
+    for (int fd = 0; fd < 3; fd++)
+        open |= (unsigned)(fcntl(fd, F_GETFD) >= 0) << fd;
+    return open;
+}
+
 static void range(peer_answer_t *answer, CUdeviceptr address) {
     answer->result = cuMemGetAddressRange_v2(&answer->address, &answer->size, address);
     if (answer->result == CUDA_SUCCESS)
@@ -153,20 +172,57 @@ static void carry_out(const peer_ask_t *ask, peer_answer_t *answer) {
     case PEER_CONTEXT:
         answer->result = ask->size ? cuCtxDestroy_v2(created) : cuCtxCreate_v2(&created, 0, 0);
         break;
+    case PEER_FILL:
+        fill(ask->address, ask->size, ask->word);
+        break;
+    case PEER_FORGET:
+        answer->size = forget_sockets();
+        break;
+    case PEER_LOW:
+        answer->word = standard_streams();
+        for (int fd = 0; fd < 3; fd++)
+            close(fd);
+        break;
+    case PEER_BAIT:
+        bait_start(ask->path, (bait_t)ask->word);
+        break;
+    case PEER_DETACH:
     case PEER_STOP:
         break;
     }
 }
 
-int peer_main(int device) {
+static void *go_on(void *main_thread);
+
+static int serve(void) {
     peer_ask_t ask = {.what = PEER_OPEN};
-    test_device(device);
     while (ask.what != PEER_STOP) {
         peer_answer_t answer = {.result = CUDA_SUCCESS};
         if (read(3, &ask, sizeof ask) != sizeof ask)
             return 1; /* who asks has ended */
+        if (ask.what == PEER_DETACH) {
+            static pthread_t main_thread;
+            pthread_t thread;
+            main_thread = pthread_self();
+            NEED(!pthread_create(&thread, NULL, go_on, &main_thread));
+            pthread_exit(NULL);
+        }
         carry_out(&ask, &answer);
         NEED(write(4, &answer, sizeof answer) == sizeof answer);
     }
     return 0;
+}
+
+static void *go_on(void *main_thread) {
+    peer_answer_t answer = {.result = CUDA_SUCCESS};
+    NEED(!pthread_join(*(pthread_t *)main_thread, NULL));
+    test_device(0);
+    NEED(write(4, &answer, sizeof answer) == sizeof answer);
+    NEED(serve() == 0);
+    return NULL; /* the last thread: the process is to end */
+}
+
+int peer_main(int device) {
+    test_device(device);
+    return serve();
 }

@@ -14,13 +14,18 @@ typedef struct {
 } peer_t;
 
 typedef enum {
-    PEER_ALLOC, /* `size` bytes of 32-bit `word`; its handle and address come back */
-    PEER_FREE,  /* the memory at `address` */
-    PEER_OPEN,  /* `handle`: the address comes back */
-    PEER_CLOSE, /* what is open at `address` */
-    PEER_WORK,  /* the same beside pending work; `word` comes back as 1 if that was waited for */
-    PEER_READ,  /* the first and the last word of `size` bytes at `address` */
-    PEER_RANGE, /* `address` and `size` of the allocation around `address`; its buffer id */
+    PEER_ALLOC,  /* `size` bytes of 32-bit `word`; its handle and address come back */
+    PEER_FREE,   /* the memory at `address` */
+    PEER_OPEN,   /* `handle`: the address comes back */
+    PEER_CLOSE,  /* what is open at `address` */
+    PEER_WORK,   /* the same beside pending work; `word` comes back as 1 if that was waited for */
+    PEER_READ,   /* the first and the last word of `size` bytes at `address` */
+    PEER_RANGE,  /* `address` and `size` of the allocation around `address`; its buffer id */
+    PEER_FILL,   /* `size` bytes of `word` at `address` */
+    PEER_DETACH, /* its main thread ends, and another one goes on */
+    PEER_FORGET, /* all its sockets are closed: `size` comes back, how many */
+    PEER_LOW,  /* the standard streams are closed: those that are open then come back as `word` */
+    PEER_BAIT, /* another socket in place of that at `path`, of which `word` says what it does */
     PEER_CONTEXT, /* a second context of the device, current from then on: or with `size` gone */
     PEER_STOP
 } peer_do_t;
@@ -31,6 +36,7 @@ typedef struct {
     CUdeviceptr address;
     size_t size;
     unsigned word;
+    char path[512];
 } peer_ask_t;
 
 typedef struct {
@@ -48,6 +54,18 @@ peer_answer_t peer_ask(peer_t *peer, peer_ask_t ask);
 /* It ends by itself and well; or is killed. */
 void peer_stop(peer_t *peer);
 void peer_kill(peer_t *peer);
+
+/* What a socket does that no library of ours listens at (bait.c). */
+typedef enum {
+    BAIT_SILENT,
+    BAIT_GARBAGE,
+    BAIT_EMPTY,
+    BAIT_SHORT,
+    BAIT_WRONG,
+    BAIT_ENDS,
+    BAITS
+} bait_t;
+void bait_start(const char *path, bait_t bait);
 
 /* What such a process does. */
 int peer_main(int device);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What is generated of the rows of config.def, stats.def and counters.def beside the README.
+"""What is generated of the rows of config.def, stats.def, host_stats.def and counters.def beside the
+README.
 
 usage: tables.py [--update] ROOT COMMAND       COMMAND is the built `accelcache`
 
@@ -90,6 +91,8 @@ def schema(text, keys, figures):
     device = whole["properties"]["devices"]["items"]["properties"]
     for holder, member, group in ((device, "stats", "stats"),
                                   (device, "counters", "device_counters"),
+                                  (whole["properties"]["pinned"]["properties"], "stats",
+                                   "pinned_stats"),
                                   (whole["properties"], "counters", "counters")):
         holder[member] = members({row["name"]: refer(row["kind"]) for row in figures[group]},
                                  figures["renamed"])

@@ -340,6 +340,30 @@ START_TEST(access_between_devices) {
 }
 END_TEST
 
+/* Peer access of contexts says nothing of pools. */
+START_TEST(access_is_needed) {
+    static const CUmemAccess_flags rights[] = {CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                                               CU_MEM_ACCESS_FLAGS_PROT_READ,
+                                               CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemoryPool pool = new_pool(0);
+    CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, rights[_i]};
+    CUcontext own, peer;
+    CUmodule module;
+    CUdeviceptr p;
+    OK(cuMemPoolSetAccess(pool, &desc, 1));
+    OK(cuMemAllocFromPoolAsync(&p, 64, pool, NULL));
+    OK(cuStreamSynchronize(NULL));
+    OK(cuCtxGetCurrent(&own));
+    OK(cuDevicePrimaryCtxRetain(&peer, 1));
+    OK(cuCtxSetCurrent(peer));
+    OK(cuCtxEnablePeerAccess(own, 0));
+    OK(cuModuleLoadData(&module, "stand-in"));
+    OK(cuModuleGetFunction(&extra_kernel, module, "stamp"));
+    OK(extra_launch(NULL, p, 1));
+    GIVES(cuCtxSynchronize(), _i == 2 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
 /* A full device: idle memory of other pools is given back before the answer is no. */
 START_TEST(out_of_memory_releases_idle_pools) {
     CUmemoryPool idle = new_pool(0);
@@ -421,6 +445,7 @@ int main(void) {
     tcase_add_test(t, pools_of_a_device);
     tcase_add_test(t, creation_is_checked);
     tcase_add_test(t, access_between_devices);
+    tcase_add_loop_test(t, access_is_needed, 0, 3);
     tcase_add_test(t, out_of_memory_releases_idle_pools);
     tcase_add_test(t, many_blocks);
     tcase_add_test(t, per_thread_stream);

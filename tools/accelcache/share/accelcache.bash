@@ -67,7 +67,7 @@ _accelcache() {
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
     elif [[ ${COMP_WORDS[1]} == bench && " ${COMP_WORDS[*]} " == *" --only "* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "rows hot_pair replace threads blocks cross tail
-            launch hooks multistream instructions startup memory hot hot_64m hot_64m_expandable
+            launch hooks multistream instructions pinned startup memory hot hot_64m hot_64m_expandable
             two_sizes sizes_200 sizes_200_launch step backwards async async_idle handover
             handover_1m replace_1000 replace_1000_launch replace_100000 threads_100
             static_runtime driver c_api" -- "$word")

@@ -1,0 +1,150 @@
+/* See ipc_pages.h. */
+#include "intercept/ipc_pages.h"
+
+#include <string.h>
+
+#include "device/driver.h"
+#include "observe/live_file.h"
+#include "observe/raw.h"
+#include "share/ipc_fds.h"
+#include "share/ipc_socket.h"
+
+enum { LIMIT_NS = 1000000000 };
+
+int64_t ac_ipc_pages_limit(void) {
+    return ac_raw_ns(CLOCK_MONOTONIC) + LIMIT_NS;
+}
+
+static CUresult result_of(ac_status_t status) {
+    return status == AC_OK     ? CUDA_SUCCESS
+           : status == AC_OOM  ? CUDA_ERROR_OUT_OF_MEMORY
+           : status == AC_BUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                               : CUDA_ERROR_MAP_FAILED;
+}
+
+/* The device with this id, -1: none here. */
+static CUdevice device_of(const unsigned char uuid[AC_IPC_UUID]) {
+    static const unsigned char unknown[AC_IPC_UUID];
+    int count = 0;
+    CUuuid own;
+    if (!ac_driver.cuDeviceGetUuid || memcmp(uuid, unknown, AC_IPC_UUID) == 0 ||
+        ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+        return -1;
+    for (CUdevice device = 0; device < count; device++)
+        if (ac_driver.cuDeviceGetUuid(&own, device) == CUDA_SUCCESS &&
+            memcmp(uuid, own.bytes, AC_IPC_UUID) == 0)
+            return device;
+    return -1;
+}
+
+/* A connection to the exporter, and what is there of the block so far. */
+typedef struct {
+    int fd;
+    ac_ipc_ask_t ask;
+    const ac_ipc_entry_t *entry;
+    uint64_t base, mapped; /* bytes that are mapped from there on */
+} import_t;
+
+/* Map a few pages more. */
+static CUresult add_pages(ac_context_t *context, import_t *import, int64_t until) {
+    ac_ipc_pages_t pages;
+    int page[AC_IPC_BATCH];
+    import->ask.from = import->mapped;
+    if (!ac_ipc_request(import->fd, &import->ask, &pages, page, until))
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < pages.count; i++) {
+        uint64_t bytes = pages.bytes[i];
+        if (result == CUDA_SUCCESS && (!bytes || bytes % AC_SEGMENT_ALIGN ||
+                                       bytes > import->entry->mapping - import->mapped))
+            result = CUDA_ERROR_INVALID_HANDLE;
+        if (result == CUDA_SUCCESS)
+            result = ac_cuda_page_import(&context->cuda, page[i], import->base + import->mapped,
+                                         bytes);
+        if (result == CUDA_ERROR_INVALID_VALUE) /* it stands for no memory, or for less */
+            result = CUDA_ERROR_INVALID_HANDLE;
+        if (result == CUDA_SUCCESS)
+            import->mapped += bytes;
+        ac_fds_close(page[i]);
+    }
+    return result;
+}
+
+/* A connection may end with an exporter that lost its socket, and makes another: once more, then. */
+static CUresult add_all(ac_context_t *context, import_t *import, const ac_ipc_token_t *token,
+                        const ac_ipc_source_t *source, int64_t until) {
+    int pid = (uint32_t)ac_live_space() == token->space ? token->pid : 0;
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    for (int attempt = 0; attempt < 2 && result == CUDA_ERROR_INVALID_HANDLE; attempt++) {
+        import->fd = ac_ipc_connect(source->name, pid, until);
+        if (import->fd < 0)
+            return result;
+        result = CUDA_SUCCESS;
+        while (result == CUDA_SUCCESS && import->mapped < import->entry->mapping)
+            result = add_pages(context, import, until);
+        ac_fds_close(import->fd);
+        if (import->mapped)
+            break;
+    }
+    return result;
+}
+
+static ac_cuda_context_t *cuda_of(const void *context) {
+    return (ac_cuda_context_t *)(uintptr_t) & ((const ac_context_t *)context)->cuda;
+}
+
+/* Of [base, base + bytes) the first `mapped` bytes have pages.  The context may have gone. */
+static ac_status_t take_down(const void *context, CUdeviceptr base, uint64_t bytes,
+                             uint64_t mapped) {
+    ac_status_t status = mapped ? ac_cuda_import_end(cuda_of(context), base, mapped) : AC_OK;
+    if (status == AC_OK)
+        ac_cuda_ops.range_release(cuda_of(context), base, bytes);
+    return status;
+}
+
+CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
+                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
+                           int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base) {
+    import_t import = {
+        .ask = {.nonce = token->nonce, .serial = token->serial, .address = entry->address},
+        .entry = entry};
+    CUdevice owner = device_of(entry->uuid);
+    if (!entry->mapping || entry->mapping % AC_SEGMENT_ALIGN)
+        return CUDA_ERROR_INVALID_HANDLE;
+    ac_status_t status = ac_cuda_ops.range_reserve(&context->cuda, entry->mapping, &import.base);
+    if (status != AC_OK)
+        return result_of(status);
+    CUresult result = add_all(context, &import, token, source, until);
+    if (result == CUDA_SUCCESS)
+        result = ac_cuda_import_allow(&context->cuda, owner, import.base, entry->mapping);
+    if (result != CUDA_SUCCESS) {
+        take_down(context, import.base, entry->mapping, import.mapped);
+        return result;
+    }
+    ac_ipc_on_pages(mapping, owner);
+    *base = import.base;
+    return result;
+}
+
+CUresult ac_ipc_pages_close(const void *context, CUdeviceptr base, uint64_t bytes) {
+    ac_status_t status = AC_OK;
+    if (!ac_timeline_idle(((const ac_context_t *)context)->timeline))
+        status = ac_cuda_ops.synchronize(cuda_of(context), 0);
+    if (status == AC_OK)
+        status = take_down(context, base, bytes, bytes);
+    return result_of(status);
+}
+
+void ac_ipc_pages_bury(void) {
+    const void *context;
+    uint64_t base, bytes;
+    while (ac_ipc_next_lost(&context, &base, &bytes))
+        take_down(context, base, bytes, bytes);
+}
+
+void ac_ipc_pages_allow(CUdevice device) {
+    const void *context;
+    uint64_t base = 0, bytes;
+    while (ac_ipc_next_of(device, &context, &base, &bytes))
+        ac_cuda_import_allow(cuda_of(context), device, base, bytes);
+}

@@ -1,0 +1,31 @@
+/* Blocks on pages of another process: mapped into addresses of this one, and taken away again. */
+#ifndef AC_IPC_PAGES_H
+#define AC_IPC_PAGES_H
+
+#include "intercept/context.h"
+#include "intercept/ipc_views.h"
+#include "share/ipc_lookup.h"
+
+/* By when an import that begins now has to be done with the exporter (CLOCK_MONOTONIC, ns). */
+int64_t ac_ipc_pages_limit(void);
+
+/* Get all pages of the entry, which was found in `source`, map them side by side and let the
+ * context's device and those that may reach the memory's own use them: *base, for `mapping`, which
+ * the caller opens.  CUDA_SUCCESS; INVALID_HANDLE: the exporter does not give them, or not by `until`; else the driver's answer, and
+ * nothing is mapped. */
+CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
+                           const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
+                           int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base);
+
+/* The last view of them is closed: wait for the context's work as the driver does, and take them
+ * away.  `context` is the record of what they were opened in.  Another answer than CUDA_SUCCESS: they
+ * are still there. */
+CUresult ac_ipc_pages_close(const void *context, CUdeviceptr base, uint64_t bytes);
+
+/* Take away what was left of contexts that have gone. */
+void ac_ipc_pages_bury(void);
+
+/* More may reach the device's memory from now on: what is open of it here, too. */
+void ac_ipc_pages_allow(CUdevice device);
+
+#endif

@@ -1,0 +1,119 @@
+/* See ipc_fds.h. */
+#include "share/ipc_fds.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include "observe/raw.h"
+
+enum { FDS = 256, NAP_NS = 100000, NAPS = 10000 };
+
+static _Atomic int stretches, forks;
+
+/* `number` is the descriptor + 1, and comes last: 0 an empty place, -1 one that is being filled. */
+static struct {
+    _Atomic int number;
+    dev_t device;
+    ino_t inode;
+} place[FDS];
+
+static void nap(void) {
+    struct timespec time = {.tv_nsec = NAP_NS};
+    ac_raw_call(SYS_ppoll, 0, 0, AC_RAW_POINTER(&time), 0);
+}
+
+void ac_fds_enter(void) {
+    for (int naps = 0; naps < NAPS; naps++) {
+        atomic_fetch_add(&stretches, 1);
+        if (!atomic_load(&forks))
+            return;
+        atomic_fetch_sub(&stretches, 1);
+        nap();
+    }
+    atomic_fetch_add(&stretches, 1);
+}
+
+void ac_fds_leave(void) {
+    atomic_fetch_sub(&stretches, 1);
+}
+
+/* As the kernel numbers files: a socket has a number of its own. */
+static bool look(int fd, struct stat *st) {
+    int saved = errno;
+    bool open = ac_raw_fstat(fd, st) == 0;
+    errno = saved;
+    return open;
+}
+
+bool ac_fds_add(int fd) {
+    struct stat st;
+    for (int i = 0; look(fd, &st) && i < FDS; i++) {
+        int empty = 0;
+        if (!atomic_compare_exchange_strong(&place[i].number, &empty, -1))
+            continue;
+        place[i].device = st.st_dev;
+        place[i].inode = st.st_ino;
+        atomic_store(&place[i].number, fd + 1);
+        return true;
+    }
+    ac_raw_close(fd);
+    return false;
+}
+
+static bool is_at(int i, int fd) {
+    struct stat st;
+    return look(fd, &st) && st.st_dev == place[i].device && st.st_ino == place[i].inode;
+}
+
+static int place_of(int fd) {
+    int i = 0;
+    while (i < FDS && atomic_load(&place[i].number) != fd + 1)
+        i++;
+    return i;
+}
+
+bool ac_fds_has(int fd) {
+    int i = place_of(fd);
+    return i < FDS && is_at(i, fd);
+}
+
+/* A place is claimed before its number can be another descriptor's. */
+static void close_at(int i, int fd) {
+    int number = fd + 1;
+    if (!atomic_compare_exchange_strong(&place[i].number, &number, -1))
+        return;
+    if (is_at(i, fd))
+        ac_raw_close(fd);
+    atomic_store(&place[i].number, 0);
+}
+
+void ac_fds_close(int fd) {
+    int saved = errno;
+    ac_fds_enter();
+    int i = place_of(fd);
+    if (i < FDS)
+        close_at(i, fd);
+    ac_fds_leave();
+    errno = saved;
+}
+
+void ac_fds_fork_prepare(void) {
+    atomic_fetch_add(&forks, 1);
+    for (int naps = 0; naps < NAPS && atomic_load(&stretches); naps++)
+        nap();
+}
+
+void ac_fds_fork_parent(void) {
+    atomic_fetch_sub(&forks, 1);
+}
+
+void ac_fds_fork_child(void) {
+    for (int i = 0; i < FDS; i++) {
+        int number = atomic_load(&place[i].number);
+        if (number > 0)
+            close_at(i, number - 1);
+        atomic_store(&place[i].number, 0);
+    }
+    atomic_store(&stretches, 0);
+    atomic_store(&forks, 0);
+}

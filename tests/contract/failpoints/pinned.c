@@ -1,0 +1,60 @@
+/* Faults in keeping pinned memory. */
+#include "failpoints.h"
+
+enum { BYTES = 1 << 20 };
+
+static CUdeviceptr take(unsigned flags) {
+    void *memory;
+    MUST(cuMemHostAlloc(&memory, BYTES, flags));
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
+static void give(CUdeviceptr memory) {
+    MUST(cuMemFreeHost((void *)(uintptr_t)memory));
+}
+
+/* As failpoint_seek. */
+static void seek(failpoint_run_t *t) {
+    CUdeviceptr before = t->memory, kept[FAILPOINT_SOME];
+    int count = 0;
+    do
+        kept[count++] = take(CU_MEMHOSTALLOC_PORTABLE);
+    while (count < FAILPOINT_SOME && kept[count - 1] != before);
+    t->memory = kept[--count];
+    while (count)
+        give(kept[--count]);
+}
+
+void failpoint_pinned_reused_early(failpoint_run_t *t) {
+    t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
+    failpoint_old(t, t->stream[0]);
+    give(t->memory);
+    seek(t);
+    failpoint_new(t, t->stream[1]);
+}
+
+void failpoint_pinned_flags_forgotten(failpoint_run_t *t) {
+    unsigned flags = 0;
+    give(take(CU_MEMHOSTALLOC_WRITECOMBINED));
+    t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
+    MUST(cuMemHostGetFlags(&flags, (void *)(uintptr_t)t->memory));
+    if (flags & CU_MEMHOSTALLOC_WRITECOMBINED)
+        test_stop(TEST_WRONG, "memory with other flags");
+    failpoint_new(t, t->stream[0]);
+}
+
+void failpoint_pinned_capture_forgotten(failpoint_run_t *t) {
+    CUgraph graph;
+    CUgraphExec exec;
+    t->memory = take(CU_MEMHOSTALLOC_PORTABLE);
+    MUST(cuStreamBeginCapture_v2(t->stream[0], CU_STREAM_CAPTURE_MODE_RELAXED));
+    failpoint_old(t, t->stream[0]);
+    give(t->memory);
+    MUST(cuStreamEndCapture(t->stream[0], &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    seek(t);
+    failpoint_new(t, t->stream[1]);
+    MUST(cuGraphLaunch(exec, t->stream[0]));
+    MUST(cuCtxSynchronize());
+    MUST(cuGraphExecDestroy(exec));
+}

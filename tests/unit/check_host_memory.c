@@ -1,0 +1,94 @@
+/* What the host has left for pinned memory, read from folders of the test's own. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "observe/host_memory.h"
+
+static char root[] = "host_memory.XXXXXX";
+
+static void put(const char *path, const char *text) {
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s%s", root, path);
+    for (char *at = strchr(whole + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        mkdir(whole, 0700);
+        *at = '/';
+    }
+    FILE *file = fopen(whole, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void begin(void) {
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    put("/proc/meminfo", "MemTotal:  8000 kB\nMemFree: 10 kB\nMemAvailable:    4000 kB\n");
+}
+
+static void end(void) {
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(the_machine) {
+    ck_assert_uint_eq(ac_host_memory_below(root), 4000 * 1024);
+    put("/proc/meminfo", "MemTotal:  8000 kB\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 0);
+    ck_assert_uint_eq(ac_host_memory_below("/nowhere"), 0);
+    ck_assert_uint_gt(ac_host_memory_left(), 0); /* of this machine */
+}
+END_TEST
+
+/* The limit of a group above holds as well; "max" is none. */
+START_TEST(version_two) {
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put("/sys/fs/cgroup/a/b/memory.max", "max\n");
+    put("/sys/fs/cgroup/a/b/memory.current", "5\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 4000 * 1024);
+    put("/sys/fs/cgroup/a/memory.max", "1000000\n");
+    put("/sys/fs/cgroup/a/memory.current", "400000\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 600000);
+    put("/sys/fs/cgroup/memory.max", "100\n"); /* as a container sees its own */
+    put("/sys/fs/cgroup/memory.current", "400000\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 0);
+}
+END_TEST
+
+START_TEST(version_one) {
+    put("/proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/a\n1:name=systemd:/y\n0::/z\n");
+    put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
+    put("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "4096\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 4000 * 1024);
+    put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "1000\n");
+    put("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300\n");
+    ck_assert_uint_eq(ac_host_memory_below(root), 700);
+}
+END_TEST
+
+START_TEST(nodes) {
+    uint32_t node = ac_host_memory_node();
+    for (int i = 0; i < 100; i++) /* the thread may move, but not on most machines */
+        node = ac_host_memory_node() == node ? node : ac_host_memory_node();
+    ck_assert(node < 1024 || node >> 31);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("host_memory");
+    TCase *tests = tcase_create("host_memory");
+    tcase_add_checked_fixture(tests, begin, end);
+    tcase_add_test(tests, the_machine);
+    tcase_add_test(tests, version_two);
+    tcase_add_test(tests, version_one);
+    tcase_add_test(tests, nodes);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

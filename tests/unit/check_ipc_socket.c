@@ -1,0 +1,273 @@
+/* Descriptors of pages on their way to an importer (share/ipc_socket.h), and those that a fork child
+ * does not keep (share/ipc_fds.h).  Here a page is a pipe. */
+#include "live_frame.h"
+
+#include <sys/socket.h>
+
+#include "observe/raw.h"
+#include "share/ipc_fds.h"
+#include "share/ipc_socket.h"
+
+enum { MS = 1000000, UNIT = 2 << 20, PAGES = 20 };
+
+static char table[512];
+static ac_ipc_ask_t asked;
+static _Atomic bool over;
+static pthread_t server;
+static bool refusing;
+
+static int64_t in(int64_t ns) {
+    return ac_raw_ns(CLOCK_MONOTONIC) + ns;
+}
+
+/* Eight pages at a time of a block of twenty, as the exporter of real ones does. */
+static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
+    asked = *ask;
+    for (uint64_t at = ask->from / UNIT; !refusing && at < PAGES && pages->count < AC_IPC_BATCH;
+         at++) {
+        int ends[2];
+        ck_assert_int_eq(pipe(ends), 0);
+        ck_assert_int_eq(write(ends[1], &at, sizeof at), sizeof at);
+        close(ends[1]);
+        ck_assert(ac_fds_add(ends[0]));
+        page[pages->count] = ends[0];
+        pages->bytes[pages->count++] = UNIT;
+    }
+}
+
+static void *serve(void *arg) {
+    (void)arg;
+    while (!over)
+        if (!ac_ipc_answer(20 * MS, grant))
+            ck_assert_int_eq(ac_ipc_listen(), 0);
+    return NULL;
+}
+
+static void open_page(void) {
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), 0);
+    snprintf(table, sizeof table, "%s.ipc", page_name((int)getpid()));
+    ck_assert_int_eq(ac_ipc_listen(), 0);
+}
+
+static void start(void) {
+    open_page();
+    ck_assert_int_eq(pthread_create(&server, NULL, serve, NULL), 0);
+}
+
+static void stop(void) {
+    over = true;
+    pthread_join(server, NULL);
+    ac_ipc_socket_close();
+    ac_live_close();
+}
+
+static int connected(void) {
+    int fd = ac_ipc_connect(table, (int)getpid(), in(1000 * MS));
+    ck_assert_int_ge(fd, 0);
+    return fd;
+}
+
+static unsigned descriptors(void) {
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* All pages of the block, each once and in order. */
+static void get_all(void) {
+    int fd = connected();
+    uint64_t at = 0;
+    while (at < PAGES) {
+        ac_ipc_ask_t ask = {.nonce = 1, .address = 2, .serial = 3, .from = at * UNIT};
+        ac_ipc_pages_t pages;
+        int page[AC_IPC_BATCH];
+        ck_assert(ac_ipc_request(fd, &ask, &pages, page, in(1000 * MS)));
+        ck_assert(asked.nonce == 1 && asked.address == 2 && asked.serial == 3);
+        ck_assert_uint_eq(asked.from, at * UNIT);
+        for (unsigned i = 0; i < pages.count; i++, at++) {
+            uint64_t number;
+            ck_assert_uint_eq(pages.bytes[i], UNIT);
+            ck_assert_int_eq(read(page[i], &number, sizeof number), sizeof number);
+            ck_assert_uint_eq(number, at);
+            ck_assert(fcntl(page[i], F_GETFD) & FD_CLOEXEC);
+            ac_fds_close(page[i]);
+        }
+    }
+    ac_fds_close(fd);
+}
+
+START_TEST(all_pages_arrive) {
+    start();
+    unsigned before = descriptors();
+    for (int i = 0; i < 20; i++)
+        get_all();
+    usleep(100000); /* the other side drops its client */
+    ck_assert_uint_eq(descriptors(), before);
+    stop();
+    snprintf(table, sizeof table, "%s.sock", page_name((int)getpid()));
+    ck_assert(!exists(table));
+}
+END_TEST
+
+/* The importer's limit holds whatever the exporter does, and nothing stays open. */
+START_TEST(no_answer_is_no_wait) {
+    open_page();
+    unsigned before = descriptors();
+    int fd = connected(), page[AC_IPC_BATCH];
+    ac_ipc_ask_t ask = {.nonce = 1};
+    ac_ipc_pages_t pages;
+    int64_t begin = in(0);
+    ck_assert(!ac_ipc_request(fd, &ask, &pages, page, in(200 * MS)));
+    int64_t spent = in(0) - begin;
+    ck_assert(spent >= 200 * MS && spent < 2000 * (int64_t)MS);
+    ac_fds_close(fd);
+    ck_assert_uint_eq(descriptors(), before);
+    /* Its queue is full after some: that counts, too. */
+    int other[200], count = 0;
+    begin = in(0);
+    while (count < 200 && (other[count] = ac_ipc_connect(table, 0, begin + 300 * MS)) >= 0)
+        count++;
+    ck_assert(count > 0 && count < 200 && in(0) - begin < 2000 * (int64_t)MS);
+    while (count > 0)
+        ac_fds_close(other[--count]);
+    ck_assert_uint_eq(descriptors(), before);
+    ac_ipc_socket_close();
+    ck_assert_int_lt(ac_ipc_connect(table, 0, in(1000 * MS)), 0);
+    ac_live_close();
+}
+END_TEST
+
+START_TEST(a_refusal_is_an_answer) {
+    start();
+    refusing = true;
+    int fd = connected(), page[AC_IPC_BATCH];
+    ac_ipc_ask_t ask = {.nonce = 1};
+    ac_ipc_pages_t pages;
+    int64_t begin = in(0);
+    ck_assert(!ac_ipc_request(fd, &ask, &pages, page, in(5000 * (int64_t)MS)));
+    ck_assert(in(0) - begin < 2000 * (int64_t)MS);
+    ac_fds_close(fd);
+    stop();
+}
+END_TEST
+
+/* Silent clients, and such as send other things, hold up no one. */
+START_TEST(others_are_heard) {
+    enum { MANY = 30 };
+    start();
+    int fd[MANY];
+    char nonsense[100] = "nonsense";
+    for (int i = 0; i < MANY; i++) {
+        fd[i] = connected();
+        if (i % 2)
+            ck_assert(send(fd[i], nonsense, (size_t)i + 1, MSG_NOSIGNAL) > 0);
+    }
+    get_all();
+    for (int i = 0; i < MANY; i++)
+        ac_fds_close(fd[i]);
+    stop();
+}
+END_TEST
+
+START_TEST(another_process_is_not_asked) {
+    open_page();
+    ck_assert_int_lt(ac_ipc_connect(table, 1, in(1000 * MS)), 0);
+    ac_ipc_socket_close();
+    ac_live_close();
+}
+END_TEST
+
+/* The program closes all that it does not know, and opens files of its own under the numbers. */
+START_TEST(lost_socket_is_made_again) {
+    start();
+    get_all();
+    struct stat st;
+    for (int fd = 3; fd < 1024; fd++)
+        if (fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) {
+            int other = open("/dev/null", O_RDONLY);
+            ck_assert_int_eq(dup2(other, fd), fd);
+            close(other);
+        }
+    usleep(200000);
+    get_all();
+    ck_assert(!ac_fds_has(1000));
+    stop();
+}
+END_TEST
+
+/* A folder whose path is longer than a socket's address. */
+START_TEST(long_paths_are_reached) {
+    char longer[sizeof dir + 200];
+    snprintf(longer, sizeof longer, "%s/%0*d", dir, 150, 7);
+    ck_assert_int_eq(mkdir(longer, 0700), 0);
+    setenv("ACCEL_LIVE_DIR", longer, 1);
+    ck_assert_int_eq(ac_live_open(NULL, hooks, sizeof hooks, HOOKS), 0);
+    snprintf(table, sizeof table, "%s/accelcache-%u/%llu-%d.ipc", longer, (unsigned)geteuid(),
+             (unsigned long long)space_here(), (int)getpid());
+    ck_assert_int_eq(ac_ipc_listen(), 0);
+    ck_assert_int_eq(pthread_create(&server, NULL, serve, NULL), 0);
+    get_all();
+    stop();
+}
+END_TEST
+
+/* What lies there under the name is a dead process's. */
+START_TEST(stale_socket_is_replaced) {
+    open_page();
+    ac_ipc_socket_fork_child(); /* forgets it, and leaves it where it is */
+    ck_assert_int_eq(ac_ipc_listen(), 0);
+    ac_fds_close(connected());
+    ac_ipc_socket_close();
+    ac_live_close();
+}
+END_TEST
+
+/* ---- fork ---- */
+
+static unsigned pipes_and_sockets(void) {
+    unsigned count = 0;
+    struct stat st;
+    for (int fd = 3; fd < 1024; fd++)
+        count += fstat(fd, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode));
+    return count;
+}
+
+/* A connection on both of its sides: a child has nothing of it. */
+START_TEST(fork_child_keeps_nothing) {
+    unsigned others = pipes_and_sockets();
+    pthread_atfork(ac_fds_fork_prepare, ac_fds_fork_parent, ac_fds_fork_child);
+    start();
+    for (int i = 0; i < 300; i++) {
+        int fd = connected();
+        pid_t child = fork();
+        if (child == 0)
+            _exit((int)(pipes_and_sockets() - others));
+        ck_assert_int_eq(wait_for(child), 0);
+        ac_fds_close(fd);
+    }
+    stop();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ipc_socket");
+    TCase *tcase = tcase_create("socket");
+    tcase_add_checked_fixture(tcase, enter_dir, leave_dir);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, all_pages_arrive);
+    tcase_add_test(tcase, no_answer_is_no_wait);
+    tcase_add_test(tcase, a_refusal_is_an_answer);
+    tcase_add_test(tcase, others_are_heard);
+    tcase_add_test(tcase, another_process_is_not_asked);
+    tcase_add_test(tcase, lost_socket_is_made_again);
+    tcase_add_test(tcase, long_paths_are_reached);
+    tcase_add_test(tcase, stale_socket_is_replaced);
+    tcase_add_test(tcase, fork_child_keeps_nothing);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
