@@ -190,24 +190,45 @@ static void check_idle(ac_check_t *check, const ac_arena_t *arena) {
     expect(check, idle == 0, "idle segments missing in the list");
 }
 
-/* How many blocks wait beside a magazine. */
-static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_cache_t *cache,
-                          int i, ac_cache_wait_t waiting[AC_FLOWS]) {
-    const ac_cache_queue_t *queue = &cache->queue[i];
-    ac_cache_wait_t *sum = &waiting[ac_cache_flow(cache->magazine[i].size)];
-    const ac_block_t *last = NULL;
-    for (const ac_block_t *b = queue->first; b; last = b, b = b->list_next) {
+/* How many blocks of an entry wait. */
+static void check_waiting(ac_check_t *check, const ac_cache_t *cache, int i,
+                          ac_cache_wait_t waiting[AC_FLOWS]) {
+    const ac_entry_t *entry = &cache->entry[i];
+    const ac_block_t *last = cache->wait[i], *b = last;
+    ac_cache_wait_t *sum = &waiting[ac_cache_flow(ac_entry_size(entry))];
+    uint64_t epoch = 0;
+    if (!last)
+        return;
+    do {
+        b = b->list_next;
         expect(check, ac_block_waits_cached(b) && b->ticket.key == AC_KEY_OWN,
                "block that waits has no ticket");
-        expect(check, b->size == cache->magazine[i].size, "block waits beside a wrong magazine");
-        expect(check, b->segment->arena == arena, "waiting block of another arena");
-        expect(check, !last || last->ticket.epoch <= b->ticket.epoch,
-               "what waits is out of order");
+        expect(check, b->size == ac_entry_size(entry), "block waits in a wrong entry");
+        expect(check, b->segment->arena == cache->arena, "waiting block of another arena");
+        expect(check, epoch <= b->ticket.epoch, "what waits is out of order");
+        epoch = b->ticket.epoch;
         sum->blocks++;
         sum->bytes += b->size;
         sum->requested += b->requested;
-    }
-    expect(check, !queue->first || queue->last == last, "end of what waits");
+    } while (b != last && !check->wrong);
+}
+
+/* Where the entry lies, and that it is the only one of its size. */
+static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
+    const ac_entry_t *entry = &cache->entry[i];
+    uint64_t size = ac_entry_size(entry), bit = (uint64_t)1 << (i % 64);
+    int flow = ac_cache_flow(size);
+    bool may = size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
+    int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
+    expect(check,
+           !(cache->kept[flow][i / 64] & bit) == !may && !(cache->kept[!flow][i / 64] & bit),
+           "bits of entries that may have blocks");
+    expect(check, (may && !(entry->size & AC_ENTRY_REFUSED)) || !entry->top,
+           "an entry that keeps nothing has blocks");
+    expect(check, may || !cache->wait[i], "blocks wait where none are kept");
+    expect(check, !size || i / AC_CACHE_WAYS == bucket, "an entry lies in a wrong bucket");
+    for (int k = i + 1; size && k < (bucket + 1) * AC_CACHE_WAYS; k++)
+        expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
 }
 
 /* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
@@ -215,26 +236,35 @@ static void check_waiting(ac_check_t *check, const ac_arena_t *arena, const ac_c
 static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
     uint64_t blocks = 0;
     *wait = 0;
-    for (const ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next) {
-        uint64_t bytes = 0, promised[AC_FLOWS] = {0, 0};
+    for (ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next) {
+        uint64_t bytes = 0, largest = 0;
+        int64_t charged = 0;
         ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
             continue;
-        for (int i = 0; i < AC_CACHE_MAGAZINES; i++) {
-            check_waiting(check, arena, cache, i, waiting);
-            const ac_magazine_t *magazine = &cache->magazine[i];
-            uint32_t count = 0;
-            for (const ac_block_t *b = magazine->top; b; b = b->list_next, count++) {
+        for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
+            const ac_entry_t *entry = &cache->entry[i];
+            if (!entry->size && !entry->top && !cache->wait[i]) {
+                for (int k = 0; k < AC_FLOWS; k++)
+                    expect(check, !(cache->kept[k][i / 64] >> (i % 64) & 1), "bit of no entry");
+                continue;
+            }
+            check_place(check, cache, i);
+            check_waiting(check, cache, i, waiting);
+            for (const ac_block_t *b = entry->top; b; b = b->list_next) {
                 expect(check, b->state == AC_BLOCK_CACHED && !ac_block_waits_cached(b),
                        "kept block is not cached, or not ready");
-                expect(check, b->size == magazine->size, "block in a wrong magazine");
+                expect(check, b->size == ac_entry_size(entry), "block in a wrong entry");
                 expect(check, b->segment->arena == arena, "cached block of another arena");
+                largest = b->size > largest ? b->size : largest;
+                charged += (int64_t)b->size;
                 bytes += b->size;
+                blocks++;
             }
-            expect(check, count + magazine->left == magazine->most, "magazine count");
-            promised[ac_cache_flow(magazine->size)] += magazine->most * magazine->size;
-            blocks += count;
         }
+        expect(check, (int64_t)cache->budget - charged == cache->room, "room of a cache");
+        expect(check, !largest || charged - (int64_t)largest <= (int64_t)cache->budget,
+               "a cache keeps too much");
         for (unsigned i = 0; i < cache->loose_count; i++) {
             expect(check, cache->loose[i]->state == AC_BLOCK_CACHED, "loose block is not cached");
             bytes += cache->loose[i]->size;
@@ -242,7 +272,6 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
         }
         for (int i = 0; i < AC_FLOWS; i++) {
             const ac_cache_wait_t *said = &cache->tally->side[i].waiting;
-            expect(check, promised[i] == cache->promised[i], "bytes promised to magazines");
             expect(check,
                    said->blocks == waiting[i].blocks && said->bytes == waiting[i].bytes &&
                        said->requested == waiting[i].requested,
@@ -255,6 +284,19 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
         expect(check, sum.held_bytes == bytes, "tally of a cache");
     }
     return blocks;
+}
+
+/* What the caches of all arenas have leased. */
+static void check_leases(ac_check_t *check, const ac_allocator_t *allocator) {
+    uint64_t leased = 0;
+    for (const ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
+        leased += cache->leased;
+        expect(check,
+               cache->leased <= cache->budget && cache->budget - cache->leased <= AC_CACHE_OWN,
+               "budget of a cache");
+    }
+    expect(check, leased == allocator->caches->leased && leased <= AC_CACHE_KEPT,
+           "bytes leased to caches");
 }
 
 /* How many blocks the queue has, which wait with tickets of the key. */
@@ -359,6 +401,7 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_caches_absorb(allocator, &sum);
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         check_arena(&check, arena);
+    check_leases(&check, allocator);
     compare(&check, allocator->stats);
     for (unsigned i = 0; i < AC_MEMPOOLS; i++)
         expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],

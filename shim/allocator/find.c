@@ -191,9 +191,19 @@ static bool search(ac_request_t *request) {
     return search_free(request);
 }
 
-/* What the request's own cache keeps is in the way.  True: there was something. */
+/* None of what the request's own cache keeps has its size, but put together with what lies beside
+ * it may do.  True: there was something. */
 static bool flush(const ac_request_t *request) {
-    return ac_cache_usable(request->cache) && ac_cache_flush(request->cache);
+    return !request->cache_stays && ac_cache_usable(request->cache) &&
+           ac_cache_flush(request->cache, request->size <= AC_SMALL_LIMIT);
+}
+
+/* Whether growing is better than that (caches.h). */
+static bool may_grow(const ac_request_t *request) {
+    const ac_allocator_t *allocator = request->arena->allocator;
+    uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
+    return request->cache && reserved + ac_supply_least(request->pool, request->size) <=
+                                 ac_caches_allowance(allocator);
 }
 
 bool ac_find_first(ac_request_t *request) {
@@ -208,11 +218,13 @@ bool ac_find_first(ac_request_t *request) {
         request->pool == AC_POOL_LARGE && ac_medium_serves(allocator, request->size);
     if (request->pool != ac_pool_kept(request->size))
         request->cache = NULL;
-    /* Of the cache's large blocks none has the size, and whole they are in the way. */
-    if (request->size > AC_SMALL_LIMIT && ac_cache_usable(request->cache))
-        ac_cache_flush_large(request->cache);
-    /* Nor do its others help, but put together with what lies beside them they may. */
-    bool found = search(request) || (flush(request) && search(request));
+    if (request->cache)
+        ac_cache_clear_way(request->cache, request->size);
+    bool found = search(request);
+    if (!found) {
+        request->cache_stays = may_grow(request);
+        found = flush(request) && search(request);
+    }
     bool crowded = ac_slabs_crowded(&allocator->slots);
     ac_unlock(&allocator->lock);
     if (crowded)

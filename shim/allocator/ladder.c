@@ -5,7 +5,7 @@
  * once:
  *   ac_cache_fetch                                           the request
  *   ac_find_first, lock                                      its size and pool
- *   ac_cache_flush_large                                     what is kept whole and in the way
+ *   ac_cache_clear_way                                       what is kept whole and in the way
  *   search, ac_free_index_find                               the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
@@ -40,9 +40,9 @@ static ac_status_t serve(ac_request_t *request) {
     /* What it spared so as to wait, where it does not. */
     if (request->spared && !ac_ready_waits(request) && ac_find_spared(request, AC_SPARE_TO_WAIT))
         return AC_OK;
-    /* 4. What other threads keep for themselves, ready (then there is a second answer to ask for)
-     * or not. */
-    if (ac_caches_recall(arena->allocator, request->cache) &&
+    /* 4. What threads keep for themselves, ready (then there is a second answer to ask for) or not:
+     * unless they may rather have new memory. */
+    if (!request->cache_stays && ac_caches_recall(arena->allocator, request->cache) &&
         (ac_find_again(request) || ac_ready_ask(request)))
         return AC_OK;
     /* 5. One whose work is waited for, a moment, as long as growing would exceed the budget. */
@@ -52,6 +52,11 @@ static ac_status_t serve(ac_request_t *request) {
     ac_status_t status = ac_grow(request);
     if (status != AC_OK && ac_find_spared(request, AC_SPARE_TO_GROW))
         return AC_OK;
+    if (status != AC_OK && request->cache_stays) {
+        request->cache_stays = false;
+        if (ac_caches_recall(arena->allocator, request->cache) && ac_find_again(request))
+            return AC_OK;
+    }
     /* 7. The device has no more: all work is waited for, idle memory goes back, and every pool is
      * searched to its end. */
     return status == AC_OOM ? ac_full(request) : status;

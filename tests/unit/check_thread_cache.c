@@ -37,6 +37,15 @@ static uint64_t take(uint64_t bytes) {
     return address;
 }
 
+static void put(uint64_t address);
+
+/* Sizes that come again are kept. */
+static void habit(uint64_t bytes) {
+    put(take(bytes));
+    put(take(bytes));
+    ac_caches_recall(allocator, cache);
+}
+
 /* Served by the cache alone. */
 static bool hit(uint64_t bytes, uint64_t *address) {
     return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
@@ -64,7 +73,12 @@ static ac_device_counters_t counted(void) {
 /* --- what is kept --- */
 
 START_TEST(a_freed_block_serves_its_very_size) {
-    uint64_t a = take(3 * MIB), b = take(MIB), address;
+    uint64_t address;
+    put(take(MIB));
+    ck_assert(!hit(MIB, &address)); /* one request is not a habit */
+    habit(MIB);
+    habit(3 * MIB);
+    uint64_t a = take(3 * MIB), b = take(MIB);
     put(a);
     put(b);
     ck_assert(!hit(2 * MIB, &address));
@@ -108,7 +122,7 @@ START_TEST(small_blocks_come_several_at_a_time) {
         }
     }
     ck_assert_uint_gt(hits, 80);
-    ck_assert_uint_eq(most, 16); /* as many as a magazine holds, by half */
+    ck_assert_uint_eq(most, 16); /* no more come at a time */
     ck_assert_int_eq(now().allocation[AC_POOL_SMALL].current, 101);
 }
 END_TEST
@@ -121,11 +135,150 @@ START_TEST(what_is_kept_is_bounded) {
         for (int i = 0; i < 64; i++) {
             put(block[i]);
             ac_device_counters_t all = counted();
-            ck_assert_uint_le(all.thread_cache_bytes, LIMIT + MIB);
+            ck_assert_uint_le(all.thread_cache_bytes - cache->loose_bytes,
+                              LIMIT + ((uint64_t)512 << 2 * size));
+            ck_assert_uint_le(cache->loose_bytes, LIMIT);
             most = all.thread_cache_blocks > most ? all.thread_cache_blocks : most;
         }
     }
     ck_assert_uint_ge(most, 32);
+}
+END_TEST
+
+/* Sizes with one own place: all of a bucket hit, and change places. */
+START_TEST(sizes_of_one_bucket_hit) {
+    uint64_t size[AC_CACHE_WAYS], address;
+    const ac_entry_t *own = ac_cache_entry(cache, 512);
+    unsigned sizes = 0;
+    for (uint64_t at = 512; sizes < AC_CACHE_WAYS; at += 512)
+        if (ac_cache_entry(cache, at) == own)
+            habit(size[sizes++] = at);
+    for (unsigned i = 0; i < sizes; i++)
+        put(take(size[i]));
+    end();
+    for (int round = 0; round < 3; round++)
+        for (unsigned i = 0; i < sizes; i++) {
+            ck_assert(hit(size[i], &address));
+            ac_block_info_t info;
+            ck_assert_int_eq(ac_block_find(address, &info), AC_OK);
+            ck_assert_uint_eq(info.size, size[i]);
+            put(address);
+            end();
+        }
+}
+END_TEST
+
+/* A request of another size leaves alone what is kept, as long as there is free memory. */
+START_TEST(a_miss_leaves_the_others) {
+    uint64_t address;
+    habit(MIB);
+    habit(3 * MIB);
+    put(take(MIB));
+    put(take(3 * MIB));
+    put(take(2 * MIB));
+    for (int i = 0; i < 10; i++) {
+        ck_assert(hit(MIB, &address));
+        put(address);
+        ck_assert(hit(3 * MIB, &address));
+        put(address);
+    }
+}
+END_TEST
+
+/* The size has an entry that keeps nothing. */
+static bool is_refused(uint64_t size) {
+    const ac_entry_t *entry = ac_cache_find(cache, size);
+    return entry && entry->size & AC_ENTRY_REFUSED;
+}
+
+START_TEST(a_sweep_gives_back_the_largest) {
+    uint64_t address, block[LIMIT / MIB + 1];
+    habit(64 << 10);
+    habit(MIB);
+    habit(3 * MIB);
+    put(take(64 << 10));
+    put(take(3 * MIB));
+    for (unsigned i = 0; i < LIMIT / MIB - 2; i++)
+        block[i] = take(MIB);
+    for (unsigned i = 0; i < LIMIT / MIB - 2; i++) {
+        put(block[i]);
+        end();
+    }
+    ck_assert(!hit(3 * MIB, &address));
+    ck_assert(is_refused(3 * MIB));
+    ck_assert(!is_refused(MIB));
+    ck_assert(hit(64 << 10, &address));
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert(hit(MIB, &address));
+}
+END_TEST
+
+/* Freed and asked for in turn with nothing else freed between: a pair of any size hits. */
+START_TEST(a_refused_size_comes_back) {
+    uint64_t size = _i ? 100 * MIB : 3 * MIB, address;
+    habit(size);
+    habit(MIB);
+    ac_cache_find(cache, size)->size |= AC_ENTRY_REFUSED;
+    for (int i = 0; i < 3; i++) {
+        put(take(MIB));
+        put(take(size));
+        ck_assert(!hit(size, &address));
+    }
+    ck_assert(is_refused(size));
+    for (int i = 0; i < 3; i++)
+        put(take(size));
+    ck_assert(hit(size, &address));
+    put(address);
+    ck_assert_uint_ge(counted().thread_cache_bytes, size);
+    put(take(AC_SMALL_LIMIT + 512)); /* a miss: the guest leaves */
+    ck_assert_int_eq(hit(size, &address), _i == 0);
+}
+END_TEST
+
+/* Together threads keep no more than one may, and a recall makes what one had free for others. */
+START_TEST(threads_share_a_budget) {
+    uint64_t block[2 * AC_CACHE_KEPT / MIB];
+    configure(1024 * MIB, 0);
+    ac_cache_t *second = ac_cache_open(arena, &tally[1]), *const both[] = {cache, second};
+    for (int c = 0; c < 2; c++) {
+        cache = both[c];
+        habit(MIB);
+        for (unsigned i = 0; i < AC_CACHE_KEPT / MIB; i++)
+            block[i] = take(MIB);
+        for (unsigned i = 0; i < AC_CACHE_KEPT / MIB; i++)
+            put(block[i]);
+        end();
+        ck_assert_uint_ge(both[c]->budget, c ? AC_CACHE_OWN : AC_CACHE_KEPT - MIB);
+        ck_assert_uint_le(counted().thread_cache_bytes - cache->loose_bytes,
+                          AC_CACHE_KEPT + (c + 1) * MIB + c * AC_CACHE_OWN);
+    }
+    ac_caches_recall(allocator, second);
+    ck_assert_uint_eq(allocator->caches->leased, 0);
+    for (unsigned i = 0; i < AC_CACHE_KEPT / MIB; i++)
+        block[i] = take(MIB);
+    for (unsigned i = 0; i < AC_CACHE_KEPT / MIB; i++)
+        put(block[i]);
+    ck_assert_uint_ge(second->budget, AC_CACHE_KEPT - MIB);
+    ac_cache_close(second);
+    ck_assert_uint_eq(allocator->caches->leased, 0);
+    cache = both[0];
+}
+END_TEST
+
+/* A program that needs little grows rather than lose what its thread keeps, unless the device has
+ * no more. */
+START_TEST(a_small_program_grows) {
+    uint64_t address;
+    configure(1024 * MIB, 0);
+    habit(7 * MIB);
+    habit(9 * MIB);
+    put(take(7 * MIB));
+    put(take(9 * MIB));
+    unsigned calls = device.calls[FAKE_SEGMENT_ALLOC];
+    device.capacity = _i ? device.used : device.capacity;
+    put(take(17 * MIB));
+    ck_assert_uint_gt(device.calls[FAKE_SEGMENT_ALLOC], calls);
+    ck_assert_int_eq(hit(7 * MIB, &address), !_i);
 }
 END_TEST
 
@@ -135,8 +288,6 @@ START_TEST(huge_sizes_have_no_cache) {
                               (uint64_t)1 << 48};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         ck_assert_int_eq(ac_cache_alloc(cache, sizes[i], false, &address), AC_OOM);
-    put(take((uint64_t)2 << 30)); /* larger than any that is kept */
-    ck_assert_uint_eq(counted().thread_cache_blocks, 0);
 }
 END_TEST
 
@@ -208,6 +359,8 @@ START_TEST(kept_blocks_are_free_memory) {
 END_TEST
 
 START_TEST(others_get_it_before_the_device_is_asked) {
+    habit(MIB);
+    habit(19 * MIB);
     uint64_t a = take(MIB), b = take(19 * MIB);
     put(a);
     put(b);
@@ -258,7 +411,7 @@ START_TEST(a_thread_inside_when_it_ended_is_left_alone) {
     atomic_store(&cache->busy, 1);
     fake_context_kill(&context[0]);
     ac_arena_drop(arena);
-    ck_assert_ptr_nonnull(ac_cache_magazine(cache, MIB)->top);
+    ck_assert_ptr_nonnull(ac_cache_entry(cache, MIB)->top);
     atomic_store(&cache->busy, 0);
     end();
     ck_assert(!ac_caches_recall(allocator, NULL));
@@ -272,6 +425,7 @@ START_TEST(a_thread_inside_when_it_ended_is_left_alone) {
 END_TEST
 
 START_TEST(a_record_that_came_back_says_no_address) {
+    habit(MIB);
     uint64_t before = take(2 * MIB), a = take(MIB), address;
     put(a);
     ck_assert(hit(MIB, &address));
@@ -317,6 +471,7 @@ END_TEST
 START_TEST(sizes_are_rounded_as_elsewhere) {
     ac_block_info_t info;
     configure(LIMIT, 4);
+    habit(1100 << 10);
     uint64_t a = take(1100 << 10), address;
     ck_assert_int_eq(ac_block_find(a, &info), AC_OK);
     ck_assert_uint_eq(info.size, 1280 << 10);
@@ -439,34 +594,20 @@ START_TEST(counters_tell_how_blocks_were_freed) {
 }
 END_TEST
 
-static bool has_magazine(uint64_t bytes) {
-    return ac_cache_magazine(cache, bytes)->size == bytes;
-}
-
-/* However often a miss searches on its way to the device. */
-START_TEST(a_miss_counts_once_against_an_empty_magazine) {
-    put(take(MIB));
-    uint64_t busy = take(MIB), large[2];
-    ck_assert(has_magazine(MIB));
-    large[0] = take(100 * MIB);
-    ck_assert(has_magazine(MIB));
-    large[1] = take(200 * MIB);
-    ck_assert(!has_magazine(MIB));
-    put(busy);
-    put(large[0]);
-    put(large[1]);
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("thread_cache");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, begin_cached, end_cached);
-    tcase_add_test(all, a_miss_counts_once_against_an_empty_magazine);
     tcase_add_test(all, a_freed_block_serves_its_very_size);
     tcase_add_test(all, the_last_freed_is_the_first_to_serve);
     tcase_add_test(all, small_blocks_come_several_at_a_time);
     tcase_add_test(all, what_is_kept_is_bounded);
+    tcase_add_test(all, sizes_of_one_bucket_hit);
+    tcase_add_test(all, a_miss_leaves_the_others);
+    tcase_add_test(all, a_sweep_gives_back_the_largest);
+    tcase_add_loop_test(all, a_refused_size_comes_back, 0, 2);
+    tcase_add_test(all, threads_share_a_budget);
+    tcase_add_loop_test(all, a_small_program_grows, 0, 2);
     tcase_add_test(all, huge_sizes_have_no_cache);
     tcase_add_test(all, only_ready_blocks_are_kept);
     tcase_add_test(all, shared_blocks_are_not_kept);

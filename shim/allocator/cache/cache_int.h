@@ -14,14 +14,47 @@ void ac_cache_wake(ac_cache_t *cache);
 void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block);
 void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *ready);
 
+/* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
+
+/* The block comes, or goes, without being allocated or freed. */
+void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size);
+
+/* The entry of a size that blocks are kept for, now that one is freed; NULL: not of this one. */
+ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size);
+
+/* Room for one more block of the size, which was freed, at the price of others if need be.  NULL:
+ * it is not kept.  Only of sizes that were asked for: others are more use in one piece. */
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size);
+
+/* Then: the block is one of the entry's. */
+void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block);
+
+/* Ready blocks of the entry go to the free memory, until there is so much room.  True: any. */
+bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room);
+
+/* By the owner: what is ready in the entry goes to the free memory.  True: any. */
+bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
+
+/* Do the same to all entries of small or of large sizes that may have blocks; true if it said so of
+ * any. */
+bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *));
+
+/* The budget begins anew, with nothing in the cache: what was leased is given back. */
+void ac_cache_set_budget(ac_cache_t *cache);
+
 /* --- cache_wait.c --- */
 
-/* Blocks of the magazine that wait, and are ready by now, join the others there, as far as these
- * may be.  True if there were any.  By the owner from inside, or while it keeps out. */
-bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine);
+static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->wait[entry - cache->entry];
+}
 
-/* Blocks beside the magazine that are ready go to the free memory, and with `all` the others are
+/* Blocks of the entry that wait, and are ready by now, join the others there: one at least, and
+ * more as far as there is room.  True if there were any.  By the owner from inside, or while it
+ * keeps out. */
+bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry);
+
+/* Blocks of the entry that wait and are ready go to the free memory, and with `all` the others are
  * the arena's pending ones from now on.  True if there were any. */
-bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all);
+bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all);
 
 #endif

@@ -12,27 +12,26 @@ static bool may_wait(const ac_cache_t *cache, uint64_t size) {
     return side->waiting.bytes + size <= cache->may_wait[ac_cache_flow(size)];
 }
 
-static void park(ac_cache_t *cache, ac_cache_queue_t *queue, ac_block_t *block, uint64_t target) {
+static void park(ac_cache_t *cache, ac_block_t **wait, ac_block_t *block, uint64_t target) {
     ac_cache_count_waiting(cache, block);
     AC_BLOCK_SET(block, ticket.epoch, target);
     block->ticket.key = AC_KEY_OWN;
     block->ticket.all = false;
     ac_block_set_state(block, AC_BLOCK_CACHED);
-    block->list_next = NULL;
-    if (queue->first)
-        queue->last->list_next = block;
-    else
-        queue->first = block;
-    queue->last = block;
+    if (*wait) {
+        block->list_next = (*wait)->list_next;
+        (*wait)->list_next = block;
+    } else {
+        block->list_next = block;
+    }
+    *wait = block;
     ac_fence_want(cache->timeline, false, ac_fence_weight(cache->share, block->size));
 }
 
-/* Whether a block may be loose.  One whose size was asked for lately gets room in a magazine:
- * that takes the lock. */
-static bool may_be_loose(ac_cache_t *cache, uint64_t size) {
+/* Whether a block of a size that is not kept may be loose. */
+static bool may_be_loose(const ac_cache_t *cache, uint64_t size) {
     return cache->loose_count < AC_CACHE_LOOSE && size <= cache->largest &&
-           cache->promised[1] + cache->loose_bytes + size <= cache->limit[1] &&
-           !ac_cache_was_asked(cache, size);
+           cache->loose_bytes + size <= cache->may_wait[1];
 }
 
 /* Keep the block, which is ready; there is room for it. */
@@ -57,16 +56,15 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     AC_WINDOW(free_owned);
     uint64_t size = block->size;
     ac_ticket_t ticket;
-    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    bool own = magazine->size == size;
-    bool room = (own && magazine->left) || may_be_loose(cache, size);
+    const ac_entry_t *own = ac_cache_keeps(cache, size);
+    bool room = own ? cache->room >= 0 : may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, own ? &ticket : NULL);
     if (how == AC_FREE_WAITS) {
         if (!own || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
-        park(cache, ac_cache_queue(cache, magazine), block, ticket.epoch);
+        park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
         return true;
     }
     if (room)
@@ -109,8 +107,9 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
     if (!enter_long(cache))
         return false;
     uint64_t size = ac_size_round(cache->divisions, bytes);
-    ac_take_t taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
-    if (!taken && ac_cache_gather(cache, ac_cache_magazine(cache, size)))
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    ac_take_t taken = AC_TAKE_NONE;
+    if (entry && (entry->top || ac_cache_gather(cache, entry)))
         taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
@@ -118,44 +117,32 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 
 /* --- what waited --- */
 
-/* A burst that came back at once will do so again: room for it, as far as others need none. */
-static void widen(ac_cache_t *cache, ac_magazine_t *magazine) {
-    int flow = ac_cache_flow(magazine->size);
-    uint64_t spare = cache->limit[flow] > cache->promised[flow]
-                         ? (cache->limit[flow] - cache->promised[flow]) / magazine->size
-                         : 0;
-    uint64_t more = spare < magazine->most ? spare : magazine->most;
-    if (magazine->most + more > AC_CACHE_MOST)
-        more = AC_CACHE_MOST - magazine->most;
-    magazine->most += (uint16_t)more;
-    magazine->left += (uint16_t)more;
-    cache->promised[flow] += more * magazine->size;
-}
-
-bool ac_cache_gather(ac_cache_t *cache, ac_magazine_t *magazine) {
-    ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
+bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end = NULL;
+    if (!last)
+        return false;
     uint64_t reached =
         AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
     ac_cache_wait_t ready = {0, 0, 0};
-    ac_block_t *block = queue->first, *last = NULL;
-    for (; block && block->ticket.epoch <= reached; block = block->list_next) {
-        if (magazine->left == 0)
-            widen(cache, magazine);
-        if (magazine->left == 0)
-            break;
-        magazine->left--;
+    ac_block_t *first = last->list_next, *block = first;
+    while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
+        cache->room -= (int64_t)entry->size;
         block->ticket.key = AC_KEY_NONE;
         ready.blocks++;
         ready.requested += block->requested;
-        last = block;
+        end = block;
+        block = block->list_next;
     }
-    if (!last)
+    if (!end)
         return false;
-    last->list_next = magazine->top;
-    magazine->top = queue->first;
-    queue->first = block;
-    ready.bytes = ready.blocks * magazine->size;
-    ac_cache_count_ready(cache, ac_cache_flow(magazine->size), &ready);
+    if (end == last)
+        *wait = NULL;
+    else
+        last->list_next = block;
+    end->list_next = entry->top;
+    entry->top = first;
+    ready.bytes = ready.blocks * entry->size;
+    ac_cache_count_ready(cache, ac_cache_flow(entry->size), &ready);
     return true;
 }
 
@@ -169,16 +156,21 @@ static void count_unparked(ac_cache_t *cache, const ac_block_t *block) {
         ac_tally_add(&both[i]->bytes, -block->size);
         ac_tally_add(&both[i]->requested, -block->requested);
     }
-    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)-1);
-    ac_tally_add(&cache->tally->moved_bytes[flow], -block->size);
+    ac_cache_count_moved(cache, -1, block->size);
 }
 
-bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
-    ac_cache_queue_t *queue = ac_cache_queue(cache, magazine);
-    uint64_t reached = ac_fence_reached(cache->timeline, false);
-    ac_block_t *block = queue->first, *next;
-    for (; block && (all || block->ticket.epoch <= reached); block = next) {
-        next = block->list_next;
+bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
+    ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *block;
+    bool any = false;
+    uint64_t reached = AC_FAILPOINT(waiting_flushed) ? UINT64_MAX
+                       : last                        ? ac_fence_reached(cache->timeline, false)
+                                                     : 0;
+    while (last && (all || last->list_next->ticket.epoch <= reached)) {
+        block = last->list_next;
+        last->list_next = block->list_next;
+        if (block == last)
+            *wait = last = NULL;
+        any = true;
         count_unparked(cache, block);
         block->segment->allocated--;
         ac_block_set_state(block, AC_BLOCK_TRANSIT);
@@ -187,7 +179,5 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_magazine_t *magazine, bool all) {
         else
             ac_retired_append(block, &block->ticket);
     }
-    bool any = block != queue->first;
-    queue->first = block;
     return any;
 }

@@ -9,6 +9,7 @@
 /* Of an allocator. */
 struct ac_caches {
     ac_cache_t *first, *spare;
+    uint64_t leased;   /* bytes, of all budgets */
     ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
     _Atomic unsigned count; /* of the list */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
@@ -53,12 +54,16 @@ bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
  * is not there any more. */
 bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint64_t address);
 
-/* Give the large blocks of the cache back to the free memory, those that are ready: once for each
- * large request that misses, which counts against magazines that it finds empty. */
-void ac_cache_flush_large(ac_cache_t *cache);
+/* The owner's request of the size misses: what it keeps that would make it a worse place goes. */
+void ac_cache_clear_way(ac_cache_t *cache, uint64_t size);
 
-/* Give all back that is ready.  True if there was any. */
-bool ac_cache_flush(ac_cache_t *cache);
+/* Bytes: as long as the device holds no more it may grow rather than a request take from its own
+ * cache what has another size.  The most that the program held, and twice what threads may keep of
+ * it: kept in pieces, it is in the way of as much again. */
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator);
+
+/* Give back what is ready of the pool's sizes, small or not.  True if there was any. */
+bool ac_cache_flush(ac_cache_t *cache, bool small);
 
 /* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
 void ac_cache_tidy(ac_cache_t *cache);

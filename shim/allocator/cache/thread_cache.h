@@ -1,23 +1,40 @@
 /* Thread caches: free blocks that a thread keeps for its own next requests, so that a request
  * or a free that meets one (a *hit*) takes no lock and makes no device call.
  *
- * A cache belongs to one thread and one arena.  Its blocks lie in *magazines*, one per size, last
- * freed first.  Small blocks (<= AC_SMALL_LIMIT) are fetched several at a time; of large ones a
- * few of the newest frees are kept whole.  Blocks come back from the cache when a magazine is
- * full, when a large request misses, when the thread ends, and whenever memory is short: before a
- * device is asked for more, before a wait, and before every trim, each thread's cache is
- * *recalled*. So what caches hold is free memory wherever it matters.
+ * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one per
+ * size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a time.  Blocks
+ * come back from the cache when its budget is used up, when a request of the thread finds no free
+ * memory and the program is not so small that it may grow (ac_caches_allowance), when the thread ends, and whenever memory is short: before a device is asked for more,
+ * before a wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is
+ * free memory wherever it matters.
+ *
+ * The table.  A size has a place of its own by its hash, and a bucket of AC_CACHE_WAYS entries
+ * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
+ * changes places with the one there.  The first request of a size makes its entry, the second one
+ * makes it worth keeping blocks for: sizes that do not return would come and go at the price of a
+ * split and a search each.  In a full bucket a new size replaces one that has no blocks, else one
+ * that was not asked for lately.
+ *
+ * The budget.  Whole blocks beside free memory keep it from being put together, by their bytes:
+ * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
+ * memory.  A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases
+ * back.  The last block may have more bytes than there was room for: so a pair of one size always
+ * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4 of
+ * the budget, and a size that it leaves none of is *refused*: it is not kept any more, until it
+ * is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the beginning.
+ * After many refusals they are forgotten, and what was neither asked for nor freed since the last
+ * time goes.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
- * (barrier.h), and touches the magazines only when it then finds the cache not busy.  The owner
+ * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner
  * looks at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
  *
  * Whatever decides if freed memory is ready (fence.h) decides here as well.  A block that is not
  * ready *waits* in the cache, behind those of its size that were freed before; what has become
- * ready goes to the magazine when that is empty, in one burst, because one fence covers many.
- * Such blocks count as active in the statistics, and a recall moves them to the arena's lists
- * (retired.h).  Blocks that other contexts may access, or that a capture may have recorded, never
- * wait here; freeing them takes the lock.
+ * ready joins the ready ones when there are none, in one burst, because one fence covers many.
+ * A request that misses leaves it there.  Such blocks count as active in the statistics, and a
+ * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or
+ * that a capture may have recorded, never wait here; freeing them takes the lock.
  *
  * Statistics: a hit adds to the tally of its cache (ac_cache_tally_t), which the device
  * statistics absorb under the allocator's lock.  `room` is what may still be taken before peaks
@@ -25,9 +42,6 @@
  *
  * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
  * next request, or there are AC_CACHE_LOOSE of them.
- *
- * A size gets a magazine when it comes by a second time before others took its place: blocks of
- * sizes that do not return would come and go at the price of a split and a search each.
  */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
@@ -40,12 +54,12 @@
 #include "observe/stats.h"
 
 enum {
-    AC_CACHE_BITS = 7,
-    AC_CACHE_MAGAZINES = 1 << AC_CACHE_BITS,
-    AC_CACHE_HANDED = 64,
-    AC_CACHE_MOST = 256, /* blocks of a magazine */
-    AC_CACHE_LOOSE = 8,
-    AC_CACHE_WORDS = AC_CACHE_MAGAZINES / 64
+    AC_CACHE_BITS = 9,
+    AC_CACHE_ENTRIES = 1 << AC_CACHE_BITS,
+    AC_CACHE_WAYS = 4, /* entries of a bucket */
+    AC_CACHE_WORDS = AC_CACHE_ENTRIES / 64,
+    AC_CACHE_HANDED_BITS = 10,
+    AC_CACHE_LOOSE = 16
 };
 
 /* With several caches a peak may lack so many bytes, and one block for each granule of them, or
@@ -54,20 +68,45 @@ enum {
 enum { AC_CACHE_MISSED_SHARE = 1024 };
 
 /* Larger blocks are never kept. */
-#define AC_CACHE_LARGEST ((uint64_t)1 << 30)
+#define AC_CACHE_LARGEST ((uint64_t)64 << 30)
+
+/* Of ready blocks, where the settings allow for it: all caches of a device together, but for the
+ * bytes that each has without a lease, and the one block that there was no room for.  What is kept costs no memory up to
+ * here, and does above: replays of training programs show it, whatever they hold. */
+#define AC_CACHE_KEPT ((uint64_t)32 << 20)
+#define AC_CACHE_OWN  ((uint64_t)1 << 20)
+
+/* Larger sizes are refused from the beginning. One of them at a time is let in, the *guest*, and
+ * leaves when a request of the owner misses. */
+#define AC_CACHE_WHOLE ((uint64_t)16 << 20)
+
+/* With so many blocks a cache leases no more: a recall is to be over soon. */
+enum { AC_CACHE_BLOCKS = 8192 };
 
 typedef struct {
-    uint64_t size;         /* bytes of each of its blocks; 0: not in use */
-    ac_block_t *top;       /* by list_next */
+    uint64_t size;         /* bytes of each of its blocks, with AC_ENTRY_ flags; 0: not in use */
+    ac_block_t *top;       /* ready ones by list_next, last freed first */
     ac_cache_side_t *side; /* in the account */
-    uint16_t left, most;   /* room for so many more, of so many */
-    uint16_t fetched;      /* how many came at the last miss */
-} ac_magazine_t;
+    uint8_t fetched;       /* how many came at the last miss */
+} ac_entry_t;
+enum { AC_ENTRY_BITS = 5 };
+_Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
-/* Beside a magazine: blocks of its size that wait, by list_next, oldest first; NULL: none. */
-typedef struct {
-    ac_block_t *first, *last;
-} ac_cache_queue_t;
+/* Sizes are multiples of AC_GRANULE: an entry with a flag is not hit, and ac_cache_find is
+ * asked.  ONCE: the size was asked for once, and no block of it is kept.  REFUSED: nor of this one,
+ * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten.  EMPTY: no blocks
+ * since the owner gave all back.  The last two go when it is found. */
+enum {
+    AC_ENTRY_ONCE = 1,
+    AC_ENTRY_REFUSED = 2,
+    AC_ENTRY_ASLEEP = 4,
+    AC_ENTRY_EMPTY = 8,
+    AC_ENTRY_FLAGS = 15
+};
+
+static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
+    return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
+}
 
 /* Why hits take the long way: AC_GATE_RECALLED, _GONE: see above.  AC_GATE_STEPPED: the settings
  * round sizes.  AC_GATE_FENCED: the kernel has no barrier for the other side, so that this one
@@ -80,11 +119,14 @@ enum {
     AC_GATE_RESTS = 16
 };
 
-/* Invariants (ac_allocator_check): a magazine's most - left blocks are in state AC_BLOCK_CACHED,
- * of its size and of the cache's arena; `promised` is the sum of most * size over its side's
- * magazines, and within the limit unless there is only one.  Blocks of a queue are so
- * as well, of its magazine's size, and have tickets whose epochs never fall along it; the
- * tally have their sums, which are within the limit as well. */
+/* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
+ * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
+ * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `kept` has
+ * the bits of those that may have blocks.  `room` is the budget less the bytes of all
+ * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
+ * limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
+ * What waits has tickets whose epochs never fall along a ring; the tally have its sums, which are
+ * within `may_wait`. */
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
@@ -93,28 +135,35 @@ struct ac_cache {
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
     ac_cache_room_t lead[AC_FLOWS]; /* how much more room active figures have than allocated */
-    uint64_t promised[AC_FLOWS];    /* bytes: what the magazines may hold when they are full */
-    uint64_t limit[AC_FLOWS];       /* of that */
-    uint64_t may_wait[AC_FLOWS];    /* bytes: the same of what waits */
-    uint64_t share; /* of blocks that wait: so many bytes are worth a fence (ac_budget_fence) */
-    uint64_t used[AC_FLOWS][AC_CACHE_WORDS]; /* bit per magazine that has a size */
+    int64_t room;        /* bytes that may be kept beside what is; below 0 by the last block */
+    uint64_t budget;     /* of that; 0: nothing is kept */
+    uint64_t leased;     /* of the budget */
+    uint64_t guest;      /* size above AC_CACHE_WHOLE that is not refused; 0: none */
+    uint64_t refused;    /* size that was not kept last */
+    uint64_t refused_at; /* frees of the owner before */
+    unsigned refusals;   /* since those of the past were forgotten */
+    uint64_t flushed[AC_FLOWS];  /* what was reached when all that was ready of one kind left */
+    uint64_t may_wait[AC_FLOWS]; /* bytes of what waits */
+    uint64_t share;              /* of it: so many are worth a fence (ac_budget_fence) */
+    uint64_t kept[AC_FLOWS][AC_CACHE_WORDS]; /* bit per entry that may have blocks */
     uint32_t divisions[AC_DIVISION_SLOTS];   /* of the settings */
     ac_cache_t *next, *awake_next;           /* the allocator's lists, under its lock */
     ac_cache_t *sibling;                     /* the owner's next cache */
-    ac_magazine_t magazine[AC_CACHE_MAGAZINES];
-    ac_cache_queue_t queue[AC_CACHE_MAGAZINES];
-    /* Blocks of sizes that have no magazine, given without the lock: they go to the free memory
+    /* Blocks of sizes that are not kept, given without the lock: they go to the free memory
      * as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
-    bool listed, had_room;             /* cache_tally.c, under the lock */
-    uint64_t loose_bytes, largest;     /* largest: of what may be kept */
-    unsigned hand[AC_FLOWS];           /* the magazine that was replaced last */
-    uint32_t seen[AC_CACHE_MAGAZINES]; /* granules of the last size that had none, by place */
+    bool listed, had_room;         /* cache_tally.c, under the lock */
+    uint64_t loose_bytes, largest; /* largest: of what may be kept */
+    /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
+    ac_entry_t entry[AC_CACHE_ENTRIES];
+    /* Of each entry the blocks that wait: the newest one, whose list_next is the oldest, and so
+     * on around; NULL: none. */
+    ac_block_t *wait[AC_CACHE_ENTRIES];
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record; one that says another address by
      * now is another block's (block.h). */
-    ac_block_t *handed[AC_CACHE_HANDED];
+    ac_block_t *handed[1 << AC_CACHE_HANDED_BITS];
 };
 
 /* A cache of the arena for the calling thread; `tally` are borrowed and zero.  NULL when host
@@ -138,17 +187,29 @@ bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address);
 /* The same for what is allocated at `address`. */
 bool ac_cache_give_away(ac_cache_t *cache, uint64_t address);
 
-static inline ac_magazine_t *ac_cache_magazine(ac_cache_t *cache, uint64_t size) {
-    uint32_t hash = (uint32_t)size * 0x9e3779b1u; /* sizes above 2^32 have no magazine */
-    return &cache->magazine[hash >> (32 - AC_CACHE_BITS)];
+/* Its highest bits are the index: neighbours are apart, and so are multiples of large powers of
+ * two. */
+static inline uint32_t ac_cache_hash(uint64_t n) {
+    return (uint32_t)n * 0x9e3779b1u;
 }
+
+/* The own place of a size.  By an offset: an index would take one or two instructions more, in
+ * each hit. */
+static inline ac_entry_t *ac_cache_entry(ac_cache_t *cache, uint64_t size) {
+    uint32_t high = ac_cache_hash(size) >> (32 - AC_CACHE_BITS - AC_ENTRY_BITS);
+    return (ac_entry_t *)((char *)cache->entry + (high & -(uint32_t)sizeof *cache->entry));
+}
+
+static inline ac_entry_t *ac_cache_bucket(ac_cache_t *cache, const ac_entry_t *entry) {
+    return &cache->entry[(size_t)(entry - cache->entry) & ~((size_t)AC_CACHE_WAYS - 1)];
+}
+
+/* The entry of the size, awake and in its own place; NULL.  By the owner, inside or with the
+ * lock while the cache is usable (cache_table.c). */
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size);
 
 static inline ac_block_t **ac_cache_handed(ac_cache_t *cache, uint64_t address) {
-    return &cache->handed[(address >> AC_GRANULE_BITS) % AC_CACHE_HANDED];
-}
-
-static inline ac_cache_queue_t *ac_cache_queue(ac_cache_t *cache, const ac_magazine_t *magazine) {
-    return &cache->queue[magazine - cache->magazine];
+    return &cache->handed[ac_cache_hash(address) >> (32 - AC_CACHE_HANDED_BITS)];
 }
 
 static inline int ac_cache_flow(uint64_t size) {
@@ -161,7 +222,7 @@ static inline bool ac_cache_usable(const ac_cache_t *cache) {
     return cache && !(atomic_load_explicit(&cache->gate, memory_order_acquire) & shut);
 }
 
-/* Between the two no other thread touches the magazines.  False: one does, or it takes more to
+/* Between the two no other thread touches the table.  False: one does, or it takes more to
  * keep it out (ac_cache_take_long). */
 static inline bool ac_cache_enter(ac_cache_t *cache) {
     bool early = AC_FAILPOINT(gate_before_busy) && atomic_load(&cache->gate) == 0;
@@ -205,13 +266,14 @@ static inline bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t
 /* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
  * its sibling.  The room for that is yet to be spent. */
 static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                     uint64_t bytes, uint64_t clock(ac_timeline_t *)) {
+                                     uint64_t size, uint64_t bytes,
+                                     uint64_t clock(ac_timeline_t *)) {
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
     ac_tally_add(&side->flow.taken, 1);
-    ac_tally_add(&side->flow.taken_bytes, block->size);
+    ac_tally_add(&side->flow.taken_bytes, size);
     ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
@@ -234,14 +296,14 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
 /* The first block for a request of `bytes`, which are served with `size`.  Inside. */
 static inline ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
                                      uint64_t *address, uint64_t clock(ac_timeline_t *)) {
-    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    ac_block_t *block = magazine->top;
-    if (__builtin_expect(magazine->size != size || !block, 0))
+    ac_entry_t *entry = ac_cache_entry(cache, size);
+    ac_block_t *block = entry->top;
+    if (__builtin_expect(entry->size != size || !block, 0))
         return AC_TAKE_NONE;
-    ac_cache_side_t *side = magazine->side;
-    magazine->top = block->list_next;
-    magazine->left++;
-    ac_cache_hand_out(cache, side, block, bytes, clock);
+    ac_cache_side_t *side = entry->side;
+    entry->top = block->list_next;
+    cache->room += (int64_t)size;
+    ac_cache_hand_out(cache, side, block, size, bytes, clock);
     *address = ac_block_address(block);
     return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
                                                                          : AC_TAKE_SERVED;
@@ -265,32 +327,38 @@ static inline bool ac_cache_waits(const ac_cache_t *cache) {
            __atomic_load_n(&side[1].waiting.blocks, __ATOMIC_RELAXED);
 }
 
-/* What ac_cache_take does not, but for what only the lock can: from what waited, too. */
-bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
-static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    return (ac_cache_waits(cache) || atomic_load(&cache->gate)) &&
-           ac_cache_take_waiting(cache, bytes, address);
+/* Whether an entry may serve that is asleep, or not in its own place.  By the owner: sizes are
+ * written by no other thread. */
+static inline bool ac_cache_is_apart(ac_cache_t *cache, uint64_t bytes) {
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    const ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
+    if (own->size == size)
+        return false;
+    for (int i = 0; i < AC_CACHE_WAYS; i++)
+        if ((entry[i].size & ~(uint64_t)AC_ENTRY_ASLEEP) == size)
+            return true;
+    return false;
 }
 
-/* Whether the owner asked for the size lately. */
-static inline uint32_t *ac_cache_seen(ac_cache_t *cache, uint64_t size) {
-    return &cache->seen[ac_cache_magazine(cache, size) - cache->magazine];
-}
-static inline bool ac_cache_was_asked(ac_cache_t *cache, uint64_t size) {
-    return ac_cache_magazine(cache, size)->size == size ||
-           *ac_cache_seen(cache, size) == size >> AC_GRANULE_BITS;
+/* What ac_cache_take does not, but for what only the lock can: from what waited, and from beside
+ * the own place. */
+bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
+static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
+    return (ac_cache_is_apart(cache, bytes) || ac_cache_waits(cache) ||
+            atomic_load(&cache->gate)) &&
+           ac_cache_take_waiting(cache, bytes, address);
 }
 
 /* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */
 static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
-    ac_magazine_t *magazine = ac_cache_magazine(cache, size);
-    if (__builtin_expect(magazine->size != size || magazine->left == 0, 0))
+    ac_entry_t *entry = ac_cache_entry(cache, size);
+    if (__builtin_expect(entry->size != size || cache->room < 0, 0))
         return false;
-    ac_cache_take_in(cache, magazine->side, block, ordered);
-    block->list_next = magazine->top;
-    magazine->top = block;
-    magazine->left--;
+    ac_cache_take_in(cache, entry->side, block, ordered);
+    cache->room -= (int64_t)size;
+    block->list_next = entry->top;
+    entry->top = block;
     return true;
 }
 

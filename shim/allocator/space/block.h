@@ -56,7 +56,7 @@ typedef enum {
  *   UNUSED     -                                spare records (list_next)
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
- *   CACHED     -                                its magazine or queue (list_next)
+ *   CACHED     -                                its entry or ring (list_next)
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *

@@ -24,9 +24,9 @@
 
 typedef struct ac_range ac_range_t;
 
-/* Larger blocks of a range are not kept by threads: whole, they keep up to 2 % of the memory from
+/* Larger blocks of a range are not kept by threads: whole, they keep up to 1 % of the memory from
  * being put together, as replays of training programs show. */
-#define AC_RANGE_KEEP ((uint64_t)1 << 20)
+#define AC_RANGE_KEEP ((uint64_t)64 << 20)
 
 enum {
     AC_UNIT_MAPPED = 1, /* a page covers it */

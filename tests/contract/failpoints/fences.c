@@ -147,3 +147,17 @@ void failpoint_waiting_served(failpoint_run_t *t) {
     failpoint_hand_over(t);
     failpoint_new(t, t->stream[1]);
 }
+
+/* The same; and a request that finds no free memory asks for what its thread keeps. */
+void failpoint_waiting_flushed(failpoint_run_t *t) {
+    for (int i = 0; i < 3; i++) {
+        failpoint_take(t, MIB);
+        failpoint_give(t);
+    }
+    failpoint_take(t, MIB);
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
+    t->bytes = MIB - 512;
+    failpoint_seek(t, FAILPOINT_SOME);
+    failpoint_new(t, t->stream[1]);
+}

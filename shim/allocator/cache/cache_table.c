@@ -1,0 +1,326 @@
+/* The table of a thread's cache (thread_cache.h): entries by size, and the budget of what is ready
+ * in them. */
+#include "allocator/cache/cache_int.h"
+#include "allocator/space/segment.h"
+#include "failpoint.h"
+
+/* Of small blocks as many come at a time as were used up since the last one came, and once more as
+ * many: between these, or what has so many bytes. */
+enum { FETCH_MOST = 16, FETCH_LEAST = 2 };
+#define FETCH_BYTES ((uint64_t)64 << 10)
+
+/* After so many refusals they are forgotten: the sizes of a step that is over go, those of the next
+ * one may be kept. */
+enum { REFUSALS = 4096 };
+
+/* A request of such a size finds the large blocks of its cache in its way, and those beside them
+ * are the better place for it.  Not so in a small program, where most requests may be such. */
+#define CLEAR_SIZE ((uint64_t)8 << 20)
+#define CLEAR_LIVE ((uint64_t)1 << 30)
+
+#define LEASE ((uint64_t)1 << 20)
+
+/* --- entries --- */
+
+/* Its bit says whether it may have blocks. */
+static void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
+    size_t i = (size_t)(entry - cache->entry);
+    uint64_t *word = &cache->kept[ac_cache_flow(ac_entry_size(entry))][i / 64];
+    uint64_t bit = (uint64_t)1 << i % 64;
+    *word = set ? *word | bit : *word & ~bit;
+}
+
+static bool may_have(const ac_entry_t *entry) {
+    return entry->size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
+}
+
+/* Of one bucket. */
+static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
+    ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
+    ac_entry_t entry = *one;
+    set_bit(cache, one, false);
+    set_bit(cache, other, false);
+    *one = *other;
+    *other = entry;
+    *a = *b;
+    *b = wait;
+    set_bit(cache, one, may_have(one));
+    set_bit(cache, other, may_have(other));
+}
+
+ac_entry_t *ac_cache_find(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *own = ac_cache_entry(cache, size), *entry = ac_cache_bucket(cache, own);
+    if (ac_entry_size(own) != size) {
+        for (int i = 0; ac_entry_size(entry) != size; entry++)
+            if (++i == AC_CACHE_WAYS)
+                return NULL;
+        change_places(cache, entry, own);
+    }
+    if (own->size & (AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY)) {
+        own->size &= ~(uint64_t)(AC_ENTRY_ASLEEP | AC_ENTRY_EMPTY);
+        set_bit(cache, own, may_have(own));
+    }
+    return own;
+}
+
+bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_block_t *const *wait = ac_cache_wait(cache, entry);
+    bool any = entry->top && ac_cache_shrink(cache, entry, INT64_MAX);
+    if (any) /* more than were used came at a time */
+        entry->fetched /= 2;
+    any |= *wait && ac_cache_unpark(cache, entry, false);
+    if (!*wait) {
+        entry->size |= AC_ENTRY_EMPTY;
+        set_bit(cache, entry, false);
+    }
+    return any;
+}
+
+static void turn_out(ac_cache_t *cache) {
+    ac_entry_t *entry = cache->guest ? ac_cache_find(cache, cache->guest) : NULL;
+    cache->guest = 0;
+    if (!entry)
+        return;
+    ac_cache_shrink(cache, entry, INT64_MAX);
+    entry->size |= AC_ENTRY_REFUSED;
+}
+
+void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
+    if (size <= AC_SMALL_LIMIT || !ac_cache_usable(cache))
+        return;
+    turn_out(cache);
+    if (size > CLEAR_SIZE && cache->arena->allocator->high_water > CLEAR_LIVE)
+        ac_cache_flush(cache, false);
+}
+
+static uint64_t frees(const ac_cache_t *cache) {
+    return cache->tally->side[0].flow.given + cache->tally->side[1].flow.given;
+}
+
+ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    if (!entry || entry->size & AC_ENTRY_ONCE)
+        return NULL;
+    if (!(entry->size & AC_ENTRY_REFUSED))
+        return entry;
+    cache->refused = size;
+    cache->refused_at = frees(cache);
+    cache->refusals++;
+    return NULL;
+}
+
+/* The block that was freed last had this size, and it is asked for again. */
+static void let_in(ac_cache_t *cache, ac_entry_t *entry) {
+    uint64_t size = ac_entry_size(entry);
+    if (size != cache->refused || frees(cache) != cache->refused_at + 1)
+        return;
+    if (size > AC_CACHE_WHOLE) {
+        turn_out(cache);
+        cache->guest = size;
+    }
+    entry->size = size;
+}
+
+bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *)) {
+    bool any = false;
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1)
+            any |= act(cache, &cache->entry[word * 64 + __builtin_ctzll(left)]);
+    return any;
+}
+
+/* How much is lost with what is there: nothing, blocks, what is in use. */
+enum { WORTH_NOTHING, WORTH_LEAST, WORTH_MOST = 4 };
+static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
+    bool holds = entry->top || *ac_cache_wait(cache, entry);
+    bool awake = !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_ASLEEP));
+    return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
+}
+
+/* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
+ * are not asked for again give way to the next one. */
+static void make_entry(ac_cache_t *cache, uint64_t size) {
+    ac_entry_t *entry = ac_cache_entry(cache, size), *bucket = ac_cache_bucket(cache, entry);
+    int least = worth(cache, entry);
+    for (int i = 0; i < AC_CACHE_WAYS && least > WORTH_NOTHING; i++) {
+        int other = worth(cache, &bucket[i]);
+        if (other >= least)
+            continue;
+        least = other;
+        entry = &bucket[i];
+    }
+    if (least == WORTH_MOST) {
+        for (int i = 0; i < AC_CACHE_WAYS; i++)
+            bucket[i].size |= AC_ENTRY_ASLEEP;
+        return;
+    }
+    ac_cache_shrink(cache, entry, INT64_MAX);
+    ac_cache_unpark(cache, entry, true);
+    set_bit(cache, entry, false);
+    *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE |
+                                  (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
+                          .side = &cache->tally->side[ac_cache_flow(size)]};
+}
+
+/* --- blocks --- */
+
+void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
+    int flow = ac_cache_flow(size);
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
+    ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
+}
+
+void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
+    cache->room -= (int64_t)block->size;
+    block->list_next = entry->top;
+    entry->top = block;
+}
+
+bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
+    if (!entry->top || cache->room >= room)
+        return false;
+    uint64_t quiet = ac_fence_quiet(cache->timeline);
+    while (entry->top && cache->room < room) {
+        ac_block_t *block = entry->top;
+        entry->top = block->list_next;
+        cache->room += (int64_t)block->size;
+        block->segment->allocated--;
+        ac_cache_count_moved(cache, -1, block->size);
+        ac_block_set_state(block, AC_BLOCK_TRANSIT);
+        ac_segment_coalesce(block, quiet);
+    }
+    return true;
+}
+
+static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
+    ac_arena_t *arena = cache->arena;
+    uint64_t size = ac_entry_size(entry), most = FETCH_BYTES / size,
+             wanted = 2 * (uint64_t)entry->fetched;
+    most = most < FETCH_LEAST ? FETCH_LEAST : most > FETCH_MOST ? FETCH_MOST : most;
+    wanted = entry->top ? 0 : wanted < 1 ? 1 : wanted > most ? most : wanted;
+    entry->fetched = (uint8_t)wanted;
+    for (; wanted && cache->room >= 0; wanted--) {
+        ac_block_t *block = ac_segment_cut(&arena->space, AC_POOL_SMALL, size);
+        if (!block)
+            return;
+        if (block->size != size) { /* no record for what is left */
+            ac_segment_put_back(block);
+            return;
+        }
+        AC_BLOCK_SET(block, owner_arena, arena->number);
+        block->segment->allocated++;
+        ac_cache_count_moved(cache, 1, size);
+        ac_block_set_state(block, AC_BLOCK_CACHED);
+        ac_cache_put(cache, entry, block);
+    }
+}
+
+/* --- the budget --- */
+
+static uint64_t limit_of(const ac_allocator_t *allocator) {
+    uint64_t most = allocator->settings.thread_cache;
+    return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
+}
+
+uint64_t ac_caches_allowance(const ac_allocator_t *allocator) {
+    return allocator->high_water + 2 * limit_of(allocator);
+}
+
+void ac_cache_set_budget(ac_cache_t *cache) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    uint64_t limit = limit_of(allocator);
+    allocator->caches->leased -= cache->leased;
+    cache->leased = 0;
+    cache->budget = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
+    cache->room = (int64_t)cache->budget;
+}
+
+/* Room without giving anything back. */
+static bool lease(ac_cache_t *cache) {
+    const ac_allocator_t *allocator = cache->arena->allocator;
+    ac_caches_t *caches = allocator->caches;
+    uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
+    uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE;
+    uint64_t held = ac_cache_tally_held(cache->tally, 0) + ac_cache_tally_held(cache->tally, 1);
+    if (held >= AC_CACHE_BLOCKS || caches->leased + more > limit - own)
+        return false;
+    caches->leased += more;
+    cache->leased += more;
+    cache->budget += more;
+    cache->room += (int64_t)more;
+    return true;
+}
+
+static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
+    bool asleep = entry->size & AC_ENTRY_ASLEEP;
+    if (ac_entry_size(entry) <= AC_CACHE_WHOLE)
+        entry->size &= ~(uint64_t)AC_ENTRY_REFUSED;
+    entry->size |= AC_ENTRY_ASLEEP;
+    return asleep && ac_cache_shrink(cache, entry, INT64_MAX);
+}
+
+/* The largest size that there are ready blocks of; 0. */
+static uint64_t largest_kept(const ac_cache_t *cache, int flow) {
+    uint64_t largest = 0;
+    for (int word = 0; word < AC_CACHE_WORDS; word++)
+        for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
+            const ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+            if (entry->top && ac_entry_size(entry) > largest)
+                largest = ac_entry_size(entry);
+        }
+    return largest;
+}
+
+/* Down to 3/4 of the budget.  It never touches what waits: that is bounded by itself, and not
+ * ready. */
+static void sweep(ac_cache_t *cache) {
+    int64_t wanted = (int64_t)(cache->budget / 4);
+    for (int flow = AC_FLOWS - 1; cache->room < wanted;) {
+        uint64_t largest = largest_kept(cache, flow);
+        if (!largest) {
+            flow--; /* there is some: it takes up the room */
+            continue;
+        }
+        for (int word = 0; word < AC_CACHE_WORDS; word++)
+            for (uint64_t left = cache->kept[flow][word]; left; left &= left - 1) {
+                ac_entry_t *entry = &cache->entry[word * 64 + __builtin_ctzll(left)];
+                if (ac_entry_size(entry) > largest / 4 * 3 &&
+                    ac_cache_shrink(cache, entry, wanted) && !entry->top)
+                    entry->size |= AC_ENTRY_REFUSED;
+            }
+    }
+}
+
+ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
+    if (size > cache->largest || !cache->budget)
+        return NULL;
+    ac_entry_t *entry = ac_cache_keeps(cache, size);
+    if (entry && cache->room < 0 && !lease(cache)) {
+        sweep(cache);
+        entry->size = size; /* the sweep may have refused it: this one it did not mean */
+    }
+    return entry;
+}
+
+void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
+    if (!ac_cache_usable(cache) || size > cache->largest || !cache->budget)
+        return;
+    ac_entry_t *entry = ac_cache_find(cache, size);
+    if (!entry) {
+        make_entry(cache, size);
+        return;
+    }
+    if (entry->size & AC_ENTRY_ONCE) {
+        entry->size &= ~(uint64_t)AC_ENTRY_ONCE;
+        set_bit(cache, entry, true);
+    }
+    if (entry->size & AC_ENTRY_REFUSED)
+        let_in(cache, entry);
+    if (cache->refusals >= REFUSALS) {
+        cache->refusals = 0;
+        for (int flow = 0; flow < AC_FLOWS; flow++)
+            ac_cache_each(cache, flow, forget);
+    }
+    if (pool == AC_POOL_SMALL && size <= AC_SMALL_LIMIT)
+        fetch(cache, entry);
+}
