@@ -119,14 +119,15 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
 
 bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
     ac_block_t **wait = ac_cache_wait(cache, entry), *last = *wait, *end = NULL;
-    if (!last)
+    uint64_t size = ac_entry_size(entry);
+    if (!last || entry->size != size) /* of a refused size none is kept that is ready */
         return false;
     uint64_t reached =
         AC_FAILPOINT(waiting_served) ? UINT64_MAX : ac_fence_reached(cache->timeline, false);
     ac_cache_wait_t ready = {0, 0, 0};
     ac_block_t *first = last->list_next, *block = first;
     while (end != last && block->ticket.epoch <= reached && (!end || cache->room >= 0)) {
-        cache->room -= (int64_t)entry->size;
+        cache->room -= (int64_t)size;
         block->ticket.key = AC_KEY_NONE;
         ready.blocks++;
         ready.requested += block->requested;
@@ -141,8 +142,8 @@ bool ac_cache_gather(ac_cache_t *cache, ac_entry_t *entry) {
         last->list_next = block;
     end->list_next = entry->top;
     entry->top = first;
-    ready.bytes = ready.blocks * entry->size;
-    ac_cache_count_ready(cache, ac_cache_flow(entry->size), &ready);
+    ready.bytes = ready.blocks * size;
+    ac_cache_count_ready(cache, ac_cache_flow(size), &ready);
     return true;
 }
 

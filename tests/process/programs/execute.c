@@ -43,6 +43,7 @@ void run_context_ready(int context) {
     void *pinned;
     MUST(cuMemHostAlloc(&pinned, (size_t)SLOTS * HEAD, 0));
     run.pinned[context] = pinned;
+    simcuda_owner_end((CUdeviceptr)(uintptr_t)pinned); /* it goes with its context */
     MUST(cuModuleLoadData(&modules[context], run_ptx));
     for (unsigned i = 0; i < KERNELS; i++)
         for (unsigned j = 0; j < LAUNCH_SPEEDS; j++) {

@@ -120,9 +120,8 @@ RUN(NEWCTX) {
     return cuCtxPopCurrent_v2(&popped);
 }
 
-/* What the model has forgotten is gone with its context, as is what the host reads of its kernels. */
-static void forget(uint32_t context) {
-    simcuda_owner_end((CUdeviceptr)(uintptr_t)run.pinned[context]);
+/* What the model has forgotten is gone with its context. */
+static void forget(void) {
     for (unsigned i = 0; i < BLOCKS; i++)
         if (run.memory[i].live && !run.model->block[i].live) {
             run.memory[i].live = false;
@@ -140,7 +139,7 @@ static void forget(uint32_t context) {
 
 RUN(DROPCTX) {
     CUcontext mine = NULL, context = run.context[c->op->at[0]];
-    forget(c->op->at[0]);
+    forget();
     cuCtxGetCurrent(&mine);
     for (unsigned i = 0; i < THREADS; i++)
         if (run.model->current[i] < 0 && !run.stale[i])
@@ -160,7 +159,7 @@ RUN(RESET) {
     CUcontext again;
     int device = (int)c->op->at[0];
     bool release = c->op->at[1];
-    forget(c->op->at[0]);
+    forget();
     CUresult result =
         release ? cuDevicePrimaryCtxRelease_v2(device) : cuDevicePrimaryCtxReset_v2(device);
     if (!result)
