@@ -43,13 +43,16 @@ void run_context_ready(int context) {
     void *pinned;
     MUST(cuMemHostAlloc(&pinned, (size_t)SLOTS * HEAD, 0));
     run.pinned[context] = pinned;
-    simcuda_owner_end((CUdeviceptr)(uintptr_t)pinned); /* it goes with its context */
     MUST(cuModuleLoadData(&modules[context], run_ptx));
     for (unsigned i = 0; i < KERNELS; i++)
         for (unsigned j = 0; j < LAUNCH_SPEEDS; j++) {
             snprintf(name, sizeof name, "%s%u", names[i], j);
             MUST(cuModuleGetFunction(&run.function[context][i][j], modules[context], name));
         }
+}
+
+void run_context_ends(int context) {
+    simcuda_owner_end((CUdeviceptr)(uintptr_t)run.pinned[context]);
 }
 
 static void set_up(const program_t *program) {
@@ -203,6 +206,7 @@ static void give_back(void) {
     for (unsigned i = run.program->devices; i < CONTEXTS; i++)
         if (run.model->context[i].live) {
             run.model->context[i].live = false;
+            run_context_ends((int)i);
             MUST(cuCtxDestroy_v2(run.context[i]));
         }
 }

@@ -87,6 +87,9 @@ void run_note(uint64_t what);
 /* Fetches what the operations need of the context, which is current: kernels, pinned memory. */
 void run_context_ready(int context);
 
+/* The same context is about to go, with what belongs to it. */
+void run_context_ends(int context);
+
 /* One operation, which the model let pass; `lane`: its stream, or -1, and whether that
  * captured (a capture's number, -1) before. */
 void run_op(const op_t *op, int lane, int capture);

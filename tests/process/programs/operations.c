@@ -121,7 +121,8 @@ RUN(NEWCTX) {
 }
 
 /* What the model has forgotten is gone with its context. */
-static void forget(void) {
+static void forget(int context) {
+    run_context_ends(context);
     for (unsigned i = 0; i < BLOCKS; i++)
         if (run.memory[i].live && !run.model->block[i].live) {
             run.memory[i].live = false;
@@ -139,7 +140,7 @@ static void forget(void) {
 
 RUN(DROPCTX) {
     CUcontext mine = NULL, context = run.context[c->op->at[0]];
-    forget();
+    forget((int)c->op->at[0]);
     cuCtxGetCurrent(&mine);
     for (unsigned i = 0; i < THREADS; i++)
         if (run.model->current[i] < 0 && !run.stale[i])
@@ -159,7 +160,7 @@ RUN(RESET) {
     CUcontext again;
     int device = (int)c->op->at[0];
     bool release = c->op->at[1];
-    forget();
+    forget((int)c->op->at[0]);
     CUresult result =
         release ? cuDevicePrimaryCtxRelease_v2(device) : cuDevicePrimaryCtxReset_v2(device);
     if (!result)
