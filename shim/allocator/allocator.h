@@ -124,8 +124,8 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
 
-/* The reason for one AC_OK of _taint is gone, and no one else has got to know the segment by it: after the
- * last one it serves again, where the block fills it and was not freed meanwhile. */
+/* The reason for one AC_OK of _taint is gone, and no one else has got to know the segment by it:
+ * after the last one it serves again, where the block fills it and was not freed meanwhile. */
 void ac_block_untaint(uint64_t address);
 
 /* Others get to know the block at `address`: *serial names its lifetime (space/lifetime.h), now and
@@ -152,9 +152,10 @@ typedef struct {
     } at[AC_LENT];
 } ac_lent_t;
 
-/* Lend pages of the block at `address`, from `from` bytes behind the first one's begin on, as many
- * as *lent has room for.  AC_OK; AC_BAD_ADDRESS, AC_NOT_OURS: its lifetime is not `serial`, or not
- * exported, it is not on pages, or no page begins there.  One thread at a time; _return takes what _lend gave it. */
+/* Lend pages of the block at `address`, from `from` bytes behind the first one's begin on, as
+ * many as *lent has room for.  AC_OK; AC_BAD_ADDRESS, AC_NOT_OURS: its lifetime is not `serial`,
+ * or not exported, it is not on pages, or no page begins there.  One thread at a time; _return
+ * takes what _lend gave it. */
 ac_status_t ac_pages_lend(uint64_t address, uint64_t serial, uint64_t from, ac_lent_t *lent);
 void ac_pages_return(const ac_lent_t *lent);
 

@@ -1,8 +1,9 @@
 /* A CUDA context as the allocator's device: segments by cuMemAlloc, fences by events.
  *
  * One ac_cuda_context_t per live context; records are never freed, so that late callers find
- * `dead` instead of a fault, and serve again only when nothing refers to the former context.  The capture gate lives here: beginning a capture takes it
- * exclusively, recording takes it shared; it is the only lock held over a driver call. */
+ * `dead` instead of a fault, and serve again only when nothing refers to the former context.  The
+ * capture gate lives here: beginning a capture takes it exclusively, recording takes it shared;
+ * it is the only lock held over a driver call. */
 #ifndef AC_CUDA_DEVICE_H
 #define AC_CUDA_DEVICE_H
 

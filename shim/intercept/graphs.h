@@ -2,8 +2,8 @@
  *
  * Captures that overlap in time form a *capture session*; what is freed meanwhile waits for it
  * (allocator/order/capture.h).  A *link* says that a holder keeps a session: a graph that was
- * captured in it, and whatever came of that graph: executable graphs, clones, graphs that took it in as a
- * child.  A session that is over and that no link names any more has nothing left to be
+ * captured in it, and whatever came of that graph: executable graphs, clones, graphs that took it
+ * in as a child.  A session that is over and that no link names any more has nothing left to be
  * launched: its memory is released.
  *
  * What cannot be followed keeps its memory until the context ends, and is counted: links beyond

@@ -1,14 +1,15 @@
 /* cuIpcGetMemHandle: what other processes may open of our memory.
  *
  * A block that fills its segment gives the driver's own handle, which any process can open.  Its
- * segment serves no other request from then on, and goes back to the driver when the block is freed
- * and its fence is over: the handle ends with it, as it would without the library.
+ * segment serves no other request from then on, and goes back to the driver when the block is
+ * freed and its fence is over: the handle ends with it, as it would without the library.
  *
  * Any other block gives a token (share/ipc_token.h) that names an entry of the exporter's table:
- * the driver's handle of the segment, and where in it the block lies; or of a block on pages, which
- * have no such handle, what an importer asks this process for (ipc_serve.h).  The segment, the pages
- * and their other blocks stay in use.  The entry ends with the block's lifetime (allocator/space/lifetime.h), at
- * its free and before its memory can serve again; so a token never opens another owner's memory. */
+ * the driver's handle of the segment, and where in it the block lies; or of a block on pages,
+ * which have no such handle, what an importer asks this process for (ipc_serve.h).  The segment,
+ * the pages and their other blocks stay in use.  The entry ends with the block's lifetime
+ * (allocator/space/lifetime.h), at its free and before its memory can serve again; so a token
+ * never opens another owner's memory. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"

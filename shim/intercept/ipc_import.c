@@ -1,10 +1,11 @@
 /* cuIpcOpenMemHandle and cuIpcCloseMemHandle: memory of other processes.
  *
- * A handle that is no token of this library is the driver's.  A token is looked up in its exporter's
- * table (share/ipc_lookup.h); the segment that it names is opened once for each context, or the pages
- * are mapped that its exporter gives (ipc_pages.h), and the program is given the block's own address
- * in it (ipc_views.h).  The exporter may free the block at any moment: the entry is read again after
- * the memory was opened, so that no token opens the memory of a later owner.  What happens to a block after that is as without the library: undefined. */
+ * A handle that is no token of this library is the driver's.  A token is looked up in its
+ * exporter's table (share/ipc_lookup.h); the segment that it names is opened once for each
+ * context, or the pages are mapped that its exporter gives (ipc_pages.h), and the program is
+ * given the block's own address in it (ipc_views.h).  The exporter may free the block at any
+ * moment: the entry is read again after the memory was opened, so that no token opens the memory
+ * of a later owner.  What happens to a block after that is as without the library: undefined. */
 #include "intercept/body.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_pages.h"

@@ -10,9 +10,9 @@
 int64_t ac_ipc_pages_limit(void);
 
 /* Get all pages of the entry, which was found in `source`, map them side by side and let the
- * context's device and those that may reach the memory's own use them: *base, for `mapping`, which
- * the caller opens.  CUDA_SUCCESS; INVALID_HANDLE: the exporter does not give them, or not by `until`; else the driver's answer, and
- * nothing is mapped. */
+ * context's device and those that may reach the memory's own use them: *base, for `mapping`,
+ * which the caller opens.  CUDA_SUCCESS; INVALID_HANDLE: the exporter does not give them, or not
+ * by `until`; else the driver's answer, and nothing is mapped. */
 CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
                            const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
                            int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base);

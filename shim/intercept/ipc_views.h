@@ -21,10 +21,10 @@
 
 typedef struct ac_ipc_mapping ac_ipc_mapping_t;
 
-/* Enter the mapping of the driver's handle in `context` (the record of one).  `exporter` is the nonce of its token: another program image may have a
- * handle of the same bytes for other memory.  Its memory stays until ac_ipc_leave.  NULL: host
- * memory is short.  With *fresh the caller has to open it, and says what came of that:
- * ac_ipc_opened. */
+/* Enter the mapping of the driver's handle in `context` (the record of one).  `exporter` is the
+ * nonce of its token: another program image may have a handle of the same bytes for other
+ * memory.  Its memory stays until ac_ipc_leave.  NULL: host memory is short.  With *fresh the
+ * caller has to open it, and says what came of that: ac_ipc_opened. */
 ac_ipc_mapping_t *ac_ipc_enter(const void *context, uint64_t exporter,
                                const unsigned char handle[AC_IPC_HANDLE], uint64_t bytes,
                                bool *fresh);

@@ -7,8 +7,9 @@
 
 #include <stdint.h>
 
-/* Bytes that could be had without taking any from others: the least of MemAvailable and of what the
- * control groups of the process have left, version 1 or 2.  At most as old as a tenth of a second.  0: that cannot be told. */
+/* Bytes that could be had without taking any from others: the least of MemAvailable and of what
+ * the control groups of the process have left, version 1 or 2.  At most as old as a tenth of a
+ * second.  0: that cannot be told. */
 uint64_t ac_host_memory_left(void);
 
 /* The same of the files below `root`, read now; for tests. */

@@ -130,7 +130,7 @@ class Bench(base.CommandTest):
 
     def test_conf_of_a_row(self):
         # Settings of the program do not take the place of those that make the row.
-        whole = self.bench("--conf", "thread_cache_mb:64", "--only", "hot_64m_expandable", "hot_64m",
+        whole = self.bench("--conf", "thread_cache_mb:0", "--only", "hot_64m_expandable", "hot_64m",
                            "--instructions", "--pairs", "400", "--without", "cub,rmm_pool")
         if "row_instructions" not in whole["skipped"]:
             counted = whole["row_instructions"]

@@ -110,6 +110,24 @@ START_TEST(it_serves_when_its_work_is_done) {
 }
 END_TEST
 
+/* It is not kept once it is ready, and counts with the bytes that it has. */
+START_TEST(of_a_refused_size_it_goes_when_recalled) {
+    const char *why = NULL;
+    uint64_t address;
+    habit(MIB);
+    uint64_t a = wait_for_work(MIB);
+    ac_cache_find(cache, MIB)->size |= AC_ENTRY_REFUSED;
+    finish_work();
+    ck_assert(!hit(MIB, &address));
+    ck_assert_msg(!ac_allocator_check(allocator, &why), "%s", why);
+    ck_assert_uint_eq(waiting(), 1);
+    ac_caches_recall(allocator, cache);
+    ck_assert_uint_eq(waiting(), 0);
+    ck_assert_int_eq(now().active_bytes[AC_POOL_ALL].current, 0);
+    ck_assert_uint_eq(take(MIB), a);
+}
+END_TEST
+
 START_TEST(later_work_is_waited_for_by_later_frees_alone) {
     uint64_t address;
     habit(MIB);
@@ -725,6 +743,7 @@ int main(void) {
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, begin_cached, end_cached);
     tcase_add_test(all, it_serves_when_its_work_is_done);
+    tcase_add_test(all, of_a_refused_size_it_goes_when_recalled);
     tcase_add_test(all, later_work_is_waited_for_by_later_frees_alone);
     tcase_add_test(all, work_that_is_known_to_be_done_is_not_waited_for);
     tcase_add_test(all, a_burst_takes_no_lock);

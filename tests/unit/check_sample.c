@@ -1,5 +1,5 @@
-/* Which calls are timed for the library's own time (intercept/thread.h): each of a thread's with the same
- * chance, the first one, which is slow, among them. */
+/* Which calls are timed for the library's own time (intercept/thread.h): each of a thread's with
+ * the same chance, the first one, which is slow, among them. */
 #include <check.h>
 
 #include "intercept/thread.h"

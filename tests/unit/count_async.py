@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stream-ordered pair takes as many instructions beside 64 caches of threads as alone; valgrind
+"""A stream-ordered pair takes as many instructions beside 64 caches of threads as alone, within 5 %; valgrind
 counts them.
 
   count_async.py PROGRAM
@@ -24,4 +24,4 @@ def pair(caches):
 
 alone, beside = pair(0), pair(CACHES)
 print(f"a pair takes {alone:.0f} instructions, beside {CACHES} caches {beside:.0f}")
-sys.exit(beside > alone * 1.02)
+sys.exit(beside > alone * 1.05)

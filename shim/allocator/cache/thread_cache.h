@@ -1,12 +1,13 @@
-/* Thread caches: free blocks that a thread keeps for its own next requests, so that a request
- * or a free that meets one (a *hit*) takes no lock and makes no device call.
+/* Thread caches: free blocks that a thread keeps for its own next requests, so that a request or
+ * a free that meets one (a *hit*) takes no lock and makes no device call.
  *
- * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one per
- * size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a time.  Blocks
- * come back from the cache when its budget is used up, when a request of the thread finds no free
- * memory and the program is not so small that it may grow (ac_caches_allowance), when the thread ends, and whenever memory is short: before a device is asked for more,
- * before a wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is
- * free memory wherever it matters.
+ * A cache belongs to one thread and one arena.  Its blocks lie in the *entries* of a table, one
+ * per size, last freed first; small ones (<= AC_SMALL_LIMIT) are fetched several at a
+ * time.  Blocks come back from the cache when its budget is used up, when a request of the thread
+ * finds no free memory and the program is not so small that it may grow (ac_caches_allowance),
+ * when the thread ends, and whenever memory is short: before a device is asked for more, before a
+ * wait, and before every trim, each thread's cache is *recalled*.  So what caches hold is free
+ * memory wherever it matters.
  *
  * The table.  A size has a place of its own by its hash, and a bucket of AC_CACHE_WAYS entries
  * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
@@ -19,20 +20,20 @@
  * what all threads together keep ready of a device is bounded (AC_CACHE_KEPT), whatever its
  * memory.  A cache has AC_CACHE_OWN bytes and *leases* more under the lock; a recall takes leases
  * back.  The last block may have more bytes than there was room for: so a pair of one size always
- * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4 of
- * the budget, and a size that it leaves none of is *refused*: it is not kept any more, until it
- * is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the beginning.
- * After many refusals they are forgotten, and what was neither asked for nor freed since the last
- * time goes.
+ * hits.  When there is no room and no lease a *sweep* gives back the largest blocks, down to 3/4
+ * of the budget, and a size that it leaves none of is *refused*: it is not kept any more, until
+ * it is asked for right after it was freed.  So are sizes above AC_CACHE_WHOLE from the
+ * beginning. After many refusals they are forgotten, and what was neither asked for nor freed
+ * since the last time goes.
  *
  * A hit holds `busy`; a thread that recalls caches sets a bit of `gate`, runs a heavy barrier
- * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner
- * looks at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
+ * (barrier.h), and touches the table only when it then finds the cache not busy.  The owner looks
+ * at `gate` after it set `busy`, and leaves its cache alone while the bit is set.
  *
  * Whatever decides if freed memory is ready (fence.h) decides here as well.  A block that is not
  * ready *waits* in the cache, behind those of its size that were freed before; what has become
- * ready joins the ready ones when there are none, in one burst, because one fence covers many.
- * A request that misses leaves it there.  Such blocks count as active in the statistics, and a
+ * ready joins the ready ones when there are none, in one burst, because one fence covers many. A
+ * request that misses leaves it there.  Such blocks count as active in the statistics, and a
  * recall moves them to the arena's lists (retired.h).  Blocks that other contexts may access, or
  * that a capture may have recorded, never wait here; freeing them takes the lock.
  *
@@ -42,7 +43,7 @@
  *
  * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
  * next request, or there are AC_CACHE_LOOSE of them.
- */
+ * */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
 
@@ -71,8 +72,9 @@ enum { AC_CACHE_MISSED_SHARE = 1024 };
 #define AC_CACHE_LARGEST ((uint64_t)64 << 30)
 
 /* Of ready blocks, where the settings allow for it: all caches of a device together, but for the
- * bytes that each has without a lease, and the one block that there was no room for.  What is kept costs no memory up to
- * here, and does above: replays of training programs show it, whatever they hold. */
+ * bytes that each has without a lease, and the one block that there was no room for.  What is
+ * kept costs no memory up to here, and does above: replays of training programs show it, whatever
+ * they hold. */
 #define AC_CACHE_KEPT ((uint64_t)32 << 20)
 #define AC_CACHE_OWN  ((uint64_t)1 << 20)
 
@@ -121,10 +123,10 @@ enum {
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
  * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
- * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and `kept` has
- * the bits of those that may have blocks.  `room` is the budget less the bytes of all
- * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or the
- * limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
+ * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and
+ * `kept` has the bits of those that may have blocks.  `room` is the budget less the bytes of all
+ * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or
+ * the limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
  * What waits has tickets whose epochs never fall along a ring; the tally have its sums, which are
  * within `may_wait`. */
 struct ac_cache {

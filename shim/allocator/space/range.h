@@ -160,8 +160,8 @@ void ac_range_settle(ac_block_t *moving, uint64_t barred, uint64_t end, uint64_t
 void ac_range_settle_whole(ac_block_t *moving, bool mapped, uint64_t quiet, ac_spares_t *spares);
 
 /* The last whole pages of the hole that lie side by side, at most `most`, each of `span` units
- * (0: any), none that is lent, pinned ones only where `pinned`: units [*first, *first + *count).  False: it has
- * none. */
+ * (0: any), none that is lent, pinned ones only where `pinned`: units [*first, *first +
+ * *count).  False: it has none. */
 bool ac_range_tail(const ac_block_t *hole, unsigned span, bool pinned, uint64_t most,
                    uint64_t *first, uint64_t *count);
 

@@ -1,5 +1,5 @@
-/* Capture sessions and links (intercept/graphs.h), without blocks or a driver: which session is released,
- * and when. */
+/* Capture sessions and links (intercept/graphs.h), without blocks or a driver: which session is
+ * released, and when. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
-/* ipc bare|library|pages [FILE|CASE...]: scripts of several processes that share memory and events.
+/* ipc bare|library|pages [FILE|CASE...]: scripts of several processes that share memory and
+ * events.
  *
  * What a script expects is what the driver answers without the library: `bare` shows that it is
- * so on the simulated device, `library` that it stays so, `pages` that it does with expandable segments,
- * but for what such a script says itself.  Environment: IPC_LIBRARY, what actors are
+ * so on the simulated device, `library` that it stays so, `pages` that it does with expandable
+ * segments, but for what such a script says itself.  Environment: IPC_LIBRARY, what actors are
  * preloaded with under the library, IPC_OWNERS, without it. */
 #include <signal.h>
 #include <stdio.h>
