@@ -11,7 +11,8 @@
 enum { MS = 1000000, UNIT = 2 << 20, PAGES = 20 };
 
 static char table[512];
-static ac_ipc_ask_t asked;
+static ac_ipc_ask_t asked; /* by the server's thread, under the lock */
+static pthread_mutex_t asked_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool over;
 static pthread_t server;
 static bool refusing;
@@ -22,7 +23,9 @@ static int64_t in(int64_t ns) {
 
 /* Eight pages at a time of a block of twenty, as the exporter of real ones does. */
 static void grant(const ac_ipc_ask_t *ask, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH]) {
+    pthread_mutex_lock(&asked_lock);
     asked = *ask;
+    pthread_mutex_unlock(&asked_lock);
     for (uint64_t at = ask->from / UNIT; !refusing && at < PAGES && pages->count < AC_IPC_BATCH;
          at++) {
         int ends[2];
@@ -83,8 +86,11 @@ static void get_all(void) {
         ac_ipc_pages_t pages;
         int page[AC_IPC_BATCH];
         ck_assert(ac_ipc_request(fd, &ask, &pages, page, in(1000 * MS)));
-        ck_assert(asked.nonce == 1 && asked.address == 2 && asked.serial == 3);
-        ck_assert_uint_eq(asked.from, at * UNIT);
+        pthread_mutex_lock(&asked_lock);
+        ac_ipc_ask_t last = asked;
+        pthread_mutex_unlock(&asked_lock);
+        ck_assert(last.nonce == 1 && last.address == 2 && last.serial == 3);
+        ck_assert_uint_eq(last.from, at * UNIT);
         for (unsigned i = 0; i < pages.count; i++, at++) {
             uint64_t number;
             ck_assert_uint_eq(pages.bytes[i], UNIT);
