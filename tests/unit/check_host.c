@@ -6,6 +6,7 @@
 #include "allocator/order/capture.h"
 #include "allocator/order/fence.h"
 #include "fake_device.h"
+#include "run_suite.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB };
 #define ALL UINT64_MAX
@@ -343,9 +344,5 @@ int main(void) {
     tcase_add_test(tests, contexts_and_addresses_that_come_back);
     tcase_add_loop_test(tests, random_sequences, 0, 8);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

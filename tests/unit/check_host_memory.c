@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "observe/host_memory.h"
+#include "run_suite.h"
 
 static char root[] = "host_memory.XXXXXX";
 
@@ -86,9 +87,5 @@ int main(void) {
     tcase_add_test(tests, version_one);
     tcase_add_test(tests, nodes);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include "observe/raw.h"
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
+#include "run_suite.h"
 
 enum { MS = 1000000, UNIT = 2 << 20, PAGES = 20 };
 
@@ -271,9 +272,5 @@ int main(void) {
     tcase_add_test(tcase, stale_socket_is_replaced);
     tcase_add_test(tcase, fork_child_keeps_nothing);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "intercept/ipc_pages.h"
 #include "intercept/peers.h"
+#include "run_suite.h"
 
 static ac_context_t context[4] = {
     {.cuda.device = 0}, {.cuda.device = 1}, {.cuda.device = 2}, {.cuda.device = 1}};
@@ -176,9 +177,5 @@ int main(void) {
     tcase_add_test(tests, who_gives_waits_a_second);
     tcase_add_test(tests, who_gives_comes_after_who_takes);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

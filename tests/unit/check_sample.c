@@ -3,6 +3,7 @@
 #include <check.h>
 
 #include "intercept/thread.h"
+#include "run_suite.h"
 
 enum { FIRST_NS = 100000, OTHERS_NS = 100, THREADS = 4096 };
 
@@ -48,9 +49,5 @@ int main(void) {
     tcase_add_loop_test(tests, few_calls_of_many_threads, 0, 5);
     tcase_add_test(tests, the_first_thread);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
