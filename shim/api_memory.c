@@ -4,6 +4,7 @@
 
 #include "device/driver.h"
 #include "intercept/body.h"
+#include "intercept/modules.h"
 
 #pragma GCC visibility push(default)
 
@@ -29,6 +30,9 @@ static accel_status_t have_device(void) {
 /* The result of a call that is made at once where a context is likely to be current. */
 #define FIRST_TRY(call) (ac_is_active() ? (call) : CUDA_ERROR_NOT_INITIALIZED)
 
+/* What most calls come to is looked at first. */
+#define LIKELY_DONE(result) __builtin_expect((result) == CUDA_SUCCESS, 1)
+
 /* Whether the call, whose first try had this result, is to be made again: it lacked a device, and
  * there is one now.  *status: what to answer if not. */
 static bool again(CUresult result, accel_status_t *status) {
@@ -40,12 +44,14 @@ static bool again(CUresult result, accel_status_t *status) {
 }
 
 accel_status_t accel_malloc(void **pointer, size_t bytes) {
+    const void *caller = __builtin_return_address(0);
     CUdeviceptr address = 0;
     accel_status_t status = ACCEL_OK;
     if (!pointer)
         return ACCEL_ERROR_INVALID;
-    if (bytes && again(FIRST_TRY(cuMemAlloc_v2(&address, bytes)), &status))
-        status = status_of(cuMemAlloc_v2(&address, bytes));
+    CUresult first = bytes ? FIRST_TRY(ac_mem_alloc(&address, bytes, caller)) : CUDA_SUCCESS;
+    if (!LIKELY_DONE(first) && again(first, &status))
+        status = status_of(ac_mem_alloc(&address, bytes, caller));
     if (status == ACCEL_OK)
         *pointer = (void *)(uintptr_t)address;
     return status;
@@ -54,7 +60,8 @@ accel_status_t accel_malloc(void **pointer, size_t bytes) {
 accel_status_t accel_free(void *pointer) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
-    if (address && again(FIRST_TRY(cuMemFree_v2(address)), &status))
+    CUresult first = address ? FIRST_TRY(cuMemFree_v2(address)) : CUDA_SUCCESS;
+    if (!LIKELY_DONE(first) && again(first, &status))
         status = status_of(cuMemFree_v2(address));
     return status;
 }
@@ -64,8 +71,10 @@ accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
     accel_status_t status = ACCEL_OK;
     if (!pointer)
         return ACCEL_ERROR_INVALID;
+    ac_asking_t asking = ac_asking_begin(ac_thread_tls, __builtin_return_address(0));
     if (bytes && again(FIRST_TRY(cuMemAllocAsync(&address, bytes, stream)), &status))
         status = status_of(cuMemAllocAsync(&address, bytes, stream));
+    ac_asking_end(&asking, (void *)(uintptr_t)address);
     if (status == ACCEL_OK)
         *pointer = (void *)(uintptr_t)address;
     return status;

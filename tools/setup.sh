@@ -58,11 +58,14 @@ setup_missing() { # product | tests
     command -v pkg-config >/dev/null || setup_need pkg-config "finds the libraries"
     setup_has jansson jansson.h ||
         setup_need libjansson-dev "writes and reads the JSON statistics"
+    setup_has zlib zlib.h || setup_need zlib1g-dev "compresses profiles for pprof"
     [ "$1" = tests ] || return 0
     setup_has check check.h || setup_need check "unit tests are written with it"
     command -v python3 >/dev/null || setup_need python3 "runs script tests"
     setup_python >/dev/null ||
         setup_need python3-jsonschema "tests validate the statistics against their schema"
+    setup_has ncursesw curses.h || setup_need libncurses-dev "accelcache top is drawn with it"
+    command -v tmux >/dev/null || setup_need tmux "tests read what a terminal shows"
     command -v valgrind >/dev/null || setup_need valgrind "a test runs it under the library"
 }
 

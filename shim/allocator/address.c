@@ -117,6 +117,17 @@ ac_status_t ac_block_free_without_record(uint64_t address) {
     }
 }
 
+ac_status_t ac_block_attribute(uint64_t address, unsigned module) {
+    ac_block_t *block;
+    ac_allocator_t *allocator;
+    ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
+    if (status != AC_OK)
+        return status;
+    ac_segment_attribute(block, module);
+    ac_unlock(&allocator->lock);
+    return AC_OK;
+}
+
 ac_status_t ac_block_mark_used(uint64_t address) {
     ac_block_t shown;
     const ac_block_t *block;

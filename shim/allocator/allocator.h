@@ -3,8 +3,9 @@
  *
  * Small requests (<= the small limit) are served from segments of AC_SMALL_SEGMENT bytes, all
  * others from large segments that grow with what is reserved.  Blocks are split and coalesced
- * at once, at AC_GRANULE.  A freed block is handed out again only when its fence was reached
- * (fence.h).
+ * at once, at AC_GRANULE.  A freed block is handed out again when no work from before its free can
+ * touch it any more, or when that work comes first in every stream that may use it: see ticket.h
+ * and sole.h.
  *
  * Locks: one mutex per allocator guards all its arenas, segments, blocks, statistics and the
  * page-map slots of its segments.  It is never held over a device call, nor together with
@@ -40,6 +41,9 @@ ac_allocator_t *ac_allocator_create(const ac_settings_t *settings, ac_device_sta
 
 void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *settings);
 
+/* What threads keep goes back.  What they took without the lock before shows in all figures. */
+void ac_allocator_recall(ac_allocator_t *allocator);
+
 /* An arena for a new context; NULL when host memory or timelines are short. */
 ac_arena_t *ac_arena_create(ac_allocator_t *allocator, const ac_device_ops_t *ops, void *context);
 
@@ -70,15 +74,21 @@ void *ac_arena_context(ac_arena_t *arena); /* what it was created with */
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
+/* The same for the module of that number (stats.h); the other one: for one that is not known. */
+ac_status_t ac_arena_alloc_for(ac_arena_t *arena, unsigned module, uint64_t bytes,
+                               bool cached_only, uint64_t *address);
+
 /* The same for a stream, of the memory pool with that number (space/mempool.h).  The caller has seen
  * that the stream is the arena's context's, and claimed the bytes where the pool has a limit.
- * _alloc_on: of the first pool. */
-ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
-                                uint64_t bytes, bool cached_only, uint64_t *address);
+ * _alloc_on: of the first pool, for a module that is not known. */
+ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                ac_stream_t stream, uint64_t bytes, bool cached_only,
+                                uint64_t *address);
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address);
 
-/* The same by the cache's owner, hit or not (cache/thread_cache.h). */
+/* The same by the cache's owner, hit or not (cache/thread_cache.h), for the module of
+ * ac_cache_ask_for. */
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address);
 
@@ -172,6 +182,10 @@ ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *
  * Answers as ac_block_taint. */
 ac_status_t ac_block_pin(uint64_t address);
 
+/* The block at `address` serves that module.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS;
+ * AC_OOM: host memory is short, and nothing has changed. */
+ac_status_t ac_block_attribute(uint64_t address, unsigned module);
+
 /* Make every later free of the block wait for a fence, as if work on it had been seen. */
 ac_status_t ac_block_mark_used(uint64_t address);
 
@@ -205,16 +219,13 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait);
  * idle memory would not make room for them.  What other threads are giving back is waited for. */
 uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
 
-/* Bytes that were given back so far, by any thread. */
-uint64_t ac_allocator_given_back(ac_allocator_t *allocator);
-
-/* An epoch has passed: give back the segments that were idle for `epochs` whole ones, and the
- * whole pages of free memory that nothing was freed in for as long, so that what stays reserved
- * was in use meanwhile.  Waits for nothing.  Returns bytes given back. */
+/* To be called once in each interval of the caller's: give back the segments that were idle for
+ * `epochs` whole intervals, and the whole pages of free memory that nothing was freed in for as
+ * long.  (These epochs are no epochs of fence.h.)  Waits for nothing.  Returns bytes given back. */
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
-/* Give back what is owed (ac_trim_owed, supply/pages.h), if that waits for nothing; false: it
- * did. */
+/* Give back what is owed (ac_trim_owed, supply/pages.h), if that waits for nothing.  False:
+ * something stays owed. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */
@@ -229,7 +240,7 @@ bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
 
-/* Read the statistics under the lock. */
+/* Read the statistics under the lock; `modules` lacks what caches of threads have of it. */
 void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
 
 /* The counters as well, of the same moment, for who must not wait for ever: false when the lock

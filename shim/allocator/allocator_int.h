@@ -31,7 +31,7 @@ void ac_arena_taint(ac_segment_t *segment);
  * cache.  Without the lock. */
 void ac_allocator_drop_records(ac_allocator_t *allocator);
 
-/* quarantine.c: of the timeline of an arena (fence.h). */
+/* quarantine.c: what `quarantine` of an arena's timeline points to (fence.h).  Without the lock. */
 bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until);
 
 /* address.c: lock the allocator of the block that is allocated at exactly `address`; AC_OK,
@@ -39,7 +39,8 @@ bool ac_arena_quarantine(ac_timeline_t *timeline, uint64_t until);
 ac_status_t ac_allocator_lock_block(uint64_t address, ac_block_t **found,
                                     ac_allocator_t **locked);
 
-/* identity.c: the same before the block is freed: what it asked of the driver is taken back. */
+/* identity.c: the same for a block that is about to be freed.  SYNC_MEMOPS, if it asked for that, is
+ * taken back from the driver first, without the lock. */
 ac_status_t ac_allocator_lock_to_free(uint64_t address, ac_block_t **found,
                                       ac_allocator_t **locked);
 

@@ -1,4 +1,5 @@
 /* Allocators and arenas from birth to death, and what others may read of them. */
+#include <sched.h>
 #include <string.h>
 
 #include "allocator/allocator_int.h"
@@ -72,6 +73,10 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         arena->added++; /* other blocks may fit now */
     ac_unlock(&allocator->lock);
+    ac_caches_settle(allocator);
+}
+
+void ac_allocator_recall(ac_allocator_t *allocator) {
     ac_caches_settle(allocator);
 }
 
@@ -193,11 +198,21 @@ void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats) {
 
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
                           ac_device_stats_t *stats, ac_device_counters_t *counters) {
-    if (!ac_lock_until(&allocator->lock, deadline))
-        return false;
+    enum { TRIES = 1000 };
     ac_cache_sum_t sum;
-    ac_caches_absorb(allocator, &sum);
-    *stats = *allocator->stats;
+    for (int i = 0;; i++) {
+        if (!ac_lock_until(&allocator->lock, deadline))
+            return false;
+        ac_caches_absorb(allocator, &sum);
+        *stats = *allocator->stats;
+        ac_caches_modules(allocator, &stats->modules);
+        if (ac_modules_bytes(&stats->modules) == stats->allocated_bytes[AC_POOL_ALL].current ||
+            i == TRIES)
+            break;
+        /* A hit is under way that shows in one of the two: its thread may have to be let run. */
+        ac_unlock(&allocator->lock);
+        sched_yield();
+    }
     *counters = *allocator->counters;
     counters->thread_cache_blocks = sum.held_blocks;
     counters->thread_cache_bytes = sum.held_bytes;

@@ -1,5 +1,5 @@
 /* Host memory for small records that live as long as the process: zeroed, aligned to a cache
- * timeline, never given back, so that a reader without a lock never reads freed memory.
+ * line, never given back, so that a reader without a lock never reads freed memory.
  * Not malloc: the host program may have replaced it, and hooks run inside of it. */
 #ifndef AC_CARVE_H
 #define AC_CARVE_H

@@ -2,12 +2,14 @@
 #include <string.h>
 
 #include "allocator/allocator_int.h"
+#include "allocator/cache/lane.h"
 
 enum { FREEZE_TRIES = 50 };
 
 typedef struct {
     ac_device_stats_t sum; /* only `current` is meaningful */
     uint64_t mempool_bytes[AC_MEMPOOLS];
+    ac_modules_t modules; /* what they hold, as alloc_bytes */
     uint64_t held_blocks, held_bytes;
     uint32_t records; /* of slots */
     /* Of an arena, by state; `listed`: free, and in service. */
@@ -45,6 +47,8 @@ static void count(ac_check_t *check, const ac_block_t *block) {
     check->waiting += ac_block_waits_cached(block);
     check->kept += ac_block_is_held(block);
     check->allocated += block->state == AC_BLOCK_ALLOCATED || block->state == AC_BLOCK_CACHED;
+    if (block->state == AC_BLOCK_ALLOCATED)
+        ac_modules_take(&check->modules, block->module, block->size);
     if (block->state == AC_BLOCK_ALLOCATED && block->mempool)
         check->mempool_bytes[block->mempool] += ac_mempool_bytes(block);
 }
@@ -218,7 +222,7 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
     const ac_entry_t *entry = &cache->entry[i];
     uint64_t size = ac_entry_size(entry), bit = (uint64_t)1 << (i % 64);
     int flow = ac_cache_flow(size);
-    bool may = size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
+    bool may = size && !(entry->size & AC_ENTRY_EMPTY);
     int bucket = (int)(ac_cache_entry(cache, size) - cache->entry) / AC_CACHE_WAYS;
     expect(check,
            !(cache->kept[flow][i / 64] & bit) == !may && !(cache->kept[!flow][i / 64] & bit),
@@ -231,6 +235,45 @@ static void check_place(ac_check_t *check, ac_cache_t *cache, int i) {
         expect(check, ac_entry_size(&cache->entry[k]) != size, "a size has two entries");
 }
 
+/* What the lanes of the cache keep; returns bytes. */
+static uint64_t check_lanes(ac_check_t *check, const ac_cache_t *cache, uint64_t *blocks,
+                            uint64_t *largest) {
+    uint64_t bytes = 0;
+    unsigned count = 0;
+    for (int i = 0; cache->lanes && i < AC_LANES; i++) {
+        const ac_lane_t *lane = &cache->lanes->lane[i];
+        count += lane->stream != NULL;
+        for (int k = 0; k < AC_LANE_SIZES; k++)
+            for (const ac_block_t *b = lane->entry[k].top; b; b = b->list_next) {
+                expect(check, b->state == AC_BLOCK_CACHED && b->ticket.key == lane->key,
+                       "block in a wrong lane");
+                expect(check, b->ticket.place > lane->order.base, "position of another stream");
+                expect(check, lane->stream && b->size == lane->entry[k].size,
+                       "block in a wrong entry of a lane");
+                expect(check, b->segment->arena == cache->arena, "block of another arena");
+                *largest = b->size > *largest ? b->size : *largest;
+                bytes += b->size;
+                ++*blocks;
+            }
+    }
+    expect(check, !cache->lanes || count == cache->lanes->count, "lanes in use");
+    return bytes;
+}
+
+/* Of those that go from one cache to another (cache/inbox.h), ready: how many, and their bytes. */
+static uint64_t check_chain(ac_check_t *check, const ac_cache_t *cache, const ac_block_t *block,
+                            uint64_t *bytes) {
+    uint64_t blocks = 0;
+    for (; block && !check->wrong; block = block->list_next) {
+        expect(check, block->state == AC_BLOCK_CACHED && !ac_block_waits_cached(block),
+               "block on its way is not cached, or not ready");
+        expect(check, block->segment->arena == cache->arena, "block in a wrong inbox");
+        *bytes += block->size;
+        blocks++;
+    }
+    return blocks;
+}
+
 /* How many blocks the caches of threads hold, and how many of these wait.  Their owners keep out
  * of them. */
 static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_t *wait) {
@@ -238,10 +281,12 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
     *wait = 0;
     for (ac_cache_t *cache = arena->allocator->caches->first; cache; cache = cache->next) {
         uint64_t bytes = 0, largest = 0;
-        int64_t charged = 0;
+        int64_t charged;
         ac_cache_wait_t waiting[AC_FLOWS] = {{0, 0, 0}, {0, 0, 0}};
         if (cache->arena != arena)
             continue;
+        bytes = check_lanes(check, cache, &blocks, &largest);
+        charged = (int64_t)bytes;
         for (int i = 0; i < AC_CACHE_ENTRIES; i++) {
             const ac_entry_t *entry = &cache->entry[i];
             if (!entry->size && !entry->top && !cache->wait[i]) {
@@ -270,6 +315,11 @@ static uint64_t check_caches(ac_check_t *check, const ac_arena_t *arena, uint64_
             bytes += cache->loose[i]->size;
             blocks++;
         }
+        blocks += check_chain(check, cache, cache->out.first, &bytes) +
+                  check_chain(check, cache, cache->unplaced, &bytes);
+        uint64_t posted = 0;
+        blocks += check_chain(check, cache, ac_inbox_first(&cache->inbox), &posted);
+        expect(check, posted == atomic_load(&cache->inbox.bytes), "bytes of an inbox");
         for (int i = 0; i < AC_FLOWS; i++) {
             const ac_cache_wait_t *said = &cache->tally->side[i].waiting;
             expect(check,
@@ -390,6 +440,15 @@ static void compare(ac_check_t *check, const ac_device_stats_t *stats) {
 #include "observe/stats.def"
 }
 
+/* The account of modules agrees with the blocks. */
+static void check_modules(ac_check_t *check, const ac_allocator_t *allocator) {
+    ac_modules_t said = allocator->stats->modules;
+    ac_caches_modules(allocator, &said);
+    for (unsigned i = 0; i < AC_MODULES; i++)
+        expect(check, said.alloc_bytes[i] - said.free_bytes[i] == check->modules.alloc_bytes[i],
+               "bytes of a module");
+}
+
 int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
     ac_check_t check;
     ac_cache_sum_t sum;
@@ -403,6 +462,7 @@ int ac_allocator_check(ac_allocator_t *allocator, const char **why) {
         check_arena(&check, arena);
     check_leases(&check, allocator);
     compare(&check, allocator->stats);
+    check_modules(&check, allocator);
     for (unsigned i = 0; i < AC_MEMPOOLS; i++)
         expect(&check, check.mempool_bytes[i] == allocator->mempools[i].now[AC_MARK_USED],
                "bytes of a memory pool");

@@ -18,7 +18,7 @@ static void handed_out(ac_request_t *request, ac_block_t *block) {
 }
 
 /* There may be more such requests. */
-static void conclude(const ac_request_t *request) {
+static inline __attribute__((always_inline)) void conclude(const ac_request_t *request) {
     ac_caches_check_bars(request->arena->allocator, request->cache);
     if (request->cache && !request->stream)
         ac_cache_expect(request->cache, request->pool, request->size);
@@ -38,7 +38,7 @@ static bool serve_as_hit(ac_request_t *request, ac_block_t *block) {
 /* The block was cut out of the free memory. */
 static void serve(ac_request_t *request, ac_block_t *block) {
     if (!serve_as_hit(request, block)) {
-        ac_segment_reuse(block, request->requested);
+        ac_segment_reuse(block, request->module, request->requested);
         handed_out(request, block);
         request->arena->allocator->counters->cached_allocs++;
     }
@@ -56,6 +56,7 @@ static inline ac_fit_t fit_for(const ac_request_t *request) {
 ac_order_request_t ac_find_ordered(const ac_request_t *request) {
     return (ac_order_request_t){.stream = *request->stream,
                                 .mempool = request->mempool,
+                                .module = request->module,
                                 .pool = request->pool,
                                 .size = request->size,
                                 .requested = request->requested,
@@ -210,8 +211,8 @@ bool ac_find_first(ac_request_t *request) {
     ac_allocator_t *allocator = request->arena->allocator;
     const ac_settings_t *settings = &allocator->settings;
     ac_lock(&allocator->lock);
-    if (request->cache && request->cache->loose_count)
-        ac_cache_tidy(request->cache);
+    if (request->cache && ac_cache_is_untidy(request->cache, true))
+        ac_cache_tidy(request->cache, true);
     request->size = ac_size_round(settings->divisions, request->requested);
     request->pool = request->size <= settings->small_limit ? AC_POOL_SMALL : AC_POOL_LARGE;
     request->medium =
@@ -254,7 +255,7 @@ void ac_find_new(ac_request_t *request, ac_block_t *block) {
         block = slot;
     else
         ac_segment_carve(block, request->size);
-    ac_segment_reuse(block, request->requested);
+    ac_segment_reuse(block, request->module, request->requested);
     handed_out(request, block);
     conclude(request);
 }

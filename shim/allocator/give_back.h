@@ -10,7 +10,7 @@
  * waits for nothing; else it is owed.  Takes the lock. */
 bool ac_give_back_begin(ac_allocator_t *allocator, uint64_t target);
 
-/* All that is picked goes, whatever its `bytes` says, but that at least `kept` idle bytes stay.
+/* All that is picked goes, whatever `pick->bytes` says, as far as `kept` idle bytes stay.
  * Returns bytes.  Takes the lock. */
 uint64_t ac_give_back_except(ac_allocator_t *allocator, const ac_shrink_t *pick, uint64_t kept);
 

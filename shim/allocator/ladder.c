@@ -9,10 +9,12 @@
  *   search, ac_free_index_find                               the block
  *   ac_segment_carve, ac_page_map_touch, index_leave, count_inactive      out of the free memory
  *   ac_record_piece, ac_page_map_set, index_insert           what is left of it
- *   ac_cache_affords, ac_cache_wake                          whether it counts as a hit
- *   ac_cache_serve, ac_cache_expect, unlock                  the program's
+ *   ac_cache_affords, obtain                                 whether it counts as a hit
+ *   ac_cache_serve, ac_cache_count_moved                     the program's
+ *   ac_cache_expect, ac_cache_find, unlock                   whether the size is kept from now on
  * Each block that the cache gives back on the way is a free of its own.  (Counted with callgrind
- * in a Release build: functions of one file that the compiler put into others are not seen.)
+ * in a Release build by the test bench_walk: functions of one file that the compiler put into
+ * others are not seen.)
  *
  * Steps that call the device leave the lock around the call, and search again after it: whatever
  * was seen before may have changed.  A search is made only if something was added since the last
@@ -21,15 +23,9 @@
 #include "allocator/request.h"
 #include "allocator/supply/supply.h"
 
+/* From step 2 on: no free memory serves. */
 static ac_status_t serve(ac_request_t *request) {
     ac_arena_t *arena = request->arena;
-    if (request->requested == 0 || request->requested >= (uint64_t)1 << 48)
-        return AC_OOM;
-    /* 1. A free block, also one that became free meanwhile. */
-    if (ac_find_first(request))
-        return AC_OK;
-    if (request->cached_only)
-        return AC_BUSY;
     request->soon = arena->ops->now_ns() + AC_PATIENCE_NS;
     /* 2. One of the request's own stream, which has to be given an item first. */
     if (ac_ready_in_order(request, AC_OWN_STREAM) == AC_OK)
@@ -62,16 +58,22 @@ static ac_status_t serve(ac_request_t *request) {
     return status == AC_OOM ? ac_full(request) : status;
 }
 
-static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, const ac_stream_t *stream,
-                              unsigned mempool, uint64_t bytes, bool cached_only,
-                              uint64_t *address) {
+static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, unsigned module,
+                              const ac_stream_t *stream, unsigned mempool, uint64_t bytes,
+                              bool cached_only, uint64_t *address) {
     ac_request_t request = {.arena = arena,
                             .cache = cache,
+                            .module = module,
                             .stream = stream,
                             .mempool = mempool,
                             .requested = bytes,
                             .cached_only = cached_only};
-    ac_status_t status = serve(&request);
+    if (bytes == 0 || bytes >= (uint64_t)1 << 48)
+        return AC_OOM;
+    /* 1. A free block, also one that became free meanwhile. */
+    ac_status_t status = AC_OK;
+    if (!ac_find_first(&request))
+        status = cached_only ? AC_BUSY : serve(&request);
     if (status == AC_OK)
         *address = request.address;
     return status;
@@ -79,28 +81,35 @@ static inline ac_status_t ask(ac_arena_t *arena, ac_cache_t *cache, const ac_str
 
 ac_status_t ac_arena_alloc(ac_arena_t *arena, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    return ask(arena, NULL, NULL, 0, bytes, cached_only, address);
+    return ac_arena_alloc_for(arena, AC_MODULE_UNKNOWN, bytes, cached_only, address);
 }
 
-ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned mempool, ac_stream_t stream,
-                                uint64_t bytes, bool cached_only, uint64_t *address) {
-    return ask(arena, NULL, &stream, mempool, bytes, cached_only, address);
+ac_status_t ac_arena_alloc_for(ac_arena_t *arena, unsigned module, uint64_t bytes,
+                               bool cached_only, uint64_t *address) {
+    return ask(arena, NULL, module, NULL, 0, bytes, cached_only, address);
+}
+
+ac_status_t ac_arena_alloc_from(ac_arena_t *arena, unsigned module, unsigned mempool,
+                                ac_stream_t stream, uint64_t bytes, bool cached_only,
+                                uint64_t *address) {
+    return ask(arena, NULL, module, &stream, mempool, bytes, cached_only, address);
 }
 
 ac_status_t ac_arena_alloc_on(ac_arena_t *arena, ac_stream_t stream, uint64_t bytes,
                               bool cached_only, uint64_t *address) {
-    return ac_arena_alloc_from(arena, AC_MEMPOOL_FIRST, stream, bytes, cached_only, address);
+    return ac_arena_alloc_from(arena, AC_MODULE_UNKNOWN, AC_MEMPOOL_FIRST, stream, bytes,
+                               cached_only, address);
 }
 
 /* No part of a hit: what this takes must not be paid there. */
 __attribute__((noinline)) static ac_status_t miss(ac_cache_t *cache, uint64_t bytes,
                                                   bool cached_only, uint64_t *address) {
-    return ask(cache->arena, cache, NULL, 0, bytes, cached_only, address);
+    return ask(cache->arena, cache, cache->module, NULL, 0, bytes, cached_only, address);
 }
 
 ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
                            uint64_t *address) {
-    ac_take_t taken = ac_cache_take(cache, bytes, address, ac_fence_handout);
+    ac_take_t taken = ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout);
     if (__builtin_expect(taken == AC_TAKE_DUE, 0))
         ac_cache_raise(cache);
     return taken || ac_cache_take_long(cache, bytes, address)
@@ -110,7 +119,7 @@ ac_status_t ac_cache_alloc(ac_cache_t *cache, uint64_t bytes, bool cached_only,
 
 bool ac_cache_fetch(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return ac_cache_take_long(cache, bytes, address) ||
-           ask(cache->arena, cache, NULL, 0, bytes, true, address) == AC_OK;
+           ask(cache->arena, cache, cache->module, NULL, 0, bytes, true, address) == AC_OK;
 }
 
 static ac_status_t free_without_record(uint64_t address) {
@@ -127,22 +136,24 @@ static ac_status_t free_block(ac_cache_t *cache, ac_block_t *block, uint64_t add
             return status == AC_OOM ? free_without_record(address) : status;
     }
     ac_block_touch_neighbours(block);
-    if (cache && cache->arena->allocator == allocator)
-        ac_cache_tidy(cache); /* another device's lock is not its */
+    if (cache && cache->arena->allocator == allocator && /* another device's lock is not its */
+        ac_cache_is_untidy(cache, false))
+        ac_cache_tidy(cache, false);
     ac_arena_t *arena = block->segment->arena;
     ac_ticket_t ticket;
     ac_free_t how = ac_order_retire(&arena->timeline, &block->ticket, &ticket);
-    if (how != AC_FREE_WAITS && ac_cache_take_back(cache, block, how == AC_FREE_LEANS)) {
+    if (how != AC_FREE_WAITS && ac_cache_take_back(cache, block, how == AC_FREE_BY_ORDER)) {
         ac_unlock(&allocator->lock);
         return AC_OK;
     }
+    ac_caches_settle_pool(allocator, block->mempool);
     ac_segment_release(block);
     allocator->counters->cached_frees++;
     bool leaves = false;
     if (how == AC_FREE_WAITS) {
         leaves = ac_retired_add(block, &ticket);
     } else {
-        if (how == AC_FREE_LEANS)
+        if (how == AC_FREE_BY_ORDER)
             allocator->counters->ordered_frees++;
         else
             allocator->counters->ready_frees++;
@@ -186,6 +197,7 @@ ac_status_t ac_block_free_on(ac_arena_t *arena, ac_stream_t stream, uint64_t add
         return status;
     ac_arena_t *owner = block->segment->arena;
     ac_ticket_t ticket, used = block->ticket;
+    ac_caches_settle_pool(allocator, block->mempool);
     allocator->counters->cached_frees++;
     allocator->counters->async_frees++;
     unsigned slot = owner == arena ? ac_ordered_slot_for(block, stream) : AC_ORDER_NONE;

@@ -1,4 +1,5 @@
 /* The figures of memory pools under the lock, and what the program's own trim of one gives back. */
+#include "allocator/cache/caches.h"
 #include "allocator/give_back.h"
 #include "allocator/supply/supply.h"
 
@@ -10,43 +11,59 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
+/* The figures of the moment, with what threads did without the lock. */
+static ac_mempool_t *figures_of(ac_allocator_t *allocator, unsigned number) {
+    if (number == allocator->caches->mempool)
+        ac_caches_raise(allocator, NULL);
+    return ac_mempool_settle(&allocator->store, number);
+}
+
+/* A figure that the bar follows has fallen; no thread has any room. */
+static void lower_bar(ac_allocator_t *allocator, unsigned number) {
+    if (allocator->mempools[number].barred)
+        ac_mempool_raise(&allocator->store, number);
+}
+
 void ac_mempool_open(ac_allocator_t *allocator, unsigned number, uint64_t threshold,
                      uint64_t limit) {
     ac_lock(&allocator->lock);
-    ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
+    ac_mempool_t *pool = figures_of(allocator, number);
     pool->threshold = threshold;
     pool->limit = limit ? limit : AC_UNLIMITED;
     pool->now[AC_MARK_RESERVED] = pool->now[AC_MARK_USED];
     for (int mark = 0; mark < AC_MARKS; mark++)
         pool->most[mark] = pool->now[AC_MARK_USED];
+    lower_bar(allocator, number);
     ac_unlock(&allocator->lock);
 }
 
 void ac_mempool_figures(ac_allocator_t *allocator, unsigned number, ac_mempool_t *figures) {
     ac_lock(&allocator->lock);
-    *figures = *ac_mempool_settle(&allocator->store, number);
+    *figures = *figures_of(allocator, number);
     ac_unlock(&allocator->lock);
 }
 
 void ac_mempool_reset(ac_allocator_t *allocator, unsigned number, ac_mark_t mark) {
     ac_lock(&allocator->lock);
-    ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
+    ac_mempool_t *pool = figures_of(allocator, number);
     pool->most[mark] = pool->now[mark];
+    lower_bar(allocator, number);
     ac_unlock(&allocator->lock);
 }
 
 void ac_mempool_keep(ac_allocator_t *allocator, unsigned number, uint64_t threshold) {
     ac_lock(&allocator->lock);
-    ac_mempool_settle(&allocator->store, number)->threshold = threshold;
+    figures_of(allocator, number)->threshold = threshold;
     ac_unlock(&allocator->lock);
 }
 
 void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least) {
     ac_lock(&allocator->lock);
-    ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
+    ac_mempool_t *pool = figures_of(allocator, number);
     least = larger(pool->now[AC_MARK_USED], least);
     if (pool->now[AC_MARK_RESERVED] > least)
         pool->now[AC_MARK_RESERVED] = least;
+    lower_bar(allocator, number);
     uint64_t kept = pool->now[AC_MARK_RESERVED] - pool->now[AC_MARK_USED] +
                     ac_mempool_kept(&allocator->store, number);
     ac_unlock(&allocator->lock);
@@ -58,7 +75,7 @@ void ac_mempool_trim(ac_allocator_t *allocator, unsigned number, uint64_t least)
 bool ac_mempool_claim(ac_allocator_t *allocator, unsigned number, uint64_t bytes,
                       uint64_t other) {
     ac_lock(&allocator->lock);
-    ac_mempool_t *pool = ac_mempool_settle(&allocator->store, number);
+    ac_mempool_t *pool = figures_of(allocator, number);
     uint64_t size = ac_mempool_round(bytes);
     uint64_t taken = pool->now[AC_MARK_USED] + pool->claimed + other;
     bool fits = bytes <= pool->limit && taken <= pool->limit && size <= pool->limit - taken;

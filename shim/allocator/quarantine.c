@@ -16,18 +16,16 @@ static bool is_early(const ac_block_t *block, uint64_t early, uint64_t reached) 
     case AC_BLOCK_ALLOCATED:
         return (block->ticket.epoch >= early && !AC_FAILPOINT(early_block_overlooked)) ||
                (ac_key_is_stream(block->ticket.key) && !AC_FAILPOINT(handed_on_overlooked));
-    case AC_BLOCK_SLAB:
-        return ac_slab_in_use_since(block, early);
+    case AC_BLOCK_CACHED: /* freed in the order of a stream that may be a second one */
+        return ac_key_is_stream(block->ticket.key) && !AC_FAILPOINT(lane_overlooked);
     case AC_BLOCK_RETIRED:
         if (block->ticket.key == AC_KEY_CAPTURE)
             return true; /* its ticket names a capture session, no time */
         return ac_key_is_stream(block->ticket.key) &&
                (block->ticket.all ||
                 (block->ticket.epoch > reached && !AC_FAILPOINT(freed_in_order_overlooked)));
-    case AC_BLOCK_MOVING: /* maybe with free memory in it, and for a request */
-        return true;
     default:
-        return false;
+        return ac_block_is_moving(block) || ac_slab_in_use_since(block, early);
     }
 }
 

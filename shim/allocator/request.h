@@ -13,6 +13,7 @@ typedef struct {
     int pool;
     uint64_t address;          /* of the block that was taken */
     unsigned mempool;          /* of a request that names a stream */
+    unsigned module;           /* that asks (stats.h) */
     const ac_stream_t *stream; /* NULL: a plain request */
     ac_cache_t *cache;         /* of the calling thread, where it may keep such blocks; NULL */
     bool cached_only;          /* free memory or nothing: no call of the device */

@@ -37,13 +37,6 @@ uint64_t ac_allocator_trim(ac_allocator_t *allocator, bool wait) {
     return trim(&oom, wait);
 }
 
-uint64_t ac_allocator_given_back(ac_allocator_t *allocator) {
-    ac_lock(&allocator->lock);
-    uint64_t bytes = allocator->counters->trimmed_bytes;
-    ac_unlock(&allocator->lock);
-    return bytes;
-}
-
 /* Memory that other threads have taken out of their lists and not yet given to the driver is in
  * neither place.  It goes where that waits for nothing: half a second is enough. */
 static void await_others(const ac_oom_t *oom) {

@@ -146,7 +146,11 @@ __attribute__((format(printf, 2, 3))) static void warn(parser_t *p, const char *
     va_end(args);
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) between a token and a key. */
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between a token in any case and a key. */
 static unsigned distance(ac_token_t token, const char *key) {
     enum { LONGEST = 64 };
     unsigned row[3][LONGEST + 1];
@@ -160,13 +164,13 @@ static unsigned distance(ac_token_t token, const char *key) {
         const unsigned *before = row[(i + 2) % 3], *earlier = row[(i + 1) % 3];
         now[0] = (unsigned)i;
         for (size_t j = 1; j <= columns; j++) {
-            unsigned best = before[j - 1] + (token.at[i - 1] != key[j - 1]);
+            unsigned best = before[j - 1] + (lower(token.at[i - 1]) != key[j - 1]);
             if (before[j] + 1 < best)
                 best = before[j] + 1;
             if (now[j - 1] + 1 < best)
                 best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && token.at[i - 1] == key[j - 2] &&
-                token.at[i - 2] == key[j - 1] && earlier[j - 2] + 1 < best)
+            if (i > 1 && j > 1 && lower(token.at[i - 1]) == key[j - 2] &&
+                lower(token.at[i - 2]) == key[j - 1] && earlier[j - 2] + 1 < best)
                 best = earlier[j - 2] + 1;
             now[j] = best;
         }
@@ -176,6 +180,10 @@ static unsigned distance(ac_token_t token, const char *key) {
 
 static int fail_unknown(parser_t *p, ac_token_t key) {
     char shown[48];
+    const char *sign = memchr(key.at, '=', key.length);
+    for (unsigned i = 0; sign && i < ROWS; i++)
+        if (ac_token_is((ac_token_t){key.at, (size_t)(sign - key.at)}, text_of(rows[i].key)))
+            return fail(p, sign, "key \"%s\": write : instead of =", text_of(rows[i].key));
     unsigned best = 64;
     const char *nearest = text_of(rows[0].key);
     for (unsigned i = 0; i < ROWS; i++) {

@@ -19,6 +19,12 @@ AC_START_DATA static _Atomic int captures; /* in the whole process */
 static _Atomic int at_gate;                /* captures that begin */
 static _Atomic uint64_t beginnings;
 
+/* A context that ends waits so long for calls of ours that are inside: one may wait in the driver
+ * for work that goes on only after this end.  Calls of ours wait outside for longer, so that none
+ * gives up before the driver was asked; then they fail, as in a context that has gone. */
+#define END_NS     ((uint64_t)1000000000)
+#define OUTSIDE_NS ((uint64_t)2000000000)
+
 /* Synchronisations of ours against captures that begin: see ac_cuda_sync_begin. */
 enum { GRACE_S = 1 };
 static ac_mutex_t sync_lock = AC_MUTEX(LEAF);
@@ -51,11 +57,25 @@ void ac_cuda_context_greened(ac_cuda_context_t *context) {
     atomic_compare_exchange_strong(&context->mode, &whole, AC_RECORD_BOTH);
 }
 
+/* A pause in a wait that began at `begin`; false: it has lasted `limit_ns`. */
+static bool pause_until(uint64_t begin, uint64_t limit_ns) {
+    enum { EAGER_NS = 1000000, NAP_NS = 50000 };
+    uint64_t waited = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC) - begin;
+    if (waited >= limit_ns)
+        return false;
+    if (waited < EAGER_NS)
+        sched_yield();
+    else
+        ac_nap(NAP_NS);
+    return true;
+}
+
 void ac_cuda_context_dying(ac_cuda_context_t *context) {
     ac_driver_context_ends();
     atomic_fetch_add(&context->dying, 1);
-    while (atomic_load(&context->users) > 0)
-        sched_yield();
+    uint64_t begin = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
+    while (atomic_load(&context->users) > 0 && pause_until(begin, END_NS))
+        ;
 }
 
 void ac_cuda_context_spare(ac_cuda_context_t *context) {
@@ -109,18 +129,25 @@ static bool is_in_suspense(const ac_cuda_context_t *context) {
     return may_enter(context) && atomic_load(&context->dying) > 0;
 }
 
+/* The caller is one of the users, but while it waits.  False: the driver does not come back. */
+static bool await_answer(ac_cuda_context_t *context) {
+    uint64_t begin = (uint64_t)ac_raw_ns(CLOCK_MONOTONIC);
+    bool waits = true;
+    while (waits && is_in_suspense(context)) {
+        atomic_fetch_sub(&context->users, 1);
+        waits = pause_until(begin, OUTSIDE_NS);
+        atomic_fetch_add(&context->users, 1);
+    }
+    return waits;
+}
+
 bool ac_cuda_enter_as(ac_cuda_context_t *context, ac_cuda_scope_t *scope, bool own_mode) {
     CUcontext current = NULL;
     *scope = (ac_cuda_scope_t){.context = context, .mode = CU_STREAM_CAPTURE_MODE_RELAXED};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &scope->cancel);
     if (!AC_FAILPOINT(entered_after_look))
         atomic_fetch_add(&context->users, 1);
-    while (is_in_suspense(context)) {
-        atomic_fetch_sub(&context->users, 1);
-        sched_yield();
-        atomic_fetch_add(&context->users, 1);
-    }
-    bool may = may_enter(context);
+    bool may = await_answer(context) && may_enter(context);
     AC_WINDOW(context_seen);
     if (AC_FAILPOINT(entered_after_look))
         atomic_fetch_add(&context->users, 1);

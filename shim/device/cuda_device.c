@@ -65,11 +65,12 @@ static ac_status_t segment_free(void *arg, uint64_t address) {
         return AC_OK;
     if (ac_cuda_is_capturing())
         return AC_BUSY;
-    /* Once more: the allocator has forgotten the segment already, it would be lost. */
+    /* Once more: the allocator has forgotten the segment already, it would be lost.  Not where its
+     * context goes, and other memory may come to lie there. */
     if (!ac_cuda_enter(context, &scope) && !ac_cuda_enter(context, &scope))
         return AC_FAILED;
     CUresult result = ac_driver.cuMemFree_v2(address);
-    if (result != CUDA_SUCCESS && !ac_driver_sticky(result))
+    if (result != CUDA_SUCCESS && !ac_driver_sticky(result) && !atomic_load(&context->dying))
         result = ac_driver.cuMemFree_v2(address);
     ac_cuda_leave(&scope);
     return ac_cuda_status_of(result);

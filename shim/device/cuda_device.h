@@ -24,7 +24,7 @@ typedef enum {
     AC_RECORD_NONE     /* only a synchronisation can tell */
 } ac_record_mode_t;
 
-/* Counted per recorded fence; indices for ac_cuda_hooks_t.count. */
+/* What happens here and is counted in intercept/process.c; indices of its table. */
 typedef enum {
     AC_CUDA_FENCE_CTX,
     AC_CUDA_FENCE_STREAMS,
@@ -107,8 +107,9 @@ bool ac_cuda_pages_exportable(CUdevice device);
 void ac_cuda_context_init(ac_cuda_context_t *context, CUcontext handle, unsigned long long id,
                           CUdevice device, ac_record_mode_t mode);
 
-/* The driver is about to destroy or reset the context: wait until no call of ours is inside and
- * have others wait outside.  Follow with _kill, or with _spare where the driver refused. */
+/* The driver is about to destroy or reset the context: wait until no call of ours is inside, a
+ * second at the most, and have others wait outside.  Follow with _kill, or with _spare where the
+ * driver refused. */
 void ac_cuda_context_dying(ac_cuda_context_t *context);
 void ac_cuda_context_spare(ac_cuda_context_t *context);
 
@@ -232,7 +233,8 @@ ac_status_t ac_cuda_host_free(ac_cuda_context_t *context, uint64_t address);
 extern uint64_t (*ac_cuda_thread)(void);
 
 /* Make `context` current around a call and let it through other threads' captures.  Returns
- * false when the context cannot be made current.  In between the thread is not cancelled: the
+ * false when the context cannot be made current, or another thread has been ending it for two
+ * seconds.  In between the thread is not cancelled: the
  * driver may wait in ways that the program may cancel, and what the thread has taken (the
  * capture gate, memory that is in no list meanwhile, its place among `users`) would be lost. */
 typedef struct {

@@ -4,8 +4,10 @@
  * to cuMemFree is the driver's, ours given to cuMemFreeAsync is ours. */
 #include "intercept/body.h"
 
+#include "allocator/cache/lane.h"
 #include "device/driver.h"
 #include "intercept/mempools.h"
+#include "intercept/modules.h"
 #include "intercept/pool_access.h"
 #include "intercept/tracing.h"
 
@@ -16,8 +18,9 @@ typedef struct {
     CUstream stream;
     bool per_thread, named;
     CUmemoryPool pool;
-    CUdevice device;    /* whose current pool it is */
-    unsigned mempool;   /* number of the pool; 0: not known */
+    CUdevice device;  /* whose current pool it is */
+    unsigned mempool; /* number of the pool; 0: not known */
+    const void *caller;
     ac_passed_t passed; /* why it is the driver's */
     uint64_t begin;     /* ns */
 } ask_t;
@@ -57,6 +60,72 @@ static ac_context_t *serving(ac_thread_t *thread, ask_t *ask) {
     return is_capturing(ask->stream, ask->per_thread) ? NULL : context;
 }
 
+/* --- lanes of the thread's cache (allocator/cache/lane.h) --- */
+
+/* The cache whose lane may have memory of the current pool in the order of the stream; NULL: none.
+ * What is found out here is good as long as ac_generation is what *ask says. */
+static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUstream stream,
+                           bool per_thread, ac_lane_ask_t *ask) {
+    ac_passed_t why;
+    CUstream handle = ac_stream_resolved(stream, per_thread);
+    ask->generation = ac_generation_now(); /* before all else is looked at */
+    if (!thread || !ac_is_enabled() || !ac_fence_simple() || ac_order_capturing() ||
+        ac_cuda_is_capturing() || context->created || ac_cuda_stream_marks(&context->cuda) ||
+        ac_fence_broken(context->timeline) || !ac_barrier_is_free() ||
+        atomic_load(&ac_contexts_ending))
+        return NULL;
+    ask->mempool = ac_mempool_current(context->cuda.device, &why);
+    if (!ask->mempool || ac_mempool_reason(ask->mempool) != AC_POOL_OURS ||
+        !ac_mempool_is_open(ask->mempool) ||
+        ac_mempool_device(ask->mempool) != context->cuda.device)
+        return NULL;
+    ask->handle = handle;
+    ask->stream = ac_cuda_stream_key(handle);
+    return ac_thread_cache(thread, context);
+}
+
+/* The cache of the thread's current context, where that is known without a look; NULL. */
+static ac_cache_t *known_cache(ac_thread_t *thread) {
+    bool known = thread && thread->known && thread->generation == ac_generation_now() &&
+                 !atomic_load_explicit(&ac_current_unseen, memory_order_relaxed);
+    return known ? ac_thread_cache(thread, thread->known) : NULL;
+}
+
+static bool take_from_lane(ac_thread_t *thread, uint8_t module, const ask_t *ask,
+                           uint64_t *address) {
+    ac_cache_t *cache = ask->named ? NULL : known_cache(thread);
+    ac_take_t taken = cache
+                          ? ac_lane_take(cache, ac_stream_resolved(ask->stream, ask->per_thread),
+                                         &module, ask->bytes, address)
+                          : AC_TAKE_NONE;
+    if (taken)
+        thread->last_alloc = thread->known;
+    return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
+}
+
+static bool give_to_lane(ac_thread_t *thread, CUdeviceptr pointer, CUstream stream,
+                         bool per_thread) {
+    ac_cache_t *cache = known_cache(thread);
+    return cache && !thread->trace &&
+           ac_lane_give(cache, ac_stream_resolved(stream, per_thread), pointer);
+}
+
+/* The context serves the request. */
+static bool take_from_lane_long(ac_thread_t *thread, const ac_context_t *context, unsigned module,
+                                const ask_t *ask, uint64_t *address) {
+    ac_lane_ask_t lane;
+    ac_cache_t *cache = lane_of(thread, context, ask->stream, ask->per_thread, &lane);
+    if (cache) {
+        ac_cache_ask_for(cache, module);
+        return lane.mempool == ask->mempool &&
+               ac_lane_take_long(cache, &lane, ask->bytes, address);
+    }
+    for (cache = thread->caches; cache; cache = cache->sibling)
+        if (cache->arena == context->arena && !ac_cache_is_gone(cache))
+            ac_lane_clear(cache, ac_stream_resolved(ask->stream, ask->per_thread));
+    return false;
+}
+
 /* The request counts in its pool until it is served or cancelled; false: there is no room for it.
  * Where the pool has gone since it was found, the request is the driver's, of no pool. */
 static bool admit(ask_t *ask) {
@@ -74,13 +143,17 @@ static bool admit(ask_t *ask) {
     return true;
 }
 
-bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
-                  bool per_thread, uint64_t *address) {
+bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, size_t bytes,
+                  CUstream stream, bool per_thread, uint64_t *address) {
     ask_t ask = {.bytes = bytes, .stream = stream, .per_thread = per_thread};
-    if (serving(thread, &ask) != context || !admit(&ask) || !ask.mempool)
+    if (serving(thread, &ask) != context)
         return false;
-    if (ac_arena_alloc_from(context->arena, ask.mempool, ac_stream_named(stream, per_thread),
-                            bytes, true, address) == AC_OK) {
+    if (take_from_lane_long(thread, context, module, &ask, address))
+        return true;
+    if (!admit(&ask) || !ask.mempool)
+        return false;
+    if (ac_arena_alloc_from(context->arena, module, ask.mempool,
+                            ac_stream_named(stream, per_thread), bytes, true, address) == AC_OK) {
         if (ac_mempool_reason(ask.mempool) != AC_POOL_OURS)
             ac_pool_reach_again(ask.mempool);
         return true;
@@ -95,13 +168,23 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     ask->passed = AC_PASSED(unknown);
     if (!thread || !ask->pointer || !ask->bytes)
         return AC_SERVED_BY_DRIVER;
+    unsigned module = ac_module_asking(thread, ask->caller);
+    if (take_from_lane(thread, (uint8_t)module, ask, &address)) {
+        *ask->pointer = address;
+        return AC_SERVED;
+    }
     ac_context_t *context = serving(thread, ask);
+    if (context && take_from_lane_long(thread, context, module, ask, &address)) {
+        thread->last_alloc = context;
+        *ask->pointer = address;
+        return AC_SERVED;
+    }
     if (!admit(ask))
         return AC_SERVED_LIMIT;
     if (!context || !ask->mempool)
         return AC_SERVED_BY_DRIVER;
     ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
-    ac_served_t served = ac_serve(thread, context, &from, ask->bytes, &address);
+    ac_served_t served = ac_serve(thread, context, module, &from, ask->bytes, &address);
     if (served == AC_SERVED) {
         *ask->pointer = address;
         if (ac_mempool_reason(ask->mempool) != AC_POOL_OURS)
@@ -166,7 +249,8 @@ static CUresult driver_free(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdevi
                      .stream = stream,                                                           \
                      .per_thread = by_thread,                                                    \
                      .named = by_name,                                                           \
-                     .pool = which};                                                             \
+                     .pool = which,                                                              \
+                     .caller = __builtin_return_address(0)};                                     \
         ac_served_t served = serve(thread, &ask);                                                \
         if (served == AC_SERVED || served == AC_SERVED_LIMIT) {                                  \
             result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;              \
@@ -204,8 +288,12 @@ static bool is_independent(ac_context_t *context, CUstream stream) {
     return result == CUDA_SUCCESS && flags & CU_STREAM_NON_BLOCKING;
 }
 
-static ac_status_t free_in_order(ac_context_t *context, CUdeviceptr pointer, CUstream stream,
-                                 bool per_thread) {
+static ac_status_t free_in_order(ac_thread_t *thread, ac_context_t *context, CUdeviceptr pointer,
+                                 CUstream stream, bool per_thread) {
+    ac_lane_ask_t lane;
+    ac_cache_t *cache = lane_of(thread, context, stream, per_thread, &lane);
+    if (cache && ac_lane_give_long(cache, &lane, pointer))
+        return AC_OK;
     ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
     if (ac_block_arena(pointer) != context->arena)
@@ -264,7 +352,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
             if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
                 return result;
         }
-        freed = free_in_order(context, pointer, stream, per_thread);
+        freed = free_in_order(thread, context, pointer, stream, per_thread);
     } else {
         freed = ac_block_mark_used(pointer);
         if (freed == AC_OK)
@@ -277,13 +365,15 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
                    bool per_thread) {
     return ac_owned(address) && ac_context_of_stream(thread, stream) == context &&
            !ac_cuda_is_capturing() &&
-           free_in_order(context, address, stream, per_thread) == AC_OK;
+           free_in_order(thread, context, address, stream, per_thread) == AC_OK;
 }
 
 #define FREE_ASYNC(symbol, per_thread)                                                           \
     CUresult symbol(CUdeviceptr pointer, CUstream stream) {                                      \
         AC_ENTER_OR_RETURN(symbol);                                                              \
         CUresult result;                                                                         \
+        if (give_to_lane(thread, pointer, stream, per_thread))                                   \
+            return CUDA_SUCCESS;                                                                 \
         if (ac_owned(pointer) && ac_is_guest(thread))                                            \
             return real(AC_UNOWNED, stream);                                                     \
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \

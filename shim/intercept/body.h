@@ -2,6 +2,7 @@
 #ifndef AC_BODY_H
 #define AC_BODY_H
 
+#include "allocator/order/capture.h"
 #include "intercept/context.h"
 #include "intercept/decay.h"
 #include "intercept/hooks.h"
@@ -36,6 +37,8 @@
  * bytes. */
 #define AC_RETRY(result, need, call)                                                             \
     do {                                                                                         \
+        if (thread)                                                                              \
+            ac_thread_given_back(thread);                                                        \
         (result) = (call);                                                                       \
         AC_RETRY_AFTER(result, need, call);                                                      \
     } while (0)
@@ -48,7 +51,12 @@
 
 /* Give idle memory back because a driver call was out of memory, with `wait` after waiting for
  * pending work, on devices where that may help.  False: no thread has given any back since this one
- * was last told; what another one did may have come before the call, which then fails again. */
+ * last asked ac_thread_given_back, or began; the call would fail again. */
+static inline bool ac_thread_given_back(ac_thread_t *thread) {
+    uint64_t before = thread->given_back;
+    thread->given_back = atomic_load(&ac_given_back);
+    return thread->given_back != before;
+}
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need);
 
 /* The program synchronised a stream, an event or a context: memory pools come down to their
@@ -79,6 +87,13 @@ static inline bool ac_owned(uint64_t address) {
  * order. */
 enum { AC_UNOWNED = 1 };
 
+/* Whether a hit has nothing to look at but the thread's cache.  When that ends the generation
+ * grows. */
+static inline bool ac_hits_are_simple(void) {
+    return !ac_frees_synchronize() && ac_is_enabled() && ac_fence_simple() &&
+           !ac_order_capturing();
+}
+
 /* The context that serves a request of this thread, NULL: leave the call to the driver.
  * memory_hooks.c */
 ac_context_t *ac_context_serving(ac_thread_t *thread);
@@ -86,9 +101,10 @@ ac_context_t *ac_context_serving(ac_thread_t *thread);
 /* Wait for all work of the current context, for free_sync:true. */
 CUresult ac_context_await(ac_context_t *context);
 
-/* Whether the driver has to answer, whatever the hook does without a record. */
+/* Whether the driver has to answer, whatever the hook does without a record: nothing of ours may wait in a
+ * host function, and in a fork child locks are held by threads of its parent. */
 static inline bool ac_is_guest(const ac_thread_t *thread) {
-    return !thread && ac_thread_is_guest();
+    return !thread && (ac_thread_is_guest() || atomic_load(&ac_state) == AC_STATE_INERT);
 }
 
 /* The stream that a call names, by handle and key; `per_thread`: what handle 0 means. */
@@ -120,9 +136,10 @@ typedef struct {
     unsigned mempool;
 } ac_from_t;
 
-/* Serve `bytes` (> 0) from the cache of the context (from NULL: a plain request).  serve.c */
-ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_from_t *from,
-                     uint64_t bytes, uint64_t *address);
+/* Serve `bytes` (> 0) from the cache of the context (from NULL: a plain request), for a module
+ * (modules.h).  serve.c */
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
+                     const ac_from_t *from, uint64_t bytes, uint64_t *address);
 
 /* Around a driver call that the program's allocation or free was left to: its time is counted
  * (passed_ns), with enabled:false as well, so that the gain can be told. */
@@ -143,6 +160,9 @@ static inline void ac_passed_end(ac_thread_t *thread, uint64_t begin) {
             AC_RETRY(result, AC_NEED(bytes), call);                                              \
     } while (0)
 
+/* cuMemAlloc_v2 for the code at `caller`.  memory_hooks.c, for the C API. */
+CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller);
+
 /* Whether the block answers as memory of its pool: it serves a stream-ordered request, and not of
  * the device's own pool with async_ipc.  identity_hooks.c */
 bool ac_block_is_pooled(const ac_block_info_t *info);
@@ -156,8 +176,8 @@ static inline CUdevice ac_block_device(const ac_block_info_t *info) {
 /* A stream-ordered request that can be served without a call of the driver, in a context that is
  * current; and a free of our memory that is plain sailing.  async_hooks.c, for the runtime's
  * names. */
-bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, size_t bytes, CUstream stream,
-                  bool per_thread, uint64_t *address);
+bool ac_async_hit(ac_thread_t *thread, ac_context_t *context, unsigned module, size_t bytes,
+                  CUstream stream, bool per_thread, uint64_t *address);
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
                    bool per_thread);
 

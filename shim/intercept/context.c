@@ -587,7 +587,7 @@ ac_context_t *ac_context_current(ac_thread_t *thread) {
     CUcontext handle = NULL;
     adopt();
     thread->known = thread->runtime = NULL;
-    thread->fast.key = 0;
+    ac_thread_clear_fast(thread);
     if (ac_driver_current(&handle) != CUDA_SUCCESS || !handle)
         return NULL;
     thread->known = ac_context_of(handle);

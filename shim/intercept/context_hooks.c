@@ -94,7 +94,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 #define DESTROY(symbol)                                                                          \
     CUresult symbol(CUcontext context) {                                                         \
         AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
+        if (ac_is_guest(thread))                                                                 \
             return real(context);                                                                \
         ac_ending_t ending = ac_context_ending(context);                                         \
         CUresult result = real(context);                                                         \
@@ -140,7 +140,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 #define RESET(symbol)                                                                            \
     CUresult symbol(CUdevice device) {                                                           \
         AC_ENTER_OR_RETURN(symbol);                                                              \
-        if (ac_is_guest(thread)) /* nothing of ours may wait in a host function */               \
+        if (ac_is_guest(thread))                                                                 \
             return real(device);                                                                 \
         ac_ending_t ending = ac_context_primary_ending(device, true);                            \
         CUresult result = real(device);                                                          \
@@ -180,7 +180,7 @@ static CUresult release(const ac_thread_t *thread, cuDevicePrimaryCtxRelease_v2_
 #define RELEASE(symbol)                                                                          \
     CUresult symbol(CUdevice device) {                                                           \
         AC_ENTER_OR_RETURN(symbol);                                                              \
-        return release(thread, real, device);                                                    \
+        return ac_is_guest(thread) ? real(device) : release(thread, real, device);               \
     }
 RELEASE(cuDevicePrimaryCtxRelease)
 RELEASE(cuDevicePrimaryCtxRelease_v2)

@@ -26,6 +26,15 @@ const char *ac_hook_names(size_t *bytes);
 /* What the runtime's functions return: a cudaError_t. */
 typedef int ac_runtime_error_t;
 
+/* cudaPitchedPtr and cudaExtent. */
+typedef struct {
+    void *pointer;
+    size_t pitch, width, height;
+} ac_pitched_t;
+typedef struct {
+    size_t width, height, depth;
+} ac_extent_t;
+
 /* What a runtime without the function, or no runtime at all, is told: cudaErrorSymbolNotFound. */
 enum { AC_RUNTIME_MISSING = 500 };
 

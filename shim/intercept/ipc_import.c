@@ -84,8 +84,8 @@ static void close_rest(ac_ipc_mapping_t *mapping, unsigned closes) {
 static void leave(ac_ipc_mapping_t *mapping, const import_t *import) {
     unsigned closes = ac_ipc_leave(mapping);
     if (closes && on_pages(import))
-        ac_ipc_closed(mapping, ac_ipc_pages_close(ac_ipc_context(mapping), ac_ipc_base(mapping),
-                                                  import->entry.mapping) != CUDA_SUCCESS);
+        ac_ipc_closed(mapping,
+                      ac_ipc_pages_close(mapping, import->entry.mapping) != CUDA_SUCCESS);
     else if (closes)
         close_rest(mapping, closes);
 }
@@ -317,13 +317,12 @@ static void wait_as_closing(const ac_context_t *context) {
 }
 
 /* Errors of the context are the driver's to tell. */
-static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, const ac_ipc_view_t *view) {
+static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, const ac_ipc_mapping_t *mapping,
+                              const ac_ipc_view_t *view) {
     if (!view->on_pages)
         return real(view->base);
     CUresult result = real(AC_UNOWNED);
-    return result == CUDA_ERROR_INVALID_VALUE
-               ? ac_ipc_pages_close(view->context, view->base, view->bytes)
-               : result;
+    return result == CUDA_ERROR_INVALID_VALUE ? ac_ipc_pages_close(mapping, view->bytes) : result;
 }
 
 /* What is no view; the driver must not close what views are of. */
@@ -352,7 +351,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         return close_native(context, real, address);
     const ac_context_t *owner = ac_ipc_context(mapping);
     unsigned closes = ac_ipc_leave(mapping);
-    CUresult result = closes ? close_mapping(real, &view) : CUDA_SUCCESS;
+    CUresult result = closes ? close_mapping(real, mapping, &view) : CUDA_SUCCESS;
     if (!closes && view.closed)
         wait_as_closing(owner);
     if (result != CUDA_SUCCESS) {

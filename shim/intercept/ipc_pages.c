@@ -10,6 +10,8 @@
 #include "share/ipc_socket.h"
 
 enum { LIMIT_NS = 1000000000 };
+/* How long a close waits for work of contexts that did not open what it closes. */
+#define OTHERS_NS ((uint64_t)30000000000)
 
 int64_t ac_ipc_pages_limit(void) {
     return ac_raw_ns(CLOCK_MONOTONIC) + LIMIT_NS;
@@ -126,13 +128,44 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
     return result;
 }
 
-CUresult ac_ipc_pages_close(const void *context, CUdeviceptr base, uint64_t bytes) {
-    ac_status_t status = AC_OK;
-    if (!ac_timeline_idle(((const ac_context_t *)context)->timeline))
-        status = ac_cuda_ops.synchronize(cuda_of(context), 0);
-    if (status == AC_OK)
-        status = take_down(context, base, bytes, bytes);
-    return result_of(status);
+/* Other contexts that may have work on what is closed.  The memory is not freed by this process, and no
+ * driver's call waits for them: its addresses must not go from under their work. */
+typedef struct {
+    const void *opened_in;
+    CUdevice owner; /* -1: not known */
+    uint64_t end;   /* of the wait, ns */
+    ac_status_t status;
+} users_t;
+
+static bool may_use(const users_t *users, CUdevice device) {
+    return users->owner < 0 || device == users->owner ||
+           device == cuda_of(users->opened_in)->device ||
+           ac_cuda_peers_of(users->owner) >> device & 1;
+}
+
+static void wait_for(ac_context_t *context, void *arg) {
+    users_t *users = arg;
+    uint64_t now = ac_cuda_ops.now_ns();
+    if (context == users->opened_in || now >= users->end ||
+        !may_use(users, context->cuda.device) || ac_timeline_idle(context->timeline))
+        return;
+    if (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
+        ac_cuda_is_capturing())
+        users->status = AC_BUSY;
+}
+
+CUresult ac_ipc_pages_close(const ac_ipc_mapping_t *mapping, uint64_t bytes) {
+    const ac_context_t *context = ac_ipc_context(mapping);
+    users_t users = {.opened_in = context,
+                     .owner = ac_ipc_owner(mapping),
+                     .end = ac_cuda_ops.now_ns() + OTHERS_NS};
+    if (!ac_timeline_idle(context->timeline))
+        users.status = ac_cuda_ops.synchronize(cuda_of(context), 0);
+    if (users.status == AC_OK)
+        ac_context_each(wait_for, &users);
+    if (users.status == AC_OK)
+        users.status = take_down(context, ac_ipc_base(mapping), bytes, bytes);
+    return result_of(users.status);
 }
 
 void ac_ipc_pages_bury(void) {

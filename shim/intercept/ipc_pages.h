@@ -17,10 +17,10 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
                            const ac_ipc_source_t *source, const ac_ipc_entry_t *entry,
                            int64_t until, ac_ipc_mapping_t *mapping, CUdeviceptr *base);
 
-/* The last view of them is closed: wait for the context's work as the driver does, and take them
- * away.  `context` is the record of what they were opened in.  Another answer than CUDA_SUCCESS: they
- * are still there. */
-CUresult ac_ipc_pages_close(const void *context, CUdeviceptr base, uint64_t bytes);
+/* The last view of them is closed: wait for the work of the context that they were opened in, as the
+ * driver does, and of all others that may use them, half a minute at the most; then take them away.
+ * Another answer than CUDA_SUCCESS: they are still there. */
+CUresult ac_ipc_pages_close(const ac_ipc_mapping_t *mapping, uint64_t bytes);
 
 /* Take away what was left of contexts that have gone. */
 void ac_ipc_pages_bury(void);

@@ -17,7 +17,8 @@
 #include "device/wait.h"
 #include "lock.h"
 
-enum { WAIT_SECONDS = 60, VIEWS_FIRST = 128 };
+/* How long a thread waits for the call of another one: a close waits for the device in there. */
+enum { WAIT_SECONDS = 1, VIEWS_FIRST = 128 };
 
 typedef enum { OPENING, OPEN, CLOSING, NATIVE } state_t;
 
@@ -243,6 +244,10 @@ void ac_ipc_on_pages(ac_ipc_mapping_t *mapping, int owner) {
 
 uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping) {
     return mapping->base;
+}
+
+int ac_ipc_owner(const ac_ipc_mapping_t *mapping) {
+    return mapping->owner;
 }
 
 const void *ac_ipc_context(const ac_ipc_mapping_t *mapping) {

@@ -6,8 +6,9 @@
  * the program never closed, are one view, of the size of the newer.
  *
  * All here is records: the caller makes the calls of the driver, between the functions below, with
- * no lock held.  Who wants a mapping that another thread is opening or closing waits for that call
- * to return, as it would inside the driver.  Any thread. */
+ * no lock held.  A thread that wants a mapping which another one is opening or closing waits for that
+ * call, a second at the most: then it opens another mapping of its own, which the driver counts by
+ * itself.  Any thread. */
 #ifndef AC_IPC_VIEWS_H
 #define AC_IPC_VIEWS_H
 
@@ -38,6 +39,7 @@ void ac_ipc_on_pages(ac_ipc_mapping_t *mapping, int owner);
 
 /* Of a mapping that the caller has entered. */
 uint64_t ac_ipc_base(const ac_ipc_mapping_t *mapping);
+int ac_ipc_owner(const ac_ipc_mapping_t *mapping);
 const void *ac_ipc_context(const ac_ipc_mapping_t *mapping);
 
 /* A view of `size` bytes, `offset` bytes into the mapping that the caller has entered: that entry

@@ -1,5 +1,6 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/modules.h"
 #include "intercept/pinned.h"
 #include "intercept/tracing.h"
 
@@ -14,12 +15,14 @@ ac_context_t *ac_context_serving(ac_thread_t *thread) {
 }
 
 /* Of the thread's current context. */
-static ac_served_t serve(ac_thread_t *thread, uint64_t bytes, CUdeviceptr *pointer) {
+static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes,
+                         CUdeviceptr *pointer) {
     ac_context_t *context = ac_context_serving(thread);
     uint64_t address;
     if (!context)
         return AC_SERVED_BY_DRIVER;
-    ac_served_t served = ac_serve(thread, context, NULL, bytes, &address);
+    ac_served_t served =
+        ac_serve(thread, context, ac_module_asking(thread, caller), NULL, bytes, &address);
     if (served == AC_SERVED)
         *pointer = address;
     return served;
@@ -35,12 +38,13 @@ static CUresult driver_alloc(ac_thread_t *thread, CUdeviceptr *pointer, size_t b
     return result;
 }
 
-static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr *pointer,
-                       size_t bytes) {
+static CUresult answer(ac_thread_t *thread, const void *caller, cuMemAlloc_v2_fn *real,
+                       CUdeviceptr *pointer, size_t bytes) {
     CUresult result;
     if (!thread)
         return real(pointer, bytes);
-    ac_served_t served = pointer && bytes ? serve(thread, bytes, pointer) : AC_SERVED_BY_NOTHING;
+    ac_served_t served =
+        pointer && bytes ? serve(thread, caller, bytes, pointer) : AC_SERVED_BY_NOTHING;
     if (served == AC_SERVED)
         return CUDA_SUCCESS;
     if (served == AC_SERVED_LIMIT)
@@ -49,10 +53,62 @@ static CUresult answer(ac_thread_t *thread, cuMemAlloc_v2_fn *real, CUdeviceptr 
     return result;
 }
 
-CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+static CUresult answer_traced(ac_thread_t *thread, const void *caller, cuMemAlloc_v2_fn *real,
+                              CUdeviceptr *pointer, size_t bytes) {
+    return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, caller, real, pointer, bytes),
+                              pointer, bytes, NULL);
+}
+
+static __attribute__((noinline)) CUresult alloc_missed(ac_thread_t *thread, CUdeviceptr *pointer,
+                                                       size_t bytes, const void *caller) {
+    return answer_traced(thread, caller, AC_REAL(cuMemAlloc_v2), pointer, bytes);
+}
+
+static __attribute__((noinline)) CUresult alloc_due(const ac_thread_t *thread) {
+    ac_cache_raise(thread->fast[AC_FAST_DRIVER].cache);
+    return CUDA_SUCCESS;
+}
+
+/* Whether the thread knows that its cache serves its current context: AC_FAST_DRIVER; for requests
+ * of that code: AC_FAST_DRIVER_MALLOC. */
+#define IS_FAST(thread, use, code, symbol)                                                       \
+    (__builtin_expect(ac_thread_is_fast(thread, use, code), 1) &&                                \
+     !AC_ROW_FAILPOINT(symbol, unseen))
+
+static inline __attribute__((always_inline)) CUresult
+alloc_fast(ac_thread_t *thread, CUdeviceptr *pointer, size_t bytes, const void *caller) {
+    const ac_fast_t *fast = &thread->fast[AC_FAST_DRIVER_MALLOC];
+    uint64_t address;
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemAlloc_v2]);
+    ac_take_t taken =
+        __builtin_expect(!pointer, 0)
+            ? AC_TAKE_NONE
+            : ac_cache_take(fast->cache, &fast->module, bytes, &address, ac_fence_handout_alone);
+    if (__builtin_expect(!taken, 0))
+        return alloc_missed(thread, pointer, bytes, caller);
+    thread->last_alloc = thread->known;
+    *pointer = address;
+    return __builtin_expect(taken == AC_TAKE_DUE, 0) ? alloc_due(thread) : CUDA_SUCCESS;
+}
+
+static __attribute__((noinline)) CUresult alloc_slow(CUdeviceptr *pointer, size_t bytes,
+                                                     const void *caller) {
+    if (IS_FAST(ac_thread_tls, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemAlloc_v2) &&
+        ac_thread_name_caller(ac_thread_tls, caller))
+        return alloc_fast(ac_thread_tls, pointer, bytes, caller);
     AC_ENTER_OR_RETURN(cuMemAlloc_v2);
-    return ac_trace_allocated(AC_TRACE_ALLOC, answer(thread, real, pointer, bytes), pointer,
-                              bytes, NULL);
+    return answer_traced(thread, caller, real, pointer, bytes);
+}
+
+CUresult ac_mem_alloc(CUdeviceptr *pointer, size_t bytes, const void *caller) {
+    ac_thread_t *thread = ac_thread_tls;
+    if (!IS_FAST(thread, AC_FAST_DRIVER_MALLOC, caller, cuMemAlloc_v2))
+        return alloc_slow(pointer, bytes, caller);
+    return alloc_fast(thread, pointer, bytes, caller);
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+    return ac_mem_alloc(pointer, bytes, __builtin_return_address(0));
 }
 
 static CUresult driver_alloc_pitch(ac_thread_t *thread, CUdeviceptr *pointer, size_t *pitch,
@@ -74,7 +130,7 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, s
                  width <= SIZE_MAX - AC_GRANULE;
     size_t row_bytes = (width + AC_GRANULE - 1) / AC_GRANULE * AC_GRANULE;
     if (thread && plain && height <= SIZE_MAX / row_bytes) {
-        served = serve(thread, row_bytes * height, pointer);
+        served = serve(thread, __builtin_return_address(0), row_bytes * height, pointer);
         if (served == AC_SERVED)
             *pitch = row_bytes;
         result = served == AC_SERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -132,14 +188,16 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
         }
     }
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
-    if ((cache ? ac_cache_free(cache, pointer) : ac_block_free(pointer)) == AC_OK)
+    if ((cache ? ac_cache_free(cache, pointer) : ac_block_free(pointer)) == AC_OK) {
+        if (thread)
+            thread->last_free = context;
         return CUDA_SUCCESS;
+    }
     ac_count(thread, AC_COUNT_bad_frees);
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemFree_v2(CUdeviceptr pointer) {
-    AC_ENTER_OR_RETURN(cuMemFree_v2);
+static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr pointer) {
     if (ac_owned(pointer) && ac_is_guest(thread))
         return real(AC_UNOWNED);
     ac_trace_freeing(pointer);
@@ -159,6 +217,25 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
     ac_count(thread, AC_COUNT_passed_frees);
     ac_context_note_current(thread, result);
     return result;
+}
+
+static __attribute__((noinline)) CUresult free_slow(CUdeviceptr pointer) {
+    AC_ENTER_OR_RETURN(cuMemFree_v2);
+    return free_any(thread, real, pointer);
+}
+
+static __attribute__((noinline)) CUresult free_missed(ac_thread_t *thread, CUdeviceptr pointer) {
+    return free_any(thread, AC_REAL(cuMemFree_v2), pointer);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    ac_thread_t *thread = ac_thread_tls;
+    if (!IS_FAST(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemFree_v2))
+        return free_slow(pointer);
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemFree_v2]);
+    return ac_cache_give_handed(thread->fast[AC_FAST_DRIVER].cache, pointer)
+               ? CUDA_SUCCESS
+               : free_missed(thread, pointer);
 }
 
 /* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */

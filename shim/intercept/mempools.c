@@ -66,8 +66,8 @@ CUmemoryPool ac_mempool_handle(unsigned number) {
 
 void ac_mempool_leave(unsigned number, ac_passed_t reason) {
     ac_passed_t ours = AC_POOL_OURS;
-    if (number)
-        atomic_compare_exchange_strong(&records[number].reason, &ours, reason);
+    if (number && atomic_compare_exchange_strong(&records[number].reason, &ours, reason))
+        ac_generation_grow(); /* lanes of threads serve it without a look */
 }
 
 /* --- taking and leaving records --- */
@@ -300,6 +300,7 @@ void ac_mempool_current_changed(CUdevice device) {
     for (CUdevice each = 0; each < AC_LIVE_DEVICES; each++)
         if (device < 0 || each == device)
             change_current(each);
+    ac_generation_grow(); /* lanes of threads serve the former one without a look */
 }
 
 unsigned ac_mempool_current(CUdevice device, ac_passed_t *why) {
@@ -358,6 +359,10 @@ static uint64_t used_by_driver(unsigned number) {
 static ac_allocator_t *claimed_from(unsigned number) {
     const record_t *record = &records[number];
     return record->made || record->limit ? ac_mempool_allocator(number) : NULL;
+}
+
+bool ac_mempool_is_open(unsigned number) {
+    return ac_mempool_allocator(number) && !claimed_from(number);
 }
 
 bool ac_mempool_admit(unsigned number, uint64_t bytes) {

@@ -42,6 +42,9 @@ CUmemoryPool ac_mempool_handle(unsigned number);
 /* Whether it is the pool that the driver made for the device. */
 bool ac_mempool_is_default(unsigned number);
 
+/* Whether requests of the pool need not be announced (_admit). */
+bool ac_mempool_is_open(unsigned number);
+
 /* The allocator that has figures of the pool; NULL: none was ever served here. */
 ac_allocator_t *ac_mempool_allocator(unsigned number);
 

@@ -43,12 +43,6 @@ bool ac_pinned_find(uint64_t address, ac_host_info_t *info) {
 
 /* --- back to the driver --- */
 
-static _Atomic uint64_t given_back;
-
-uint64_t ac_pinned_given_back(void) {
-    return atomic_load(&given_back);
-}
-
 uint64_t ac_pinned_give_back(uint64_t before, uint64_t limit) {
     uint64_t freed = 0, address, size;
     ac_host_block_t *block;
@@ -60,7 +54,7 @@ uint64_t ac_pinned_give_back(uint64_t before, uint64_t limit) {
         if (!gone)
             break;
         freed += size;
-        atomic_fetch_add(&given_back, size);
+        atomic_fetch_add(&ac_given_back, size);
     }
     if (freed)
         ac_count_add(ac_thread_tls, AC_COUNT_pinned_trimmed_bytes, freed);

@@ -44,9 +44,6 @@ void ac_pinned_shared(uint64_t address);
  * Returns bytes. */
 uint64_t ac_pinned_trim(bool wait);
 
-/* Bytes that were idle and went back, of all threads, ever. */
-uint64_t ac_pinned_given_back(void);
-
 /* An interval of decay.h has passed. */
 void ac_pinned_decay(const ac_config_t *config);
 

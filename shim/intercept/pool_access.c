@@ -129,6 +129,9 @@ void ac_pool_reach(unsigned number, CUdevice other) {
     if (other < 0 || other >= AC_LIVE_DEVICES)
         return;
     atomic_fetch_or(&reaches_pool[number], (uint64_t)1 << other);
+    ac_allocator_t *allocator = ac_mempool_allocator(number);
+    if (allocator) /* what a thread takes beside this call from its cache shows after it */
+        ac_allocator_recall(allocator);
     ac_pool_reach_again(number);
 }
 

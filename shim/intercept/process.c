@@ -17,6 +17,7 @@
 #include "allocator/carve.h"
 #include "device/driver.h"
 #include "intercept/body.h"
+#include "intercept/control.h"
 #include "intercept/graph_hooks.h"
 #include "intercept/ipc.h"
 #include "intercept/ipc_serve.h"
@@ -253,6 +254,7 @@ static void forked_child(void) {
     ac_fds_fork_child();
     ac_ipc_socket_fork_child();
     ac_ipc_serve_fork_child();
+    ac_control_fork_child();
     ac_ipc_table_fork_child();
     ac_ipc_fork_child();
     ac_live_fork_child();
@@ -455,6 +457,7 @@ static void set_up(void) {
     atexit(exit_began);
     at_quick_exit(exit_began);
     ac_writer_start();
+    ac_control_start();
 }
 
 /* Whether the driver of this process was initialised. */

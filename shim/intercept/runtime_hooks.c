@@ -1,8 +1,9 @@
 /* The runtime's own names: a hit is served without entering the runtime when the thread's context
  * is known; everything else goes through the real runtime function, which arrives at the driver
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
-#include "allocator/cache/thread_cache.h"
+#include "allocator/cache/lane.h"
 #include "intercept/body.h"
+#include "intercept/modules.h"
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"
 
@@ -23,7 +24,7 @@ static ac_runtime_error_t proved(const ac_runtime_t *runtime, ac_runtime_error_t
                 thread->last_alloc == thread->known;
     if (thread) {
         thread->runtime = good ? thread->known : NULL;
-        thread->fast.key = 0;
+        ac_thread_clear_fast(thread);
         thread->prover = runtime;
     }
     return result;
@@ -37,32 +38,35 @@ typedef struct {
 } server_t;
 
 /* The thread remembers it for the code that asks. */
-static server_t server_for(ac_thread_t *thread, const void *caller) {
-    if (ac_thread_is_fast(thread, caller) || ac_thread_is_recorded(thread, caller))
-        return (server_t){thread->runtime, thread->fast.cache};
+static server_t server_for(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
+    if (ac_thread_is_fast(thread, use, caller) || ac_thread_is_recorded(thread, use, caller))
+        return (server_t){thread->runtime, thread->fast[use].cache};
     uint64_t generation =
         ac_generation_now(); /* before what is remembered with it is looked at */
     ac_context_t *context = fast_context(thread, ac_runtime_of(caller));
     ac_cache_t *cache = context ? ac_thread_cache(thread, context) : NULL;
-    if (cache && generation == thread->generation && !ac_frees_synchronize() && ac_is_enabled() &&
-        ac_fence_simple() && !ac_order_capturing() &&
-        (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT == 0)
-        thread->fast = (ac_fast_t){thread->trace ? ~ac_fast_key(caller, generation)
-                                                 : ac_fast_key(caller, generation),
-                                   cache};
+    if (cache && generation == thread->generation && ac_hits_are_simple())
+        ac_thread_set_page(thread, use, caller, generation, cache);
     return (server_t){context, cache};
+}
+
+static ac_status_t alloc_for(const server_t *server, unsigned module, size_t bytes,
+                             uint64_t *address) {
+    if (!server->cache)
+        return ac_arena_alloc_for(server->context->arena, module, bytes, true, address);
+    ac_cache_ask_for(server->cache, module);
+    return ac_cache_alloc(server->cache, bytes, true, address);
 }
 
 /* Not a hit of the thread's own cache, or not known to be one. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
-    server_t server = server_for(thread, caller);
+    server_t server = server_for(thread, AC_FAST_MALLOC, caller);
     uint64_t address;
     if (server.context && pointer && bytes) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        ac_status_t status = server.cache
-                                 ? ac_cache_alloc(server.cache, bytes, true, &address)
-                                 : ac_arena_alloc(server.context->arena, bytes, true, &address);
+        ac_status_t status =
+            alloc_for(&server, ac_module_asking(thread, caller), bytes, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
             ac_trace_hit(thread, server.context, NULL, address, bytes);
@@ -77,45 +81,75 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
         return AC_RUNTIME_MISSING;
     if (thread)
         thread->last_alloc = NULL;
-    return proved(runtime, real(pointer, bytes));
-}
-
-static __attribute__((noinline)) ac_runtime_error_t
-malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
-    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
-    return malloc_slow(thread, pointer, bytes, caller);
+    ac_asking_t asking = ac_asking_begin(thread, caller);
+    ac_runtime_error_t result = real(pointer, bytes);
+    ac_asking_end(&asking, pointer && result == CUDA_SUCCESS ? *pointer : NULL);
+    return proved(runtime, result);
 }
 
 /* Apart, as what follows a free that misses: with a call inside a hit would save registers. */
 static __attribute__((noinline)) ac_runtime_error_t
 malloc_missed(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+    const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
     uint64_t address;
-    if (!pointer || !ac_cache_fetch(thread->fast.cache, bytes, &address))
+    ac_cache_ask_for(fast->cache, fast->module);
+    if (!pointer || !ac_cache_fetch(fast->cache, bytes, &address))
         return malloc_slow(thread, pointer, bytes, caller);
     *pointer = (void *)(uintptr_t)address;
     return CUDA_SUCCESS;
 }
 
 static __attribute__((noinline)) ac_runtime_error_t malloc_due(const ac_thread_t *thread) {
-    ac_cache_raise(thread->fast.cache);
+    ac_cache_raise(thread->fast[AC_FAST_MALLOC].cache);
     return CUDA_SUCCESS;
+}
+
+/* By the thread's cache for the code that calls. */
+static inline __attribute__((always_inline)) ac_runtime_error_t
+malloc_fast(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+    const ac_fast_t *fast = &thread->fast[AC_FAST_MALLOC];
+    uint64_t address;
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
+    ac_take_t taken =
+        __builtin_expect(!pointer, 0)
+            ? AC_TAKE_NONE
+            : ac_cache_take(fast->cache, &fast->module, bytes, &address, ac_fence_handout_alone);
+    if (__builtin_expect(!taken, 0))
+        return malloc_missed(thread, pointer, bytes, caller);
+    *pointer = (void *)(uintptr_t)address;
+    return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
+}
+
+static __attribute__((noinline)) ac_runtime_error_t
+malloc_unknown(ac_thread_t *thread, void **pointer, size_t bytes, const void *caller) {
+    if (thread && ac_thread_recall_fast(thread, AC_FAST_MALLOC, caller) && !thread->trace)
+        return malloc_fast(thread, pointer, bytes, caller);
+    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaMalloc);
+    return malloc_slow(thread, pointer, bytes, caller);
 }
 
 ac_runtime_error_t cudaMalloc(void **pointer, size_t bytes) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
-    uint64_t address;
-    if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
+    if (__builtin_expect(!ac_thread_is_fast(thread, AC_FAST_MALLOC, caller), 0))
         return malloc_unknown(thread, pointer, bytes, caller);
-    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaMalloc]);
-    ac_take_t taken =
-        __builtin_expect(!pointer, 0)
-            ? AC_TAKE_NONE
-            : ac_cache_take(thread->fast.cache, bytes, &address, ac_fence_handout_alone);
-    if (__builtin_expect(!taken, 0))
-        return malloc_missed(thread, pointer, bytes, caller);
-    *pointer = (void *)(uintptr_t)address;
-    return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
+    return malloc_fast(thread, pointer, bytes, caller);
+}
+
+/* After a real free, before which `last_free` was NULL, of a thread that may only free: in the
+ * context that is current this runtime frees by our driver hook.  Whether it would allocate in that
+ * one is not known from this. */
+static ac_runtime_error_t proved_to_free(const void *caller, uint64_t generation,
+                                         ac_runtime_error_t result) {
+    ac_thread_t *thread = ac_thread_tls;
+    if (!thread || thread->runtime || result != CUDA_SUCCESS || !thread->last_free ||
+        thread->last_free != thread->known || thread->generation != generation ||
+        !atomic_load(&ac_fast_path) || !ac_hits_are_simple())
+        return result;
+    ac_cache_t *cache = ac_thread_cache(thread, thread->known);
+    if (cache)
+        ac_thread_set_fast(thread, AC_FAST_FREE, caller, generation, cache);
+    return result;
 }
 
 static ac_status_t free_of(ac_cache_t *cache, uint64_t address, const ac_cache_t *missed) {
@@ -127,8 +161,8 @@ static ac_status_t free_of(ac_cache_t *cache, uint64_t address, const ac_cache_t
 /* `missed`: the cache that did not keep the block; NULL: none was asked. */
 static __attribute__((noinline)) ac_runtime_error_t
 free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache_t *missed) {
-    server_t server = server_for(thread, caller);
-    if (server.context && pointer && !ac_frees_synchronize() &&
+    server_t server = server_for(thread, AC_FAST_FREE, caller);
+    if ((server.context || server.cache) && pointer && !ac_frees_synchronize() &&
         !atomic_load(&ac_contexts_ending)) {
         uint64_t address = (uint64_t)(uintptr_t)pointer;
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
@@ -141,32 +175,44 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
     }
     ac_count(thread, AC_COUNT_runtime_forwarded);
     cudaFree_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), cudaFree);
-    return real ? real(pointer) : AC_RUNTIME_MISSING;
-}
-
-static __attribute__((noinline)) ac_runtime_error_t
-free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
-    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
-    return free_slow(thread, pointer, caller, NULL);
+    if (!real)
+        return AC_RUNTIME_MISSING;
+    uint64_t generation = ac_generation_now();
+    if (thread)
+        thread->last_free = NULL;
+    return proved_to_free(caller, generation, real(pointer));
 }
 
 static __attribute__((noinline)) ac_runtime_error_t
 free_missed(ac_thread_t *thread, void *pointer, const void *caller) {
-    ac_cache_t *cache = thread->fast.cache;
+    ac_cache_t *cache = thread->fast[AC_FAST_FREE].cache;
     if (ac_cache_give_away(cache, (uint64_t)(uintptr_t)pointer))
         return CUDA_SUCCESS;
     return free_slow(thread, pointer, caller, cache);
 }
 
+static inline __attribute__((always_inline)) ac_runtime_error_t
+free_fast(ac_thread_t *thread, void *pointer, const void *caller) {
+    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
+    return ac_cache_give_handed(thread->fast[AC_FAST_FREE].cache, (uint64_t)(uintptr_t)pointer)
+               ? CUDA_SUCCESS
+               : free_missed(thread, pointer, caller);
+}
+
+static __attribute__((noinline)) ac_runtime_error_t
+free_unknown(ac_thread_t *thread, void *pointer, const void *caller) {
+    if (thread && ac_thread_recall_fast(thread, AC_FAST_FREE, caller) && !thread->trace)
+        return free_fast(thread, pointer, caller);
+    ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_cudaFree);
+    return free_slow(thread, pointer, caller, NULL);
+}
+
 ac_runtime_error_t cudaFree(void *pointer) {
     ac_thread_t *thread = ac_thread_tls;
     const void *caller = __builtin_return_address(0);
-    if (__builtin_expect(!ac_thread_is_fast(thread, caller), 0))
+    if (__builtin_expect(!ac_thread_is_fast(thread, AC_FAST_FREE, caller), 0))
         return free_unknown(thread, pointer, caller);
-    ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cudaFree]);
-    if (!ac_cache_give_handed(thread->fast.cache, (uint64_t)(uintptr_t)pointer))
-        return free_missed(thread, pointer, caller);
-    return CUDA_SUCCESS;
+    return free_fast(thread, pointer, caller);
 }
 
 ac_runtime_error_t cudaSetDevice(int device) {
@@ -182,16 +228,16 @@ ac_runtime_error_t cudaSetDevice(int device) {
 
 /* --- stream-ordered: the same for what the context's arena can serve --- */
 
-static ac_runtime_error_t malloc_async(ac_hook_t hook, const ac_runtime_t *runtime,
-                                       void **pointer, size_t bytes, CUstream stream,
-                                       bool per_thread) {
+static __attribute__((noinline)) ac_runtime_error_t
+malloc_async_slow(ac_hook_t hook, const void *caller, void **pointer, size_t bytes,
+                  CUstream stream, bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
-    ac_context_t *context = fast_context(thread, runtime);
+    ac_context_t *context = server_for(thread, AC_FAST_MALLOC, caller).context;
     uint64_t address;
-    ac_count(thread, AC_COUNT_HOOKS + hook);
     if (context && pointer && bytes) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        bool hit = ac_async_hit(thread, context, bytes, stream, per_thread, &address);
+        bool hit = ac_async_hit(thread, context, ac_module_asking(thread, caller), bytes, stream,
+                                per_thread, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
             ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes);
@@ -199,20 +245,24 @@ static ac_runtime_error_t malloc_async(ac_hook_t hook, const ac_runtime_t *runti
             return CUDA_SUCCESS;
         }
     }
+    const ac_runtime_t *runtime = ac_runtime_of(caller);
     ac_count(thread, AC_COUNT_runtime_forwarded);
     cudaMallocAsync_fn *real = __extension__(cudaMallocAsync_fn *) ac_runtime_get(runtime, hook);
     if (!real)
         return AC_RUNTIME_MISSING;
     if (thread)
         thread->last_alloc = NULL;
-    return proved(runtime, real(pointer, bytes, stream));
+    ac_asking_t asking = ac_asking_begin(thread, caller);
+    ac_runtime_error_t result = real(pointer, bytes, stream);
+    ac_asking_end(&asking, pointer && result == CUDA_SUCCESS ? *pointer : NULL);
+    return proved(runtime, result);
 }
 
-static ac_runtime_error_t free_async(ac_hook_t hook, const ac_runtime_t *runtime, void *pointer,
-                                     CUstream stream, bool per_thread) {
+static __attribute__((noinline)) ac_runtime_error_t
+free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stream,
+                bool per_thread) {
     ac_thread_t *thread = ac_thread_tls;
-    ac_context_t *context = fast_context(thread, runtime);
-    ac_count(thread, AC_COUNT_HOOKS + hook);
+    ac_context_t *context = server_for(thread, AC_FAST_FREE, caller).context;
     if (context && pointer) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
         ac_trace_freeing_on((uint64_t)(uintptr_t)pointer, ac_stream_resolved(stream, per_thread));
@@ -224,20 +274,86 @@ static ac_runtime_error_t free_async(ac_hook_t hook, const ac_runtime_t *runtime
         ac_trace_freed((uint64_t)(uintptr_t)pointer, true);
     }
     ac_count(thread, AC_COUNT_runtime_forwarded);
-    cudaFreeAsync_fn *real = __extension__(cudaFreeAsync_fn *) ac_runtime_get(runtime, hook);
+    cudaFreeAsync_fn *real =
+        __extension__(cudaFreeAsync_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
     return real ? real(pointer, stream) : AC_RUNTIME_MISSING;
+}
+
+/* Whether the thread's cache serves such calls of the code. */
+static inline bool is_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
+    return __builtin_expect(ac_thread_is_fast(thread, use, caller), 1) ||
+           (thread && ac_thread_recall_fast(thread, use, caller) && !thread->trace);
+}
+
+static inline ac_runtime_error_t malloc_async(ac_hook_t hook, const void *caller, void **pointer,
+                                              size_t bytes, CUstream stream, bool per_thread) {
+    ac_thread_t *thread = ac_thread_tls;
+    ac_take_t taken = AC_TAKE_NONE;
+    uint64_t address;
+    if (pointer && is_fast(thread, AC_FAST_MALLOC, caller)) {
+        ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + hook]);
+        taken = ac_lane_take(thread->fast[AC_FAST_MALLOC].cache,
+                             ac_stream_resolved(stream, per_thread),
+                             &thread->fast[AC_FAST_MALLOC].module, bytes, &address);
+    } else {
+        ac_count(thread, AC_COUNT_HOOKS + hook);
+    }
+    if (__builtin_expect(!taken, 0))
+        return malloc_async_slow(hook, caller, pointer, bytes, stream, per_thread);
+    *pointer = (void *)(uintptr_t)address;
+    return __builtin_expect(taken == AC_TAKE_DUE, 0) ? malloc_due(thread) : CUDA_SUCCESS;
+}
+
+static inline ac_runtime_error_t free_async(ac_hook_t hook, const void *caller, void *pointer,
+                                            CUstream stream, bool per_thread) {
+    ac_thread_t *thread = ac_thread_tls;
+    if (is_fast(thread, AC_FAST_FREE, caller)) {
+        ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + hook]);
+        if (ac_lane_give(thread->fast[AC_FAST_FREE].cache, ac_stream_resolved(stream, per_thread),
+                         (uint64_t)(uintptr_t)pointer))
+            return CUDA_SUCCESS;
+    } else {
+        ac_count(thread, AC_COUNT_HOOKS + hook);
+    }
+    return free_async_slow(hook, caller, pointer, stream, per_thread);
 }
 
 #define STREAM_ORDERED(suffix, per_thread)                                                       \
     ac_runtime_error_t cudaMallocAsync##suffix(void **pointer, size_t bytes, CUstream stream) {  \
-        return malloc_async(AC_HOOK_cudaMallocAsync##suffix,                                     \
-                            ac_runtime_of(__builtin_return_address(0)), pointer, bytes, stream,  \
-                            per_thread);                                                         \
+        return malloc_async(AC_HOOK_cudaMallocAsync##suffix, __builtin_return_address(0),        \
+                            pointer, bytes, stream, per_thread);                                 \
     }                                                                                            \
     ac_runtime_error_t cudaFreeAsync##suffix(void *pointer, CUstream stream) {                   \
-        return free_async(AC_HOOK_cudaFreeAsync##suffix,                                         \
-                          ac_runtime_of(__builtin_return_address(0)), pointer, stream,           \
-                          per_thread);                                                           \
+        return free_async(AC_HOOK_cudaFreeAsync##suffix, __builtin_return_address(0), pointer,   \
+                          stream, per_thread);                                                   \
     }
 STREAM_ORDERED(, false)
 STREAM_ORDERED(_ptsz, true)
+
+/* --- the others, forwarded always: so that memory counts as that of the module that asked --- */
+
+/* `outcome`: where the call leaves the block's address; NULL in the program: the runtime answers. */
+#define FORWARDED(symbol, params, args, outcome)                                                 \
+    ac_runtime_error_t symbol params {                                                           \
+        ac_thread_t *thread = ac_thread_tls;                                                     \
+        const void *caller = __builtin_return_address(0);                                        \
+        ac_count(thread, AC_COUNT_HOOKS + AC_HOOK_##symbol);                                     \
+        ac_count(thread, AC_COUNT_runtime_forwarded);                                            \
+        symbol##_fn *real = AC_REAL_RUNTIME(ac_runtime_of(caller), symbol);                      \
+        if (!real)                                                                               \
+            return AC_RUNTIME_MISSING;                                                           \
+        ac_asking_t asking = ac_asking_begin(thread, caller);                                    \
+        ac_runtime_error_t result = real args;                                                   \
+        ac_asking_end(&asking, result == CUDA_SUCCESS && pointer ? (outcome) : NULL);            \
+        return result;                                                                           \
+    }
+FORWARDED(cudaMallocPitch, (void **pointer, size_t *pitch, size_t width, size_t height),
+          (pointer, pitch, width, height), *pointer)
+FORWARDED(cudaMalloc3D, (ac_pitched_t * pointer, ac_extent_t extent), (pointer, extent),
+          pointer->pointer)
+FORWARDED(cudaMallocFromPoolAsync,
+          (void **pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+          (pointer, bytes, pool, stream), *pointer)
+FORWARDED(cudaMallocFromPoolAsync_ptsz,
+          (void **pointer, size_t bytes, CUmemoryPool pool, CUstream stream),
+          (pointer, bytes, pool, stream), *pointer)

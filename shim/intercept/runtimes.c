@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include "intercept/callers.h"
 #include "intercept/resolve.h"
 #include "intercept/thread.h"
 
@@ -26,50 +27,13 @@ struct ac_runtime {
 enum { RUNTIMES = 15 };
 static ac_runtime_t runtimes[RUNTIMES];
 
-/* ---------------------------------------------------------------- what callers have
- *
- * A set-associative cache of words: page of the code, how often dlopen was called, and number of
- * the runtime plus one (0: none).  A word is read and written whole, so it is never torn; an
- * entry that gets lost is looked up again. */
-
-enum { SETS = 64, WAYS = 8, INDEX_BITS = 4, OPENED_BITS = 24, PAGE_BITS = 12 };
-_Static_assert(RUNTIMES < 1 << INDEX_BITS, "a word has no room for the runtime's number");
-
-static _Alignas(64) _Atomic uint64_t known[SETS][WAYS];
-static _Atomic uint32_t opened = 1;
+/* Of each caller the number of its runtime plus one; 0: none. */
+static ac_callers_t callers;
+_Static_assert(RUNTIMES < 1 << AC_CALLERS_BITS, "callers have no room for a runtime's number");
 
 AC_EARLY void ac_runtime_forget(void) {
-    atomic_fetch_add_explicit(&opened, 1, memory_order_acq_rel);
+    ac_callers_forget();
     ac_generation_grow(); /* threads remember callers as well */
-}
-
-/* What an entry of this caller begins with; 0: its address is too high for a word. */
-AC_EARLY static uint64_t word_of(const void *caller, uint32_t generation) {
-    uint64_t page = (uint64_t)(uintptr_t)caller >> PAGE_BITS;
-    if (page >> (64 - INDEX_BITS - OPENED_BITS))
-        return 0;
-    return page << (INDEX_BITS + OPENED_BITS) | (uint64_t)(generation & ((1u << OPENED_BITS) - 1))
-                                                    << INDEX_BITS;
-}
-
-AC_EARLY static _Atomic uint64_t *set_of(uint64_t word) {
-    uint64_t page = word >> (INDEX_BITS + OPENED_BITS);
-    return known[(page * 0x9e3779b97f4a7c15ull) >> 58];
-}
-_Static_assert(SETS == 1 << (64 - 58), "the hash of a page names a set");
-
-AC_EARLY static void remember(uint64_t word, unsigned index) {
-    _Atomic uint64_t *set = set_of(word);
-    uint64_t generation = word << (64 - INDEX_BITS - OPENED_BITS);
-    unsigned victim = (unsigned)(word >> (INDEX_BITS + OPENED_BITS)) % WAYS;
-    for (unsigned way = 0; way < WAYS; way++) {
-        uint64_t old = atomic_load_explicit(&set[way], memory_order_relaxed) >> INDEX_BITS;
-        if (old << (64 - OPENED_BITS) != generation || old == word >> INDEX_BITS) {
-            victim = way; /* empty, outdated, or this very page */
-            break;
-        }
-    }
-    atomic_store_explicit(&set[victim], word | index, memory_order_release);
 }
 
 /* ---------------------------------------------------------------- the runtimes */
@@ -149,9 +113,7 @@ AC_EARLY static const ac_object_t *choose(const ac_object_t *loaded, unsigned co
     return found ? found : &loaded[0];
 }
 
-AC_EARLY static ac_runtime_t *look_up(const void *caller) {
-    /* Read before: a dlopen meanwhile makes the new entry outdated. */
-    uint64_t word = word_of(caller, atomic_load_explicit(&opened, memory_order_acquire));
+AC_EARLY static ac_runtime_t *look_up(const void *caller, uint64_t word) {
     ac_object_t loaded[RUNTIMES], holder;
     ac_runtime_t *runtime = NULL;
     unsigned count = ac_object_survey(caller, &holder, loaded, RUNTIMES);
@@ -159,22 +121,17 @@ AC_EARLY static ac_runtime_t *look_up(const void *caller) {
         ac_real_get(AC_HOOK_cudaMalloc); /* stays what it is when other runtimes come */
     if (count)
         runtime = record_of(count > 1 ? choose(loaded, count, &holder, caller) : &loaded[0]);
-    if (word && (runtime || fallback))
-        remember(word, runtime ? (unsigned)(runtime - runtimes) + 1 : 0);
+    if (runtime || fallback)
+        ac_callers_remember(&callers, word, runtime ? (unsigned)(runtime - runtimes) + 1 : 0);
     return runtime;
 }
 
 AC_EARLY ac_runtime_t *ac_runtime_of(const void *caller) {
-    uint64_t word = word_of(caller, atomic_load_explicit(&opened, memory_order_acquire));
-    _Atomic uint64_t *set = set_of(word);
-    for (unsigned way = 0; word && way < WAYS; way++) {
-        uint64_t entry = atomic_load_explicit(&set[way], memory_order_acquire);
-        if (entry >> INDEX_BITS == word >> INDEX_BITS) {
-            unsigned index = entry & ((1u << INDEX_BITS) - 1);
-            return index ? &runtimes[index - 1] : NULL;
-        }
-    }
-    return look_up(caller);
+    uint64_t word = ac_callers_word(caller);
+    unsigned index;
+    if (ac_callers_find(&callers, word, &index))
+        return index ? &runtimes[index - 1] : NULL;
+    return look_up(caller, word);
 }
 
 AC_EARLY void *ac_runtime_get(const ac_runtime_t *runtime, ac_hook_t hook) {

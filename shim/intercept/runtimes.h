@@ -5,8 +5,7 @@
  * the calling code would have reached without us, which its return address tells: the last error,
  * a device chosen but not yet made current, and what else a runtime keeps belong to that one.
  *
- * A caller's runtime is remembered by the page of its code.  What is remembered holds until the
- * next dlopen: only that can put other code at an address.
+ * A caller's runtime is remembered by the page of its code (callers.h).
  *
  * Not known: the caller behind a tail call (a function of a plugin that ends in `return
  * cudaMalloc(...)`, called from elsewhere).  Such a call is taken for one of its caller's caller;

@@ -34,31 +34,39 @@ static void say_refused(ac_context_t *context) {
                                              : "addresses for it");
 }
 
-static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, const ac_from_t *from,
-                         uint64_t bytes, bool cached_only, uint64_t *address) {
+static ac_status_t alloc(ac_context_t *context, ac_cache_t *cache, unsigned module,
+                         const ac_from_t *from, uint64_t bytes, bool cached_only,
+                         uint64_t *address) {
     if (from)
-        return ac_arena_alloc_from(context->arena, from->mempool, from->stream, bytes,
+        return ac_arena_alloc_from(context->arena, module, from->mempool, from->stream, bytes,
                                    cached_only, address);
-    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
-                 : ac_arena_alloc(context->arena, bytes, cached_only, address);
+    if (!cache)
+        return ac_arena_alloc_for(context->arena, module, bytes, cached_only, address);
+    ac_cache_ask_for(cache, module);
+    return ac_cache_alloc(cache, bytes, cached_only, address);
 }
 
-ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, const ac_from_t *from,
-                     uint64_t bytes, uint64_t *address) {
+ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module,
+                     const ac_from_t *from, uint64_t bytes, uint64_t *address) {
     uint64_t total = ac_live->total_memory[context->cuda.device];
     if (total && bytes > total)
         return AC_SERVED_BY_NOTHING;
     if (!from && bytes < AC_SEGMENT_ALIGN && ac_process_config()->ipc == AC_IPC_OWN_SEGMENTS)
         return AC_SERVED_BY_DRIVER; /* whose handle it has then */
     thread->last_alloc = context;
+    uint64_t generation =
+        ac_generation_now(); /* before what is remembered with it is looked at */
     uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
     ac_cache_t *cache = from ? NULL : ac_thread_cache(thread, context);
-    ac_status_t status = alloc(context, cache, from, bytes, true, address);
+    if (cache && thread->known == context && thread->generation == generation &&
+        ac_process_config()->ipc != AC_IPC_OWN_SEGMENTS && ac_hits_are_simple())
+        ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
+    ac_status_t status = alloc(context, cache, module, from, bytes, true, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
     if (status != AC_OK) {
-        status = alloc(context, cache, from, bytes, false, address);
+        status = alloc(context, cache, module, from, bytes, false, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
-            status = alloc(context, cache, from, bytes, false, address);
+            status = alloc(context, cache, module, from, bytes, false, address);
         if (ac_process_config()->expandable_segments)
             say_refused(context);
     }

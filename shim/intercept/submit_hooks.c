@@ -10,7 +10,6 @@
 typedef struct {
     bool wait;
     uint64_t need, freed; /* freed: by this thread */
-    uint64_t given_back;  /* by all threads, ever */
 } ac_trim_t;
 
 static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
@@ -18,7 +17,6 @@ static void trim_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)device;
     trim->freed += trim->wait ? ac_allocator_trim_for(allocator, trim->need)
                               : ac_allocator_trim(allocator, false);
-    trim->given_back += ac_allocator_given_back(allocator);
 }
 
 bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
@@ -26,12 +24,9 @@ bool ac_trim_for_driver(ac_thread_t *thread, bool wait, uint64_t need) {
     AC_WINDOW(driver_is_full);
     ac_device_each(trim_device, &trim);
     trim.freed += ac_pinned_trim(false);
-    trim.given_back += ac_pinned_given_back();
     if (trim.freed)
         ac_count(thread, AC_COUNT_oom_trims);
-    bool more = trim.given_back != thread->given_back;
-    thread->given_back = trim.given_back;
-    return more;
+    return ac_thread_given_back(thread);
 }
 
 /* Remember what was found out, for the short way of the next submission. */
@@ -197,9 +192,10 @@ NOINLINE static void settle(const ac_submit_path_t *path, CUresult result) {
 
 #define RETRIED(symbol, result, need, call)                                                      \
     do {                                                                                         \
-        (result) = (call);                                                                       \
-        if (!AC_ROW_FAILPOINT(symbol, once))                                                     \
-            AC_RETRY_AFTER(result, need, call);                                                  \
+        if (AC_ROW_FAILPOINT(symbol, once))                                                      \
+            (result) = (call);                                                                   \
+        else                                                                                     \
+            AC_RETRY(result, need, call);                                                        \
     } while (0)
 #define HEARD(symbol, result) (AC_ROW_FAILPOINT(symbol, deaf) ? CUDA_SUCCESS : (result))
 

@@ -12,6 +12,7 @@
 #include "device/driver.h"
 #include "intercept/captures.h"
 #include "intercept/context.h"
+#include "intercept/modules.h"
 #include "intercept/process.h"
 #include "intercept/own_thread.h"
 #include "intercept/writer.h"
@@ -73,6 +74,7 @@ ac_thread_t *ac_thread_get(void) {
     }
     memset(thread, 0, offsetof(ac_thread_t, submitter));
     thread->number = atomic_fetch_add(&numbers, 1) + 1;
+    thread->given_back = atomic_load(&ac_given_back);
     thread->calls = ac_sample_phase(thread->number);
     thread->row = ac_live_row_take(&thread->shared);
     thread->trace = ac_trace_lane_take(thread->number);
@@ -87,8 +89,51 @@ void ac_thread_forget(void) {
     ac_thread_t *thread = ac_thread_tls;
     if (thread) {
         thread->known = thread->runtime = NULL;
-        thread->fast.key = 0;
+        ac_thread_clear_fast(thread);
     }
+}
+
+static ac_fast_t *page_of(ac_thread_t *thread, const void *caller) {
+    return &thread->page[((uintptr_t)caller >> AC_CODE_PAGE_BITS) % AC_FAST_PAGES];
+}
+
+void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, ac_cache_t *cache) {
+    uint64_t key = ac_fast_key(caller, generation);
+    if ((uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
+        return; /* the sum would not say both */
+    uint8_t module = use == AC_FAST_DRIVER ? 0 : (uint8_t)ac_module_of(caller);
+    thread->fast[use] = (ac_fast_t){thread->trace ? ~key : key, cache, module};
+}
+
+void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, ac_cache_t *cache) {
+    ac_thread_set_fast(thread, use, caller, generation, cache);
+    *page_of(thread, caller) = thread->fast[use];
+}
+
+bool ac_thread_name_caller(ac_thread_t *thread, const void *caller) {
+    const ac_fast_t *driver = &thread->fast[AC_FAST_DRIVER];
+    uint64_t generation = driver->key - ac_fast_key(AC_FAST_DRIVER_CODE, 0);
+    if (thread->asks_for || (uintptr_t)caller >> AC_CODE_PAGE_BITS >> AC_GENERATION_SHIFT != 0)
+        return false;
+    thread->fast[AC_FAST_DRIVER_MALLOC] = (ac_fast_t){
+        ac_fast_key(caller, generation), driver->cache, (uint8_t)ac_module_of(caller)};
+    return true;
+}
+
+bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller) {
+    uint64_t key = ac_fast_key(caller, ac_generation_now());
+    const ac_fast_t *page = page_of(thread, caller);
+    if (page->key != key && page->key != ~key)
+        return false;
+    thread->fast[use] = *page;
+    return true;
+}
+
+void ac_thread_clear_fast(ac_thread_t *thread) {
+    memset(thread->fast, 0, sizeof thread->fast);
+    memset(thread->page, 0, sizeof thread->page);
 }
 
 /* A context that is gone leaves its caches to their threads. */
@@ -101,8 +146,7 @@ static void close_caches(ac_thread_t *thread, bool all) {
             continue;
         }
         *at = cache->sibling;
-        if (thread->fast.cache == cache)
-            thread->fast.key = 0;
+        ac_thread_clear_fast(thread);
         ac_cache_close(cache);
     }
 }

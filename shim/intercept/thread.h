@@ -14,13 +14,26 @@
 struct ac_context;
 struct ac_trace_lane;
 
-/* What a hit by a runtime function needs to know: code of this page asks for memory of the
- * cache's context.  `key` is the page's number and the ac_generation that this was found out in;
- * 0: not known. */
+/* What a hit needs to know: code of this page asks for memory of the cache's context.  `key` is the
+ * page's number and the ac_generation that this was found out in; 0: not known. */
 typedef struct {
     uint64_t key;
     struct ac_cache *cache;
+    uint8_t module; /* that the code is part of (modules.h) */
 } ac_fast_t;
+
+/* A program mostly frees in other code than it allocates in, so each remembers its own page: the
+ * page that called last.  Names of the driver serve the thread's current context, whatever code
+ * calls them: in place of its address they have AC_FAST_DRIVER_CODE, where no code lies. */
+typedef enum {
+    AC_FAST_MALLOC,
+    AC_FAST_FREE,
+    AC_FAST_DRIVER,
+    AC_FAST_DRIVER_MALLOC, /* while the former holds, requests of the page whose module is known */
+    AC_FAST_USES
+} ac_fast_use_t;
+enum { AC_CODE_PAGE_BITS = 12, AC_FAST_PAGES = 16 };
+#define AC_FAST_DRIVER_CODE ((const void *)((uintptr_t)1 << AC_CODE_PAGE_BITS))
 
 /* What a submission to a stream found out, for the next one to the same stream.  Good while
  * ac_generation is what it was; a default stream also needs the context to be current. */
@@ -34,12 +47,13 @@ typedef struct {
 enum { AC_SUBMIT_PATH_BITS = 6, AC_SUBMIT_PATHS = 1 << AC_SUBMIT_PATH_BITS };
 
 typedef struct ac_thread {
-    ac_fast_t fast;
+    ac_fast_t fast[AC_FAST_USES];
     uint64_t generation;             /* ac_generation when `known` and `runtime` were set */
     struct ac_context *known;        /* the driver's current context, proved by a real call */
     struct ac_context *runtime;      /* the context that cudaMalloc really used last */
     const struct ac_runtime *prover; /* whose cudaMalloc that was (runtimes.h) */
     struct ac_context *last_alloc;   /* context of the newest cuMemAlloc hook call */
+    struct ac_context *last_free;    /* the same of a free of our memory */
     void *stream;                    /* newest stream handle resolved, and its context */
     uint64_t stream_generation;
     struct ac_context *stream_context;
@@ -51,9 +65,13 @@ typedef struct ac_thread {
     struct ac_cache *caches; /* one per context, by sibling (allocator/cache/thread_cache.h) */
     uint64_t refused;        /* ac_generation when the last one could not be had */
     bool late;               /* the thread is ending: it gets no cache any more */
-    uint32_t calls;          /* of the timed hooks: one in AC_SAMPLE is timed */
-    uint64_t given_back;     /* bytes, by all threads, when a driver call was last tried again */
-    struct ac_thread *next;  /* spare records */
+    uint64_t module_key;     /* as ac_fast_t: code of this page ... */
+    uint8_t module;          /* ... belongs to this module (modules.h) */
+    uint8_t asks_for;       /* the module that called the runtime, where the thread is; 0: none */
+    uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
+    uint64_t given_back;    /* ac_given_back before the call that may be tried again */
+    struct ac_thread *next; /* spare records */
+    ac_fast_t page[AC_FAST_PAGES]; /* of code that called before, by its number */
     ac_submit_path_t path[AC_SUBMIT_PATHS];
     ac_submitter_t submitter; /* last: outlives the thread, with the record */
 } ac_thread_t;
@@ -82,24 +100,42 @@ void ac_thread_expect_guests(void);
 /* The calling thread's cache for the context, made if needed; NULL: it has none. */
 struct ac_cache *ac_thread_cache(ac_thread_t *thread, const struct ac_context *context);
 
-enum { AC_CODE_PAGE_BITS = 12 };
-
 /* The key of calls from the code at `caller`. */
 static inline uint64_t ac_fast_key(const void *caller, uint64_t generation) {
     return ((uintptr_t)caller >> AC_CODE_PAGE_BITS) + generation;
 }
 
-/* Whether thread->fast.cache serves runtime calls of the code at `caller`, counted in the
- * thread's own row. */
-static inline bool ac_thread_is_fast(const ac_thread_t *thread, const void *caller) {
-    return thread && thread->fast.key == ac_fast_key(caller, ac_generation_now());
+/* Whether thread->fast[use].cache serves calls of the code at `caller`, counted in the thread's
+ * own row. */
+static inline bool ac_thread_is_fast(const ac_thread_t *thread, ac_fast_use_t use,
+                                     const void *caller) {
+    return thread && thread->fast[use].key == ac_fast_key(caller, ac_generation_now());
 }
 
 /* The same for a thread that records: it keeps the complement of the key, so that the way above,
  * which records nothing, is never its. */
-static inline bool ac_thread_is_recorded(const ac_thread_t *thread, const void *caller) {
-    return thread && thread->fast.key == ~ac_fast_key(caller, ac_generation_now());
+static inline bool ac_thread_is_recorded(const ac_thread_t *thread, ac_fast_use_t use,
+                                         const void *caller) {
+    return thread && thread->fast[use].key == ~ac_fast_key(caller, ac_generation_now());
 }
+
+/* The cache serves calls of the code at `caller`, as was found out in the generation. */
+void ac_thread_set_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, struct ac_cache *cache);
+
+/* The same, and the page is remembered for other uses, and for when other code called. */
+void ac_thread_set_page(ac_thread_t *thread, ac_fast_use_t use, const void *caller,
+                        uint64_t generation, struct ac_cache *cache);
+
+/* Whether the page is remembered: the use has it again. */
+bool ac_thread_recall_fast(ac_thread_t *thread, ac_fast_use_t use, const void *caller);
+
+/* None of it holds any more. */
+void ac_thread_clear_fast(ac_thread_t *thread);
+
+/* While its AC_FAST_DRIVER holds: the same for requests of the code at `caller`.  False: they are
+ * those of another module, which called the runtime that this code is part of. */
+bool ac_thread_name_caller(ac_thread_t *thread, const void *caller);
 
 /* Forget what the calling thread knows of its current context. */
 void ac_thread_forget(void);

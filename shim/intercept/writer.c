@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "allocator/allocator.h"
+#include "intercept/control.h"
 #include "intercept/decay.h"
 #include "intercept/own_thread.h"
 #include "intercept/process.h"
@@ -22,7 +23,7 @@
 #include "observe/start.h"
 
 static sem_t wake;
-AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed;
+AC_START_DATA static _Atomic bool started, starting, dump_wanted, owed, asked;
 static int signal_taken;
 
 static void on_signal(int number) {
@@ -120,6 +121,8 @@ static void *writer(void *arg) {
             return ac_own_thread_end();
         if (atomic_exchange(&dump_wanted, false))
             ac_process_dump_configured("signal");
+        if (atomic_exchange(&asked, false))
+            ac_control_run();
         if (timer_is_due(&dump))
             ac_process_dump_configured("interval");
         if (timer_is_due(&decay))
@@ -176,7 +179,7 @@ void ac_writer_start(void) {
     bool dumps =
         strcmp(config->dump, "none") != 0 && (config->dump_signal || config->dump_interval > 0);
     ac_trim_notify = memory_owed;
-    if (!dumps && !ac_decay_interval(config))
+    if (!dumps && !ac_decay_interval(config) && !config->control)
         return;
     timer_start(&dump, dumps ? (int64_t)(config->dump_interval * 1e9) : 0);
     timer_start(&decay, ac_decay_interval(config));
@@ -193,6 +196,14 @@ void ac_writer_start(void) {
     }
     if (strcmp(config->dump, "none") != 0)
         take_signal();
+}
+
+bool ac_writer_ask(void) {
+    if (!atomic_load(&started))
+        return false;
+    atomic_store(&asked, true);
+    sem_post(&wake);
+    return true;
 }
 
 void ac_writer_thread_ended(bool is_main) {

@@ -7,6 +7,9 @@
 /* Start the thread that writes and take the signal, as far as configured; from activation. */
 void ac_writer_start(void);
 
+/* Have the thread call ac_control_run.  False: there is none.  Any thread. */
+bool ac_writer_ask(void);
+
 /* A thread of the program that used CUDA, or the main thread, is about to end. */
 void ac_writer_thread_ended(bool is_main);
 

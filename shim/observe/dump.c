@@ -168,8 +168,42 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     ac_live_caches(page, device, &caches);
     ac_stats_absorb(&figures->stats, &figures->counters, &caches);
     ac_stats_raise(&figures->stats);
+    ac_live_modules(page, device, &figures->stats.modules);
     figures->counters.thread_cache_blocks = caches.held_blocks;
     figures->counters.thread_cache_bytes = caches.held_bytes;
+}
+
+/* The file's name without its folder. */
+static json_t *module_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return ac_json_text(name, strlen(name));
+}
+
+/* Of each module that was ever handed anything, in the order of their numbers. */
+static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool *failed) {
+    char exe[AC_LIVE_EXE];
+    json_t *modules = json_array();
+    ac_live_exe(page, exe);
+    for (unsigned i = 0; i < AC_MODULES && !*failed; i++) {
+        if (!of->allocs[i])
+            continue;
+        bool named = __atomic_load_n(&page->module_state[i], __ATOMIC_ACQUIRE) == AC_LIVE_NAMED;
+        const char *path = page->module[i][0] ? page->module[i] : exe;
+        json_t *json = json_object();
+        ac_json_append(modules, json, failed);
+        if (*failed)
+            break;
+        ac_json_put(json, "name", named ? module_name(path) : json_null(), failed);
+        ac_json_put(json, "path", named ? ac_json_text(path, strlen(path)) : json_null(), failed);
+        ac_json_put_integer(json, "num_allocs", (int64_t)of->allocs[i], failed);
+        json_t *bytes = ac_json_put_object(json, "allocated_bytes", failed);
+        ac_json_put_integer(bytes, "current", (int64_t)(of->alloc_bytes[i] - of->free_bytes[i]),
+                            failed);
+        ac_json_put_integer(bytes, "allocated", (int64_t)of->alloc_bytes[i], failed);
+        ac_json_put_integer(bytes, "freed", (int64_t)of->free_bytes[i], failed);
+    }
+    return modules;
 }
 
 /* A writer that was stopped with its lock held (exit from a signal handler) costs a dump this
@@ -197,6 +231,7 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
         ac_json_put(json, "uuid", uuid_json(device->uuid), failed);
         ac_json_put_integer(json, "total_memory", (int64_t)page->total_memory[i], failed);
         ac_json_put(json, "stats", stats_json(&figures.stats, failed), failed);
+        ac_json_put(json, "modules", modules_json(page, &figures.stats.modules, failed), failed);
         json_t *counters = ac_json_put_object(json, "counters", failed);
 #define DEVICE_COUNTER(name, unit, doc)                                                          \
     ac_json_put_integer(counters, #name, (int64_t)figures.counters.name, failed);

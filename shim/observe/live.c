@@ -219,6 +219,41 @@ void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum)
         }
 }
 
+void ac_live_modules(const ac_live_t *page, unsigned device, ac_modules_t *modules) {
+    for (int i = 1; i < AC_LIVE_ROWS; i++)
+        for (int k = 0; k < AC_LIVE_CACHES && ac_live_has_row(page, i); k++) {
+            const ac_cache_tally_t *tally = &page->row[i].cache[k];
+            if (__atomic_load_n(&tally->device, __ATOMIC_RELAXED) == device + 1)
+                ac_modules_add(modules, &tally->modules);
+        }
+}
+
+bool ac_live_module(const char *name, unsigned *number) {
+    enum { SPINS = 1000 };
+    size_t length = strlen(name);
+    const char *kept = name + (length < AC_LIVE_MODULE ? 0 : length - (AC_LIVE_MODULE - 1));
+    for (unsigned i = 1; i < AC_MODULES; i++) {
+        uint32_t *state = &ac_live->module_state[i];
+        uint32_t seen = __atomic_load_n(state, __ATOMIC_ACQUIRE);
+        if (seen == AC_LIVE_NAMELESS &&
+            __atomic_compare_exchange_n(state, &seen, AC_LIVE_NAMING, false, __ATOMIC_ACQUIRE,
+                                        __ATOMIC_ACQUIRE)) {
+            strcpy(ac_live->module[i], kept);
+            __atomic_store_n(state, AC_LIVE_NAMED, __ATOMIC_RELEASE);
+            seen = AC_LIVE_NAMED;
+        }
+        for (int spins = 0; seen == AC_LIVE_NAMING && spins < SPINS; spins++)
+            seen = __atomic_load_n(state, __ATOMIC_ACQUIRE);
+        if (seen != AC_LIVE_NAMED)
+            return false;
+        *number = i;
+        if (strcmp(ac_live->module[i], kept) == 0)
+            return true;
+    }
+    *number = AC_MODULE_UNKNOWN;
+    return true;
+}
+
 /* Calls of the runtime that may be served without it. */
 static uint64_t runtime_calls(const ac_live_t *page) {
     static const char *const functions[] = {"cudaMalloc", "cudaFree"}; /* and what begins so */

@@ -52,16 +52,17 @@
 #include "observe/stats.h"
 
 #define AC_LIVE_MAGIC  0x45564c4143434143ull
-#define AC_LIVE_LAYOUT 7 /* of ac_live_t but for the rows of the tables */
+#define AC_LIVE_LAYOUT 8 /* of ac_live_t but for the rows of the tables */
 #define AC_LIVE_DIR    "/dev/shm"
 
 enum {
     AC_LIVE_DEVICES = 64,  /* devices with a higher ordinal share the last entry */
-    AC_LIVE_ROWS = 64,     /* counter rows; row 0 is shared */
+    AC_LIVE_ROWS = 256,    /* counter rows; row 0 is shared */
     AC_LIVE_HOOKS = 400,   /* upper bound of hook table rows */
     AC_LIVE_WARNINGS = 16, /* distinct warnings kept */
     AC_LIVE_TEXT = 192,    /* bytes of one warning, NUL included */
     AC_LIVE_NAMES = 8192,  /* bytes of all hook names, NULs included */
+    AC_LIVE_MODULE = 128,  /* bytes of a module's name, NUL included */
     AC_LIVE_CONF = 4096,   /* bytes of the configuration string kept */
     AC_LIVE_MOST_DEAD = 64 /* files in the folder of a user before the oldest dead ones go */
 };
@@ -77,6 +78,8 @@ enum {
 typedef enum { AC_LIVE_RUNNING = 1, AC_LIVE_EXITED = 2 } ac_live_state_t;
 
 typedef enum { AC_LIVE_FRESH, AC_LIVE_TAKEN, AC_LIVE_RETURNED } ac_live_owner_t;
+
+typedef enum { AC_LIVE_NAMELESS, AC_LIVE_NAMING, AC_LIVE_NAMED } ac_live_naming_t;
 
 typedef struct {
     int32_t ordinal;
@@ -119,6 +122,10 @@ typedef struct {
     char hook_names[AC_LIVE_NAMES]; /* one after the other, each with its NUL */
     char conf[AC_LIVE_CONF];        /* ACCEL_ALLOC_CONF as given, zeros behind it */
     char warning[AC_LIVE_WARNINGS][AC_LIVE_TEXT];
+    /* By number, from 1 on: the file's name as the loader has it, the end of one that is too long;
+     * empty: the program itself. */
+    uint32_t module_state[AC_MODULES]; /* ac_live_naming_t */
+    char module[AC_MODULES][AC_LIVE_MODULE];
     ac_host_stats_t pinned; /* under the lock of the pinned memory's pool */
     ac_live_device_t first_device;
     ac_live_row_t row[AC_LIVE_ROWS];
@@ -197,6 +204,13 @@ const char *ac_live_hook_next(const ac_live_t *page, const char *name);
 /* What the caches of threads did on the device of entry `device` and its statistics do not show
  * yet. */
 void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum);
+
+/* The number of the module of that name, which has one from now on.  False: another thread is
+ * naming one and was kept from running; AC_MODULE_UNKNOWN where there are no more numbers.  Thread-safe, no lock. */
+bool ac_live_module(const char *name, unsigned *number);
+
+/* Add what the caches of threads have of the modules on the device of entry `device`. */
+void ac_live_modules(const ac_live_t *page, unsigned device, ac_modules_t *modules);
 
 /* Sum of one counter over all rows of `page`. */
 uint64_t ac_live_sum(const ac_live_t *page, unsigned counter);

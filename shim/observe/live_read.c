@@ -199,6 +199,8 @@ static void end_texts(ac_live_t *page) {
     memset(page->argv + sizeof page->argv - 2, 0, 2);
     page->hook_names[sizeof page->hook_names - 1] = '\0';
     page->conf[sizeof page->conf - 1] = '\0';
+    for (int i = 0; i < AC_MODULES; i++)
+        page->module[i][AC_LIVE_MODULE - 1] = '\0';
     for (int i = 0; i < AC_LIVE_WARNINGS; i++)
         page->warning[i][AC_LIVE_TEXT - 1] = '\0';
 }

@@ -49,6 +49,24 @@ void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *su
     uint64_t now;
     sum->ordered += grown(&tally->ordered, &tally->ordered_absorbed, absorb, &now);
     sum->fenced += grown(&tally->fenced, &tally->fenced_absorbed, absorb, &now);
+    sum->async_taken += grown(&tally->async_taken, &tally->async_taken_absorbed, absorb, &now);
+    sum->async_given += grown(&tally->async_given, &tally->async_given_absorbed, absorb, &now);
+}
+
+void ac_modules_add(ac_modules_t *to, const ac_modules_t *from) {
+    for (int i = 0; i < AC_MODULES; i++) {
+        /* Frees first: a thread that goes on meanwhile never seems to have freed more. */
+        to->free_bytes[i] += __atomic_load_n(&from->free_bytes[i], __ATOMIC_ACQUIRE);
+        to->allocs[i] += __atomic_load_n(&from->allocs[i], __ATOMIC_ACQUIRE);
+        to->alloc_bytes[i] += __atomic_load_n(&from->alloc_bytes[i], __ATOMIC_RELAXED);
+    }
+}
+
+int64_t ac_modules_bytes(const ac_modules_t *modules) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < AC_MODULES; i++)
+        bytes += modules->alloc_bytes[i] - modules->free_bytes[i];
+    return (int64_t)bytes;
 }
 
 static void flow(ac_stat_t s[AC_POOL_KINDS], int pool, uint64_t up, uint64_t down) {
@@ -92,7 +110,10 @@ void ac_stats_absorb(ac_device_stats_t *s, ac_device_counters_t *counters,
     counters->cached_frees += given;
     counters->ordered_frees += sum->ordered;
     counters->fenced_frees += sum->fenced;
-    counters->ready_frees += given - sum->ordered - sum->fenced;
+    counters->ready_frees += given - sum->ordered - sum->fenced - sum->async_given;
+    counters->async_allocs += sum->async_taken;
+    counters->async_same_stream += sum->async_taken;
+    counters->async_frees += sum->async_given;
 }
 
 static void stat_reset_peak(ac_stat_t *s) {

@@ -24,11 +24,24 @@ typedef struct {
 
 enum { AC_POOL_ALL, AC_POOL_SMALL, AC_POOL_LARGE, AC_POOL_KINDS };
 
+/* By module of the program, an object that the loader brought in: what it was handed, and what of
+ * that came back.  The figures only grow; what a module holds now is the difference of sums over
+ * all parts of the account.  Number 0: it is not known, or beyond the others.
+ *
+ * Arrays rather than one of structures: a hit reaches each figure with one instruction. */
+enum { AC_MODULES = 20, AC_MODULE_UNKNOWN = 0 };
+typedef struct {
+    uint64_t allocs[AC_MODULES]; /* requests that were served */
+    uint64_t alloc_bytes[AC_MODULES], free_bytes[AC_MODULES];
+} ac_modules_t;
+
 typedef struct {
 #define STAT_COUNT(name, doc)        int64_t name;
 #define STAT_POOLS(name, unit, doc)  ac_stat_t name[AC_POOL_KINDS];
 #define STAT_SINGLE(name, unit, doc) ac_stat_t name;
 #include "observe/stats.def"
+    /* Of what was counted under the lock; caches of threads have the rest (ac_cache_tally_t). */
+    ac_modules_t modules;
 } ac_device_stats_t;
 
 typedef struct {
@@ -115,20 +128,23 @@ typedef struct {
     ac_cache_wait_t waiting;
 } ac_cache_side_t;
 
-/* The tally of one thread's cache.  The thread alone changes `side`, `ordered` and `fenced`,
- * without a lock; `absorbed` is how much of them the device statistics have, and changes, as what
- * follows, under the device's lock.  64-bit words and nothing else: another process reads them as
+/* The tally of one thread's cache.  The thread alone changes what is
+ * above `absorbed`, without a lock; `absorbed` is how much of it the device statistics have, and
+ * changes, as what follows, under the device's lock.  64-bit words and nothing else: another process reads them as
  * well. */
 typedef struct {
     uint64_t device; /* number of its entry + 1; 0: unused */
     ac_cache_side_t side[AC_FLOWS];
     uint64_t ordered; /* of what was given: protected by the order of a stream */
     uint64_t fenced;  /* of what was given: had to wait */
+    /* Of what was taken and given: in the order of a stream. */
+    uint64_t async_taken, async_given;
     ac_cache_flow_t absorbed[AC_FLOWS];
     ac_cache_wait_t waiting_absorbed[AC_FLOWS];
-    uint64_t ordered_absorbed, fenced_absorbed;
+    uint64_t ordered_absorbed, fenced_absorbed, async_taken_absorbed, async_given_absorbed;
     /* Put in without a free, less what was taken out. */
     uint64_t moved_blocks[AC_FLOWS], moved_bytes[AC_FLOWS];
+    ac_modules_t modules; /* by the thread alone */
 } ac_cache_tally_t;
 
 /* Blocks of one pool in the cache, with those that wait. */
@@ -160,7 +176,7 @@ static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
 typedef struct {
     ac_cache_flow_t flow[AC_FLOWS];
     ac_cache_wait_t waiting[AC_FLOWS]; /* growth, below zero where it fell */
-    uint64_t ordered, fenced;
+    uint64_t ordered, fenced, async_taken, async_given;
     uint64_t held_blocks, held_bytes; /* in the caches now, and ready */
     uint64_t waiting_blocks;          /* not ready */
 } ac_cache_sum_t;
@@ -174,6 +190,22 @@ static inline void ac_tally_add(uint64_t *figure, uint64_t n) {
     *figure += n;
 #endif
 }
+
+/* A block of `bytes` is the module's from now on, or not any more: by who alone changes these. */
+static inline void ac_modules_take(ac_modules_t *modules, unsigned module, uint64_t bytes) {
+    ac_tally_add(&modules->allocs[module], 1);
+    ac_tally_add(&modules->alloc_bytes[module], bytes);
+}
+
+static inline void ac_modules_give(ac_modules_t *modules, unsigned module, uint64_t bytes) {
+    ac_tally_add(&modules->free_bytes[module], bytes);
+}
+
+/* Add all of `from`, which may be changing. */
+void ac_modules_add(ac_modules_t *to, const ac_modules_t *from);
+
+/* What all modules hold, in bytes. */
+int64_t ac_modules_bytes(const ac_modules_t *modules);
 
 /* Add the tally to *sum; with `absorb` they count as absorbed from now on. */
 void ac_cache_tally_add(ac_cache_tally_t *tally, bool absorb, ac_cache_sum_t *sum);

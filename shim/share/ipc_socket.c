@@ -13,10 +13,12 @@
 #include "observe/live_file.h"
 #include "observe/raw.h"
 #include "observe/write.h"
+#include "share/control.h"
 #include "share/ipc_fds.h"
 
-#define ASK_MAGIC   ((uint64_t)0x4b53415049434143) /* "CACIPASK" */
-#define PAGES_MAGIC ((uint64_t)0x4745504950434143) /* "CACPIPEG" */
+#define ASK_MAGIC     ((uint64_t)0x4b53415049434143) /* "CACIPASK" */
+#define PAGES_MAGIC   ((uint64_t)0x4745504950434143) /* "CACPIPEG" */
+#define CONTROL_MAGIC ((uint64_t)0x314c544343414341) /* "ACACCTL1" */
 
 enum { CLIENTS = 8, PATIENCE_NS = 1000000000, NAP_NS = 2000000, REFUSED_NS = 100000000 };
 
@@ -296,8 +298,9 @@ int ac_ipc_listen(void) {
     return failure;
 }
 
-static void drop_client(unsigned at) {
-    ac_fds_close(set[at].fd);
+static void drop_client(unsigned at, bool close_it) {
+    if (close_it)
+        ac_fds_close(set[at].fd);
     set_count--;
     memmove(&set[at], &set[at + 1], (set_count - at) * sizeof set[0]);
     memmove(&client_until[at], &client_until[at + 1], (set_count - at) * sizeof client_until[0]);
@@ -322,36 +325,60 @@ static void accept_clients(void) {
             ac_fds_close((int)fd);
         else if (kept) {
             if (set_count == 1 + CLIENTS)
-                drop_client(1);
+                drop_client(1, true);
             client_until[set_count] = now() + PATIENCE_NS;
             set[set_count++] = (struct pollfd){.fd = (int)fd, .events = POLLIN};
         }
     }
 }
 
-/* False: it is done, or does not ask as it should. */
-static bool answer_client(int fd, ac_ipc_grant_fn *grant) {
-    ac_ipc_ask_t ask;
+static ac_control_take_fn *control_take;
+
+void ac_control_serve(ac_control_take_fn *take) {
+    control_take = take;
+}
+
+/* What a client may send. */
+typedef union {
+    ac_ipc_ask_t pages;
+    ac_control_ask_t control;
+} request_t;
+
+static bool is_control(const request_t *request, long length) {
+    return control_take && length == sizeof request->control &&
+           request->control.magic == CONTROL_MAGIC &&
+           memchr(request->control.text, '\0', sizeof request->control.text);
+}
+
+typedef enum { CLIENT_OVER, CLIENT_STAYS, CLIENT_TAKEN } client_t;
+
+/* OVER: it is done, or does not ask as it should.  TAKEN: another thread answers it. */
+static client_t answer_client(int fd, ac_ipc_grant_fn *grant) {
+    static request_t request; /* of the one thread that answers */
     ac_ipc_pages_t pages;
     int page[AC_IPC_BATCH];
-    struct iovec data = {&ask, sizeof ask};
+    struct iovec data = {&request, sizeof request};
     struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
     if (!ac_fds_has(fd))
-        return false;
+        return CLIENT_OVER;
     /* Without room for them, no descriptor of another process comes in. */
     long length = ac_raw_call(SYS_recvmsg, fd, AC_RAW_POINTER(&message),
                               MSG_DONTWAIT | MSG_CMSG_CLOEXEC, 0);
     if (length == -EAGAIN || length == -EINTR)
-        return true;
-    if (length != sizeof ask || ask.magic != ASK_MAGIC || message.msg_flags & MSG_TRUNC)
-        return false;
+        return CLIENT_STAYS;
+    if (message.msg_flags & MSG_TRUNC)
+        return CLIENT_OVER;
+    if (is_control(&request, length))
+        return control_take(fd, &request.control) ? CLIENT_TAKEN : CLIENT_OVER;
+    if (length != sizeof request.pages || request.pages.magic != ASK_MAGIC)
+        return CLIENT_OVER;
     memset(&pages, 0, sizeof pages);
-    grant(&ask, &pages, page);
+    grant(&request.pages, &pages, page);
     pages.magic = PAGES_MAGIC;
     int failure = send_pages(fd, &pages, page);
     for (unsigned i = 0; i < pages.count; i++)
         ac_fds_close(page[i]);
-    return !failure;
+    return failure ? CLIENT_OVER : CLIENT_STAYS;
 }
 
 /* When the first client is out of patience, at `until` at the latest. */
@@ -364,13 +391,51 @@ static int64_t first_limit(int64_t until) {
 bool ac_ipc_answer(int64_t wait_ns, ac_ipc_grant_fn *grant) {
     int64_t until = now() + wait_ns;
     bool ready = wait_for(set, set_count, first_limit(until));
-    for (unsigned i = set_count; i-- > 1;)
-        if ((ready && set[i].revents && !answer_client(set[i].fd, grant)) ||
-            now() >= client_until[i])
-            drop_client(i);
+    for (unsigned i = set_count; i-- > 1;) {
+        client_t client =
+            ready && set[i].revents ? answer_client(set[i].fd, grant) : CLIENT_STAYS;
+        if (client != CLIENT_STAYS || now() >= client_until[i])
+            drop_client(i, client != CLIENT_TAKEN);
+    }
     if (ready && set[0].revents & POLLIN)
         accept_clients();
     return ac_fds_has(set[0].fd);
+}
+
+/* ---- control ---- */
+
+static bool send_whole(int fd, const void *data, size_t size) {
+    struct iovec part = {(void *)(uintptr_t)data, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    return ac_raw_call(SYS_sendmsg, fd, AC_RAW_POINTER(&message), MSG_NOSIGNAL | MSG_DONTWAIT,
+                       0) == (long)size;
+}
+
+int ac_control_request(int fd, ac_control_ask_t *ask, ac_control_answer_t *answer,
+                       int64_t until) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    struct iovec data = {answer, sizeof *answer};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    ask->magic = CONTROL_MAGIC;
+    if (!send_whole(fd, ask, sizeof *ask))
+        return ECONNRESET;
+    long length = -EAGAIN;
+    while (length == -EAGAIN || length == -EINTR) {
+        if (!wait_for(&wait, 1, until))
+            return ETIMEDOUT;
+        length = ac_raw_call(SYS_recvmsg, fd, AC_RAW_POINTER(&message),
+                             MSG_DONTWAIT | MSG_CMSG_CLOEXEC, 0);
+    }
+    bool good = length == sizeof *answer && answer->magic == CONTROL_MAGIC &&
+                memchr(answer->text, '\0', sizeof answer->text);
+    return good ? 0 : ECONNRESET;
+}
+
+void ac_control_reply(int fd, ac_control_answer_t *answer) {
+    answer->magic = CONTROL_MAGIC;
+    if (ac_fds_has(fd))
+        send_whole(fd, answer, sizeof *answer);
+    ac_fds_close(fd);
 }
 
 /* ---- the end ---- */

@@ -1,7 +1,8 @@
 /* How pages of a block go from their exporter to an importer: as descriptors, over the socket
  * <space>-<pid>.sock beside the exporter's table (ipc_table.h).
  *
- * The socket is there from the first export of a block on pages on.  Only processes of the same user
+ * The socket is there from the first export of a block on pages on, or from activation with
+ * control:true, when it takes the requests of control.h as well.  Only processes of the same user
  * are listened to, and both sides ask the kernel who the other one is.  An importer asks for the pages
  * of one lifetime a few at a time (AC_IPC_BATCH), and gets a descriptor and the bytes of each.
  *

@@ -56,7 +56,7 @@ class Config(base.CommandTest):
         said = "Cannot change once the cache is active."
         out = self.expect(0, "config").stdout
         self.assertEqual(out.count(said), len(fixed))
-        self.assertRegex(out, r"(?m)^fence .*\n    word: .*\n    " + said)
+        self.assertRegex(out, r"(?m)^fence .*\n    accepts .*\n    " + said)
         rows = self.expect(0, "config", "--markdown").stdout.splitlines()
         self.assertEqual({row.split("`")[1] for row in rows if said in row}, fixed)
 
@@ -105,7 +105,7 @@ class Completion(base.CommandTest):
         out = self.expect(0, "--help").stdout
         named = set(re.findall(r"(?m)^  ([a-z]+) +\S", out))
         self.assertIn("ps", named)
-        self.assertEqual(self.complete(""), named | {"--help", "--version"})
+        self.assertEqual(self.complete(""), named | {"help", "--help", "--version"})
 
     def test_options(self):
         """Every option that --help lists is completed, and no other."""

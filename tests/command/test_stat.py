@@ -79,7 +79,7 @@ class Files(base.CommandTest):
         self.write("accelcache-1.json", self.good)
 
     def test_one_in_full(self):
-        out = self.expect(0, "stat", "accelcache-1.json").stdout
+        out = self.expect(0, "stat", "--all", "accelcache-1.json").stdout
         lines = [line.split() for line in out.splitlines()]
         self.assertIn("reserved_bytes all 8.00 MiB 12.0 MiB 12.0 MiB 4.00 MiB".split(), lines)
         self.assertIn("large 8.00 MiB 12.0 MiB 12.0 MiB 4.00 MiB".split(), lines)
@@ -93,6 +93,47 @@ class Files(base.CommandTest):
         self.assertIn("a warning of the fixture", out)
         self.assertIn("device 1  Fixture device, 16.0 GiB", out)
         self.assertNotIn("\033", out)
+
+    def test_what_is_asked_first(self):
+        """Four lines: what the cache gained, what it took, what went wrong."""
+        document = json.loads(self.good)
+        device = document["devices"][0]
+        device["stats"]["allocation"]["all"]["allocated"] = 3200
+        device["counters"].update(cached_allocs=3186, cached_frees=3000, driver_allocs=10,
+                                  driver_alloc_ns=1000000, driver_frees=5, driver_free_ns=2000000)
+        document["counters"].update(passed_allocs=4, passed_ns=500000)
+        self.write("a.json", json.dumps(document))
+        lines = self.expect(0, "stat", "a.json").stdout.splitlines()
+        self.assertEqual(lines[:4], [
+            "from cache    3,186 of 3,204 requests (99.4 %)",
+            "driver calls  6,186 saved (about 619 ms), 19 made (3.50 ms)",
+            "peak memory   12.0 MiB reserved, 3.00 MiB allocated",
+            "problems      none"])
+        self.assertEqual(self.expect(0, "stat", "--brief", "a.json").stdout.splitlines(), lines[:4])
+        first = json.loads(self.expect(0, "stat", "--brief", "--json", "a.json").stdout)
+        self.assertEqual((first["requests"], first["served_from_cache"], first["driver_saved_ns"]),
+                         (3204, 3186, 618600000))
+        device["stats"]["num_ooms"] = 2
+        document["counters"].update(bad_frees=1, internal_failures=3)
+        document["config"]["error"] = "unknown key"
+        device["counters"].update(driver_alloc_ns=100, driver_free_ns=0)
+        document["counters"]["passed_ns"] = 100
+        self.write("b.json", json.dumps(document))
+        lines = self.expect(0, "stat", "b.json").stdout.splitlines()
+        self.assertEqual(lines[1], "driver calls  6,186 saved, 19 made, which cost nothing here")
+        self.assertEqual(lines[3], "problems      2 requests out of memory, 1 bad free, 3 internal "
+                                   "failures, settings not applied (unknown key)")
+        both = json.loads(self.expect(0, "stat", "--brief", "--json", "a.json", "b.json").stdout)
+        self.assertEqual([one["out_of_memory"] for one in both], [0, 2])
+        self.expect(2, "stat", "--brief")
+
+    def test_zeros_are_hidden(self):
+        usual = self.expect(0, "stat", "accelcache-1.json").stdout
+        whole = self.expect(0, "stat", "--all", "accelcache-1.json").stdout
+        self.assertNotIn("num_ooms", usual)
+        self.assertRegex(whole, r"(?m)^  num_ooms +0 ")
+        hidden = int(usual.splitlines()[-1].split()[0])
+        self.assertEqual(len(whole.splitlines()) - len(usual.splitlines()), hidden - 2)
 
     def test_json_is_the_document(self):
         out = self.expect(0, "stat", "--json", "accelcache-1.json").stdout
@@ -284,7 +325,7 @@ class Files(base.CommandTest):
 
     def test_usage(self):
         self.assertEqual(self.expect(2, "stat", "--nonsense").stderr,
-                         "accelcache stat: unrecognized option '--nonsense'\n"
+                         "accelcache stat: unknown option --nonsense\n"
                          "Try: accelcache stat --help\n")
         self.assertIn("Usage:", self.expect(0, "stat", "--help").stdout)
 

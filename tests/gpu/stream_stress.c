@@ -7,7 +7,7 @@
  * streams, captures and graph launches take part.  Needs nothing but the driver (libcuda.so.1,
  * opened at run time).  Run it plain and with LD_PRELOAD=libaccelcache.so.
  *
- * Exit status 0 no mismatch, 1 mismatches or an error, 2 wrong usage, 77 no driver or no device.
+ * Exit status 0 no mismatch, 1 mismatches, 2 wrong usage or an error, 77 no driver or no device.
  */
 #include "stress.h"
 

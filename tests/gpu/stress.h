@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/cuda_abi.h"
+#include "harness.h"
 
 enum { BATCH = 8, LOGGED = 16 };
 
@@ -31,10 +31,6 @@ typedef struct {
 extern stress_driver_t cu;
 extern bool stress_async, stress_graphs; /* the driver has the stream-ordered API, graphs */
 extern CUcontext stress_context;
-
-/* Ends the program when a call failed. */
-#define MUST(call) stress_must(call, #call, __LINE__)
-void stress_must(CUresult result, const char *call, int line);
 
 /* Load the driver, make the context of device 0 current.  False: no driver or no device. */
 bool stress_device_open(char *name, size_t room);

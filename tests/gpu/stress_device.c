@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simcuda.h"
-
 enum { THREADS = 128, WORDS_PER_BLOCK = 1024, MOST_BLOCKS = 32 };
 enum { RESULT, DELAY, COUNT, FIRST, PARAMS = FIRST + 3 * BATCH }; /* FIRST: at, words, owner */
 
@@ -22,13 +20,6 @@ CUcontext stress_context;
 static CUfunction kernels[KERNELS];
 static CUdeviceptr result_at;
 static bool programmatic; /* launches are to be had */
-
-void stress_must(CUresult result, const char *call, int line) {
-    if (!result)
-        return;
-    fprintf(stderr, "stream_stress: %s: %u (line %d)\n", call, result, line);
-    exit(1);
-}
 
 /* ---------------------------------------------------------------- kernels as PTX */
 

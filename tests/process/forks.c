@@ -290,6 +290,57 @@ static int daemon_after(void) {
     return 0;
 }
 
+/* With fork_locks.so preloaded: every function of the driver that is hooked, in a child whose parent
+ * used all kinds of memory. */
+typedef CUresult hooked_fn(size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t, size_t,
+                           size_t, size_t, size_t);
+static const char *const hooked[] = {
+#define CU_FN(symbol, name, since, mode, params, args)
+#define CU_HOOK(symbol, name, since, mode, params, args)                  #symbol,
+#define CU_SUBMIT(symbol, name, since, mode, params, args, stream, reach) #symbol,
+#define CU_RETRY(symbol, name, since, mode, params, args, need)           #symbol,
+#include "device/cuda_functions.def"
+};
+
+static void take_no_lock(unsigned (*locks)(void)) {
+    unsigned wrong = 0;
+    for (size_t i = 0; i < sizeof hooked / sizeof *hooked; i++) {
+        hooked_fn *call;
+        NEED(test_find(hooked[i], &call));
+        locks();
+        call(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        if (locks() == 0)
+            continue;
+        fprintf(stderr, "program: %s takes a lock in a fork child\n", hooked[i]);
+        wrong++;
+    }
+    EXPECT(wrong == 0);
+    exit(0);
+}
+
+static int fork_locks(void) {
+    unsigned (*locks)(void);
+    CUcontext context;
+    CUipcMemHandle handle;
+    program_device();
+    CUdeviceptr block = program_alloc();
+    MUST(cuIpcGetMemHandle(&handle, block));
+    NEED(test_find("fork_locks", &locks));
+    locks();
+    program_use(2);
+    MUST(cuCtxCreate_v2(&context, 0, 0));
+    program_use(2);
+    NEED(locks() > 0);
+    pid_t child = fork();
+    if (!child) {
+        alarm(20);
+        take_no_lock(locks);
+    }
+    wait_well(child);
+    program_free(block);
+    return 0;
+}
+
 /* Double fork, a session of its own, then CUDA; tells its pid. */
 static int daemonise(void) {
     int ends[2];
@@ -319,6 +370,7 @@ int main(int argc, char **argv) {
         {"storm", fork_storm},   {"inside", fork_inside},       {"spawns", spawns},
         {"daemon", daemonise},   {"capturing", fork_capturing}, {"leaving", fork_leaving},
         {"exec", fork_exec},     {"seven", use_seven},          {"daemon_after", daemon_after},
+        {"locks", fork_locks},
     };
     return program_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
 }

@@ -30,6 +30,7 @@ class Forks(HostTest):
     def test_without_fork_handlers(self):
         self.assertEqual(self.parent_only("bare", 5)[1], "")
 
+    @unittest.skipIf(TSAN, "that sanitizer is not ready when this library forks")
     def test_inside_init(self):
         _, err = self.parent_only("inside", 5, preload=[program("libfork_inside.so")])
         # The driver's registration and the library's own.
@@ -54,6 +55,12 @@ class Forks(HostTest):
 
     def test_children_that_leave_write_nothing(self):
         self.assertEqual(self.parent_only("leaving", 5)[1], "")
+
+    @unittest.skipIf(SANITIZED, "the sanitizer takes locks as well")
+    def test_children_take_no_lock(self):
+        env = self.environment(preload=[program("libfork_locks.so")])
+        _, _, err = self.run_program(program("forks"), "locks", env=env)
+        self.assertEqual(err, "")
 
     def test_daemon_after_use(self):
         self.assertEqual(self.parent_only("daemon_after", 5)[1], "")

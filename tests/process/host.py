@@ -19,6 +19,7 @@ COMMAND = os.environ["AC_COMMAND"]
 PROGRAMS = os.environ["AC_PROGRAMS"]
 SANITIZER = os.environ.get("AC_SANITIZER_RUNTIME", "")
 SANITIZED = bool(os.environ.get("AC_SANITIZERS"))
+TSAN = "thread" in os.environ.get("AC_SANITIZERS", "")
 LIMIT = int(os.environ.get("AC_TEST_LIMIT", "60"))  # seconds until a program that hangs is ended
 
 PARTS = {"schema", "version", "process", "reason", "time", "config", "devices", "counters",
@@ -46,7 +47,7 @@ class HostTest(unittest.TestCase):
         first = [SANITIZER] if SANITIZER else []
         env.update(LD_LIBRARY_PATH=SIM_DIR, LD_PRELOAD=":".join(first + [LIBRARY, *preload]),
                    ACCEL_LIVE_DIR=self.live, ACCEL_SIM="clock:virtual",
-                   ASAN_OPTIONS="detect_leaks=0")
+                   ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="report_thread_leaks=0")
         if conf:
             env["ACCEL_ALLOC_CONF"] = conf
         env.update(more)
@@ -124,5 +125,5 @@ class HostTest(unittest.TestCase):
         return done.stdout, done.stderr
 
 
-__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "SANITIZED", "json", "os", "program",
-           "signal", "subprocess", "unittest"]
+__all__ = ["HostTest", "LIBRARY", "SIM_DIR", "COMMAND", "LIMIT", "SANITIZED", "TSAN", "json", "os",
+           "program", "signal", "subprocess", "unittest"]

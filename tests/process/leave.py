@@ -36,12 +36,15 @@ class Leave(HostTest):
         self.assertEqual(err, "")
         self.assert_calls(self.the_dump(pid), 3)
 
+    @unittest.skipIf(TSAN, "that sanitizer ends where the main thread has ended")
     def test_last_thread(self):
         self.leave("last_thread", 0, 10)
 
+    @unittest.skipIf(TSAN, "that sanitizer ends where the main thread has ended")
     def test_last_thread_main_unused(self):
         self.leave("last_thread_alone", 0, 5)
 
+    @unittest.skipIf(TSAN, "that sanitizer ends where the main thread has ended")
     def test_last_thread_with_interval(self):
         env = self.environment("dump_interval:600,dump_signal:none")
         pid, _, _ = self.run_program(program("leave"), "last_thread", env=env)

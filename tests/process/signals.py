@@ -37,6 +37,7 @@ class Signals(HostTest):
                     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
         return None
 
+    @unittest.skipIf(TSAN, "that sanitizer keeps signals back")
     def test_dumps_while_running(self):
         child = self.launch("plain")
         for _ in range(5):
@@ -96,6 +97,7 @@ class Signals(HostTest):
         self.wait_for_dump(child, "signal")
         self.finish(child)
 
+    @unittest.skipIf(TSAN, "that sanitizer keeps signals back")
     def test_while_threads_allocate(self):
         child = self.launch("heavy")
         for _ in range(10):

@@ -62,6 +62,7 @@ class Threads(HostTest):
             self.assertEqual(dump["hooks"]["cuMemAlloc_v2"], dump["hooks"]["cuMemFree_v2"])
             os.remove(os.path.join(self.work, f"accelcache-{pid}.json"))
 
+    @unittest.skipIf(TSAN, "that sanitizer has a thread of its own")
     def test_no_thread_without_cuda(self):
         self.assertEqual(self.exact("counted", 1), "1 1 2\n")
 

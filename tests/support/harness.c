@@ -16,6 +16,7 @@ static void say_on_stderr(int status, const char *message) {
 
 const char *test_title;
 bool test_may_lack;
+const char *(*test_result_name)(CUresult result);
 test_say_fn *test_say = say_on_stderr;
 
 void test_stop(int status, const char *format, ...) {
@@ -37,8 +38,9 @@ static const char *base(const char *file) {
 void test_must(long long result, const char *call, const char *file, int line) {
     bool lacks = test_may_lack && result == CUDA_ERROR_NOT_SUPPORTED;
     if (result)
-        test_stop(lacks ? TEST_SKIPPED : TEST_BROKEN, "%s:%d: %s => %lld", base(file), line, call,
-                  result);
+        test_stop(lacks ? TEST_SKIPPED : TEST_BROKEN, "%s:%d: %s => %lld%s%s", base(file), line, call,
+                  result, test_result_name ? " " : "",
+                  test_result_name ? test_result_name((CUresult)result) : "");
 }
 
 void test_need(bool holds, const char *condition, const char *file, int line) {

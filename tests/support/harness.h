@@ -47,6 +47,8 @@ extern const char *test_title;
 /* Set by programs that run on a GPU as well: a MUST that the device answers with NOT_SUPPORTED ends
  * with TEST_SKIPPED. */
 extern bool test_may_lack;
+/* How a result that a MUST did not want is written; NULL: as its number alone. */
+extern const char *(*test_result_name)(CUresult result);
 /* What is done with a message; by default it is a line on stderr. */
 typedef void test_say_fn(int status, const char *message);
 extern test_say_fn *test_say;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "allocator/order/fence.h"
 #include "device/cuda_int.h"
@@ -299,6 +300,43 @@ START_TEST(a_context_that_goes_is_not_waited_for_any_longer) {
     ac_cuda_context_kill(&context);
     pthread_join(other, NULL);
     ck_assert_int_ne(turned, AC_OK);
+}
+END_TEST
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The driver does not come back from the end of the context; what another thread wants of it
+ * meanwhile fails. */
+START_TEST(an_end_that_lasts_is_not_waited_for_forever) {
+    ac_cuda_context_dying(&context);
+    double begin = seconds();
+    run_beside(record_join);
+    pthread_join(other, NULL);
+    ck_assert_double_lt(seconds() - begin, 10);
+    ck_assert_int_ne(turned, AC_OK);
+    ac_cuda_context_spare(&context);
+    record_join(NULL);
+    ck_assert_int_eq(turned, AC_OK);
+    ac_cuda_ops.fence_release(&context, join);
+}
+END_TEST
+
+/* A call of ours waits in the driver for work that goes on only after the context's end. */
+START_TEST(a_call_inside_is_not_waited_for_forever) {
+    ac_cuda_scope_t scope;
+    ck_assert(ac_cuda_enter(&context, &scope));
+    double begin = seconds();
+    ac_cuda_context_dying(&context);
+    ck_assert_double_lt(seconds() - begin, 10);
+    ac_cuda_context_kill(&context);
+    ck_assert(!ac_cuda_context_is_over(&context));
+    ac_cuda_leave(&scope);
+    ac_cuda_context_spare(&context);
+    ck_assert(ac_cuda_context_is_over(&context));
 }
 END_TEST
 
@@ -702,6 +740,8 @@ int main(void) {
     tcase_add_test(tests, a_context_that_stays_is_waited_for);
     tcase_add_test(tests, each_release_is_waited_for);
     tcase_add_test(tests, a_context_that_goes_is_not_waited_for_any_longer);
+    tcase_add_test(tests, an_end_that_lasts_is_not_waited_for_forever);
+    tcase_add_test(tests, a_call_inside_is_not_waited_for_forever);
     tcase_add_test(tests, a_fence_that_is_over_is_recorded_again);
     tcase_add_test(tests, nothing_of_a_context_that_went_is_left);
     tcase_add_test(tests, streams_without_work_give_way);

@@ -308,8 +308,7 @@ START_TEST(within_the_budget_it_does_not_wait) {
     ck_assert_uint_eq(alloc(20 * MIB), ready);
     ck_assert_uint_eq(counters.fence_waits, 0);
     ck_assert_uint_eq(reserved(), 140 * MIB);
-    complete(0); /* the fence that the device was asked for is released */
-    ac_fence_poll(ac_arena_timeline(arena), false);
+    end_idle();
 }
 END_TEST
 

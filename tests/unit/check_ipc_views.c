@@ -3,6 +3,7 @@
 #include <check.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "intercept/ipc_views.h"
@@ -242,6 +243,28 @@ START_TEST(threads_share_one_mapping) {
 }
 END_TEST
 
+/* Another thread's call of the driver does not return: after a moment, a mapping of its own, which
+ * the driver counts by itself. */
+START_TEST(another_threads_call_is_not_waited_for_forever) {
+    struct timespec begin, end;
+    ac_ipc_mapping_t *slow = entered(0, 0, true);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    ac_ipc_mapping_t *mapping = entered(0, 0, true);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    ck_assert_int_lt(end.tv_sec - begin.tv_sec, 10);
+    ck_assert_ptr_ne(mapping, slow);
+    ac_ipc_opened(mapping, base_of(0, 0));
+    ck_assert(ac_ipc_view_add(mapping, 512, 1000));
+    ac_ipc_opened(slow, base_of(0, 0));
+    ck_assert(ac_ipc_view_add(slow, 512, 1000));
+    ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 1);
+    ck_assert_uint_eq(seen(base_of(0, 0) + 512).size, 1000);
+    ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 1);
+    ck_assert_int_eq(closed(0, base_of(0, 0) + 512), -1);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+}
+END_TEST
+
 /* Pages are closed by who mapped them: when their context goes they are told, each once. */
 START_TEST(pages_outlive_their_context) {
     const void *context;
@@ -289,6 +312,7 @@ int main(void) {
     tcase_add_test(cases, contexts_are_apart_and_end);
     tcase_add_test(cases, many_views);
     tcase_add_test(cases, threads_share_one_mapping);
+    tcase_add_test(cases, another_threads_call_is_not_waited_for_forever);
     tcase_add_test(cases, pages_outlive_their_context);
     suite_add_tcase(suite, cases);
     return run_suite(suite);

@@ -119,7 +119,7 @@ START_TEST(a_join_behind_later_work_is_not_taken) {
 }
 END_TEST
 
-static void another_free_leans(void) {
+static void another_free_relies(void) {
     ck_assert(rely());
 }
 
@@ -129,7 +129,7 @@ START_TEST(a_free_beside_a_record_has_a_join_of_its_own) {
     ck_assert(rely());
     submit(0);
     ck_assert(rely());
-    meanwhile = another_free_leans;
+    meanwhile = another_free_relies;
     submit(0);
     ck_assert_uint_eq(d.join_events, 3);
     ck_assert(!ac_sole_due(&timeline.single));
@@ -199,7 +199,7 @@ START_TEST(a_join_that_is_over_holds_no_stream_back) {
 }
 END_TEST
 
-START_TEST(without_join_events_no_free_leans) {
+START_TEST(without_join_events_no_free_relies) {
     d.never_join_events = true;
     submit(0);
     ck_assert(!rely());
@@ -298,7 +298,7 @@ int main(void) {
     tcase_add_test(tests, a_free_that_leans_ends_the_epoch);
     tcase_add_test(tests, a_join_tells_of_completion);
     tcase_add_test(tests, a_join_that_is_over_holds_no_stream_back);
-    tcase_add_test(tests, without_join_events_no_free_leans);
+    tcase_add_test(tests, without_join_events_no_free_relies);
     tcase_add_test(tests, a_record_that_fails_ends_leaning);
     tcase_add_test(tests, join_events_are_few);
     tcase_add_test(tests, join_events_push_no_fence_out);

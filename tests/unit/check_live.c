@@ -228,7 +228,7 @@ START_TEST(fork_child_of_a_private_page) {
 }
 END_TEST
 
-enum { THREADS = 100, ADDITIONS = 2000 };
+enum { THREADS = AC_LIVE_ROWS + 36, ADDITIONS = 2000 };
 
 static void *count_in_thread(void *arg) {
     pthread_barrier_t *barrier = arg;

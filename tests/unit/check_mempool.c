@@ -7,7 +7,9 @@ enum { STREAM = 16, POOL = 2, OTHER = 3, EPOCHS = 4 };
 
 static uint64_t take(unsigned pool, uint64_t bytes) {
     uint64_t address = 0;
-    ck_assert_int_eq(ac_arena_alloc_from(arena, pool, STREAM, bytes, false, &address), AC_OK);
+    ck_assert_int_eq(
+        ac_arena_alloc_from(arena, AC_MODULE_UNKNOWN, pool, STREAM, bytes, false, &address),
+        AC_OK);
     return address;
 }
 

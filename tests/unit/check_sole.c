@@ -287,7 +287,7 @@ START_TEST(without_fences_or_waits_it_synchronises) {
 END_TEST
 
 /* Its kernel ran before the call returned, and told another thread that the memory is free. */
-START_TEST(a_free_beside_a_call_leans) {
+START_TEST(a_free_beside_a_call_relies) {
     submit(0);
     ac_fence_enter(&timeline);
     ac_sole_enter(&timeline, FIRST_KEY, &joins);
@@ -514,7 +514,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_stray_waits_for_the_join, 0, 2);
     tcase_add_test(tests, crossing_ends_the_rule);
     tcase_add_test(tests, without_fences_or_waits_it_synchronises);
-    tcase_add_test(tests, a_free_beside_a_call_leans);
+    tcase_add_test(tests, a_free_beside_a_call_relies);
     tcase_add_test(tests, a_join_beside_a_call_is_over_when_its_work_is);
     tcase_add_test(tests, no_sole_beside_who_is_inside);
     tcase_add_test(tests, no_heir_beside_who_is_inside);

@@ -184,7 +184,7 @@ static void free_plainly(memory_t *memory) {
     ac_free_t how = ac_order_retire(&timeline[memory->context], &memory->ticket, &ticket);
     now_busy(memory, &m.submitted);
     memory->ready = 0;
-    ck_assert_int_ne(how, AC_FREE_LEANS);
+    ck_assert_int_ne(how, AC_FREE_BY_ORDER);
     if (how == AC_FREE_READY && (!is_over(memory) || (m.capturing && memory->captured)))
         ck_abort_msg("memory is called ready while work is under way");
     memory->where = how == AC_FREE_READY ? NOWHERE : WAITING;

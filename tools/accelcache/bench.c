@@ -3,8 +3,9 @@
 #include "command.h"
 #include "config/config.h"
 #include "place.h"
+#include "terminal.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,13 +28,13 @@ static const char help_head[] =
     "  --pass-us N     how long a pass lasts, about, in microseconds (10000; --quick 2000)\n"
     "  --pairs N       pairs of a pass, instead of as many as fit; few make no good figures\n"
     "  --json          JSON instead of tables\n"
-    "  --markdown      tables in Markdown\n\n"
+    "  --spread        behind each figure the least and the greatest pass, in wide tables\n"
+    "  --markdown      tables in Markdown, with them\n\n"
     "Parts:\n";
 
 static const char help_tail[] =
-    "\nEvery figure is the median of all passes of all rounds; the tables show the least and "
-    "the\n"
-    "greatest behind it.  Columns: accelcache is the exported cudaMalloc of a preloaded "
+    "\nEvery figure is the median of all passes of all rounds.\nColumns: accelcache is the "
+    "exported cudaMalloc of a preloaded "
     "program,\n"
     "static cudart one with the runtime linked in, cuMemAlloc the driver's call.  On a GPU\n"
     "cudaMallocAsync, RMM and PyTorch are added, the last two called from Python, and NVIDIA's\n"
@@ -76,6 +77,7 @@ enum {
     OPT_PASS_US,
     OPT_PAIRS,
     OPT_MARKDOWN,
+    OPT_SPREAD,
     OPT_INSTRUCTIONS
 };
 
@@ -89,6 +91,7 @@ static const struct option options[] = {{"quick", no_argument, NULL, OPT_QUICK},
                                         {"pass-us", required_argument, NULL, OPT_PASS_US},
                                         {"pairs", required_argument, NULL, OPT_PAIRS},
                                         {"markdown", no_argument, NULL, OPT_MARKDOWN},
+                                        {"spread", no_argument, NULL, OPT_SPREAD},
                                         {"instructions", no_argument, NULL, OPT_INSTRUCTIONS},
                                         {"json", no_argument, NULL, 'j'},
                                         {"help", no_argument, NULL, 'h'},
@@ -160,7 +163,7 @@ static int read_number(const char *option, const char *text, long most, long *nu
 /* 0: go on; else the exit status (negative: 0 after --help). */
 static int read_options(bench_t *b, int argc, char **argv) {
     int option, status = CMD_OK;
-    while (!status && (option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
+    while (!status && (option = cmd_option(argc, argv, "hj", options)) != -1) {
         switch (option) {
         case OPT_QUICK:
             b->quick = true;
@@ -194,6 +197,10 @@ static int read_options(bench_t *b, int argc, char **argv) {
             break;
         case OPT_MARKDOWN:
             b->markdown = true;
+            b->spread = true;
+            break;
+        case OPT_SPREAD:
+            b->spread = true;
             break;
         case 'j':
             b->json = true;
@@ -231,17 +238,28 @@ static bool is_asked_for(const bench_t *b, int part) {
     return !(b->only || b->only_rows) || b->only & 1u << part || (b->only_rows && !part);
 }
 
+void bench_progress(const bench_t *b, long round, const char *what) {
+    double parts = (double)b->part_count * (double)b->rounds;
+    double done = (double)round * b->part_count + b->part;
+    cmd_bar(done / parts, "%s: part %d of %d, round %ld of %ld", what, b->part + 1, b->part_count,
+            round + 1, b->rounds);
+}
+
 static void run_parts(bench_t *b) {
+    for (int part = 0; part < bench_part_count; part++)
+        b->part_count += is_asked_for(b, part);
     bench_machine_begin(b);
     for (long round = 0; round < b->rounds; round++) {
         bench_sample_noise(b);
+        b->part = 0;
         for (int part = 0; part < bench_part_count; part++)
             if (is_asked_for(b, part)) {
                 bench_progress(b, round, bench_parts[part].name);
                 bench_parts[part].run(b, round);
+                b->part++;
             }
     }
-    bench_progress_end();
+    cmd_bar_end();
     bench_machine_end(b);
     bench_finish(b);
 }
@@ -280,6 +298,7 @@ int cmd_bench(int argc, char **argv) {
         b.figures = json_object();
         b.passes = json_object();
         b.skipped = json_object();
+        cmd_bar(0, "looking for a device and other allocators");
         if (bench_probe(&b))
             status = CMD_FAILED;
         else

@@ -5,7 +5,7 @@
  * bench_parts.c  what is measured: the parts, and which peers are there
  * bench_rows.c   the part "rows": one thing each, ours beside the peers (bench_rows.def)
  * bench_count.c  instructions by valgrind
- * bench_machine.c  the machine, its noise; progress on a terminal
+ * bench_machine.c  the machine, its noise
  * bench_figure.c samples, medians and what follows from them
  * bench_print.c  the figures as text and Markdown */
 #ifndef CMD_BENCH_H
@@ -96,7 +96,8 @@ typedef struct {
 } bench_noise_t;
 
 typedef struct {
-    bool quick, json, markdown, force_simulated, instructions;
+    bool quick, json, markdown, spread, force_simulated, instructions;
+    int part, part_count; /* under way, of those asked for in a round */
     const char *library_given, *conf_given;
     long rounds, pass_us, pairs;       /* 0: by `quick` */
     unsigned only, only_rows, without; /* bit per part, row, peer */
@@ -168,9 +169,8 @@ int bench_count(bench_t *b, const bench_child_t *child, const char *arguments, d
 void bench_machine_begin(bench_t *b);
 void bench_machine_end(bench_t *b);
 void bench_sample_noise(bench_t *b); /* once a round, some 20 ms */
-/* One line on a terminal's stderr, written over by the next. */
+/* Where the run has come to, and what comes next; on a terminal. */
 void bench_progress(const bench_t *b, long round, const char *what);
-void bench_progress_end(void);
 
 /* ---- bench_figure.c ---- */
 void bench_sample(bench_t *b, double value, const char *path, ...)

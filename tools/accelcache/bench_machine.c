@@ -73,15 +73,3 @@ void bench_machine_end(bench_t *b) {
                         json_real(rounded(noise->greatest / noise->least)));
     json_object_set_new(b->machine, "waited", json_real(rounded(noise->wall / noise->cpu)));
 }
-
-/* ---------------------------------------------------------------- progress */
-
-void bench_progress(const bench_t *b, long round, const char *what) {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[Kround %ld of %ld: %s", round + 1, b->rounds, what);
-}
-
-void bench_progress_end(void) {
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
-}

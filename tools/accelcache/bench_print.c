@@ -56,11 +56,11 @@ static char *name_of(const struct table *t, const char *key) {
     return label_of(key);
 }
 
-static char *figure_text(const json_t *figure, const json_t *pass, int digits) {
+static char *figure_text(const json_t *figure, const json_t *pass, int digits, bool spread) {
     if (!figure)
         return cmd_format("-");
     const json_t *count = json_object_get(pass, "passes");
-    if (json_integer_value(count) < 2)
+    if (!spread || json_integer_value(count) < 2)
         return cmd_format("%.*f", digits, json_number_value(figure));
     return cmd_format("%.*f (%.*f..%.*f)", digits, json_number_value(figure), digits,
                       json_number_value(json_object_get(pass, "least")), digits,
@@ -128,8 +128,13 @@ static void print_table(const bench_t *b, const struct table *t) {
     char *cell[COLUMNS];
     int count = find_columns(rows, column);
     output_t out = {.markdown = b->markdown, .columns = count + 1};
-    printf(b->markdown ? "\n**%s**\n\n" : "\n%s%s%s\n", b->markdown ? t->title : cmd_bold(),
-           t->title, cmd_plain());
+    if (b->markdown) {
+        printf("\n**%s**\n\n", t->title);
+    } else {
+        printf("\n%s", cmd_bold());
+        cmd_print_paragraph(t->title, 0);
+        fputs(cmd_plain(), stdout);
+    }
     cell[0] = cmd_format("%s", t->corner);
     for (int i = 0; i < count; i++)
         cell[i + 1] = label_of(column[i]);
@@ -137,9 +142,9 @@ static void print_table(const bench_t *b, const struct table *t) {
     json_object_foreach(rows, name, row) {
         cell[0] = name_of(t, name);
         for (int i = 0; i < count; i++)
-            cell[i + 1] =
-                figure_text(json_object_get(row, column[i]),
-                            json_object_get(json_object_get(passes, name), column[i]), t->digits);
+            cell[i + 1] = figure_text(json_object_get(row, column[i]),
+                                      json_object_get(json_object_get(passes, name), column[i]),
+                                      t->digits, b->spread);
         print_row(&out, cell);
     }
     if (out.table)
@@ -155,9 +160,15 @@ static void print_skipped(const bench_t *b) {
         return;
     printf("\n%s\n%s", "Left out:", b->markdown ? "\n" : "");
     json_object_foreach(b->skipped, name, reason) {
-        printf(b->markdown ? "* `%s`: " : "  %s: ", name);
-        cmd_print_safe(json_string_value(reason));
-        putchar('\n');
+        char *line =
+            cmd_format(b->markdown ? "* `%s`: %s" : "%s: %s", name, json_string_value(reason));
+        if (b->markdown) {
+            cmd_print_safe(line);
+            putchar('\n');
+        } else {
+            cmd_print_hanging(line, 2, 4);
+        }
+        free(line);
     }
 }
 
@@ -166,19 +177,28 @@ static double number(const json_t *object, const char *key) {
 }
 
 static void print_machine(const json_t *machine) {
-    cmd_print_safe(json_string_value(json_object_get(machine, "cpu")));
-    printf(", %.0f cores; load %.1f before, %.1f after\n", number(machine, "cpus"),
-           number(machine, "load_before"), number(machine, "load_after"));
-    printf(
-        "Noise: the same loop took %.2f times its least CPU time on average, %.2f at worst, and "
-        "%.2f times its CPU time until it was over\n",
+    char *text =
+        cmd_format("%s, %.0f cores; load %.1f before, %.1f after",
+                   json_string_value(json_object_get(machine, "cpu")), number(machine, "cpus"),
+                   number(machine, "load_before"), number(machine, "load_after"));
+    cmd_print_paragraph(text, 0);
+    free(text);
+    text = cmd_format(
+        "Noise: the same loop took %.2f times its least CPU time on average, %.2f at "
+        "worst, and %.2f times its CPU time until it was over",
         number(machine, "noise_mean"), number(machine, "noise_worst"), number(machine, "waited"));
+    cmd_print_paragraph(text, 0);
+    free(text);
 }
 
 void bench_print(const bench_t *b) {
-    printf("%s; %ld rounds, passes of %ld us; median (least..greatest) of the passes\n",
-           b->simulated ? "A driver whose calls cost nothing" : "CUDA device", b->rounds,
-           b->pass_us);
+    char *text = cmd_format("%s; %ld rounds, passes of %ld us; median%s of the passes",
+                            b->simulated ? "A driver whose calls cost nothing: the host's side "
+                                           "alone"
+                                         : "CUDA device",
+                            b->rounds, b->pass_us, b->spread ? " (least..greatest)" : "");
+    cmd_print_paragraph(text, 0);
+    free(text);
     print_machine(b->machine);
     for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++)
         print_table(b, &tables[i]);

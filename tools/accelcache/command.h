@@ -22,10 +22,10 @@ enum {
     CMD_NOT_FOUND = 127   /* run: there is no such program */
 };
 
-/* argv[0] is "accelcache NAME", for getopt's messages; the result is the exit status. */
+/* argv[0] is the name of the subcommand; the result is the exit status. */
 typedef int cmd_subcommand_fn(int argc, char **argv);
 cmd_subcommand_fn cmd_run, cmd_stat, cmd_ps, cmd_trace, cmd_gen, cmd_replay, cmd_tune, cmd_config,
-    cmd_doctor, cmd_bench;
+    cmd_doctor, cmd_bench, cmd_export, cmd_report, cmd_ctl, cmd_top;
 
 /* One line on stderr, with "accelcache <subcommand>: " in front. */
 void cmd_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -69,8 +69,12 @@ int cmd_print_json(json_t *whole, size_t flags);
 /* A string with a mark under its byte number `position`, to stderr. */
 void cmd_say_position(const char *text, size_t position);
 
-/* `text` broken into lines of at most 80 columns, behind `indent` blanks, to stdout. */
+/* `text` broken into lines for the terminal (80 columns where there is none), behind `indent`
+ * blanks, to stdout; of unknown origin or not. */
 void cmd_print_paragraph(const char *text, int indent);
+/* One line, which a terminal gets broken where it is too narrow, with what follows the first part
+ * behind `hang` blanks. */
+void cmd_print_hanging(const char *text, int indent, int hang);
 
 /* Headings: an escape sequence where stdout is a terminal, else nothing. */
 const char *cmd_bold(void);
@@ -81,7 +85,9 @@ typedef struct cmd_table cmd_table_t;
 cmd_table_t *cmd_table_new(const char *align);
 /* One string per column, copied.  NULL cells end the row early. */
 void cmd_table_row(cmd_table_t *table, ...);
-/* Print every row behind `indent` spaces to stdout, and free the table. */
+/* Print every row behind `indent` spaces to stdout, and free the table.  On a terminal that is too
+ * narrow the last column is broken into lines where it is text (l); else columns that do not fit
+ * beside the first follow below, with the first one again. */
 void cmd_table_print(cmd_table_t *table, int indent);
 
 #endif

@@ -1,6 +1,7 @@
 /* `accelcache run --compare`: the same program with caching off, then on. */
 #include "command.h"
 #include "run.h"
+#include "terminal.h"
 #include "trial.h"
 
 #include <errno.h>
@@ -139,7 +140,9 @@ static char *factor(const char *unit, int64_t off, int64_t on) {
 /* The line of `text` that begins at `at`, fit for a terminal. */
 static void print_line(const char *mark, const char *text, size_t at, size_t length) {
     size_t end = at;
-    while (end < length && text[end] != '\n' && end < at + 100)
+    size_t columns = (size_t)cmd_columns(stdout);
+    size_t most = columns > 40 ? columns - 14 : 100;
+    while (end < length && text[end] != '\n' && end < at + most)
         end++;
     char *line = cmd_format("%.*s", (int)(end - at), at < length ? text + at : "");
     printf("    %s ", mark);
@@ -174,25 +177,26 @@ static void print_difference(const comparison_t *c) {
 static void print_outputs(const comparison_t *c) {
     printf("stdout  %s\n", c->same_stdout ? "byte-identical" : "differs");
     if (!c->same_stdout) {
-        print_difference(c);
-        if (!c->steady)
-            puts("  it differs between runs of the same setting as well: not caching's doing "
-                 "(time\n"
-                 "  stamps, measured times, addresses and process ids do that)");
-        else if (c->run->warm_up || c->count > 2)
-            puts("  runs of the same setting agree: caching changes it. --keep DIR keeps both "
-                 "outputs,\n"
-                 "  --conf free_sync:true tells whether the program relies on frees to wait");
-        else
-            puts("  time stamps, measured times, addresses and process ids in the output differ\n"
-                 "  between any two runs; without --warm-up 0 a first run tells whether it is "
-                 "that");
+        if (c->steady)
+            print_difference(c);
+        cmd_print_paragraph(
+            !c->steady ? "it differs between runs of the same setting as well: not caching's "
+                         "doing (time "
+                         "stamps, measured times, addresses and process ids do that)"
+            : c->run->warm_up || c->count > 2
+                ? "runs of the same setting agree: caching changes it. --keep DIR keeps both "
+                  "outputs, --conf free_sync:true tells whether the program relies on frees to "
+                  "wait"
+                : "time stamps, measured times, addresses and process ids in the output differ "
+                  "between any two runs; without --warm-up 0 a first run tells whether it is "
+                  "that",
+            2);
     }
     if (!c->same_stderr)
         puts("stderr  differs");
 }
 
-static void print_measures(void) {
+void cmd_compare_print_measures(void) {
     printf("\n%swhat they measure%s\n", cmd_bold(), cmd_plain());
     for (int i = 0; i < FIGURE_COUNT; i++) {
         const char *label = figure_rows[i].label + strspn(figure_rows[i].label, " ");
@@ -202,17 +206,29 @@ static void print_measures(void) {
     }
 }
 
+static void print_note(char *text) {
+    cmd_print_hanging(text, 0, 2);
+    free(text);
+}
+
 /* Processes of the program whose figures were not written by themselves. */
 static void print_unwritten(const cmd_trial_t *trial) {
     const char *way = trial->cached ? "on" : "off";
     if (trial->left)
-        printf("with caching %s %u process%s ended by a signal or _exit and wrote no statistics: "
-               "the\nfigures are those of their counters in shared memory\n",
-               way, trial->left, trial->left == 1 ? "" : "es");
+        print_note(
+            cmd_format("with caching %s %u process%s ended by a signal or _exit and wrote no "
+                       "statistics: the figures are those of their counters in shared memory",
+                       way, trial->left, trial->left == 1 ? "" : "es"));
     if (trial->running)
-        printf(
-            "with caching %s %u process%s outlived the program: the figures are those so far\n",
-            way, trial->running, trial->running == 1 ? "" : "es");
+        print_note(cmd_format(
+            "with caching %s %u process%s outlived the program: the figures are those so far",
+            way, trial->running, trial->running == 1 ? "" : "es"));
+}
+
+/* On a device whose calls return at once, how long they take is the time of asking. */
+static bool driver_is_free(const comparison_t *c) {
+    const char *spec = getenv("ACCEL_SIM"); /* run.c has put costs into it */
+    return c->simulated && spec && strstr(spec, "costs:none");
 }
 
 static void print_comparison(const comparison_t *c) {
@@ -228,9 +244,13 @@ static void print_comparison(const comparison_t *c) {
     char *head[2] = {cmd_format("off%s", mark), cmd_format("on%s", mark)};
     cmd_table_t *table = cmd_table_new("lrrl");
     cmd_table_row(table, "caching", head[0], head[1], "");
+    bool costless = driver_is_free(c);
     for (int i = 0; i < FIGURE_COUNT; i++) {
         char off[CMD_FIGURE], on[CMD_FIGURE];
-        char *change = factor(figure_rows[i].unit, c->value[0][i], c->value[1][i]);
+        bool means_nothing = costless && !strcmp(figure_rows[i].unit, "ns");
+        char *change = means_nothing
+                           ? cmd_format("%s", "")
+                           : factor(figure_rows[i].unit, c->value[0][i], c->value[1][i]);
         cmd_table_row(table, figure_rows[i].label,
                       is_untracked(i, c->value[0][i])
                           ? "-"
@@ -241,16 +261,20 @@ static void print_comparison(const comparison_t *c) {
     cmd_table_print(table, 0);
     free(head[0]);
     free(head[1]);
+    if (costless && c->value[0][FIGURE_driver_calls])
+        puts("driver calls cost nothing here: times say nothing, look at calls");
     putchar('\n');
     print_outputs(c);
     if (!c->trial[0].dumps || !c->trial[1].dumps)
-        puts("no statistics: the program did not use CUDA, or the library did not reach it\n"
-             "(accelcache doctor -- PROGRAM says which)");
+        print_note(
+            cmd_format("no statistics: the program did not use CUDA, or the library did not "
+                       "reach it (accelcache doctor -- PROGRAM says which)"));
     for (int i = 0; i < 2; i++)
         if (c->trial[i].dumps > 1)
-            printf("with caching %s %u processes used CUDA: figures are their sums, of peaks as "
-                   "well\n",
-                   i ? "on" : "off", c->trial[i].dumps);
+            print_note(
+                cmd_format("with caching %s %u processes used CUDA: figures are their sums, "
+                           "of peaks as well",
+                           i ? "on" : "off", c->trial[i].dumps));
     for (int i = 0; i < 2; i++)
         print_unwritten(&c->trial[i]);
     if (c->run->keep) {
@@ -258,7 +282,10 @@ static void print_comparison(const comparison_t *c) {
         cmd_print_safe(c->run->keep);
         putchar('\n');
     }
-    print_measures();
+    if (cmd_columns(stdout)) /* there it would push the figures out */
+        puts("accelcache help run says what each figure measures");
+    else
+        cmd_compare_print_measures();
 }
 
 /* ------------------------------------------------------------------ JSON */
@@ -361,15 +388,21 @@ static int run_one(const runner_t *runner, cmd_trial_t *trial, bool cached, char
 static int run_trials(const runner_t *runner) {
     const comparison_t *c = runner->c;
     int status = CMD_OK;
-    for (int i = 0; i < c->run->warm_up && !status; i++)
+    double all = c->run->warm_up + c->count;
+    for (int i = 0; i < c->run->warm_up && !status; i++) {
+        cmd_bar(i / all, "run %d, which does not count", i + 1);
         status = run_one(runner, &c->first[i], false, cmd_format("first-%d", i + 1),
                          ", in a run that does not count,");
+    }
     for (int i = 0; i < c->count && !status; i++) {
         int round = i / 2;
         bool cached = (i + round) % 2;
+        cmd_bar((c->run->warm_up + i) / all, "run %d of %d, caching %s", i + 1, c->count,
+                cached ? "on" : "off");
         status = run_one(runner, &c->trial[2 * round + cached], cached,
                          cmd_format("%s-%d", cached ? "on" : "off", round + 1), "");
     }
+    cmd_bar_end();
     return status;
 }
 

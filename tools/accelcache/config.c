@@ -3,16 +3,18 @@
 #include "document.h"
 #include "config/config.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
-    "Usage: accelcache config [OPTION...] [STRING]\n"
-    "Shows every key of ACCEL_ALLOC_CONF with its range, its default and its value in STRING\n"
-    "(default: the environment's), and says what is wrong with the string.\n\n"
-    "  --json        the same as JSON\n"
+    "Usage: accelcache config [OPTION...] [STRING|KEY]\n"
+    "Says whether STRING (default: the environment's ACCEL_ALLOC_CONF) is good, which keys it\n"
+    "changes, or what is wrong with it.  With the name of a key it shows that one, without any\n"
+    "string every key, with its range, its default and what it does.\n\n"
+    "  --all         every key, with its value in STRING\n"
+    "  --json        every key and what is wrong with STRING as JSON\n"
     "  --json --stats\n"
     "                the rows of statistics and counters, with what they say, as JSON\n"
     "  --markdown    the table of keys as the README has it\n"
@@ -24,28 +26,73 @@ static const char fixed[] = "Cannot change once the cache is active.";
 
 /* ------------------------------------------------------------------ human */
 
-static void print_keys(const ac_config_t *config) {
+/* The key with its value; with `described` what it accepts and does. */
+static void print_key(const ac_config_row_t *row, const ac_config_t *config, bool described) {
     ac_config_t defaults;
+    char value[AC_CONFIG_PATH] = "", usual[AC_CONFIG_PATH] = "";
+    ac_config_default(&defaults);
+    ac_config_value(config, row->key, value, sizeof value);
+    ac_config_value(&defaults, row->key, usual, sizeof usual);
+    bool changed = strcmp(value, usual) != 0;
+    if (!changed && !described)
+        return;
+    printf("%s%-28s%s ", cmd_bold(), row->key, cmd_plain());
+    cmd_print_safe(value);
+    printf("%s%s%s\n", changed ? "   (default " : "", changed ? row->default_text : "",
+           changed ? ")" : "");
+    if (!described)
+        return;
+    char *accepts = cmd_format("accepts %s", row->range);
+    cmd_print_paragraph(accepts, 4);
+    if (row->trait == AC_TRAIT_FIXED)
+        cmd_print_paragraph(fixed, 4);
+    cmd_print_paragraph(row->doc, 4);
+    free(accepts);
+}
+
+/* That the string is good, and what it changes. */
+static void print_good(const char *source, const ac_config_t *config) {
+    ac_config_t defaults;
+    unsigned changed = 0;
     ac_config_default(&defaults);
     for (unsigned i = 0; i < ac_config_row_count; i++) {
-        const ac_config_row_t *row = &ac_config_rows[i];
-        if (row->foreign)
-            continue;
         char value[AC_CONFIG_PATH] = "", usual[AC_CONFIG_PATH] = "";
-        ac_config_value(config, row->key, value, sizeof value);
-        ac_config_value(&defaults, row->key, usual, sizeof usual);
-        bool changed = strcmp(value, usual) != 0;
-        printf("%s%-28s%s ", cmd_bold(), row->key, cmd_plain());
-        cmd_print_safe(value);
-        printf("%s%s%s\n", changed ? "   (default " : "", changed ? row->default_text : "",
-               changed ? ")" : "");
-        char *accepts = cmd_format("%s: %s", row->type, row->range);
-        cmd_print_paragraph(accepts, 4);
-        if (row->trait == AC_TRAIT_FIXED)
-            cmd_print_paragraph(fixed, 4);
-        cmd_print_paragraph(row->doc, 4);
-        free(accepts);
+        if (ac_config_rows[i].foreign)
+            continue;
+        ac_config_value(config, ac_config_rows[i].key, value, sizeof value);
+        ac_config_value(&defaults, ac_config_rows[i].key, usual, sizeof usual);
+        changed += strcmp(value, usual) != 0;
     }
+    if (changed)
+        printf("ok: %s is good, and changes %u key%s:\n", source, changed,
+               changed == 1 ? "" : "s");
+    else
+        printf("ok: %s is good, and every key has its default\n", source);
+    for (unsigned i = 0; i < ac_config_row_count; i++)
+        if (!ac_config_rows[i].foreign)
+            print_key(&ac_config_rows[i], config, false);
+    puts("accelcache config KEY says what a key does, --all shows them all");
+}
+
+static const ac_config_row_t *row_of(const char *key) {
+    for (unsigned i = 0; i < ac_config_row_count; i++)
+        if (!strcmp(ac_config_rows[i].key, key))
+            return &ac_config_rows[i];
+    return NULL;
+}
+
+static int print_one(const ac_config_row_t *row, const ac_config_t *config) {
+    if (row->foreign)
+        printf("%s is PyTorch's and has no effect: %s\n", row->key, row->doc);
+    else
+        print_key(row, config, true);
+    return CMD_OK;
+}
+
+static void print_keys(const ac_config_t *config) {
+    for (unsigned i = 0; i < ac_config_row_count; i++)
+        if (!ac_config_rows[i].foreign)
+            print_key(&ac_config_rows[i], config, true);
     printf("\n%sKeys of PyTorch's without effect here%s (warned about, never an error)\n",
            cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("ll");
@@ -211,20 +258,21 @@ static void print_markdown_stats(void) {
 /* ------------------------------------------------------------------ */
 
 int cmd_config(int argc, char **argv) {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"markdown", no_argument, NULL, 'm'},
-                                            {"stats", no_argument, NULL, 's'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    bool json = false, markdown = false, stats = false;
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'},  {"markdown", no_argument, NULL, 'm'},
+        {"stats", no_argument, NULL, 's'}, {"all", no_argument, NULL, 'a'},
+        {"help", no_argument, NULL, 'h'},  {NULL, 0, NULL, 0}};
+    bool json = false, markdown = false, stats = false, all = false;
     int option;
-    while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
         if (option == 'j')
             json = true;
         else if (option == 'm')
             markdown = true;
         else if (option == 's')
             stats = true;
+        else if (option == 'a')
+            all = true;
         else if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
@@ -244,7 +292,9 @@ int cmd_config(int argc, char **argv) {
     }
     if (stats)
         return print_json_stats();
-    const char *string = optind < argc ? argv[optind] : getenv("ACCEL_ALLOC_CONF");
+    const char *outside = getenv("ACCEL_ALLOC_CONF");
+    const ac_config_row_t *row = optind < argc && !json ? row_of(argv[optind]) : NULL;
+    const char *string = optind < argc && !row ? argv[optind] : outside;
     ac_config_t config;
     ac_config_error_t error;
     ac_config_warnings_t warnings = {0};
@@ -252,7 +302,7 @@ int cmd_config(int argc, char **argv) {
     bool wrong = ac_config_parse(string, &config, &error, &warnings) != 0;
     if (json)
         return print_json(string, &config, wrong ? &error : NULL, &warnings);
-    const char *source = optind < argc ? "the string" : "ACCEL_ALLOC_CONF";
+    const char *source = string != outside ? "the string" : "ACCEL_ALLOC_CONF";
     if (wrong) {
         cmd_say("%s: %s", source, error.text);
         cmd_say_position(string, error.position);
@@ -260,6 +310,11 @@ int cmd_config(int argc, char **argv) {
     }
     for (unsigned i = 0; i < warnings.count; i++)
         cmd_say("%s: %s", source, warnings.text[i]);
-    print_keys(&config);
+    if (row)
+        return print_one(row, &config);
+    if (string && *string)
+        print_good(source, &config);
+    if (all || !string || !*string)
+        print_keys(&config);
     return CMD_OK;
 }

@@ -8,7 +8,7 @@
 #include "program.h"
 
 #include <errno.h>
-#include <getopt.h>
+#include "option.h"
 #include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -248,7 +248,7 @@ int cmd_doctor(int argc, char **argv) {
     const char *library = NULL, *dump = NULL;
     bool simulated = false, json = false;
     int option;
-    while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "+hj", options)) != -1) {
         if (option == 'l')
             library = optarg;
         else if (option == 's')

@@ -5,7 +5,7 @@
 #include "sizes.h"
 
 #include <errno.h>
-#include <getopt.h>
+#include "option.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +134,18 @@ static int generate(gen_t *gen, int kind, uint64_t seed, const char *path) {
     return lost ? CMD_FAILED : CMD_OK;
 }
 
+static int unknown_kind(const char *name) {
+    char *list = cmd_format("%s", kinds[0].name);
+    for (int i = 1; i < KINDS; i++) {
+        char *longer = cmd_format("%s, %s", list, kinds[i].name);
+        free(list);
+        list = longer;
+    }
+    int status = cmd_usage("there is no kind \"%s\"; there are %s", name, list);
+    free(list);
+    return status;
+}
+
 int cmd_gen(int argc, char **argv) {
     static const struct option options[] = {{"seed", required_argument, NULL, 's'},
                                             {"ops", required_argument, NULL, 'n'},
@@ -144,7 +156,7 @@ int cmd_gen(int argc, char **argv) {
     const char *path = NULL;
     uint64_t seed = 1;
     int option, kind = 0;
-    while ((option = getopt_long(argc, argv, "ho:", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "ho:", options)) != -1) {
         switch (option) {
         case 'h':
             print_help();
@@ -173,7 +185,7 @@ int cmd_gen(int argc, char **argv) {
     while (kind < KINDS && strcmp(argv[optind], kinds[kind].name) != 0)
         kind++;
     if (kind == KINDS)
-        return cmd_usage("there is no kind \"%s\"", argv[optind]);
+        return unknown_kind(argv[optind]);
     if (gen.most_bytes && kinds[kind].function != gen_rmm)
         return cmd_usage("--max goes with rmm alone");
     return generate(&gen, kind, seed, path);

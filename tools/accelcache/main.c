@@ -1,5 +1,8 @@
 /* The command `accelcache`: the table of its subcommands. */
 #include "command.h"
+#include "option.h"
+#include "terminal.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,14 +22,20 @@ static const struct {
     {"replay", "run a trace through the allocator without a GPU: memory and driver time",
      cmd_replay},
     {"tune", "search for the configuration that a program's traces ask for", cmd_tune},
+    {"export",
+     "write a dump, trace or snapshot for PyTorch's viewer, Perfetto, pprof, Prometheus",
+     cmd_export},
+    {"report", "draw a page: memory over time, sizes, lifetimes, segments, advice", cmd_report},
+    {"ctl", "have a running process write its dump, trim, reset peaks, change settings", cmd_ctl},
+    {"top", "watch devices and processes under the library while they run", cmd_top},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
-};
-enum { COUNT = sizeof subcommands / sizeof subcommands[0] };
+    {NULL, NULL, NULL}};
+enum { COUNT = sizeof subcommands / sizeof subcommands[0] - 1 };
 
 static void print_help(FILE *out) {
     fputs("Usage: accelcache SUBCOMMAND [OPTION...] [ARGUMENT...]\n"
           "A stream-aware caching allocator under unmodified CUDA programs.\n\n"
-          "Subcommands (each takes --help):\n",
+          "Subcommands (accelcache help SUBCOMMAND says more):\n",
           out);
     for (int i = 0; i < COUNT; i++)
         fprintf(out, "  %-8s %s\n", subcommands[i].name, subcommands[i].help);
@@ -48,27 +57,46 @@ static int finish(int status) {
     return status;
 }
 
+/* The row of a subcommand; -1: there is none of that name. */
+static int find(const char *name) {
+    for (int i = 0; i < COUNT; i++)
+        if (!strcmp(name, subcommands[i].name))
+            return i;
+    return -1;
+}
+
+static int unknown(const char *name) {
+    const char *near = cmd_nearest(name, &subcommands[0].name, sizeof *subcommands);
+    if (near)
+        return cmd_usage("there is no subcommand \"%s\"; did you mean \"%s\"?", name, near);
+    return cmd_usage("there is no subcommand \"%s\"", name);
+}
+
 int main(int argc, char **argv) {
+    static char help_option[] = "--help";
     if (argc < 2) {
         print_help(stderr);
         return CMD_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    bool help = !strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h");
+    if (help && argc == 2) {
         print_help(stdout);
         return finish(CMD_OK);
     }
-    if (!strcmp(argv[1], "--version")) {
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
         puts("accelcache " AC_VERSION);
         return finish(CMD_OK);
     }
-    for (int i = 0; i < COUNT; i++) {
-        if (!strcmp(argv[1], subcommands[i].name)) {
-            cmd_name = subcommands[i].name;
-            argv[1] = cmd_format("accelcache %s", cmd_name); /* getopt's messages begin with it */
-            int status = finish(subcommands[i].function(argc - 1, argv + 1));
-            free(argv[1]);
-            return status;
-        }
+    if (help) { /* "help SUBCOMMAND" is "SUBCOMMAND --help" */
+        argv[1] = argv[2];
+        argv[2] = help_option;
+        argc = 3;
     }
-    return cmd_usage("there is no subcommand \"%s\"", argv[1]);
+    int row = find(argv[1]);
+    if (row < 0)
+        return unknown(argv[1]);
+    cmd_name = subcommands[row].name;
+    int status = subcommands[row].function(argc - 1, argv + 1);
+    cmd_bar_end();
+    return finish(status);
 }

@@ -2,7 +2,7 @@
 #include "command.h"
 #include "processes.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ int cmd_ps(int argc, char **argv) {
                                             {NULL, 0, NULL, 0}};
     bool json = false, running = false, header = true;
     int option;
-    while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;

@@ -2,12 +2,18 @@
 #include "render.h"
 #include "command.h"
 #include "document.h"
+#include "headline.h"
 #include "passed.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { MOST_HOOKS = 12 };
+
+static bool all; /* rows that are 0 as well */
+static unsigned hidden;
 
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
@@ -36,55 +42,69 @@ static const char *reason_text(const char *reason) {
 
 /* ------------------------------------------------------------------ one document */
 
-static void render_process(const json_t *document, const char *source) {
+/* `text` with more behind it; both are freed. */
+static char *joined(char *text, char *more) {
+    char *whole = cmd_format("%s%s", text, more);
+    free(text);
+    free(more);
+    return whole;
+}
+
+static void print_long(char *text, int indent) {
+    cmd_print_hanging(text, indent, indent + 2);
+    free(text);
+}
+
+static char *command_text(const json_t *document) {
     const json_t *process = json_object_get(document, "process");
-    const json_t *argv = json_object_get(process, "argv");
-    fputs(cmd_bold(), stdout);
-    cmd_print_safe(source);
-    puts(cmd_plain());
-    printf("process %lld on ", (long long)integer_of(process, "pid"));
-    cmd_print_safe(text_of(process, "host"));
-    putchar(':');
+    const json_t *argv = json_object_get(process, "argv"),
+                 *rank = json_object_get(process, "rank");
+    char *text = cmd_format("process %lld on %s:", (long long)integer_of(process, "pid"),
+                            text_of(process, "host"));
     for (size_t i = 0; i < json_array_size(argv); i++) {
         const char *argument = json_string_value(json_array_get(argv, i));
-        putchar(' ');
-        cmd_print_safe(argument ? argument : "?");
+        text = joined(text, cmd_format(" %s", argument ? argument : "?"));
     }
     if (!json_array_size(argv))
-        cmd_print_safe(text_of(process, "exe"));
-    const json_t *rank = json_object_get(process, "rank");
+        text = joined(text, cmd_format(" %s", text_of(process, "exe")));
     if (json_is_integer(rank))
-        printf("  (rank %lld)", (long long)json_integer_value(rank));
-    putchar('\n');
-    cmd_print_safe(reason_text(text_of(document, "reason")));
-    fputs("; started ", stdout);
-    cmd_print_safe(text_of(process, "start_time"));
-    fputs("; figures of ", stdout);
-    cmd_print_safe(text_of(document, "time"));
-    int64_t driver = integer_of(document, "driver_version");
-    if (driver > 0)
-        printf("; driver of CUDA %lld.%lld", (long long)driver / 1000,
-               (long long)driver % 1000 / 10);
-    putchar('\n');
+        text = joined(text, cmd_format("  (rank %lld)", (long long)json_integer_value(rank)));
+    return text;
+}
+
+static void render_process(const json_t *document, const char *source) {
+    const json_t *process = json_object_get(document, "process");
     const json_t *config = json_object_get(document, "config");
-    if (*text_of(config, "string")) {
-        fputs("ACCEL_ALLOC_CONF ", stdout);
-        cmd_print_safe(text_of(config, "string"));
-        putchar('\n');
-    }
-    if (*text_of(config, "error")) {
-        fputs("  not applied: ", stdout);
-        cmd_print_safe(text_of(config, "error"));
-        putchar('\n');
-    }
+    int64_t driver = integer_of(document, "driver_version");
+    printf("\n%s", cmd_bold());
+    print_long(cmd_format("%s", source), 0);
+    fputs(cmd_plain(), stdout);
+    print_long(command_text(document), 0);
+    char *text =
+        cmd_format("%s; started %s; figures of %s", reason_text(text_of(document, "reason")),
+                   text_of(process, "start_time"), text_of(document, "time"));
+    if (driver > 0)
+        text = joined(text, cmd_format("; driver of CUDA %lld.%lld", (long long)driver / 1000,
+                                       (long long)driver % 1000 / 10));
+    print_long(text, 0);
+    if (*text_of(config, "string"))
+        print_long(cmd_format("ACCEL_ALLOC_CONF %s", text_of(config, "string")), 0);
 }
 
 static void render_stat(cmd_table_t *table, const json_t *device, const char *name,
                         const char *pool, const char *label, const char *unit) {
     static const char *const fields[] = {"current", "peak", "allocated", "freed"};
     char text[4][CMD_FIGURE];
-    for (int i = 0; i < 4; i++)
-        cmd_text_unit(text[i], unit, cmd_document_stat(device, name, pool, fields[i]));
+    bool zero = true;
+    for (int i = 0; i < 4; i++) {
+        int64_t value = cmd_document_stat(device, name, pool, fields[i]);
+        cmd_text_unit(text[i], unit, value);
+        zero &= !value;
+    }
+    if (zero && !all) {
+        hidden++;
+        return;
+    }
     cmd_table_row(table, pool && strcmp(pool, "all") ? "" : name, label, text[0], text[1],
                   text[2], text[3]);
 }
@@ -99,10 +119,74 @@ static void render_pools(cmd_table_t *table, const json_t *device, const char *n
 static void render_count(cmd_table_t *table, const char *name, const char *unit, int64_t value,
                          const char *doc) {
     char text[CMD_FIGURE];
-    cmd_table_row(table, name, cmd_text_unit(text, unit, value), doc);
+    if (value || all)
+        cmd_table_row(table, name, cmd_text_unit(text, unit, value), doc);
+    else
+        hidden++;
 }
 
-static void render_device(const json_t *device) {
+/* "2026-01-31T12:00:00.000Z", as the dump has it; 0 where it has not. */
+static double seconds_of(const char *text) {
+    struct tm tm = {0};
+    double seconds;
+    if (sscanf(text, "%d-%d-%dT%d:%d:%lf", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+               &tm.tm_min, &seconds) != 6)
+        return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
+    return (double)timegm(&tm) + seconds;
+}
+
+static int64_t asked_bytes(const json_t *module, const char *field) {
+    return integer_of(json_object_get(module, "allocated_bytes"), field);
+}
+
+static int64_t held_by(const json_t *module) {
+    return asked_bytes(module, "current");
+}
+
+static int by_held(const void *a, const void *b) {
+    const json_t *x = *(const json_t *const *)a, *y = *(const json_t *const *)b;
+    if (held_by(x) != held_by(y))
+        return held_by(x) < held_by(y) ? 1 : -1;
+    int64_t more = asked_bytes(y, "allocated") - asked_bytes(x, "allocated");
+    return more < 0 ? -1 : more > 0;
+}
+
+/* Who holds what and asks for how much, the largest first; `seconds` since the start. */
+static void render_modules(const json_t *modules, double seconds) {
+    size_t count = json_array_size(modules);
+    if (!count)
+        return;
+    const json_t **list = cmd_alloc(count * sizeof *list);
+    for (size_t i = 0; i < count; i++)
+        list[i] = json_array_get(modules, i);
+    qsort(list, count, sizeof *list, by_held);
+    puts("\n  by module that asked");
+    cmd_table_t *table = cmd_table_new("lrrrrr");
+    cmd_table_row(table, "", "held", "requests", "a second", "asked for", "a second");
+    for (size_t i = 0; i < count; i++) {
+        char text[5][CMD_FIGURE];
+        int64_t requests = integer_of(list[i], "num_allocs");
+        int64_t bytes = asked_bytes(list[i], "allocated");
+        cmd_text_bytes(text[0], held_by(list[i]));
+        cmd_text_count(text[1], requests);
+        cmd_text_bytes(text[3], bytes);
+        strcpy(text[2], "-");
+        strcpy(text[4], "-");
+        if (seconds > 0) {
+            cmd_text_count(text[2], (int64_t)((double)requests / seconds + 0.5));
+            cmd_text_bytes(text[4], (int64_t)((double)bytes / seconds + 0.5));
+        }
+        const char *name = text_of(list[i], "name");
+        cmd_table_row(table, *name ? name : "(not known)", text[0], text[1], text[2], text[3],
+                      text[4]);
+    }
+    cmd_table_print(table, 2);
+    free(list);
+}
+
+static void render_device(const json_t *device, double seconds) {
     char total[CMD_FIGURE];
     cmd_text_bytes(total, integer_of(device, "total_memory"));
     printf("\n%sdevice %lld%s  ", cmd_bold(), (long long)integer_of(device, "ordinal"),
@@ -126,6 +210,7 @@ static void render_device(const json_t *device) {
     render_count(table, #name, #unit, cmd_document_counter(device, #name), doc);
 #include "observe/counters.def"
     cmd_table_print(table, 2);
+    render_modules(json_object_get(device, "modules"), seconds);
 }
 
 /* Where pinned_cache kept any. */
@@ -208,11 +293,20 @@ static void render_shares(const json_t *document) {
     cmd_table_print(table, 2);
 }
 
-void cmd_render(const json_t *document, const char *source) {
+void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
+    cmd_headline_t headline;
+    cmd_headline(&headline, document);
+    cmd_headline_print(&headline);
+    if (how == CMD_RENDER_BRIEF)
+        return;
+    all = how == CMD_RENDER_ALL;
+    hidden = 0;
     render_process(document, source);
     const json_t *devices = json_object_get(document, "devices");
+    double start = seconds_of(text_of(json_object_get(document, "process"), "start_time"));
+    double seconds = start > 0 ? seconds_of(text_of(document, "time")) - start : 0;
     for (size_t i = 0; i < json_array_size(devices); i++)
-        render_device(json_array_get(devices, i));
+        render_device(json_array_get(devices, i), seconds);
     if (!json_array_size(devices))
         puts("\nno device was used");
     render_pinned(json_object_get(document, "pinned"));
@@ -225,8 +319,10 @@ void cmd_render(const json_t *document, const char *source) {
     cmd_figures_t figures = {0};
     char passed[CMD_PASSED_TEXT];
     cmd_figures_add(&figures, document);
-    if (cmd_passed_text(passed, &figures))
-        printf("\n%s\n", passed);
+    if (cmd_passed_text(passed, &figures)) {
+        putchar('\n');
+        print_long(cmd_format("%s", passed), 0);
+    }
     render_shares(document);
     const json_t *hooks = json_object_get(document, "hooks");
     if (json_object_size(hooks))
@@ -240,4 +336,6 @@ void cmd_render(const json_t *document, const char *source) {
         cmd_print_safe(text ? text : "");
         putchar('\n');
     }
+    if (hidden)
+        printf("\n%u figures that are 0 are left out: --all shows them\n", hidden);
 }

@@ -4,7 +4,13 @@
 
 #include <jansson.h>
 
-/* One document in full; `source` is where it came from. */
-void cmd_render(const json_t *document, const char *source);
+typedef enum {
+    CMD_RENDER_BRIEF, /* what one wants to know first (headline.h) */
+    CMD_RENDER_USUAL, /* with it the figures that are not 0 */
+    CMD_RENDER_ALL
+} cmd_render_t;
+
+/* One document; `source` is where it came from. */
+void cmd_render(const json_t *document, const char *source, cmd_render_t how);
 
 #endif

@@ -3,7 +3,7 @@
 #include "command.h"
 #include "replay_options.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -308,7 +308,7 @@ int cmd_replay(int argc, char **argv) {
     options_t o = {.plan = {.repeat = 2}, .ordinal = -1};
     int option, status = CMD_OK;
     r.conf = cmd_alloc(((size_t)argc + 1) * sizeof *r.conf);
-    while (status == CMD_OK && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while (status == CMD_OK && (option = cmd_option(argc, argv, "h", options)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             free(r.conf);

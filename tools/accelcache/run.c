@@ -7,7 +7,7 @@
 #include "sizes.h"
 
 #include <errno.h>
-#include <getopt.h>
+#include "option.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +21,8 @@ static const char help[] =
     "  --trace FILE    record its allocations (key `trace`), e.g. run-%p.trace; see accelcache "
     "trace\n"
     "  --lib FILE      the library to preload, instead of the one beside this command\n"
-    "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G)\n"
+    "  --sim[=SPEC]    use the simulated device; SPEC becomes ACCEL_SIM (devices:2,memory:16G);\n"
+    "                  with --compare and no costs: in it calls cost what publications say\n"
     "  --compare       run it with caching off, then on, and print what caching changes\n"
     "  --repeat N      --compare: N runs each way (1), in turn; figures are medians\n"
     "  --warm-up N     --compare: N runs first, with caching off, that do not count (1)\n"
@@ -121,7 +122,7 @@ static int check_options(cmd_run_t *run) {
 /* 0: go on; else the exit status (negative: 0 after --help). */
 static int read_options(cmd_run_t *run, int argc, char **argv) {
     int option, status = 0;
-    while ((option = getopt_long(argc, argv, "+hj", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "+hj", options)) != -1) {
         switch (option) {
         case OPT_CONF:
             run->conf = optarg;
@@ -172,6 +173,8 @@ static int read_options(cmd_run_t *run, int argc, char **argv) {
             break;
         case 'h':
             fputs(help, stdout);
+            fputs("\nFigures of --compare:", stdout);
+            cmd_compare_print_measures();
             return -1;
         default:
             return cmd_usage_hint();
@@ -304,8 +307,17 @@ static int set_simulated(const cmd_run_t *run, const cmd_program_t *program) {
     }
     char *path = cmd_place_prepend(folder, getenv("LD_LIBRARY_PATH"));
     setenv("LD_LIBRARY_PATH", path, 1);
-    if (run->sim)
-        setenv("ACCEL_SIM", run->sim, 1);
+    const char *given = run->sim ? run->sim : getenv("ACCEL_SIM");
+    char *spec = cmd_format("%s", given ? given : "");
+    /* Where calls cost nothing there is nothing to compare but their number. */
+    if (run->compare && !strstr(spec, "costs:")) {
+        char *costly = cmd_format("%s%scosts:published", spec, *spec ? "," : "");
+        free(spec);
+        spec = costly;
+    }
+    if (*spec)
+        setenv("ACCEL_SIM", spec, 1);
+    free(spec);
     say_simulated(program, folder);
     free(path);
     free(folder);

@@ -24,6 +24,9 @@ typedef struct {
  * but ACCEL_ALLOC_CONF is set; `conf` is that string, known to be valid. */
 int cmd_run_compare(const cmd_run_t *run, const char *program, const char *conf);
 
+/* What each figure of a comparison measures, to stdout. */
+void cmd_compare_print_measures(void);
+
 /* Run `program` as it is and judge its memory, in the same way.  A program that used no CUDA
  * passes no check. */
 int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf);

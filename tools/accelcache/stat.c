@@ -1,13 +1,15 @@
 /* `accelcache stat`: dumps, running processes, and processes that were killed. */
 #include "command.h"
 #include "document.h"
+#include "headline.h"
 #include "processes.h"
 #include "render.h"
 #include "summary.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <fnmatch.h>
-#include <getopt.h>
+#include "option.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +18,11 @@
 #include <unistd.h>
 
 static const char help[] =
-    "Usage: accelcache stat [--json] [--diff | --summary] [--remove] [FILE|DIR|PID]...\n"
-    "Shows statistics dumps.\n\n"
+    "Usage: accelcache stat [OPTION...] [FILE|DIR|PID]...\n"
+    "Shows statistics dumps: first what the cache gained, what memory it took, and whether "
+    "anything\n"
+    "went wrong, then the figures behind that which are not 0.  A terminal gets one page of "
+    "it.\n\n"
     "  FILE   a dump; one alone is shown in full, several in a line each with their sum, the\n"
     "         least and the greatest figure, and those that stand apart: of four or more, off\n"
     "         the median by a tenth of it and by five times what is usual; two with what\n"
@@ -29,6 +34,10 @@ static const char help[] =
     "it\n"
     "  none   lists the processes of this user, running and killed; for root those of all "
     "users\n\n"
+    "  --all  every figure of one document, 0 or not, however long that is\n"
+    "  --brief\n"
+    "         of each document the first four lines; with --json as an object, or an array of "
+    "them\n"
     "  --json the documents as they are: one object for a single FILE or PID, else an array\n"
     "  --diff of two, what differs and nothing else; with --json as an object\n"
     "  --summary\n"
@@ -225,12 +234,31 @@ static bool is_folder(const char *path) {
 
 /* What is asked for beside the documents. */
 typedef struct {
-    bool json, remove, difference, summary;
+    bool json, remove, difference, summary, all, brief;
 } wanted_t;
+
+/* What is known first of each document. */
+static json_t *headlines(const shown_t *shown, bool single) {
+    json_t *list = json_array();
+    for (unsigned i = 0; i < shown->count; i++) {
+        cmd_headline_t headline;
+        cmd_headline(&headline, shown->document[i].document);
+        json_t *one = cmd_headline_json(&headline);
+        json_object_set_new(one, "source", cmd_json_text(shown->document[i].source));
+        json_array_append_new(list, one);
+    }
+    if (!single)
+        return list;
+    json_t *one = json_incref(json_array_get(list, 0)); /* NULL: none could be read */
+    json_decref(list);
+    return one;
+}
 
 static int print_json(const shown_t *shown, const wanted_t *wanted, bool single) {
     json_t *whole = NULL;
-    if (wanted->difference) {
+    if (wanted->brief) {
+        whole = headlines(shown, single);
+    } else if (wanted->difference) {
         if (shown->count == 2)
             whole = cmd_difference_json(&shown->document[0], &shown->document[1]);
     } else if (wanted->summary) {
@@ -264,16 +292,42 @@ static unsigned remove_all(const ac_live_name_t *name, unsigned count, bool *fai
     return removed;
 }
 
+static void print_brief(const shown_t *shown) {
+    for (unsigned i = 0; i < shown->count; i++) {
+        if (shown->count > 1) {
+            printf("%s%s", i ? "\n" : "", cmd_bold());
+            cmd_print_safe(shown->document[i].source);
+            puts(cmd_plain());
+        }
+        cmd_render(shown->document[i].document, shown->document[i].source, CMD_RENDER_BRIEF);
+    }
+}
+
+static void print_one(const cmd_rendered_t *document, bool all) {
+    if (!all)
+        cmd_page_begin();
+    cmd_render(document->document, document->source, all ? CMD_RENDER_ALL : CMD_RENDER_USUAL);
+    cmd_page_end("accelcache stat --all shows everything");
+}
+
 /* `two`: two documents were named. */
 static void print_text(const shown_t *shown, const wanted_t *wanted, bool two) {
+    bool compared = two && shown->count == 2 && !wanted->summary;
+    if (wanted->brief) {
+        print_brief(shown);
+        return;
+    }
+    if (compared && !wanted->all && !wanted->difference)
+        cmd_page_begin();
     if (wanted->summary && shown->count)
         cmd_render_many(shown->document, shown->count, true);
     else if (shown->count == 1 && !wanted->difference)
-        cmd_render(shown->document[0].document, shown->document[0].source);
+        print_one(&shown->document[0], wanted->all);
     else if (shown->count > 1 && !wanted->difference)
         cmd_render_many(shown->document, shown->count, false);
-    if (two && shown->count == 2 && !wanted->summary)
+    if (compared)
         cmd_render_difference(&shown->document[0], &shown->document[1]);
+    cmd_page_end("accelcache stat --all shows everything");
 }
 
 static int show(char **argument, int count, const wanted_t *wanted) {
@@ -357,20 +411,23 @@ int cmd_stat(int argc, char **argv) {
     static const struct option options[] = {
         {"json", no_argument, NULL, 'j'}, {"remove", no_argument, NULL, 'r'},
         {"diff", no_argument, NULL, 'd'}, {"summary", no_argument, NULL, 's'},
+        {"all", no_argument, NULL, 'a'},  {"brief", no_argument, NULL, 'b'},
         {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     wanted_t wanted = {0};
     int option;
-    while ((option = getopt_long(argc, argv, "hj", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (!strchr("jrds", option))
+        if (!strchr("jrdsab", option))
             return cmd_usage_hint();
         wanted.json |= option == 'j';
         wanted.remove |= option == 'r';
         wanted.difference |= option == 'd';
         wanted.summary |= option == 's';
+        wanted.all |= option == 'a';
+        wanted.brief |= option == 'b';
     }
     int count = argc - optind;
     if (wanted.difference &&
@@ -378,5 +435,8 @@ int cmd_stat(int argc, char **argv) {
         return cmd_usage("--diff takes two of FILE and PID");
     if (wanted.summary && (!count || wanted.difference))
         return cmd_usage("--summary takes FILEs, PIDs or a DIR, and no --diff");
+    if (wanted.brief && (!count || wanted.difference || wanted.summary || wanted.all))
+        return cmd_usage(
+            "--brief takes FILEs, PIDs or a DIR, and none of --diff, --summary, --all");
     return count ? show(argv + optind, count, &wanted) : show_list(wanted.json, wanted.remove);
 }

@@ -1,5 +1,6 @@
-/* Messages, figures and aligned tables for all subcommands. */
+/* Messages and figures for all subcommands. */
 #include "command.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +15,17 @@ static void say(const char *format, va_list args) {
     int length = vasprintf(&text, format, args);
     char *safe = length < 0 ? NULL : cmd_safe(text);
     fflush(stdout);
-    fprintf(stderr, "accelcache%s%s: %s\n", *cmd_name ? " " : "", cmd_name,
-            safe ? safe : "out of memory");
+    cmd_bar_end();
+    char *line = NULL;
+    int columns = cmd_columns(stderr);
+    if (asprintf(&line, "accelcache%s%s: %s", *cmd_name ? " " : "", cmd_name,
+                 safe ? safe : "out of memory") < 0)
+        line = NULL;
+    if (columns && line)
+        cmd_print_wrapped(stderr, line, columns, 0, 2);
+    else
+        fprintf(stderr, "%s\n", line ? line : "accelcache: out of memory");
+    free(line);
     free(safe);
     if (length >= 0)
         free(text);
@@ -145,114 +155,4 @@ char *cmd_text_unit(char text[CMD_FIGURE], const char *unit, int64_t value) {
     if (!strcmp(unit, "ns"))
         return cmd_text_ns(text, value);
     return cmd_text_count(text, value);
-}
-
-/* ------------------------------------------------------------------ tables */
-
-void cmd_print_paragraph(const char *text, int indent) {
-    const int most = 80;
-    int column = 0;
-    while (*text) {
-        int length = (int)strcspn(text, " ");
-        if (column && column + 1 + length > most) {
-            putchar('\n');
-            column = 0;
-        }
-        if (!column)
-            column = printf("%*s%.*s", indent, "", length, text);
-        else
-            column += printf(" %.*s", length, text);
-        text += length;
-        text += strspn(text, " ");
-    }
-    putchar('\n');
-}
-
-static bool on_terminal(void) {
-    static int known = -1;
-    if (known < 0)
-        known = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    return known;
-}
-
-const char *cmd_bold(void) {
-    return on_terminal() ? "\033[1m" : "";
-}
-
-const char *cmd_plain(void) {
-    return on_terminal() ? "\033[0m" : "";
-}
-
-struct cmd_table {
-    const char *align;
-    unsigned columns, cells; /* cells: a multiple of columns */
-    char **cell;
-};
-
-cmd_table_t *cmd_table_new(const char *align) {
-    cmd_table_t *table = cmd_alloc(sizeof *table);
-    table->align = align;
-    table->columns = (unsigned)strlen(align);
-    return table;
-}
-
-void cmd_table_row(cmd_table_t *table, ...) {
-    va_list args;
-    va_start(args, table);
-    table->cell = cmd_resize(table->cell, (table->cells + table->columns) * sizeof(char *));
-    bool ended = false;
-    for (unsigned i = 0; i < table->columns; i++) {
-        const char *text = ended ? NULL : va_arg(args, const char *);
-        ended |= !text;
-        table->cell[table->cells++] = cmd_safe(text ? text : "");
-    }
-    va_end(args);
-}
-
-/* Terminal columns of UTF-8 text: continuation bytes take none. */
-static int text_width(const char *text) {
-    int width = 0;
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
-void cmd_say_position(const char *text, size_t position) {
-    char *front = cmd_format("%.*s", (int)position, text), *safe = cmd_safe(front);
-    char *rest = cmd_safe(text + strlen(front));
-    fprintf(stderr, "  %s%s\n  %*s^\n", safe, rest, text_width(safe), "");
-    free(front);
-    free(safe);
-    free(rest);
-}
-
-void cmd_table_print(cmd_table_t *table, int indent) {
-    int *width = cmd_alloc(table->columns * sizeof *width);
-    for (unsigned i = 0; i < table->cells; i++) {
-        int w = text_width(table->cell[i]);
-        if (w > width[i % table->columns])
-            width[i % table->columns] = w;
-    }
-    for (unsigned row = 0; row < table->cells; row += table->columns) {
-        unsigned last = table->columns; /* no blanks at the end of a line */
-        while (last > 0 && !*table->cell[row + last - 1])
-            last--;
-        printf("%*s", last ? indent : 0, "");
-        for (unsigned i = 0; i < last; i++) {
-            const char *text = table->cell[row + i];
-            int blanks = width[i] - text_width(text);
-            if (table->align[i] == 'r')
-                printf("%*s%s", blanks, "", text);
-            else
-                printf("%s%*s", text, i + 1 < last ? blanks : 0, "");
-            if (i + 1 < last)
-                fputs("  ", stdout);
-        }
-        putchar('\n');
-    }
-    for (unsigned i = 0; i < table->cells; i++)
-        free(table->cell[i]);
-    free(table->cell);
-    free(width);
-    free(table);
 }

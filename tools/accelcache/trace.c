@@ -2,7 +2,7 @@
 #include "command.h"
 #include "trace_read.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -236,7 +236,7 @@ static int print_json(const ac_trace_header_t *header, const figures_t *figures,
 int cmd_trace(int argc, char **argv) {
     bool details = false, summary = false, json = false;
     int option;
-    while ((option = getopt_long(argc, argv, "lsh", options, NULL)) != -1) {
+    while ((option = cmd_option(argc, argv, "lsh", options)) != -1) {
         switch (option) {
         case 'l':
             details = true;

@@ -2,12 +2,12 @@
 #include "tune.h"
 #include "command.h"
 #include "replay_options.h"
+#include "terminal.h"
 
-#include <getopt.h>
+#include "option.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char help[] =
     "Usage: accelcache tune [OPTION...] TRACE...\n"
@@ -93,21 +93,11 @@ static double value_of(const tuning_t *t, size_t finalist, unsigned check) {
 
 /* ------------------------------------------------------------------ progress */
 
-static bool progress_open;
+static double search_seconds; /* for the line of progress */
 
-static void show_progress(const char *key, size_t tried, const tune_point_t *best) {
-    bool terminal = isatty(STDERR_FILENO);
-    char *conf = cmd_safe(*best->conf ? best->conf : "the default");
-    fprintf(stderr, "%s%zu settings tried, now %s; best so far: %s%s", terminal ? "\r\033[K" : "",
-            tried, key, conf, terminal ? "" : "\n");
-    free(conf);
-    progress_open = terminal;
-}
-
-static void end_progress(void) {
-    if (progress_open)
-        fputs("\r\033[K", stderr);
-    progress_open = false;
+static void show_progress(double spent, size_t tried) {
+    cmd_bar(spent / search_seconds, "%zu settings tried, %.0f s of %.0f s at most", tried, spent,
+            search_seconds);
 }
 
 /* ------------------------------------------------------------------ checking */
@@ -234,6 +224,8 @@ static const tune_point_t **find_front(const tune_t *tune, size_t *count) {
 
 /* ------------------------------------------------------------------ human */
 
+enum { MOST_SHOWN = 5 }; /* on a terminal, where what matters comes last */
+
 static const char *conf_name(const tune_point_t *point) {
     return *point->conf ? point->conf : "(default)";
 }
@@ -245,13 +237,16 @@ static void print_front(const tuning_t *t) {
            t->tune.count, t->tune.cut_short ? ", the search was cut short by --seconds" : "");
     cmd_table_t *table = cmd_table_new("rrl");
     cmd_table_row(table, "reserved/live", "driver ms/1000 operations", "configuration");
-    for (size_t i = 0; i < count; i++) {
+    size_t most = cmd_columns(stdout) && count > MOST_SHOWN ? MOST_SHOWN : count;
+    for (size_t i = 0; i < most; i++) {
         char memory[CMD_FIGURE], ms[CMD_FIGURE];
         snprintf(memory, sizeof memory, "%.3f", tune_memory(&front[i]->figures, t->tune.trace));
         snprintf(ms, sizeof ms, "%.3f", tune_driver_ms(&front[i]->figures));
         cmd_table_row(table, memory, ms, conf_name(front[i]));
     }
     cmd_table_print(table, 2);
+    if (most < count)
+        printf("  (and %zu that take more memory: --json)\n", count - most);
     if (!count)
         puts("  (nothing completes)");
     free(front);
@@ -289,11 +284,14 @@ static void print_checks(const tuning_t *t) {
 /* What the chosen keys do, from the table of keys. */
 static void print_keys(const tuning_t *t) {
     const tune_point_t *point = point_of(t, t->chosen);
-    for (unsigned i = 0; tune_key(i); i++)
-        if (point->choice[i]) {
-            printf("%s\n", tune_key(i));
+    bool terminal = cmd_columns(stdout) != 0;
+    for (unsigned i = 0; tune_key(i); i++) {
+        if (!point->choice[i])
+            continue;
+        printf(terminal ? "accelcache config %s says what it does\n" : "%s\n", tune_key(i));
+        if (!terminal)
             cmd_print_paragraph(tune_key_doc(i), 4);
-        }
+    }
     putchar('\n');
 }
 
@@ -341,9 +339,14 @@ static void print_text(const tuning_t *t) {
         putchar('\n');
         free(text);
     }
+    char *comment = cmd_format("# %s%s", t->doubt ? "not certain: " : "", expected);
+    bool apart = cmd_columns(stdout) != 0; /* a line that is to be pasted stays short there */
+    if (apart)
+        cmd_print_hanging(comment, 0, 2);
     printf("export ACCEL_ALLOC_CONF=%s", quote ? "'" : "");
     cmd_print_safe(conf);
-    printf("%s  # %s%s\n", quote ? "'" : "", t->doubt ? "not certain: " : "", expected);
+    printf("%s%s%s\n", quote ? "'" : "", apart ? "" : "  ", apart ? "" : comment);
+    free(comment);
     free(expected);
 }
 
@@ -404,10 +407,12 @@ static int tune_all(tuning_t *t) {
         add_check(t, t->path[i], "whole", t->trace[i]);
     t->tune.trace = searched;
     t->tune.progress = show_progress;
+    search_seconds = t->tune.seconds;
+    cmd_bar(0, "the default");
     tune_search(&t->tune);
     find_finalists(t);
     run_checks(t);
-    end_progress();
+    cmd_bar_end();
     choose(t);
     find_doubt(t);
     int status = CMD_OK;
@@ -518,7 +523,7 @@ int cmd_tune(int argc, char **argv) {
     tuning_t t = {.tune = {.plan = {.repeat = 2}, .objective = TUNE_BALANCED, .seconds = 30}};
     options_t o = {.ordinal = -1};
     int option, status = CMD_OK;
-    while (status == CMD_OK && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+    while (status == CMD_OK && (option = cmd_option(argc, argv, "h", options)) != -1) {
         if (option == 'h') {
             print_help();
             return CMD_OK;

@@ -220,7 +220,7 @@ static void descend(tune_t *tune, const unsigned *key, unsigned keys, double end
                 add_point(tune, key, keys, i, c);
             measure(tune, from);
             if (tune->progress)
-                tune->progress(rows[key[i]].key, tune->count, &tune->point[tune->best]);
+                tune->progress(seconds_now() - end + tune->seconds, tune->count);
         }
         if (tune->best == before)
             return;

@@ -16,8 +16,19 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
 
 /* --- cache_table.c: the owner's cache, or one whose owner keeps out --- */
 
-/* The block comes, or goes, without being allocated or freed. */
-void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size);
+/* Blocks come, or go, without being allocated or freed: so many of a flow, and their bytes. */
+static inline void ac_cache_count_chain(ac_cache_t *cache, int flow, int64_t blocks,
+                                        uint64_t bytes) {
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
+    ac_tally_add(&cache->tally->moved_bytes[flow], blocks < 0 ? -bytes : bytes);
+}
+
+/* The same for blocks of one size. */
+static inline void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
+    int flow = ac_cache_flow(size);
+    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
+    ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
+}
 
 /* The entry of a size that blocks are kept for, now that one is freed; NULL: not of this one. */
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size);
@@ -39,10 +50,35 @@ bool ac_cache_empty(ac_cache_t *cache, ac_entry_t *entry);
  * any. */
 bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_t *));
 
+/* --- lease.c --- */
+
 /* The budget begins anew, with nothing in the cache: what was leased is given back. */
 void ac_cache_set_budget(ac_cache_t *cache);
 
+/* Room without giving anything back; false: there is none. */
+bool ac_cache_lease(ac_cache_t *cache);
+
+/* --- lane.c --- */
+
+/* What lanes keep waits in the arena's lists from now on.  True: there was any. */
+bool ac_lanes_leave(ac_cache_t *cache);
+
+/* A cache without lanes, before it is used: `lanes` (NULL: none) may be made of. */
+void ac_lanes_begin(ac_cache_t *cache, ac_lanes_t *lanes);
+
+/* Then: there are no lanes. */
+void ac_lanes_close(ac_cache_t *cache);
+
+/* The figures of the lanes' memory pool: they have what the lanes did so far; the lanes are granted
+ * what they lack of room, false: there is none left. */
+void ac_lanes_absorb(ac_cache_t *cache);
+void ac_lanes_clear_room(ac_cache_t *cache);
+bool ac_lanes_grant(ac_cache_t *cache);
+
 /* --- cache_wait.c --- */
+
+/* By the owner, where ac_cache_enter fails.  False: the cache is not to be entered. */
+bool ac_cache_enter_long(ac_cache_t *cache);
 
 static inline ac_block_t **ac_cache_wait(ac_cache_t *cache, const ac_entry_t *entry) {
     return &cache->wait[entry - cache->entry];

@@ -18,8 +18,6 @@ enum { REFUSALS = 4096 };
 #define CLEAR_SIZE ((uint64_t)8 << 20)
 #define CLEAR_LIVE ((uint64_t)1 << 30)
 
-#define LEASE ((uint64_t)1 << 20)
-
 /* --- entries --- */
 
 /* Its bit says whether it may have blocks. */
@@ -31,7 +29,7 @@ static void set_bit(ac_cache_t *cache, const ac_entry_t *entry, bool set) {
 }
 
 static bool may_have(const ac_entry_t *entry) {
-    return entry->size && !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_EMPTY));
+    return entry->size && !(entry->size & AC_ENTRY_EMPTY);
 }
 
 /* Of one bucket. */
@@ -88,7 +86,8 @@ static void turn_out(ac_cache_t *cache) {
 void ac_cache_clear_way(ac_cache_t *cache, uint64_t size) {
     if (size <= AC_SMALL_LIMIT || !ac_cache_usable(cache))
         return;
-    turn_out(cache);
+    if (cache->guest)
+        turn_out(cache);
     if (size > CLEAR_SIZE && cache->arena->allocator->high_water > CLEAR_LIVE)
         ac_cache_flush(cache, false);
 }
@@ -99,9 +98,7 @@ static uint64_t frees(const ac_cache_t *cache) {
 
 ac_entry_t *ac_cache_keeps(ac_cache_t *cache, uint64_t size) {
     ac_entry_t *entry = ac_cache_find(cache, size);
-    if (!entry || entry->size & AC_ENTRY_ONCE)
-        return NULL;
-    if (!(entry->size & AC_ENTRY_REFUSED))
+    if (!entry || !(entry->size & AC_ENTRY_REFUSED))
         return entry;
     cache->refused = size;
     cache->refused_at = frees(cache);
@@ -133,8 +130,21 @@ bool ac_cache_each(ac_cache_t *cache, int flow, bool act(ac_cache_t *, ac_entry_
 enum { WORTH_NOTHING, WORTH_LEAST, WORTH_MOST = 4 };
 static int worth(ac_cache_t *cache, const ac_entry_t *entry) {
     bool holds = entry->top || *ac_cache_wait(cache, entry);
-    bool awake = !(entry->size & (AC_ENTRY_ONCE | AC_ENTRY_ASLEEP));
+    bool awake = !(entry->size & AC_ENTRY_ASLEEP);
     return !entry->size ? WORTH_NOTHING : WORTH_LEAST + 2 * holds + awake;
+}
+
+/* Whether the size, which has no entry, was asked for lately.  From now on it was.  A word has the
+ * tags of four sizes, the newest in its lowest bits: they leave by age. */
+static bool was_seen(ac_cache_t *cache, uint64_t size) {
+    const uint64_t each = 0x0001000100010001u, hash = size * 0x9e3779b97f4a7c15u;
+    uint64_t *word = &cache->seen[hash >> (64 - AC_CACHE_SEEN_BITS)];
+    uint64_t tag = (hash >> 32 & 0xffff) | 1; /* 0: none */
+    uint64_t differs = *word ^ tag * each;    /* has 0 in the place of the tag */
+    if ((differs - each) & ~differs & each << 15)
+        return true;
+    *word = *word << 16 | tag;
+    return false;
 }
 
 /* An entry for the size, which has none.  Nothing where all of its bucket are in use: those that
@@ -157,21 +167,16 @@ static void make_entry(ac_cache_t *cache, uint64_t size) {
     ac_cache_shrink(cache, entry, INT64_MAX);
     ac_cache_unpark(cache, entry, true);
     set_bit(cache, entry, false);
-    *entry = (ac_entry_t){.size = size | AC_ENTRY_ONCE |
-                                  (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
+    *entry = (ac_entry_t){.size = size | (size > AC_CACHE_WHOLE ? AC_ENTRY_REFUSED : 0),
                           .side = &cache->tally->side[ac_cache_flow(size)]};
+    set_bit(cache, entry, true);
 }
 
 /* --- blocks --- */
 
-void ac_cache_count_moved(ac_cache_t *cache, int64_t blocks, uint64_t size) {
-    int flow = ac_cache_flow(size);
-    ac_tally_add(&cache->tally->moved_blocks[flow], (uint64_t)blocks);
-    ac_tally_add(&cache->tally->moved_bytes[flow], (uint64_t)blocks * size);
-}
-
 void ac_cache_put(ac_cache_t *cache, ac_entry_t *entry, ac_block_t *block) {
     cache->room -= (int64_t)block->size;
+    block->home = cache;
     block->list_next = entry->top;
     entry->top = block;
 }
@@ -184,9 +189,8 @@ bool ac_cache_shrink(ac_cache_t *cache, ac_entry_t *entry, int64_t room) {
         ac_block_t *block = entry->top;
         entry->top = block->list_next;
         cache->room += (int64_t)block->size;
-        block->segment->allocated--;
         ac_cache_count_moved(cache, -1, block->size);
-        ac_block_set_state(block, AC_BLOCK_TRANSIT);
+        ac_block_uncache(block);
         ac_segment_coalesce(block, quiet);
     }
     return true;
@@ -217,40 +221,6 @@ static void fetch(ac_cache_t *cache, ac_entry_t *entry) {
 
 /* --- the budget --- */
 
-static uint64_t limit_of(const ac_allocator_t *allocator) {
-    uint64_t most = allocator->settings.thread_cache;
-    return most < AC_CACHE_KEPT ? most : AC_CACHE_KEPT;
-}
-
-uint64_t ac_caches_allowance(const ac_allocator_t *allocator) {
-    return allocator->high_water + 2 * limit_of(allocator);
-}
-
-void ac_cache_set_budget(ac_cache_t *cache) {
-    ac_allocator_t *allocator = cache->arena->allocator;
-    uint64_t limit = limit_of(allocator);
-    allocator->caches->leased -= cache->leased;
-    cache->leased = 0;
-    cache->budget = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
-    cache->room = (int64_t)cache->budget;
-}
-
-/* Room without giving anything back. */
-static bool lease(ac_cache_t *cache) {
-    const ac_allocator_t *allocator = cache->arena->allocator;
-    ac_caches_t *caches = allocator->caches;
-    uint64_t limit = limit_of(allocator), own = limit < AC_CACHE_OWN ? limit : AC_CACHE_OWN;
-    uint64_t more = (uint64_t)-cache->room / LEASE * LEASE + LEASE;
-    uint64_t held = ac_cache_tally_held(cache->tally, 0) + ac_cache_tally_held(cache->tally, 1);
-    if (held >= AC_CACHE_BLOCKS || caches->leased + more > limit - own)
-        return false;
-    caches->leased += more;
-    cache->leased += more;
-    cache->budget += more;
-    cache->room += (int64_t)more;
-    return true;
-}
-
 static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
     bool asleep = entry->size & AC_ENTRY_ASLEEP;
     if (ac_entry_size(entry) <= AC_CACHE_WHOLE)
@@ -277,8 +247,12 @@ static void sweep(ac_cache_t *cache) {
     int64_t wanted = (int64_t)(cache->budget / 4);
     for (int flow = AC_FLOWS - 1; cache->room < wanted;) {
         uint64_t largest = largest_kept(cache, flow);
+        if (!largest && flow == 0) { /* what takes up the room lies in lanes */
+            ac_lanes_leave(cache);
+            return;
+        }
         if (!largest) {
-            flow--; /* there is some: it takes up the room */
+            flow--;
             continue;
         }
         for (int word = 0; word < AC_CACHE_WORDS; word++)
@@ -295,7 +269,7 @@ ac_entry_t *ac_cache_make_room(ac_cache_t *cache, uint64_t size) {
     if (size > cache->largest || !cache->budget)
         return NULL;
     ac_entry_t *entry = ac_cache_keeps(cache, size);
-    if (entry && cache->room < 0 && !lease(cache)) {
+    if (entry && cache->room < 0 && !ac_cache_lease(cache)) {
         sweep(cache);
         entry->size = size; /* the sweep may have refused it: this one it did not mean */
     }
@@ -307,12 +281,11 @@ void ac_cache_expect(ac_cache_t *cache, int pool, uint64_t size) {
         return;
     ac_entry_t *entry = ac_cache_find(cache, size);
     if (!entry) {
+        if (!was_seen(cache, size))
+            return;
         make_entry(cache, size);
-        return;
-    }
-    if (entry->size & AC_ENTRY_ONCE) {
-        entry->size &= ~(uint64_t)AC_ENTRY_ONCE;
-        set_bit(cache, entry, true);
+        if (!(entry = ac_cache_find(cache, size)))
+            return;
     }
     if (entry->size & AC_ENTRY_REFUSED)
         let_in(cache, entry);

@@ -52,59 +52,85 @@ static void set_bars(ac_allocator_t *allocator) {
     bars->over = false;
 }
 
-/* What the bars leave of a figure, for the pool. */
-static int64_t left_of(const ac_stat_t stat[AC_POOL_KINDS], const int64_t bar[AC_POOL_KINDS],
-                       int pool) {
-    return least(bar[pool] - stat[pool].current, bar[AC_POOL_ALL] - stat[AC_POOL_ALL].current);
-}
-
-static void lower(int64_t bar[AC_POOL_KINDS], int pool, int64_t n) {
-    bar[pool] -= n;
-    bar[AC_POOL_ALL] -= n;
-}
-
-static void lower_all(ac_bars_t *bars, int pool, ac_cache_room_t n) {
-    lower(bars->allocation, pool, n.blocks);
-    lower(bars->active, pool, n.blocks);
-    lower(bars->allocated_bytes, pool, n.bytes);
-    lower(bars->active_bytes, pool, n.bytes);
-    lower(bars->requested_bytes, pool, n.requested);
-}
-
 /* --- rooms --- */
 
-/* A side lacks `lacking` of a figure of which `left` is left: half of it, or as much as it takes.
- * What others do not use they need not be asked for. */
-static int64_t share(int64_t left, int64_t lacking) {
-    return lacking <= 0 ? 0 : most(left / 2, lacking);
+/* Those of a side, one for each figure that has bars.  In the tally are the least of allocated and
+ * active, which a hit changes together, and in `lead` how much more active has. */
+typedef struct {
+#define ROOM(figure) int64_t figure;
+    AC_BARRED(ROOM)
+#undef ROOM
+} rooms_t;
+
+static rooms_t rooms_of(const ac_cache_t *cache, int flow) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room, *lead = &cache->lead[flow];
+    return (rooms_t){.allocation = room->blocks - least(lead->blocks, 0),
+                     .active = room->blocks + most(lead->blocks, 0),
+                     .allocated_bytes = room->bytes - least(lead->bytes, 0),
+                     .active_bytes = room->bytes + most(lead->bytes, 0),
+                     .requested_bytes = room->requested};
 }
 
-/* Room for a request in addition to what the side lacks already.  False: there is none left.
- * The cache is awake. */
-static bool grant(ac_cache_t *cache, int flow, ac_cache_room_t need) {
-    const ac_device_stats_t *s = cache->arena->allocator->stats;
-    ac_bars_t *bars = &cache->arena->allocator->bars;
-    ac_cache_room_t *room = &cache->tally->side[flow].room;
-    int pool = AC_POOL_SMALL + flow;
-    const ac_cache_room_t left = {least(left_of(s->allocation, bars->allocation, pool),
-                                        left_of(s->active, bars->active, pool)),
-                                  least(left_of(s->allocated_bytes, bars->allocated_bytes, pool),
-                                        left_of(s->active_bytes, bars->active_bytes, pool)),
-                                  left_of(s->requested_bytes, bars->requested_bytes, pool)};
-    const ac_cache_room_t lacking = {need.blocks - room->blocks, need.bytes - room->bytes,
-                                     need.requested - room->requested};
-    if ((lacking.blocks > 0 && lacking.blocks > left.blocks) ||
-        (lacking.bytes > 0 && lacking.bytes > left.bytes) ||
-        (lacking.requested > 0 && lacking.requested > left.requested))
-        return false;
-    const ac_cache_room_t more = {share(left.blocks, lacking.blocks),
-                                  share(left.bytes, lacking.bytes),
-                                  share(left.requested, lacking.requested)};
-    lower_all(bars, pool, more);
-    room->blocks += more.blocks;
-    room->bytes += more.bytes;
-    room->requested += more.requested;
+static void set_rooms(ac_cache_t *cache, int flow, const rooms_t *rooms) {
+    cache->tally->side[flow].room = (ac_cache_room_t){
+        least(rooms->allocation, rooms->active),
+        least(rooms->allocated_bytes, rooms->active_bytes), rooms->requested_bytes};
+    cache->lead[flow] = (ac_cache_room_t){rooms->active - rooms->allocation,
+                                          rooms->active_bytes - rooms->allocated_bytes, 0};
+}
+
+/* Room for `need` of a figure: what the other side of the cache has over, as far as the pool's own
+ * peak allows for it, and then of what the bars leave.  Else peaks would be raised each time that a
+ * block of one side takes the place of one of the other.  False: there is none left. */
+static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t bar[AC_POOL_KINDS],
+                                 int pool, int other_pool, int64_t need, int64_t *room,
+                                 int64_t *other) {
+    if (*room >= need)
+        return true;
+    int64_t left = bar[pool] - stat[pool].current, over = least(*other, left);
+    if (over > 0) {
+        bar[pool] -= over;
+        bar[other_pool] += over;
+        left -= over;
+        *other -= over;
+        *room += over;
+    }
+    left = least(left, bar[AC_POOL_ALL] - stat[AC_POOL_ALL].current);
+    int64_t lacking = need - *room;
+    if (lacking > left)
+        return lacking <= 0;
+    if (lacking > 0) {
+        lacking = most(left / 2, lacking);
+        bar[pool] -= lacking;
+        bar[AC_POOL_ALL] -= lacking;
+        *room += lacking;
+    }
     return true;
+}
+
+/* Room for a request on that side.  False: there is none left.  The cache is awake. */
+static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
+    const ac_cache_room_t *room = &cache->tally->side[flow].room;
+    if (room->blocks >= want.blocks && room->bytes >= want.bytes &&
+        room->requested >= want.requested)
+        return true;
+    const ac_device_stats_t *stats = cache->arena->allocator->stats;
+    ac_bars_t *bars = &cache->arena->allocator->bars;
+    const rooms_t need = {.allocation = want.blocks,
+                          .active = want.blocks,
+                          .allocated_bytes = want.bytes,
+                          .active_bytes = want.bytes,
+                          .requested_bytes = want.requested};
+    rooms_t mine = rooms_of(cache, flow), other = rooms_of(cache, !flow);
+    bool all = true;
+#define OBTAIN(figure)                                                                           \
+    all = all && obtain_figure(stats->figure, bars->figure, AC_POOL_SMALL + flow,                \
+                               AC_POOL_SMALL + !flow, need.figure, &mine.figure, &other.figure);
+    AC_BARRED(OBTAIN)
+#undef OBTAIN
+    set_rooms(cache, flow, &mine);
+    set_rooms(cache, !flow, &other);
+    return all;
 }
 
 /* No room is left. */
@@ -112,6 +138,7 @@ static void clear_rooms(ac_cache_t *cache) {
     const ac_cache_room_t none = {0, 0, 0};
     for (int i = 0; i < AC_FLOWS; i++)
         cache->tally->side[i].room = cache->lead[i] = none;
+    ac_lanes_clear_room(cache);
 }
 
 static bool is_awake(const ac_cache_t *cache) {
@@ -145,6 +172,8 @@ static void raise_peaks(ac_allocator_t *allocator, const ac_cache_t *own) {
     if (live > allocator->high_water)
         allocator->high_water = live;
     set_bars(allocator);
+    if (caches->mempool)
+        ac_mempool_raise(&allocator->store, caches->mempool);
     for (ac_cache_t **at = &caches->awake, *cache; (cache = *at);)
         if (cache == own || cache->had_room || is_in_hit(cache)) {
             at = &cache->awake_next;
@@ -161,6 +190,7 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
     for (ac_cache_t *cache = allocator->caches->awake; cache; cache = cache->awake_next)
         if (!ac_cache_tally_absorbed(cache->tally)) {
             ac_cache_tally_add(cache->tally, true, &sum);
+            ac_lanes_absorb(cache);
             any = true;
         }
     if (any)
@@ -171,10 +201,19 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum) {
     *sum = (ac_cache_sum_t){.ordered = 0};
     put_to_rest(allocator->caches, NULL);
-    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
+    for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         ac_cache_tally_add(cache->tally, true, sum);
+        ac_lanes_absorb(cache);
+    }
     ac_stats_absorb(allocator->stats, allocator->counters, sum);
     raise_peaks(allocator, NULL);
+}
+
+void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules) {
+    const ac_cache_t *lists[] = {allocator->caches->first, allocator->caches->gone};
+    for (int i = 0; i < 2; i++)
+        for (const ac_cache_t *cache = lists[i]; cache; cache = cache->next)
+            ac_modules_add(modules, &cache->tally->modules);
 }
 
 void ac_caches_reset_peak(ac_allocator_t *allocator) {
@@ -221,6 +260,7 @@ void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(size);
     ac_cache_side_t *side = &cache->tally->side[flow];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
+    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);
@@ -245,12 +285,10 @@ void ac_cache_count_ready(ac_cache_t *cache, int flow, const ac_cache_wait_t *re
 bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes) {
     if (!ac_cache_usable(cache))
         return false;
-    ac_cache_wake(cache);
-    const ac_cache_room_t *room = &cache->tally->side[pool - AC_POOL_SMALL].room;
-    return (room->blocks > 0 && room->bytes >= (int64_t)size &&
-            room->requested >= (int64_t)bytes) ||
-           grant(cache, pool - AC_POOL_SMALL,
-                 (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
+    if (!is_awake(cache))
+        ac_cache_wake(cache);
+    return obtain(cache, pool - AC_POOL_SMALL,
+                  (ac_cache_room_t){1, (int64_t)size, (int64_t)bytes});
 }
 
 bool ac_cache_raise(ac_cache_t *cache) {
@@ -258,7 +296,8 @@ bool ac_cache_raise(ac_cache_t *cache) {
     const ac_cache_room_t none = {0, 0, 0};
     ac_lock(&allocator->lock);
     ac_cache_wake(cache); /* another thread may have raised the peaks just now */
-    if (!ac_cache_is_gone(cache) && !(grant(cache, 0, none) && grant(cache, 1, none)))
+    if (!ac_cache_is_gone(cache) &&
+        !(obtain(cache, 0, none) && obtain(cache, 1, none) && ac_lanes_grant(cache)))
         ac_caches_raise(allocator, cache);
     ac_unlock(&allocator->lock);
     return true;

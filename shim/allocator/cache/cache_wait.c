@@ -45,6 +45,70 @@ static void put_in(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     cache->loose_bytes += size;
 }
 
+/* --- blocks that another cache handed out (inbox.h) --- */
+
+/* A chain has so much at most, and what an inbox has is bounded: its owner may be idle. */
+enum { POST_MOST = 16 };
+#define POST_BYTES  ((uint64_t)4 << 20)
+#define INBOX_BYTES ((uint64_t)16 << 20)
+
+static bool may_post(const ac_cache_t *cache, const ac_block_t *block) {
+    const ac_cache_t *home = block->home;
+    return home && home != cache &&
+           atomic_load_explicit(&home->inbox.bytes, memory_order_relaxed) + block->size <=
+               INBOX_BYTES;
+}
+
+/* What the chain is for may have ended: then it is placed here. */
+static void post(ac_cache_t *cache) {
+    ac_chain_t out = cache->out;
+    cache->out = (ac_chain_t){.first = NULL};
+    if (!out.first)
+        return;
+    for (int flow = 0; flow < AC_FLOWS; flow++) /* before: they may be taken at once */
+        ac_cache_count_chain(cache, flow, -(int64_t)out.blocks[flow], out.bytes[flow]);
+    if (ac_inbox_post(&cache->out_home->inbox, cache->owner_arena, &out))
+        return;
+    for (int flow = 0; flow < AC_FLOWS; flow++)
+        ac_cache_count_chain(cache, flow, (int64_t)out.blocks[flow], out.bytes[flow]);
+    out.last->list_next = cache->unplaced;
+    cache->unplaced = out.first;
+}
+
+/* The block is ready, `ordered` by its stream alone. */
+static void give_home(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+    int flow = ac_cache_flow(block->size);
+    if (cache->out_home != block->home)
+        post(cache);
+    cache->out_home = block->home;
+    ac_cache_take_in(cache, &cache->tally->side[flow], block, ordered);
+    ac_chain_add(&cache->out, block, flow);
+    if (ac_chain_blocks(&cache->out) == POST_MOST || ac_chain_bytes(&cache->out) >= POST_BYTES)
+        post(cache);
+}
+
+/* What was posted is the cache's, as far as there is room without the lock; the rest is placed when
+ * the owner has it next. */
+static void collect(ac_cache_t *cache) {
+    int64_t blocks[AC_FLOWS] = {0, 0};
+    uint64_t bytes[AC_FLOWS] = {0, 0};
+    ac_block_t *block = ac_inbox_take(&cache->inbox, cache->owner_arena);
+    for (ac_block_t *next; block; block = next) {
+        next = block->list_next;
+        ac_entry_t *entry = cache->room >= 0 ? ac_cache_find(cache, block->size) : NULL;
+        blocks[ac_cache_flow(block->size)]++;
+        bytes[ac_cache_flow(block->size)] += block->size;
+        if (entry && entry->size == block->size) {
+            ac_cache_put(cache, entry, block);
+        } else {
+            block->list_next = cache->unplaced;
+            cache->unplaced = block;
+        }
+    }
+    for (int flow = 0; flow < AC_FLOWS; flow++)
+        ac_cache_count_chain(cache, flow, blocks[flow], bytes[flow]);
+}
+
 /* Whether a stream's order may protect what is freed now.  ac_order_retire is asked only where
  * its answer can be used: a free that relies on the order costs a join event. */
 static bool may_rely(const ac_cache_t *cache) {
@@ -57,23 +121,27 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     uint64_t size = block->size;
     ac_ticket_t ticket;
     const ac_entry_t *own = ac_cache_keeps(cache, size);
-    bool room = own ? cache->room >= 0 : may_be_loose(cache, size);
+    bool elsewhere = !own && may_post(cache, block);
+    bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
     if ((!room && (!own || may_rely(cache))) || ac_order_capturing())
         return false;
     ac_free_t how = ac_order_retire(cache->timeline, &block->ticket, own ? &ticket : NULL);
+    if (!elsewhere)
+        block->home = cache;
     if (how == AC_FREE_WAITS) {
         if (!own || ticket.key != AC_KEY_OWN || !may_wait(cache, size))
             return false;
         park(cache, ac_cache_wait(cache, own), block, ticket.epoch);
         return true;
     }
-    if (room)
-        put_in(cache, block, how == AC_FREE_LEANS);
+    if (elsewhere)
+        give_home(cache, block, how == AC_FREE_BY_ORDER);
+    else if (room)
+        put_in(cache, block, how == AC_FREE_BY_ORDER);
     return room;
 }
 
-/* Where the short way fails. */
-static bool enter_long(ac_cache_t *cache) {
+bool ac_cache_enter_long(ac_cache_t *cache) {
     const uint32_t shut = AC_GATE_RECALLED | AC_GATE_GONE;
     for (;;) {
         atomic_store_explicit(&cache->busy, 1, memory_order_relaxed);
@@ -91,7 +159,7 @@ static bool enter_long(ac_cache_t *cache) {
 }
 
 bool ac_cache_give(ac_cache_t *cache, ac_block_t *block, uint64_t address) {
-    if (!ac_cache_enter(cache) && !enter_long(cache))
+    if (!ac_cache_enter(cache) && !ac_cache_enter_long(cache))
         return false;
     bool kept = ac_cache_owns(cache, block, address) && keep(cache, block);
     ac_cache_leave(cache);
@@ -104,13 +172,15 @@ bool ac_cache_give_away(ac_cache_t *cache, uint64_t address) {
 }
 
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
-    if (!enter_long(cache))
+    if (!ac_cache_enter_long(cache))
         return false;
     uint64_t size = ac_size_round(cache->divisions, bytes);
+    if (ac_inbox_has_any(&cache->inbox))
+        collect(cache);
     ac_entry_t *entry = ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
-        taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
+        taken = ac_cache_pop(cache, &cache->module, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }
@@ -173,8 +243,7 @@ bool ac_cache_unpark(ac_cache_t *cache, ac_entry_t *entry, bool all) {
             *wait = last = NULL;
         any = true;
         count_unparked(cache, block);
-        block->segment->allocated--;
-        ac_block_set_state(block, AC_BLOCK_TRANSIT);
+        ac_block_uncache(block);
         if (block->ticket.epoch <= reached)
             ac_segment_finish(block);
         else

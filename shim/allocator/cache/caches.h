@@ -5,13 +5,16 @@
 
 #include "allocator/cache/thread_cache.h"
 #include "allocator/core_int.h"
+#include "allocator/space/mempool.h"
 
 /* Of an allocator. */
 struct ac_caches {
     ac_cache_t *first, *spare;
+    ac_cache_t *gone;  /* of dead arenas, until their owners close them */
     uint64_t leased;   /* bytes, of all budgets */
     ac_cache_t *awake; /* of the list, by awake_next: those with room, and who had some lately */
     _Atomic unsigned count; /* of the list */
+    unsigned mempool;       /* of lanes; 0: there were none so far */
     ac_mutex_t recall_lock; /* one recall at a time; rank: before the allocator's */
 };
 
@@ -25,11 +28,22 @@ static inline void ac_caches_check_bars(ac_allocator_t *allocator, ac_cache_t *o
         ac_caches_raise(allocator, own);
 }
 
+/* Before a block of the memory pool is given: what the program's synchronisations since did to its
+ * figures, they did to what they were before. */
+static inline void ac_caches_settle_pool(ac_allocator_t *allocator, unsigned mempool) {
+    if (mempool && mempool == allocator->caches->mempool &&
+        allocator->mempools[mempool].syncs != atomic_load(&ac_mempool_syncs))
+        ac_caches_raise(allocator, NULL);
+}
+
 /* Absorb the tallies of all caches, as who reads the statistics does; *sum is what they held and
  * did since. */
 void ac_caches_absorb(ac_allocator_t *allocator, ac_cache_sum_t *sum);
 
-/* The same, and peaks begin anew. */
+/* Add what modules were handed and gave back in all caches; owners may go on. */
+void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules);
+
+/* The same as _absorb, and peaks begin anew. */
 void ac_caches_reset_peak(ac_allocator_t *allocator);
 
 /* The block, which was released and counted finished, stays in the cache.  False: no room. */
@@ -46,9 +60,9 @@ bool ac_cache_affords(ac_cache_t *cache, int pool, uint64_t size, uint64_t bytes
  * one; the caller keeps the block. */
 bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_t bytes);
 
-/* Free the block, which is allocated and ready, `leans` by its stream alone, as a hit would where
+/* Free the block, which is allocated and ready, `by_order` by its stream alone, as a hit would where
  * only the lock can.  False: it is not the cache's to take. */
-bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans);
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order);
 
 /* Lock the allocator of a block that the cache's owner found at `address` without it.  False: it
  * is not there any more. */
@@ -65,8 +79,10 @@ uint64_t ac_caches_allowance(const ac_allocator_t *allocator);
 /* Give back what is ready of the pool's sizes, small or not.  True if there was any. */
 bool ac_cache_flush(ac_cache_t *cache, bool small);
 
-/* Blocks that the owner gave away without the lock (NULL: none) go to the free memory now. */
-void ac_cache_tidy(ac_cache_t *cache);
+/* Blocks that the owner gave away without the lock go to the free memory now: where there are any
+ * (ac_cache_is_untidy).  With `request` so do those that are to go back to another cache and were not
+ * posted yet (inbox.h), which the owner's own request may be served with. */
+void ac_cache_tidy(ac_cache_t *cache, bool request);
 
 /* The same for all that the cache holds: what is not ready becomes pending. */
 bool ac_cache_leave_all(ac_cache_t *cache);

@@ -11,8 +11,8 @@
  *
  * The table.  A size has a place of its own by its hash, and a bucket of AC_CACHE_WAYS entries
  * around it.  A hit looks at the own place alone; an entry that is found elsewhere in its bucket
- * changes places with the one there.  The first request of a size makes its entry, the second one
- * makes it worth keeping blocks for: sizes that do not return would come and go at the price of a
+ * changes places with the one there.  The first request of a size only leaves a tag, the second
+ * one makes its entry: blocks of sizes that do not return would come and go at the price of a
  * split and a search each.  In a full bucket a new size replaces one that has no blocks, else one
  * that was not asked for lately.
  *
@@ -41,12 +41,15 @@
  * statistics absorb under the allocator's lock.  `room` is what may still be taken before peaks
  * are due: with one cache every peak is exact, with several nearly so (cache_tally.c).
  *
+ * Requests and frees that name a stream have *lanes* beside the table (lane.h).
+ *
  * Free blocks of other sizes stay *loose* for a moment: until the owner takes the lock for its
- * next request, or there are AC_CACHE_LOOSE of them.
- * */
+ * next request, or there are AC_CACHE_LOOSE of them.  Those that another thread was handed go
+ * back to its cache (inbox.h). */
 #ifndef AC_THREAD_CACHE_H
 #define AC_THREAD_CACHE_H
 
+#include "allocator/cache/inbox.h"
 #include "allocator/order/barrier.h"
 #include "allocator/order/capture.h"
 #include "allocator/order/retire.h"
@@ -59,6 +62,7 @@ enum {
     AC_CACHE_ENTRIES = 1 << AC_CACHE_BITS,
     AC_CACHE_WAYS = 4, /* entries of a bucket */
     AC_CACHE_WORDS = AC_CACHE_ENTRIES / 64,
+    AC_CACHE_SEEN_BITS = 8,
     AC_CACHE_HANDED_BITS = 10,
     AC_CACHE_LOOSE = 16
 };
@@ -85,6 +89,8 @@ enum { AC_CACHE_MISSED_SHARE = 1024 };
 /* With so many blocks a cache leases no more: a recall is to be over soon. */
 enum { AC_CACHE_BLOCKS = 8192 };
 
+typedef struct ac_lanes ac_lanes_t;
+
 typedef struct {
     uint64_t size;         /* bytes of each of its blocks, with AC_ENTRY_ flags; 0: not in use */
     ac_block_t *top;       /* ready ones by list_next, last freed first */
@@ -95,16 +101,10 @@ enum { AC_ENTRY_BITS = 5 };
 _Static_assert(sizeof(ac_entry_t) == 1 << AC_ENTRY_BITS, "an entry is found by its offset");
 
 /* Sizes are multiples of AC_GRANULE: an entry with a flag is not hit, and ac_cache_find is
- * asked.  ONCE: the size was asked for once, and no block of it is kept.  REFUSED: nor of this one,
- * by a sweep.  ASLEEP: neither asked for nor freed since refusals were forgotten.  EMPTY: no blocks
- * since the owner gave all back.  The last two go when it is found. */
-enum {
-    AC_ENTRY_ONCE = 1,
-    AC_ENTRY_REFUSED = 2,
-    AC_ENTRY_ASLEEP = 4,
-    AC_ENTRY_EMPTY = 8,
-    AC_ENTRY_FLAGS = 15
-};
+ * asked.  REFUSED: no block of the size is kept, by a sweep.  ASLEEP: neither asked for nor freed
+ * since refusals were forgotten.  EMPTY: no blocks since the owner gave all back.  The last two go
+ * when it is found. */
+enum { AC_ENTRY_REFUSED = 1, AC_ENTRY_ASLEEP = 2, AC_ENTRY_EMPTY = 4, AC_ENTRY_FLAGS = 7 };
 
 static inline uint64_t ac_entry_size(const ac_entry_t *entry) {
     return entry->size & ~(uint64_t)AC_ENTRY_FLAGS;
@@ -122,17 +122,18 @@ enum {
 };
 
 /* Invariants (ac_allocator_check): the blocks of an entry, ready or not, are in state
- * AC_BLOCK_CACHED, of its size and of the cache's arena; entries of sizes asked for once, refused
- * ones and unused ones have none.  An entry lies in the bucket of its size, no size has two, and
+ * AC_BLOCK_CACHED, of its size and of the cache's arena; refused entries and unused ones have
+ * none.  An entry lies in the bucket of its size, no size has two, and
  * `kept` has the bits of those that may have blocks.  `room` is the budget less the bytes of all
  * ready blocks: without the largest one these are within the budget, which is AC_CACHE_OWN, or
  * the limit if that is less, and `leased`; all leases are within AC_CACHE_KEPT and the limit.
- * What waits has tickets whose epochs never fall along a ring; the tally have its sums, which are
+ * What waits has tickets whose epochs never fall along a ring; the tally has its sums, which are
  * within `may_wait`. */
 struct ac_cache {
     _Atomic uint32_t busy;
     _Atomic uint32_t gate; /* AC_GATE_ bits; they change under the allocator's lock */
     uint16_t owner_arena;  /* the arena's number */
+    uint8_t module;        /* ac_cache_ask_for */
     ac_arena_t *arena;
     ac_timeline_t *timeline;
     ac_cache_tally_t *tally;
@@ -155,6 +156,12 @@ struct ac_cache {
      * as soon as the owner has it again. */
     ac_block_t *loose[AC_CACHE_LOOSE];
     unsigned loose_count;
+    /* Blocks that the owner freed and another cache handed out, until they are posted there; and
+     * what was posted here and found no room without the lock. */
+    ac_chain_t out;
+    ac_cache_t *out_home;
+    ac_block_t *unplaced;          /* by list_next */
+    ac_lanes_t *lanes;             /* lane.h; NULL: none yet */
     bool listed, had_room;         /* cache_tally.c, under the lock */
     uint64_t loose_bytes, largest; /* largest: of what may be kept */
     /* What follows is large and mostly unused: pages of it that are never touched take no memory. */
@@ -162,13 +169,18 @@ struct ac_cache {
     /* Of each entry the blocks that wait: the newest one, whose list_next is the oldest, and so
      * on around; NULL: none. */
     ac_block_t *wait[AC_CACHE_ENTRIES];
+    /* Sizes without an entry that were asked for (cache_table.c). */
+    uint64_t seen[1 << AC_CACHE_SEEN_BITS];
     /* Blocks that requests of the owner were served with, by address: a free looks here first.
      * What another thread did to one since shows in its record; one that says another address by
      * now is another block's (block.h). */
     ac_block_t *handed[1 << AC_CACHE_HANDED_BITS];
+    /* Other threads write to it.  Last, and on a line of its own: it stays as it is when the record
+     * serves another owner. */
+    _Alignas(64) ac_inbox_t inbox;
 };
 
-/* A cache of the arena for the calling thread; `tally` are borrowed and zero.  NULL when host
+/* A cache of the arena for the calling thread; `tally` is borrowed and zero.  NULL when host
  * memory is short, the arena is dead or the settings forbid it. */
 ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally);
 
@@ -177,10 +189,18 @@ static inline bool ac_cache_is_gone(const ac_cache_t *cache) {
     return atomic_load(&cache->gate) & AC_GATE_GONE;
 }
 
-/* By the owner: what the cache holds goes back, its tally are absorbed and zero again. */
+/* By the owner: what the cache holds goes back, its tally is absorbed and zero again. */
 void ac_cache_close(ac_cache_t *cache);
 
+/* By the owner: what it asks for next, but by ac_cache_take, is for that module (stats.h). */
+static inline void ac_cache_ask_for(ac_cache_t *cache, unsigned module) {
+    cache->module = (uint8_t)module;
+}
+
 /* --- hits --- */
+
+/* Several hooks hit, each with a copy of its own: a call would save and restore what it needs. */
+#define AC_CACHE_HOT __attribute__((always_inline)) static inline
 
 /* Keep the block that is allocated at `address`, ready or not.  False: only the lock can, or the
  * record is not its any more: only inside the cache that does not change. */
@@ -250,7 +270,7 @@ typedef enum { AC_TAKE_NONE, AC_TAKE_SERVED, AC_TAKE_DUE } ac_take_t;
 bool ac_cache_raise(ac_cache_t *cache);
 
 /* Less room.  True: less than none.  Written so that each is one subtraction and one branch. */
-static inline bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t bytes) {
+AC_CACHE_HOT bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t bytes) {
     if (__builtin_expect((room->bytes -= (int64_t)size) < 0, 0)) {
         room->requested -= (int64_t)bytes;
         room->blocks--;
@@ -267,24 +287,35 @@ static inline bool ac_cache_spend(ac_cache_room_t *room, uint64_t size, uint64_t
 
 /* The block, which is the cache's, is the program's from now on; `clock` is ac_fence_handout or
  * its sibling.  The room for that is yet to be spent. */
-static inline void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                     uint64_t size, uint64_t bytes,
-                                     uint64_t clock(ac_timeline_t *)) {
+AC_CACHE_HOT void ac_cache_hand_out(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                    const uint8_t *module, uint64_t size, uint64_t bytes,
+                                    uint64_t clock(ac_timeline_t *)) {
     atomic_store_explicit(&block->requested, bytes, memory_order_relaxed);
     atomic_store_explicit(&block->ticket.epoch, clock(cache->timeline), memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
     *ac_cache_handed(cache, ac_block_address(block)) = block;
+    unsigned asks = *module;
+    AC_BLOCK_SET(block, module, (uint8_t)asks);
+    ac_modules_take(&cache->tally->modules, asks, size);
     ac_tally_add(&side->flow.taken, 1);
     ac_tally_add(&side->flow.taken_bytes, size);
     ac_tally_add(&side->flow.taken_requested, bytes);
 }
 
+/* The module that asked for the block gave it back. */
+AC_CACHE_HOT void ac_cache_count_module(ac_cache_t *cache, const ac_block_t *block,
+                                        uint64_t size) {
+    unsigned module = atomic_load_explicit(&block->module, memory_order_relaxed);
+    ac_modules_give(&cache->tally->modules, module, size);
+}
+
 /* The block is the cache's again; `ordered`: ready by its stream alone. */
-static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
-                                    bool ordered) {
+AC_CACHE_HOT void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac_block_t *block,
+                                   bool ordered) {
     uint64_t size = block->size;
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
     ac_block_set_state(block, AC_BLOCK_CACHED);
+    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);
@@ -296,8 +327,9 @@ static inline void ac_cache_take_in(ac_cache_t *cache, ac_cache_side_t *side, ac
 }
 
 /* The first block for a request of `bytes`, which are served with `size`.  Inside. */
-static inline ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t bytes,
-                                     uint64_t *address, uint64_t clock(ac_timeline_t *)) {
+AC_CACHE_HOT ac_take_t ac_cache_pop(ac_cache_t *cache, const uint8_t *module, uint64_t size,
+                                    uint64_t bytes, uint64_t *address,
+                                    uint64_t clock(ac_timeline_t *)) {
     ac_entry_t *entry = ac_cache_entry(cache, size);
     ac_block_t *block = entry->top;
     if (__builtin_expect(entry->size != size || !block, 0))
@@ -305,21 +337,27 @@ static inline ac_take_t ac_cache_pop(ac_cache_t *cache, uint64_t size, uint64_t 
     ac_cache_side_t *side = entry->side;
     entry->top = block->list_next;
     cache->room += (int64_t)size;
-    ac_cache_hand_out(cache, side, block, size, bytes, clock);
+    ac_cache_hand_out(cache, side, block, module, size, bytes, clock);
     *address = ac_block_address(block);
     return __builtin_expect(ac_cache_spend(&side->room, size, bytes), 0) ? AC_TAKE_DUE
                                                                          : AC_TAKE_SERVED;
 }
 
-/* Serve `bytes` from the cache.  AC_TAKE_NONE: it has none, or it takes longer. */
-static inline ac_take_t ac_cache_take(ac_cache_t *cache, uint64_t bytes, uint64_t *address,
-                                      uint64_t clock(ac_timeline_t *)) {
+/* Serve `bytes` from the cache, for *module (stats.h), which is read late: to hold it would take
+ * one more register.  AC_TAKE_NONE: it has none, or it takes longer. */
+AC_CACHE_HOT ac_take_t ac_cache_take(ac_cache_t *cache, const uint8_t *module, uint64_t bytes,
+                                     uint64_t *address, uint64_t clock(ac_timeline_t *)) {
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return AC_TAKE_NONE;
-    ac_take_t taken =
-        ac_cache_pop(cache, (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1), bytes, address, clock);
+    uint64_t size = (bytes + AC_GRANULE - 1) & ~(AC_GRANULE - 1);
+    ac_take_t taken = ac_cache_pop(cache, module, size, bytes, address, clock);
     ac_cache_leave(cache);
     return taken;
+}
+
+/* Whether the owner gave blocks away without the lock: what ac_cache_tidy is for. */
+static inline bool ac_cache_is_untidy(const ac_cache_t *cache, bool request) {
+    return cache->loose_count || cache->unplaced || (request && cache->out.first);
 }
 
 /* Whether blocks wait in the cache. */
@@ -347,12 +385,12 @@ static inline bool ac_cache_is_apart(ac_cache_t *cache, uint64_t bytes) {
 bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address);
 static inline bool ac_cache_take_long(ac_cache_t *cache, uint64_t bytes, uint64_t *address) {
     return (ac_cache_is_apart(cache, bytes) || ac_cache_waits(cache) ||
-            atomic_load(&cache->gate)) &&
+            ac_inbox_has_any(&cache->inbox) || atomic_load(&cache->gate)) &&
            ac_cache_take_waiting(cache, bytes, address);
 }
 
 /* Keep the block, which is ready, `ordered` by its stream alone.  False: there is no room. */
-static inline bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
+AC_CACHE_HOT bool ac_cache_push(ac_cache_t *cache, ac_block_t *block, bool ordered) {
     uint64_t size = block->size;
     ac_entry_t *entry = ac_cache_entry(cache, size);
     if (__builtin_expect(entry->size != size || cache->room < 0, 0))
@@ -390,7 +428,7 @@ static inline ac_block_t *ac_cache_block(ac_cache_t *cache, uint64_t address) {
 /* Keep the block at `address` if the cache's owner was handed it and nothing was
  * submitted beside, while nothing captures, contexts do not reach each other's memory, and all
  * work is seen: the caller has made sure of that (ac_fence_simple). */
-static inline bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
+AC_CACHE_HOT bool ac_cache_give_handed(ac_cache_t *cache, uint64_t address) {
     ac_block_t *block = *ac_cache_handed(cache, address);
     if (__builtin_expect(!ac_cache_enter(cache), 0))
         return false;

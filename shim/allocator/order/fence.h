@@ -32,8 +32,8 @@
  * showed e has nothing to do for its next submission there as long as the clock shows e.
  *
  * Who is inside a driver call is kept per thread (ac_submitter_t), by plain stores, and looked
- * for only where it decides.  Calls within calls, and threads without a record, count in the
- * line.
+ * for only where it decides.  Calls within calls, and threads without a record, count in
+ * `inside` of the timeline.
  *
  * Memory order.  Looks at marks and slots that follow a submission by the program's own order (or
  * by the device's: its kernel ran) need nothing: the mark and the slot were stored before the
@@ -121,7 +121,7 @@ struct ac_timeline {
 
 extern AC_HIDDEN _Atomic uint64_t ac_fence_clock;
 
-/* How many entries for lines were ever used; 0: no context was served yet. */
+/* How many entries for timelines were ever used; 0: no context was served yet. */
 extern _Atomic unsigned ac_timeline_high;
 
 /* Several contexts may touch the same memory (peer access, copies across contexts): frees
@@ -170,10 +170,11 @@ void ac_fence_stray_end(bool submitted);
 void ac_fence_capture_begin(void);
 void ac_fence_capture_began(void);
 
-/* Set up a timeline for a new context in zeroed memory that stays for ever, or in one that is over:
- * it was closed, and no call is inside or uses a fence of it.  False when AC_FENCE_LINES are in
- * use. */
+/* Whether the timeline was closed, and no call is inside it or uses a fence of it any more. */
 bool ac_timeline_is_over(ac_timeline_t *timeline);
+
+/* Set up a timeline for a new context, in zeroed memory that stays for ever or in one that is over.
+ * `context` is borrowed until _close.  False when AC_FENCE_LINES timelines are in use. */
 bool ac_timeline_open(ac_timeline_t *timeline, const ac_device_ops_t *ops, void *context);
 
 /* The context is gone, and with it all its work.  Its fences are released: the device keeps host
@@ -236,7 +237,7 @@ void ac_fence_list(ac_submitter_t *self);
 void ac_fence_enter(ac_timeline_t *timeline);
 void ac_fence_leave(ac_timeline_t *timeline);
 
-/* The same by a listed submitter.  False: it is inside already (a call that enters several lines,
+/* The same by a listed submitter.  False: it is inside already (a call that enters several timelines,
  * a signal handler), and ac_fence_enter is for it. */
 AC_FENCE_HOT bool ac_fence_enter_as(ac_timeline_t *timeline, ac_submitter_t *self) {
     if (__builtin_expect(atomic_load_explicit(&self->inside, memory_order_relaxed) != NULL, 0))
@@ -260,7 +261,7 @@ AC_FENCE_HOT void ac_fence_leave_as(ac_timeline_t *timeline, ac_submitter_t *sel
     if (!AC_FAILPOINT(marked_once))
         ac_fence_mark(timeline);
     atomic_store_explicit(&self->inside, NULL,
-                          memory_order_release); /* last: see ac_fence_idle */
+                          memory_order_release); /* last: see ac_timeline_idle */
 }
 
 /* Between enter and the call: the look of the single-stream rule that mostly suffices, and the
@@ -378,7 +379,7 @@ void ac_fence_is_awaited(ac_timeline_t *timeline, uint64_t clock);
 bool ac_fence_under_way(ac_timeline_t *timeline, bool all);
 
 /* Frees of this weight wait that no fence covers yet.  Where they add up to
- * AC_FENCE_BATCH_WEIGHT, the next submission to any of the lines closes: frees share a fence, and
+ * AC_FENCE_BATCH_WEIGHT, the next submission to any of the timelines closes: frees share a fence, and
  * later work delays them little. */
 enum { AC_FENCE_BATCH_WEIGHT = 64 };
 void ac_fence_want(ac_timeline_t *timeline, bool all, uint32_t weight);
@@ -411,7 +412,7 @@ static inline bool ac_fence_full(const ac_timeline_t *timeline) {
 bool ac_fence_poll(ac_timeline_t *timeline, bool all);
 
 /* Block until frees with target `clock` are ready, for about `limit_ns` at the most (0: for
- * ever). AC_OK, AC_BUSY, AC_FAILED. */
+ * ever).  AC_OK; AC_BUSY: not in time, or a capture; AC_FAILED: the context is broken. */
 ac_status_t ac_fence_wait(ac_timeline_t *timeline, bool all, uint64_t clock, uint64_t limit_ns);
 
 /* Whether frees with target `clock`, which an earlier wait did not see reached, are ready by now.

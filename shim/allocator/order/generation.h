@@ -1,8 +1,9 @@
 /* What threads remember of contexts, streams and callers is good as long as this has not grown.
  *
  * It grows whenever something that another thread remembers may have become wrong: a context or a
- * stream was destroyed, a context broke, an object was loaded, the configuration changed, exit
- * began, the cache was switched off. */
+ * stream was destroyed, a context broke, a capture began, contexts came to reach each other, work may go
+ * unseen, an object was loaded, the configuration changed, exit began, the cache was switched off.
+ * Any thread, no lock. */
 #ifndef AC_GENERATION_H
 #define AC_GENERATION_H
 

@@ -59,7 +59,7 @@ unsigned ac_order_slot(ac_order_t *order, ac_stream_t stream, uint64_t busy) {
 
 void ac_order_drop(ac_order_t *order, unsigned slot) {
     order->used[slot] = false;
-    order->base[slot] = order->pos[slot];
+    order->base[slot] = ac_order_advance(order, slot); /* above what a free may have read */
     order->kind[slot] = AC_ORDER_UNKNOWN;
     order->item[slot] = 0;
     memset(&order->seen[slot], 0, sizeof order->seen[slot]);
@@ -81,9 +81,9 @@ bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64
     return to == from || at <= max(order->seen[to].at[from], order->complete[from]);
 }
 
-void ac_order_read(const ac_order_t *order, unsigned slot, ac_order_vector_t *vector) {
+void ac_order_read(ac_order_t *order, unsigned slot, ac_order_vector_t *vector) {
     *vector = order->seen[slot];
-    vector->at[slot] = order->pos[slot];
+    vector->at[slot] = ac_order_advance(order, slot);
 }
 
 void ac_order_join(ac_order_t *order, unsigned to, const ac_order_vector_t *vector) {

@@ -58,9 +58,9 @@ typedef struct {
 typedef struct {
     ac_stream_t stream[AC_ORDER_SLOTS];
     bool used[AC_ORDER_SLOTS];
-    uint64_t touched[AC_ORDER_SLOTS]; /* when last asked for */
-    uint64_t pos[AC_ORDER_SLOTS];
-    uint64_t base[AC_ORDER_SLOTS]; /* positions of the present stream lie above */
+    uint64_t touched[AC_ORDER_SLOTS];     /* when last asked for */
+    _Atomic uint64_t pos[AC_ORDER_SLOTS]; /* threads read it without the lock (cache/lane.h) */
+    uint64_t base[AC_ORDER_SLOTS];        /* positions of the present stream lie above */
     uint64_t complete[AC_ORDER_SLOTS];
     ac_order_vector_t seen[AC_ORDER_SLOTS];
     ac_order_kind_t kind[AC_ORDER_SLOTS];
@@ -101,8 +101,10 @@ uint64_t ac_order_reach(const ac_order_t *order, unsigned to, unsigned from);
  * the slot's present stream, nothing is known of former ones. */
 bool ac_order_proven(const ac_order_t *order, unsigned to, unsigned from, uint64_t at);
 
-/* What comes before the next thing that goes to the slot's stream: to be read before a call. */
-void ac_order_read(const ac_order_t *order, unsigned slot, ac_order_vector_t *vector);
+/* What comes before the next thing that goes to the slot's stream: to be read before a call. Frees
+ * of threads that took no lock are numbered one above the position that they find: so this one
+ * ends it. */
+void ac_order_read(ac_order_t *order, unsigned slot, ac_order_vector_t *vector);
 
 /* `to` waits for all that is in the vector; the host knows it to be complete. */
 void ac_order_join(ac_order_t *order, unsigned to, const ac_order_vector_t *vector);

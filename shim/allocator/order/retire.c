@@ -34,7 +34,7 @@ static bool is_reached(const ac_timeline_t *timeline, const ac_ticket_t *ticket)
     return epoch_of(ticket) <= ac_fence_reached(timeline, ticket->all);
 }
 
-static bool leans(ac_timeline_t *timeline) {
+static bool relies(ac_timeline_t *timeline) {
     return ac_sole_mode(atomic_load(&timeline->single.word)) == AC_SOLE_ONE &&
            ac_sole_protects(timeline);
 }
@@ -45,7 +45,7 @@ __attribute__((noinline)) static ac_free_t retire_idle(ac_timeline_t *timeline,
     wait_for_fence(timeline, ticket);
     if (is_reached(timeline, ticket))
         return AC_FREE_READY;
-    return !ticket->all && leans(timeline) ? AC_FREE_LEANS : AC_FREE_WAITS;
+    return !ticket->all && relies(timeline) ? AC_FREE_BY_ORDER : AC_FREE_WAITS;
 }
 
 __attribute__((noinline)) static ac_free_t retire_rarely(ac_timeline_t *timeline,
@@ -64,8 +64,8 @@ ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout,
                    atomic_load_explicit(&timeline->done, memory_order_relaxed);
     if (ticket && !pending)
         return retire_idle(timeline, ticket);
-    if (leans(timeline))
-        return AC_FREE_LEANS;
+    if (relies(timeline))
+        return AC_FREE_BY_ORDER;
     return ticket ? wait_for_fence(timeline, ticket) : AC_FREE_WAITS;
 }
 
@@ -84,6 +84,18 @@ void ac_order_retire_on(ac_timeline_t *timeline, ac_timeline_t *from, ac_order_t
         return;
     ticket->key = (uint8_t)ac_key_of(slot);
     ticket->place = ac_order_advance(order, slot);
+}
+
+void ac_order_retire_late(ac_timeline_t *timeline, ac_order_t *order, unsigned slot,
+                          uint64_t place, ac_ticket_t *ticket) {
+    ac_fence_submitted(timeline);
+    wait_for_fence(timeline, ticket);
+    if (slot == AC_ORDER_NONE)
+        return;
+    ticket->key = (uint8_t)ac_key_of(slot);
+    ticket->place = place;
+    if (place > order->pos[slot])
+        ac_order_advance(order, slot);
 }
 
 ac_free_t ac_order_exchange(ac_timeline_t *timeline, ac_ticket_t *ticket) {

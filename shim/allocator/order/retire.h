@@ -8,15 +8,16 @@
 #include "allocator/order/order.h"
 #include "allocator/ticket.h"
 
-/* READY: another owner may have the memory now.  LEANS: so, because the order of the only stream
- * protects it (sole.h), but the device is done with it later.  WAITS: there is a ticket. */
-typedef enum { AC_FREE_READY, AC_FREE_LEANS, AC_FREE_WAITS } ac_free_t;
+/* READY: another owner may have the memory now.  BY_ORDER: likewise, because the order of the only
+ * stream protects it (sole.h), while the device still works on it.  WAITS: for what the ticket says. */
+typedef enum { AC_FREE_READY, AC_FREE_BY_ORDER, AC_FREE_WAITS } ac_free_t;
 
 /* What memory of the timeline's context that is freed now has to wait for; `used` is its ticket
- * up to now.  The program's calls on it have returned.  Once per free; who is told LEANS and does
- * not use the memory has cost a join event, and no more.  `ticket` NULL: WAITS is all that is
- * asked for, and may be said of what is ready.  _touched: something was submitted since
- * `handout`.
+ * while it was allocated.  The program's calls on it have returned.  To be called once for each free:
+ * an answer BY_ORDER makes the next submission record a join event, whether the memory is used or
+ * not.  `ticket` may be NULL where it is enough to know that the memory waits; WAITS may then be
+ * said of memory that is ready.  _touched: the same, with `handout` of `used` at hand, where
+ * something was submitted since.
  * Without the allocator's lock only a ticket of OWN may be used: one of ALL could come into its
  * list behind a later one, one of CAPTURE after the capture session's list was released. */
 ac_free_t ac_order_retire_touched(ac_timeline_t *timeline, uint64_t handout, ac_ticket_t *ticket);
@@ -28,12 +29,18 @@ static inline ac_free_t ac_order_retire(ac_timeline_t *timeline, const ac_ticket
                : ac_order_retire_touched(timeline, handout, ticket);
 }
 
-/* The same in the order of a stream of the context of `from`: there is always a ticket.  It is
- * one of the stream in `slot` of `order`; AC_ORDER_NONE: none of which anything is known, or
- * whose order protects anything.  The stream may wait for work that was not seen: that counts as
- * a submission, to both contexts, but for what a capture names.  Under the lock of `order`. */
+/* The same for a free in the order of a stream of the context of `from`: it always waits.  The
+ * ticket is one of the stream in `slot` of `order`, or OWN or ALL where `slot` is AC_ORDER_NONE (the
+ * stream is unknown, or its order protects nothing).  The free counts as a submission to both
+ * contexts, because the stream may wait for work that no hook saw; not if a capture session may name
+ * the memory.  Under the lock that guards `order`. */
 void ac_order_retire_on(ac_timeline_t *timeline, ac_timeline_t *from, ac_order_t *order,
                         unsigned slot, const ac_ticket_t *used, ac_ticket_t *ticket);
+
+/* The same for memory that was freed in the order of the stream in `slot` a while ago, as place
+ * `place` there, and is only now to wait.  No capture can have named it: none was open. */
+void ac_order_retire_late(ac_timeline_t *timeline, ac_order_t *order, unsigned slot,
+                          uint64_t place, ac_ticket_t *ticket);
 
 /* What has to be waited for now in place of a ticket whose key has gone.  A stream's: its epoch
  * stays.  A capture's: as if the memory was freed now, which may be READY.  Under the lock. */

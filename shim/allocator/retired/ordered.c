@@ -3,6 +3,7 @@
 #include "allocator/retired/ordered.h"
 
 #include "allocator/budget.h"
+#include "allocator/order/generation.h"
 #include "allocator/order/retire.h"
 #include "allocator/retired/ordered_int.h"
 #include "allocator/retired/streams.h"
@@ -115,14 +116,17 @@ unsigned ac_ordered_slot_for(const ac_block_t *block, ac_stream_t stream) {
 void ac_ordered_handed_out(ac_block_t *block, unsigned mempool) {
     ac_allocator_t *allocator = block->segment->arena->allocator;
     ac_mempool_take(block, mempool);
-    /* It is counted, and freed in an order that the cache knows not. */
-    AC_BLOCK_SET(block, owner_arena, 0);
+    /* It is counted, and freed in an order: a cache that knows the stream may take it. */
+    bool may = mempool == block->segment->arena->retired->mempool && ac_block_is_plain(block) &&
+               !(block->segment->space->number & AC_OWNER_STREAM);
+    AC_BLOCK_SET(block, owner_arena,
+                 may ? block->segment->space->number | AC_OWNER_STREAM : 0);
     allocator->counters->async_allocs++;
 }
 
 /* The request's block, of which work may be under way. */
 static void take(ac_arena_t *arena, ac_block_t *block, const ac_order_request_t *request) {
-    ac_retired_take(block, request->size, request->requested);
+    ac_retired_take(block, request->size, request->module, request->requested);
     arena->ordered->handed_on = true;
 }
 
@@ -190,6 +194,44 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
         }
     }
     return false;
+}
+
+/* --- lanes of threads --- */
+
+/* Other streams need some as well. */
+enum { LANED_SLOTS = AC_ORDER_SLOTS / 2 };
+
+bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane) {
+    return ac_ordered_follows(arena) && arena->ordered->order.base[lane->slot] == lane->base;
+}
+
+bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane) {
+    static const _Atomic uint64_t nothing;
+    ac_ordered_t *ordered = ac_ordered_follows(arena) ? arena->ordered : NULL;
+    unsigned slot = ordered ? ac_order_find(&ordered->order, stream) : AC_ORDER_NONE;
+    if (slot == AC_ORDER_NONE || ordered->order.kind[slot] == AC_ORDER_UNKNOWN)
+        return false;
+    uint64_t bit = (uint64_t)1 << slot;
+    if (!(ordered->laned & bit) && __builtin_popcountll(ordered->laned) >= LANED_SLOTS)
+        return false;
+    bool independent = ordered->order.kind[slot] == AC_ORDER_INDEPENDENT;
+    *lane = (ac_ordered_lane_t){
+        .slot = slot,
+        .base = ordered->order.base[slot],
+        .position = &ordered->order.pos[slot],
+        .others = independent ? &nothing
+                              : &arena->retired->submitted[stream != AC_STREAM_LEGACY],
+        .item = independent ? 0 : ordered->order.item[slot] - 1};
+    ordered->lanes[slot]++;
+    ordered->laned |= bit;
+    ordered->handed_on = true; /* as it will be, without the lock */
+    return true;
+}
+
+void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot) {
+    ac_ordered_t *ordered = arena->ordered;
+    if (ordered && !--ordered->lanes[slot])
+        ordered->laned &= ~((uint64_t)1 << slot);
 }
 
 /* The smallest block for the request of all streams that this thread can name. */
@@ -292,6 +334,7 @@ static void stream_gone(ac_arena_t *arena, unsigned slot) {
     while (list->last) /* latest first: the others come before it */
         ac_retired_exchange(list->last, hint);
     ac_order_drop(&arena->ordered->order, slot);
+    ac_generation_grow(); /* last: lanes of threads are looked at anew, and find it gone */
 }
 
 /* Whether a call is under way with the stream's handle.  Its slot may have been given up, but
@@ -348,6 +391,7 @@ bool ac_arena_unordered(ac_arena_t *arena, bool wait) {
         return true;
     ac_lock(&allocator->lock);
     atomic_store(&arena->retired->unordered, UNORDERED);
+    ac_generation_grow(); /* before `last`: what lanes of threads hand out until then is older */
     ac_ordered_t *ordered = arena->ordered;
     bool handed_on = ordered && ordered->handed_on;
     if (handed_on && !ordered->last)

@@ -9,7 +9,7 @@
 /* A request that may be served so. */
 typedef struct {
     ac_stream_t stream;
-    unsigned mempool;
+    unsigned mempool, module;
     int pool;
     uint64_t size, requested; /* bytes, rounded and as asked for */
     ac_fit_t fit;
@@ -31,6 +31,24 @@ bool ac_ordered_serve(ac_arena_t *arena, ac_order_request_t *request, bool exhau
  * AC_OOM: there is none; anything else: the device would not.  Called and returns with the lock,
  * which is open around that call. */
 ac_status_t ac_ordered_wait(ac_arena_t *arena, ac_order_request_t *request, bool own);
+
+/* A stream whose blocks a thread keeps (cache/lane.h).  As long as ac_generation does not grow:
+ * `position` and `others` are there, and the stream is that of `slot`. */
+typedef struct {
+    unsigned slot;
+    uint64_t base; /* positions of the stream lie above */
+    const _Atomic uint64_t *position;
+    const _Atomic uint64_t *others; /* while this ... */
+    uint64_t item;                  /* ... is that nothing is hidden (ordered.c) */
+} ac_ordered_lane_t;
+
+/* A thread may keep blocks of the stream: its slot serves no other until _lane_end.  False: its
+ * order is not known, or is not to be relied on, or too many streams are kept so. */
+bool ac_ordered_lane(ac_arena_t *arena, ac_stream_t stream, ac_ordered_lane_t *lane);
+void ac_ordered_lane_end(ac_arena_t *arena, unsigned slot);
+
+/* Whether the lane's stream still has its slot, and its order protects. */
+bool ac_ordered_lane_holds(const ac_arena_t *arena, const ac_ordered_lane_t *lane);
 
 /* What is known of the order of the arena's streams; NULL: nothing yet. */
 ac_order_t *ac_ordered_order(const ac_arena_t *arena);

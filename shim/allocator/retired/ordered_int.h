@@ -8,16 +8,19 @@
 
 struct ac_ordered {
     ac_order_t order;
-    unsigned pins[AC_ORDER_SLOTS]; /* device calls under way with the stream's handle */
-    uint64_t pinned;               /* bit per slot */
-    bool handed_on;                /* memory that work was under way on has a new owner */
-    uint64_t last;                 /* such work has a clock up to this one; 0: it goes on */
+    unsigned pins[AC_ORDER_SLOTS];  /* device calls under way with the stream's handle */
+    uint64_t pinned;                /* bit per slot */
+    unsigned lanes[AC_ORDER_SLOTS]; /* of threads, that name the slot ... */
+    uint64_t laned;                 /* ... bit per slot */
+    bool handed_on;                 /* memory that work was under way on has a new owner */
+    uint64_t last;                  /* such work has a clock up to this one; 0: it goes on */
 };
 
 /* The slot of the stream, made if need be; AC_ORDER_NONE: all are busy. */
 static inline unsigned ac_ordered_slot(ac_arena_t *arena, ac_stream_t stream) {
     ac_ordered_t *ordered = arena->ordered;
-    return ac_order_slot(&ordered->order, stream, arena->retired->filled | ordered->pinned);
+    return ac_order_slot(&ordered->order, stream,
+                         arena->retired->filled | ordered->pinned | ordered->laned);
 }
 
 /* Arenas with an order, for events that name no arena: the next from number *i on; NULL: there

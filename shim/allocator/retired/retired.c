@@ -66,7 +66,7 @@ void ac_retired_insert(ac_block_t *block, ac_block_t *hint) {
 void ac_retired_remove(ac_block_t *block) {
     ac_retired_t *retired = block->segment->arena->retired;
     const unsigned key = block->ticket.key;
-    ac_block_set_state(block, AC_BLOCK_TRANSIT);
+    ac_block_take_out(block);
     if (ac_key_is_stream(key)) {
         ac_retired_stream_t *stream = stream_of(retired, key);
         ac_block_queue_remove(&stream->list, block);
@@ -143,7 +143,11 @@ static ac_block_t *join_neighbours(ac_block_t *block) {
 }
 
 void ac_retired_join(ac_block_t *block) {
-    ac_retired_insert(join_neighbours(block), NULL);
+    block = join_neighbours(block);
+    ac_retired_insert(block, NULL);
+    for (ac_block_t *b = block->list_next; b && b->ticket.epoch < block->ticket.epoch;
+         b = b->list_next)
+        AC_BLOCK_SET(b, ticket.epoch, block->ticket.epoch);
 }
 
 /* --- in and out --- */
@@ -171,6 +175,25 @@ bool ac_retired_add(ac_block_t *block, const ac_ticket_t *ticket) {
     arena->allocator->counters->fenced_frees++;
     ac_fence_want(&arena->timeline, ticket->all, weight_of(arena, size));
     return block->segment->tainted;
+}
+
+void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64_t place) {
+    ac_arena_t *arena = block->segment->arena;
+    int pool = block->segment->pool;
+    ac_ticket_t ticket;
+    bool follows =
+        slot != AC_ORDER_NONE && !block->segment->tainted &&
+        (arena->retired->stream[slot].index[pool] || ac_retired_make_index(arena, slot, pool));
+    ac_order_retire_late(&arena->timeline, order, follows ? slot : AC_ORDER_NONE, place, &ticket);
+    uint32_t weight = weight_of(arena, block->size);
+    if (!follows) {
+        ac_retired_append(block, &ticket);
+        ac_fence_want(&arena->timeline, ticket.all, weight);
+        return;
+    }
+    block->ticket = ticket;
+    ac_retired_join(block);
+    ac_fence_earn(&arena->timeline, weight);
 }
 
 void ac_retired_exchange(ac_block_t *block, ac_block_t *hint[2]) {
@@ -214,7 +237,7 @@ void ac_retired_close(ac_arena_t *arena) {
         }
 }
 
-void ac_retired_take(ac_block_t *block, uint64_t size, uint64_t requested) {
+void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t requested) {
     ac_segment_t *segment = block->segment;
     ac_allocator_t *allocator = segment->arena->allocator;
     ac_block_t *rest = NULL, *before = block->list_prev;
@@ -234,7 +257,7 @@ void ac_retired_take(ac_block_t *block, uint64_t size, uint64_t requested) {
         ac_segment_count_cut(segment);
         put_after(before, rest);
     }
-    ac_segment_reuse(block, requested);
+    ac_segment_reuse(block, module, requested);
     /* Work of the owner before may be older than this: no later free may take the block for one
      * that nothing was submitted to. */
     AC_BLOCK_SET(block, ticket.epoch, 0);

@@ -38,6 +38,7 @@ struct ac_retired {
     uint64_t filled;               /* bit per stream */
     _Atomic int unordered;         /* its streams' order protects nothing; 2: nor did it ever */
     _Atomic uint64_t submitted[2]; /* [1]: to the legacy stream (ac_arena_submitted) */
+    unsigned mempool; /* whose blocks threads may keep in the order of a stream; 0: of none */
 };
 
 /* The block, which was freed and is in transit, waits with this ticket, and a fence is wanted.  It
@@ -54,8 +55,14 @@ void ac_retired_append(ac_block_t *block, const ac_ticket_t *ticket);
  * that waits no less long; NULL: the last. */
 void ac_retired_insert(ac_block_t *block, ac_block_t *hint);
 
-/* The same with a ticket of a stream: what is beside it joins. */
+/* The same with a ticket of a stream: what is beside it joins, and those of a later place wait for
+ * no earlier epoch. */
 void ac_retired_join(ac_block_t *block);
+
+/* The block, in transit, was freed in the order of the stream in `slot` (AC_ORDER_NONE: that order
+ * proves nothing any more) and its thread kept it: it waits like any other from now on.  It is
+ * active in the statistics already. */
+void ac_retired_late(ac_block_t *block, ac_order_t *order, unsigned slot, uint64_t place);
 
 /* The block leaves its list and is in transit. */
 void ac_retired_remove(ac_block_t *block);
@@ -73,7 +80,7 @@ bool ac_retired_make_index(ac_arena_t *arena, unsigned slot, int pool);
 
 /* The block, which waits in the order of a stream, is the program's from now on, as far as `size`
  * bytes go; the rest keeps its place.  Without a record for that it stays whole. */
-void ac_retired_take(ac_block_t *block, uint64_t size, uint64_t requested);
+void ac_retired_take(ac_block_t *block, uint64_t size, unsigned module, uint64_t requested);
 
 /* The arena is dead: its lists are empty. */
 void ac_retired_close(ac_arena_t *arena);

@@ -16,6 +16,7 @@
 #include "allocator/ticket.h"
 #include "allocator/space/list.h"
 #include "allocator/space/page_map.h"
+#include "observe/stats.h"
 
 typedef struct ac_block ac_block_t;
 typedef struct ac_segment ac_segment_t;
@@ -29,7 +30,7 @@ struct ac_range;
 struct ac_slab;
 
 /* state.def: who holds a block, and the steps between these. */
-typedef enum {
+typedef enum __attribute__((packed)) {
     AC_BLOCK_UNUSED,    /* a spare record */
     AC_BLOCK_TRANSIT,   /* in the hands of a function that has the lock */
     AC_BLOCK_FREE,      /* in its pool's free index, where the segment serves */
@@ -56,7 +57,7 @@ typedef enum {
  *   UNUSED     -                                spare records (list_next)
  *   FREE       a bin of its pool's index        holes of ranges, newest first
  *   RETIRED    a bin of its stream's index      the list of its key
- *   CACHED     -                                its entry or ring (list_next)
+ *   CACHED     -                                its entry, ring or chain (list_next)
  *   ALLOCATED  -                                -
  *   UNMAPPED   -                                those of its range
  *
@@ -70,9 +71,11 @@ struct ac_block {
     ac_block_t *prev, *next;               /* neighbours in the segment */
     ac_block_t *bin_prev, *bin_next;       /* see above */
     ac_segment_t *segment;
-    _Atomic ac_block_state_t state;
+    _Atomic ac_block_state_t state; /* a byte */
+    _Atomic uint8_t module;         /* allocated: number of the module that asked (stats.h) */
     _Atomic uint16_t
-        owner_arena; /* number of the arena whose caches may take it when it is freed; 0 */
+        owner_arena; /* number of the arena whose caches may take it when it is freed, with
+                        AC_OWNER_STREAM when it is freed in the order of a stream; 0: none */
     uint8_t mempool; /* allocated: of the request that named a stream (mempool.h); 0: none did */
     bool oversize;   /* counted in oversize_allocations: the limit may change meanwhile */
     union {
@@ -82,12 +85,19 @@ struct ac_block {
     /* Allocated: what ac_order_retire asks for as `used`.  Freed, and not free: what it waits
      * for. Free: no key, and the device is done with it when `epoch` was reached. */
     ac_ticket_t ticket;
-    struct ac_slab *_Atomic slab;      /* that it is divided into, or lies in; NULL */
-    ac_block_t *list_prev, *list_next; /* see above */
-    ac_lifetime_t *lifetime;           /* ALLOCATED: what others were told of it; NULL: nothing */
+    struct ac_slab *_Atomic slab; /* that it is divided into, or lies in; NULL */
+    union {
+        ac_block_t *list_prev; /* see above */
+        ac_cache_t *home;      /* CACHED, ALLOCATED: that it lies in or was handed out by; NULL */
+    };
+    ac_block_t *list_next;   /* see above */
+    ac_lifetime_t *lifetime; /* ALLOCATED: what others were told of it; NULL: nothing */
 };
 _Static_assert(offsetof(ac_block_t, requested) == 64, "the first line holds what it is said to");
 _Static_assert(sizeof(ac_block_t) == 128, "two lines");
+
+/* Arenas with larger numbers keep no blocks in the order of a stream. */
+enum { AC_OWNER_STREAM = 0x8000 };
 
 typedef AC_QUEUE_TYPE(ac_block_t) ac_block_queue_t;
 typedef AC_QUEUE_TYPE(ac_segment_t) ac_segment_queue_t;
@@ -124,10 +134,15 @@ static inline void ac_block_set_state(ac_block_t *block, ac_block_state_t to) {
     AC_BLOCK_SET(block, state, to);
 }
 
+/* The caller, which holds the lock, takes the block out of the list that it is in. */
+static inline void ac_block_take_out(ac_block_t *block) {
+    ac_block_set_state(block, AC_BLOCK_TRANSIT);
+}
+
 /* Whether the block is in a thread's cache and waits there, as its ticket says; by who holds
  * it. */
 static inline bool ac_block_waits_cached(const ac_block_t *block) {
-    return block->state == AC_BLOCK_CACHED && block->ticket.key != AC_KEY_NONE;
+    return block->state == AC_BLOCK_CACHED && block->ticket.key == AC_KEY_OWN;
 }
 
 /* Whether a graph may use the block, which the program freed. */
@@ -157,6 +172,7 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
     block->ticket.key = AC_KEY_NONE;
     block->ticket.all = block->oversize = false;
     block->mempool = 0;
+    AC_BLOCK_SET(block, module, AC_MODULE_UNKNOWN);
     ac_block_set_state(block, AC_BLOCK_TRANSIT);
     AC_BLOCK_SET(block, owner_arena, 0);
 }
@@ -164,6 +180,11 @@ static inline void ac_block_init(ac_block_t *block, uint64_t address, uint64_t s
 /* Whether there is memory under the block, and no thread is about to take it away or bring it. */
 static inline bool ac_block_has_memory(const ac_block_t *block) {
     return block->state != AC_BLOCK_UNMAPPED && block->state != AC_BLOCK_MOVING;
+}
+
+/* Whether a thread is about to take the memory away or to bring it, maybe for a request. */
+static inline bool ac_block_is_moving(const ac_block_t *block) {
+    return block->state == AC_BLOCK_MOVING;
 }
 
 /* They are about to be looked at, and among many blocks lie in no cache of the processor. */
@@ -189,7 +210,7 @@ struct ac_segment {
     uint8_t pool;       /* AC_POOL_SMALL or AC_POOL_LARGE */
     uint8_t index;   /* of the arena's: where its free blocks are; its pool, or AC_INDEX_MEDIUM */
     bool oversize;   /* counted in oversize_segments */
-    bool tainted;    /* shared outside: never serves again, goes back when idle */
+    bool tainted;    /* shared outside: serves no other request, goes back when idle */
     bool sealed;     /* native: its free memory serves no request (segment.c) */
     uint32_t taints; /* why: reasons that ac_block_taint was given and that still hold */
     /* The allocator's epoch when it became idle (give_back.c). */
@@ -203,6 +224,12 @@ struct ac_segment {
 /* Whether its free blocks are in the free index. */
 static inline bool ac_segment_serves(const ac_segment_t *segment) {
     return !segment->tainted && !segment->sealed;
+}
+
+/* The same as ac_block_take_out, out of a thread's cache: its segment counts it no more. */
+static inline void ac_block_uncache(ac_block_t *block) {
+    block->segment->allocated--;
+    ac_block_take_out(block);
 }
 
 AC_LIST(ac_segments, ac_segment_t, )

@@ -5,25 +5,45 @@
 
 #include "allocator/space/block.h"
 
-static _Atomic uint64_t syncs;
+_Atomic uint64_t ac_mempool_syncs;
 
 void ac_mempool_synced(void) {
-    atomic_fetch_add_explicit(&syncs, 1, memory_order_release);
+    atomic_fetch_add_explicit(&ac_mempool_syncs, 1, memory_order_release);
 }
 
 static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
+static void come_down(ac_mempool_t *pool) {
+    uint64_t now = atomic_load_explicit(&ac_mempool_syncs, memory_order_acquire);
+    if (pool->syncs == now)
+        return;
+    pool->syncs = now;
+    if (pool->now[AC_MARK_RESERVED] > pool->threshold)
+        pool->now[AC_MARK_RESERVED] = larger(pool->now[AC_MARK_USED], pool->threshold);
+}
+
+/* USED has risen. */
+static void follow(ac_mempool_t *pool) {
+    pool->now[AC_MARK_RESERVED] = larger(pool->now[AC_MARK_RESERVED], pool->now[AC_MARK_USED]);
+    for (int mark = 0; mark < AC_MARKS; mark++)
+        pool->most[mark] = larger(pool->most[mark], pool->now[mark]);
+}
+
 ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number) {
     ac_mempool_t *pool = &store->mempools[number];
-    uint64_t now = atomic_load_explicit(&syncs, memory_order_acquire);
-    if (pool->syncs != now) {
-        pool->syncs = now;
-        if (pool->now[AC_MARK_RESERVED] > pool->threshold)
-            pool->now[AC_MARK_RESERVED] = larger(pool->now[AC_MARK_USED], pool->threshold);
-    }
+    if (!pool->barred)
+        come_down(pool);
     return pool;
+}
+
+void ac_mempool_raise(ac_store_t *store, unsigned number) {
+    ac_mempool_t *pool = &store->mempools[number];
+    come_down(pool);
+    follow(pool);
+    uint64_t reserved = pool->now[AC_MARK_RESERVED], most = pool->most[AC_MARK_USED];
+    pool->bar = (int64_t)(reserved < most ? reserved : most);
 }
 
 uint64_t ac_mempool_round(uint64_t bytes) {
@@ -40,9 +60,10 @@ void ac_mempool_take(ac_block_t *block, unsigned number) {
     uint64_t bytes = ac_mempool_bytes(block);
     pool->claimed -= bytes < pool->claimed ? bytes : pool->claimed; /* until now under way */
     pool->now[AC_MARK_USED] += bytes;
-    pool->now[AC_MARK_RESERVED] = larger(pool->now[AC_MARK_RESERVED], pool->now[AC_MARK_USED]);
-    for (int mark = 0; mark < AC_MARKS; mark++)
-        pool->most[mark] = larger(pool->most[mark], pool->now[mark]);
+    if (!pool->barred)
+        follow(pool);
+    else if ((int64_t)pool->now[AC_MARK_USED] > pool->bar)
+        block->segment->space->store->bars.over = true;
 }
 
 void ac_mempool_give(const ac_block_t *block) {

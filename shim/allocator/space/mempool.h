@@ -7,17 +7,22 @@
  * of the program brings it down to the release threshold, or to `used` where that is more.  It
  * says nothing of segments, which all pools and plain requests share.
  *
- * All under the allocator's lock, but ac_mempool_synced. */
+ * All under the allocator's lock, but for synchronisations. */
 #ifndef AC_MEMPOOL_H
 #define AC_MEMPOOL_H
 
 #include "allocator/space/space.h"
 
-/* The program synchronised a stream, an event or a context.  Any thread. */
+/* The program synchronised a stream, an event or a context; how often it did.  Any thread. */
+extern AC_HIDDEN _Atomic uint64_t ac_mempool_syncs;
 void ac_mempool_synced(void);
 
 /* The figures of the moment. */
 ac_mempool_t *ac_mempool_settle(ac_store_t *store, unsigned number);
+
+/* Of a pool with a bar, once all that threads did with it is in `now`: its peaks are right, and the
+ * bar is as high as it may be. */
+void ac_mempool_raise(ac_store_t *store, unsigned number);
 
 /* The block, which is allocated, serves a request of the pool (not 0) from now on; and no more. */
 void ac_mempool_take(ac_block_t *block, unsigned number);

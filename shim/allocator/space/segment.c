@@ -173,6 +173,7 @@ static void count_lost(ac_block_t *block, void *unused) {
             ac_mempool_give(block);
         ac_stat_pools_down(s->allocation, pool, 1);
         ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
+        ac_modules_give(&s->modules, block->module, block->size);
         if (block->oversize)
             ac_stat_down(&s->oversize_allocations, 1);
     }
@@ -258,14 +259,16 @@ static bool split(ac_block_t *block, uint64_t size) {
 }
 
 /* The block is the program's from now on. */
-static void count_taken(ac_block_t *block, uint64_t requested) {
+static void count_taken(ac_block_t *block, unsigned module, uint64_t requested) {
     ac_segment_t *segment = block->segment;
     ac_store_t *store = segment->space->store;
     int pool = segment->pool;
     int64_t taken = (int64_t)block->size;
     ac_block_set_state(block, AC_BLOCK_ALLOCATED);
+    block->home = NULL;
     AC_BLOCK_SET(block, requested, requested);
     block->mempool = 0;
+    AC_BLOCK_SET(block, module, (uint8_t)module);
     AC_BLOCK_SET(block, owner_arena, ac_block_is_plain(block) ? segment->space->number : 0);
     block->oversize = block->size >= store->settings.max_split_size;
     segment->allocated++;
@@ -274,6 +277,7 @@ static void count_taken(ac_block_t *block, uint64_t requested) {
     RISE(store, active, pool, 1);
     RISE(store, active_bytes, pool, taken);
     RISE(store, requested_bytes, pool, (int64_t)requested);
+    ac_modules_take(&store->stats->modules, module, block->size);
     if (block->oversize)
         ac_stat_up(&store->stats->oversize_allocations, 1);
 }
@@ -312,13 +316,16 @@ ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size) {
     return block;
 }
 
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested) {
-    ac_segment_carve(block, size);
-    count_taken(block, requested);
+void ac_segment_reuse(ac_block_t *block, unsigned module, uint64_t requested) {
+    count_taken(block, module, requested); /* busy and beside its neighbours as before */
 }
 
-void ac_segment_reuse(ac_block_t *block, uint64_t requested) {
-    count_taken(block, requested); /* busy and beside its neighbours as before */
+void ac_segment_attribute(ac_block_t *block, unsigned module) {
+    ac_modules_t *modules = &block->segment->space->store->stats->modules;
+    modules->allocs[block->module]--;
+    modules->alloc_bytes[block->module] -= block->size;
+    ac_modules_take(modules, module, block->size);
+    AC_BLOCK_SET(block, module, (uint8_t)module);
 }
 
 void ac_segment_release(ac_block_t *block) {
@@ -334,6 +341,7 @@ void ac_segment_release(ac_block_t *block) {
         ac_mempool_give(block);
     ac_stat_pools_down(s->allocation, pool, 1);
     ac_stat_pools_down(s->allocated_bytes, pool, (int64_t)block->size);
+    ac_modules_give(&s->modules, block->module, block->size);
     if (block->oversize)
         ac_stat_down(&s->oversize_allocations, 1);
 }

@@ -22,10 +22,6 @@ void ac_segment_each(const ac_segment_t *segment, ac_block_visit_fn *visit, void
  * (ac_arena_lose); statistics follow.  The device is not asked. */
 void ac_segment_remove(ac_segment_t *segment, bool lost);
 
-/* Hand out the first `size` bytes of the free block `block`; the rest becomes a free block
- * (always split but at the max_split_size limit; whole where a record cannot be had). */
-void ac_segment_take(ac_block_t *block, uint64_t size, uint64_t requested);
-
 /* The program gave the block up: it is in transit from now on (statistics: allocated falls). */
 void ac_segment_release(ac_block_t *block);
 
@@ -37,25 +33,28 @@ void ac_segment_finish(ac_block_t *block);
  * together with its neighbours. */
 void ac_segment_withdraw(ac_block_t *block);
 
-/* Of a block that is active one more was cut off, which is as well. */
+/* A piece was cut off an active block and stays active: one active block more. */
 void ac_segment_count_cut(const ac_segment_t *segment);
 
 /* `block` swallows its right neighbour, which is in no index and no list any more. */
 void ac_segment_absorb_next(ac_block_t *block);
 
-/* Its two halves: statistics (active falls), and the free memory.  A stream's order may protect the
- * block: the device is done with it when `quiet` was reached (ac_fence_quiet). */
+/* The two halves of ac_segment_finish: statistics (active falls), and the free memory.  Where a
+ * stream's order protects the block, the device is done with it only when `quiet` is reached
+ * (ac_fence_quiet). */
 void ac_segment_count_finished(const ac_block_t *block);
 void ac_segment_coalesce(ac_block_t *block, uint64_t quiet);
 
-/* The latter for what was free memory before: a slab without blocks, or what none was made of. */
+/* As ac_segment_coalesce, for what was free memory before: a slab without blocks, or what none was made of. */
 void ac_segment_put_back(ac_block_t *block);
 
 /* Take a free block out of the index, put it back. */
 void ac_segment_unlist(ac_block_t *block);
 void ac_segment_enlist(ac_block_t *block);
 
-/* Cut `size` bytes out of the free block, which is in transit then: statistics do not count it. */
+/* Cut `size` bytes out of the free block, which is in transit then: statistics do not count it.  The
+ * rest becomes a free block (always split but at the max_split_size limit; whole where a record
+ * cannot be had). */
 void ac_segment_carve(ac_block_t *block, uint64_t size);
 
 /* The same out of the pool's free memory, in a slab where that serves: of a plain request.  It is
@@ -66,8 +65,11 @@ ac_block_t *ac_segment_cut(ac_space_t *space, int pool, uint64_t size);
  * request fails. */
 void ac_segments_unseal(ac_space_t *space);
 
-/* Hand out a block in transit as it is. */
-void ac_segment_reuse(ac_block_t *block, uint64_t requested);
+/* Hand out a block in transit as it is, to the module of that number (stats.h). */
+void ac_segment_reuse(ac_block_t *block, unsigned module, uint64_t requested);
+
+/* The allocated block was handed to another module than it seemed. */
+void ac_segment_attribute(ac_block_t *block, unsigned module);
 
 /* Take a segment out of service, none of whose blocks waits in the order of a stream
  * (ac_arena_taint). */

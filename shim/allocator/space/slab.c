@@ -63,6 +63,15 @@ static unsigned slot_at(const ac_slab_t *slab, uint64_t address) {
 
 /* --- records --- */
 
+/* Of a block without one. */
+enum { MODULE_SHIFT = 48 };
+static uint64_t word_for(const ac_block_t *record) {
+    return (uint64_t)record->module << MODULE_SHIFT | record->requested << 1 | 1;
+}
+static uint64_t requested_in(uint64_t word) {
+    return (word & (((uint64_t)1 << MODULE_SHIFT) - 1)) >> 1;
+}
+
 static void records_add(ac_slots_t *slots, ac_block_t *record) {
     ac_bin_push(&slots->records, record);
     slots->count++;
@@ -88,10 +97,12 @@ static void describe(ac_block_t *record, ac_slab_t *slab, unsigned i) {
     AC_BLOCK_SET(record, slab, slab);
     if (word) {
         ac_block_set_state(record, AC_BLOCK_ALLOCATED);
+        record->home = NULL;
         AC_BLOCK_SET(record, owner_arena, ac_block_is_plain(record) ? segment->space->number : 0);
     }
     AC_WINDOW(record_described);
-    AC_BLOCK_SET(record, requested, word >> 1);
+    AC_BLOCK_SET(record, requested, requested_in(word));
+    AC_BLOCK_SET(record, module, (uint8_t)(word >> MODULE_SHIFT));
     AC_BLOCK_SET(record, ticket.epoch, slab->slot[i].clock);
     atomic_store_explicit(&record->address, address, memory_order_release);
 }
@@ -373,6 +384,8 @@ bool ac_block_in_use(const ac_block_t *block) {
 }
 
 bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock) {
+    if (!ac_block_is_slab(block))
+        return false;
     const ac_slab_t *slab = slab_of(block);
     for (unsigned i = 0; i < slab->slots; i++) {
         uint64_t word = word_of(slab, i);
@@ -554,7 +567,7 @@ void ac_slabs_drop_records(ac_slots_t *slots) {
             record->ticket.key != AC_KEY_NONE)
             continue;
         slab->slot[i].clock = record->ticket.epoch;
-        take_record(slab, i, record->requested << 1 | 1);
+        take_record(slab, i, word_for(record));
     }
 }
 

@@ -22,7 +22,8 @@ enum { AC_SLAB_SLOTS = 1 << (AC_SLAB_BITS - AC_GRANULE_BITS) };
 #define AC_SLAB_LARGEST (AC_SLAB_CLASSES * AC_GRANULE)
 
 /* `word`: 0, free; the record of the block; or, with the lowest bit set, twice the bytes asked
- * for of a block without one, which the program holds and was handed at `clock`. */
+ * for, and from bit 48 on the module that asked, of a block without one, which the program holds
+ * and was handed at `clock`. */
 typedef struct {
     _Atomic uint64_t word;
     uint64_t clock;
@@ -80,7 +81,8 @@ const ac_block_t *ac_slab_at(const ac_block_t *block, uint64_t address, ac_block
 /* Whether the program or a captured graph has the block, or a slot of it. */
 bool ac_block_in_use(const ac_block_t *block);
 
-/* Whether the program was handed any of the slab with `clock` or a later one, or a graph has. */
+/* Whether the block is a slab of which the program was handed any with `clock` or a later one, or
+ * a graph has. */
 bool ac_slab_in_use_since(const ac_block_t *block, uint64_t clock);
 
 /* Slabs of segments whose stamp is above `reached` serve nothing before `until`; they do again. */

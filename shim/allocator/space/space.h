@@ -44,6 +44,10 @@ typedef struct {
     uint64_t limit;                         /* of `used`; 0: none */
     uint64_t claimed;                       /* where there is a limit: by requests under way */
     uint64_t syncs;                         /* synchronisations that `now` takes in */
+    /* What threads take and give of it in the order of a stream comes in later (cache/lane.h).
+     * `bar`: until USED is above it `most` and RESERVED are right as they are. */
+    bool barred;
+    int64_t bar;
 } ac_mempool_t;
 
 /* The top names these fields as its own (ac_allocator, ac_arena). */

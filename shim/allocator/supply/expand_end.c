@@ -91,6 +91,7 @@ uint64_t ac_expand_shrink(ac_arena_t *arena, const ac_shrink_t *shrink) {
     if (total) {
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
+        atomic_fetch_add(&ac_given_back, total);
     }
     bool dead = arena->dead;
     ac_unlock(&allocator->lock);

@@ -322,6 +322,7 @@ static uint64_t shrink(ac_arena_t *arena, ac_pick_t pick) {
         allocator->supply->ceiling = 0;
         allocator->counters->trims++;
         allocator->counters->trimmed_bytes += total;
+        atomic_fetch_add(&ac_given_back, total);
     }
     ac_unlock(&allocator->lock);
     return total;

@@ -33,6 +33,7 @@ bool ac_supply_wait(const ac_growth_ask_t *ask) {
 
 _Atomic bool ac_trim_owed;
 void (*ac_trim_notify)(void);
+_Atomic uint64_t ac_given_back;
 
 void ac_supply_owe(ac_allocator_t *allocator) {
     if (atomic_exchange(&allocator->supply->owes, true))

@@ -25,4 +25,7 @@ void ac_expand_allow(ac_allocator_t *allocator);
 extern AC_HIDDEN _Atomic bool ac_trim_owed;
 extern AC_HIDDEN void (*ac_trim_notify)(void);
 
+/* Bytes that went back to the driver so far, of all devices and of pinned memory, by any thread. */
+extern AC_HIDDEN _Atomic uint64_t ac_given_back;
+
 #endif

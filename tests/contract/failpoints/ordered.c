@@ -69,6 +69,97 @@ void failpoint_former_owner_forgotten(failpoint_run_t *t) {
     MUST(cuCtxSynchronize());
 }
 
+/* --- what the thread keeps for a stream --- */
+
+static void give_on(failpoint_run_t *t, CUstream stream) {
+    MUST(cuMemFreeAsync(t->memory, stream));
+}
+
+/* The size comes again on the stream; the last block stays with the thread. */
+static void habit(failpoint_run_t *t, CUstream stream) {
+    t->bytes = MIB;
+    for (int i = 0; i < 4; i++) {
+        take_on(t, stream);
+        give_on(t, stream);
+    }
+}
+
+void failpoint_lane_outlives_stream(failpoint_run_t *t) {
+    CUstream gone, again;
+    CUdeviceptr little;
+    MUST(cuMemAlloc_v2(&little, 512)); /* nothing grows for the other */
+    MUST(cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    habit(t, gone);
+    take_on(t, gone);
+    failpoint_old(t, gone);
+    give_on(t, gone);
+    MUST(cuStreamDestroy_v2(gone));
+    MUST(cuStreamCreate(&again, CU_STREAM_NON_BLOCKING));
+    if (again != gone)
+        test_stop(TEST_WRONG, "the handle did not come back");
+    MUST(cuMemAllocAsync(&little, 512, again));
+    MUST(cuMemFreeAsync(little, again));
+    take_on(t, again);
+    failpoint_new(t, again);
+    MUST(cuCtxSynchronize());
+}
+
+/* What relied on the order of the only stream is freed on one that did no work yet. */
+void failpoint_lane_overlooked(failpoint_run_t *t) {
+    MUST(cuMemAlloc_v2(&t->beside, MIB));
+    habit(t, t->stream[1]);
+    take_on(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+    failpoint_old(t, t->stream[0]);
+    failpoint_give(t);
+    take_on(t, t->stream[1]);
+    give_on(t, t->stream[1]);
+    MUST(failpoint_elsewhere(t, t->stream[2]));
+    take_on(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+}
+
+/* The legacy stream's work comes before the free, and not before a synchronisation of the stream,
+ * which was given nothing. */
+void failpoint_lane_hidden_ignored(failpoint_run_t *t) {
+    CUstream blocking;
+    MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    habit(t, blocking);
+    take_on(t, blocking);
+    failpoint_old(t, CU_STREAM_LEGACY);
+    give_on(t, blocking);
+    take_on(t, blocking);
+    MUST(cuStreamSynchronize(blocking));
+    failpoint_new(t, t->stream[0]);
+    MUST(cuCtxSynchronize());
+}
+
+/* Handed on in the order of a stream, and freed by a call that names none. */
+void failpoint_lane_handed_out_new(failpoint_run_t *t) {
+    habit(t, t->stream[0]);
+    take_on(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
+    give_on(t, t->stream[0]);
+    take_on(t, t->stream[0]);
+    failpoint_hand_over(t);
+    failpoint_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+}
+
+void failpoint_lane_takes_any(failpoint_run_t *t) {
+    habit(t, t->stream[1]);
+    habit(t, t->stream[0]);
+    take_on(t, t->stream[0]);
+    failpoint_old(t, t->stream[0]);
+    give_on(t, t->stream[0]);
+    take_on(t, t->stream[0]);
+    give_on(t, t->stream[1]);
+    take_on(t, t->stream[1]);
+    failpoint_new(t, t->stream[1]);
+    MUST(cuCtxSynchronize());
+}
+
 void failpoint_stream_gone_with_tickets(failpoint_run_t *t) {
     failpoint_ordered_handle(t);
 }

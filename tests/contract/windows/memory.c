@@ -338,5 +338,5 @@ void window_searched_again(void) {
     at_window("searched", nothing);
     never_at_window("searched", "nothing was added since the last search");
     alloc(100 * MIB);
-    end();
+    end_idle();
 }

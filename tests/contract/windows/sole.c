@@ -25,7 +25,7 @@ static void third_works(void) {
     submit(2);
 }
 
-static void free_leans(void) {
+static void free_relies(void) {
     ck_assert(rely());
 }
 
@@ -63,20 +63,20 @@ void window_rely_raised_late(void) {
 void window_relied_read_first(void) {
     begin();
     submit(0);
-    at_window("sole_left", free_leans);
+    at_window("sole_left", free_relies);
     submit(1);
     end();
 }
 
 /* Another thread's work for the new sole stream runs, and memory of it is freed. */
-static void sole_works_and_leans(void) {
+static void sole_works_and_relies(void) {
     submit_raw(0);
     ck_assert(rely());
 }
 
 void window_sole_before_its_marks(void) {
     begin();
-    at_window("sole_made", sole_works_and_leans);
+    at_window("sole_made", sole_works_and_relies);
     submit(0);
     submit(1);
     end();
@@ -217,7 +217,7 @@ void window_sole_pinned_late(void) {
     end();
 }
 
-static void sole_works_and_leans_again(void) {
+static void sole_works_and_relies_again(void) {
     submit(0);
     ck_assert(rely());
 }
@@ -226,7 +226,7 @@ void window_join_stamped_late(void) {
     begin();
     submit(0);
     ck_assert(rely());
-    after_join = sole_works_and_leans_again;
+    after_join = sole_works_and_relies_again;
     submit_raw(0);
     submit(1);
     end();

@@ -67,6 +67,29 @@ static void given_back_by_another(void) {
     MUST(cuMemRelease(handle));
 }
 
+/* What went back before the call was made could not have helped it, in this thread or another. */
+static void *ask_once(void *unused) {
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle;
+    unsigned long long calls = simcuda_calls("cuMemCreate");
+    GIVES(cuMemCreate(&handle, 100 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    EXPECT(simcuda_calls("cuMemCreate") == calls + 1);
+    return unused;
+}
+
+static void given_back_before(void) {
+    pthread_t other;
+    NEED(test_find("accel_empty_cache", &empty_cache));
+    for (int i = 0; i < 2; i++) {
+        MUST(cuMemFree_v2(taken(40 * MIB)));
+        give_back();
+        ask_once(NULL);
+    }
+    NEED(!pthread_create(&other, NULL, ask_once, NULL));
+    pthread_join(other, NULL);
+}
+
 /* --- a block is freed while it is exported --- */
 
 enum { WHOLE = 40 };
@@ -230,6 +253,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"given_back_by_another", given_back_by_another},
+    {"given_back_before", given_back_before},
     {"freed_during_export", freed_during_export},
     {"export_refused", export_refused},
     {"ended_twice", ended_twice},

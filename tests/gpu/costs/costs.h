@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "device/cuda_abi.h"
+#include "harness.h"
 
 /* ---- costs_device.c ---- */
 typedef struct {
@@ -37,10 +37,6 @@ extern costs_driver_t cu;
 extern CUcontext costs_context;
 extern CUfunction costs_noop; /* a kernel that does nothing */
 extern bool costs_pools, costs_vmm;
-
-/* Ends the program when a call failed. */
-#define MUST(call) costs_must(call, #call, __LINE__)
-void costs_must(CUresult result, const char *call, int line);
 
 /* Load the driver, make the context of device 0 current.  False: no driver or no device. */
 bool costs_open(char *name, size_t room, int *version);

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "simcuda.h"
-
 costs_driver_t cu;
 CUcontext costs_context;
 CUfunction costs_noop;
@@ -19,13 +17,6 @@ static __typeof__(&simcuda_now) simulated_now;
 
 static const char ptx[] = ".version 6.0\n.target sm_50\n.address_size 64\n"
                           ".visible .entry costs_noop() { ret; }\n";
-
-void costs_must(CUresult result, const char *call, int line) {
-    if (!result)
-        return;
-    fprintf(stderr, "gpu_costs: %s: %u (line %d)\n", call, result, line);
-    exit(1);
-}
 
 static void find(const char *name, void *slot) {
     void *found = dlsym(RTLD_DEFAULT, name);

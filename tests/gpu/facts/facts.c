@@ -6,7 +6,8 @@
  *
  * One line a claim of claims.def (PROTOCOL.md).  On the simulated device an answer as assumed
  * repeats its own assumption and is skipped; --judge says pass, for the tests of this program.
- * Exit status 0, 1 when a claim failed, 2 wrong usage, 77 no driver or no device. */
+ * Exit status 0, 1 when a claim failed, 2 wrong usage or a call failed that has to
+ * work, 77 no driver or no device. */
 #include "facts.h"
 
 #include <stdio.h>

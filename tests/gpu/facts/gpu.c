@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "simcuda.h"
 
 gpu_driver_t cu;
 gpu_t gpu;
@@ -22,14 +21,6 @@ static __typeof__(&simcuda_host) host_of;
 static void find(void *library, const char *name, void *slot) {
     void *found = dlsym(library, name);
     memcpy(slot, &found, sizeof found);
-}
-
-void gpu_must(CUresult result, const char *call, const char *file, int line) {
-    if (!result)
-        return;
-    const char *name = strrchr(file, '/');
-    fprintf(stderr, "%s:%d: %s: %s\n", name ? name + 1 : file, line, call, gpu_error(result));
-    exit(1);
 }
 
 const char *gpu_error(CUresult result) {
@@ -173,6 +164,7 @@ bool gpu_load(void) {
 #define CU_FN(symbol, name, since, mode, params, args) find(library, #symbol, &cu.symbol);
 #include "device/cuda_functions.def"
 #undef CU_FN
+    test_result_name = gpu_error;
     register_simulated();
     return GPU_HAS(cuInit) && GPU_HAS(cuDeviceGetCount);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "device/cuda_abi.h"
+#include "harness.h"
 
 /* Every function of cuda_functions.def as the driver exports it; NULL: it does not. */
 typedef struct {
@@ -51,10 +52,6 @@ enum { GPU_WORDS = 4096, GPU_WORDS_KEPT = 16 }; /* the first ones are gpu_does_w
 bool gpu_load(void);
 /* Also cuInit, the first device's primary context, kernels.  False: no driver, or no device. */
 bool gpu_open(void);
-
-/* Ends the program with status 1 and a line on stderr when a call failed that has to work. */
-void gpu_must(CUresult result, const char *call, const char *file, int line);
-#define MUST(call) gpu_must(call, #call, __FILE__, __LINE__)
 
 /* "SUCCESS", "INVALID_VALUE": the driver's name without CUDA_ERROR_, or the number. */
 const char *gpu_error(CUresult result);

@@ -105,6 +105,21 @@ void guess_ipc_again(void) {
     twin_end(&twin);
 }
 
+/* In the mode that forbids most. */
+void guess_ipc_captured(void) {
+    twin_t twin = {0};
+    CUstream stream = a_stream(CU_STREAM_NON_BLOCKING);
+    CUgraph graph = NULL;
+    CUdeviceptr memory = 0;
+    if (!has_twin(&twin))
+        return;
+    MUST(cu.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    say("opened %s, ", opened(&twin, &memory));
+    say("closed %s, ", gpu_error(cu.cuIpcCloseMemHandle(memory)));
+    say("capture %s", gpu_error(cu.cuStreamEndCapture(stream, &graph)));
+    twin_end(&twin);
+}
+
 void guess_ipc_freed(void) {
     twin_t twin = {0};
     CUdeviceptr memory = 0;

@@ -98,8 +98,7 @@ void right_library_must(int status, const char *call) {
     if (gpu.simulated)
         right_skip("needs a GPU: NVIDIA's library does not run on the simulated device (%s: %d)",
                    call, status);
-    fprintf(stderr, "%s: %d\n", call, status);
-    exit(1);
+    test_stop(TEST_BROKEN, "%s: %d", call, status);
 }
 
 CUdeviceptr right_floats(size_t n, unsigned long long seed) {

@@ -2,8 +2,8 @@
  * them.
  *
  * Each program prints what it computed, the same in every run: the suite runs it plain and under
- * the library and compares.  Exit status 0, 1 when a call failed that has to work or a value is
- * wrong, 77 with the reason on stderr where the program cannot run here. */
+ * the library and compares.  Exit status 0, 1 when a value is wrong, 2 when a call failed
+ * that has to work, 77 with the reason on stderr where the program cannot run here. */
 #ifndef RIGHT_H
 #define RIGHT_H
 
@@ -53,7 +53,7 @@ void *right_library(const char *what, const char *const *sonames);
 /* A function of it; it has to be there. */
 void right_find(void *library, const char *name, void *slot);
 /* Ends the program unless `status` is 0: with 77 on the simulated device, where no library of
- * NVIDIA's runs, else with 1. */
+ * NVIDIA's runs, else with 2. */
 void right_library_must(int status, const char *call);
 #define LIBRARY_MUST(call) right_library_must((int)(call), #call)
 

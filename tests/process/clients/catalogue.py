@@ -231,17 +231,21 @@ def ucx_tree(folder):
     return os.path.join(to, "libucx")
 
 
+def listens(port):
+    """A shell command: does anything listen there?  What a connection that has ended left does not."""
+    return f"grep -qiE ':{port:04x} [0-9a-f]+:0000 0a ' /proc/net/tcp /proc/net/tcp6"
+
+
 def ucx(test, *arguments):
     """Server, and a client that waits until it listens."""
     def commands(folder):
         root = ucx_tree(folder)
-        port = str(20000 + (os.getpid() * 131 + hash(test)) % 10000)
-        base = [os.path.join(root, "bin", "ucx_perftest"), "-p", port, "-t", test, "-n", "50",
+        port = 20000 + (os.getpid() * 131 + hash(test)) % 10000
+        base = [os.path.join(root, "bin", "ucx_perftest"), "-p", str(port), "-t", test, "-n", "50",
                 "-w", "5", *arguments]
         prefix = ["env", f"LD_LIBRARY_PATH={os.environ['AC_SIM_DIR']}:{os.environ['AC_STANDINS']}:"
                   + os.path.join(root, "lib")]
-        wait = f"for i in $(seq 100); do grep -qi ':{int(port):04x} ' /proc/net/tcp /proc/net/tcp6 " \
-               "&& break; sleep 0.1; done; exec \"$@\""
+        wait = f"for i in $(seq 1000); do {listens(port)} && break; sleep 0.1; done; exec \"$@\""
         return [prefix + base,
                 ["sh", "-c", wait, "sh", *prefix, *base[:1], "127.0.0.1", *base[1:]]]
     return Case(" ".join((test, *arguments)), commands, finished)

@@ -16,6 +16,7 @@ import glob
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import tempfile
 import catalogue
 
 SKIPPED = 77
-LIMIT = 120  # seconds until a client that hangs is ended
+LIMIT = 300  # seconds until a client that hangs is ended
 SETTINGS = ("", "expandable_segments:true")
 
 
@@ -172,16 +173,25 @@ def self_test():
     def python(text):
         return lambda folder: [[sys.executable, "-c", text]]
 
+    failed = 0
     use = ("import ctypes; d = ctypes.CDLL('libcuda.so.1'); p = ctypes.c_void_p(); d.cuInit(0);"
            "d.cuDevicePrimaryCtxRetain(ctypes.byref(p), 0); d.cuCtxSetCurrent(p);"
            "d.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(4096));")
     under = "import os; under = 'LD_PRELOAD' in os.environ;"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        listens = [subprocess.call(catalogue.listens(port), shell=True)]
+        with socket.create_connection(("127.0.0.1", port)):
+            server.accept()[0].close()  # first: its end stays in TIME_WAIT
+    listens.append(subprocess.call(catalogue.listens(port), shell=True))
+    if listens != [0, 1]:
+        print(f"listens: {listens}")
+        failed = 1
     wanted = {"same": (use + "print(1)", None),
               "status": (use + under + "raise SystemExit(under)", "status"),
               "output": (use + under + "print(under)", "+True"),
               "nothing": (use, "the plain run shows nothing"),
               "unserved": ("print(1)", "no dump")}
-    failed = 0
     for name, (text, sign) in wanted.items():
         client = catalogue.Client(name, [catalogue.Case(name, python(text))])
         faults = check(client)

@@ -176,6 +176,34 @@ static void peers(void) {
     peer_stop(&peer);
 }
 
+static void lasts(void *unused) {
+    (void)unused;
+    usleep(300000);
+}
+
+/* Closed beside work of another context that may use it: a second one of the device that it
+ * was opened for; one of the device that it lies on.  The simulated driver waits for such work when
+ * pages are unmapped, but reports who relies on that. */
+static void used(void) {
+    peer_t peer = peer_start(program, 0, true);
+    CUdeviceptr address, there;
+    CUipcMemHandle handle = exported_of(&peer, 20 * MIB, &address);
+    CUcontext first = test_device(0), second;
+    MUST(cuCtxCreate_v2(&second, 0, 0));
+    for (int i = 0; i < 2; i++) {
+        MUST(cuCtxSetCurrent(i ? test_device(1) : first));
+        GIVES(open_one(handle, &there), CUDA_SUCCESS);
+        MUST(cuCtxSetCurrent(i ? first : second));
+        CUstream stream = test_stream();
+        MUST(cuLaunchHostFunc(stream, lasts, NULL));
+        MUST(cuMemsetD32Async(there, 12, MIB, stream));
+        MUST(cuCtxSetCurrent(i ? test_device(1) : first));
+        GIVES(cuIpcCloseMemHandle(there), CUDA_SUCCESS);
+        EXPECT(simcuda_race_reports() == 0);
+    }
+    peer_stop(&peer);
+}
+
 /* An import that does not succeed, and how long it takes. */
 static int64_t refused(CUipcMemHandle handle) {
     CUdeviceptr address = 5;
@@ -452,11 +480,12 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"spans", spans},       {"shares", shares},         {"twice", twice},
-    {"stopped", stopped},   {"strangers", strangers},   {"forks", forks},
-    {"exits", exits},       {"closed", closed},         {"low", low},
-    {"few", few},           {"peers", peers},           {"refused", refused_all},
-    {"homeless", homeless}, {"unexported", unexported}, {"failing", failing},
+    {"spans", spans},     {"shares", shares},       {"twice", twice},
+    {"stopped", stopped}, {"strangers", strangers}, {"forks", forks},
+    {"exits", exits},     {"closed", closed},       {"low", low},
+    {"few", few},         {"peers", peers},         {"refused", refused_all},
+    {"used", used},       {"homeless", homeless},   {"unexported", unexported},
+    {"failing", failing},
 };
 
 int main(int argc, char **argv) {

@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 
+import figures
 import rooms
 
 # What a folder of shim/ may include from shim/, besides itself.  observe and config are leaves:
@@ -121,6 +122,8 @@ def check(root, only=None):
     lines = [line for top in ("shim", "tools") for path in sources(root, top)
              if only in (None, path) for line in check_file(root, path)]
     lines += check_internal(root)
+    if not only:
+        lines += figures.check(root)
     return lines + [line for line in rooms.check_rooms(root) if line]
 
 
@@ -201,6 +204,8 @@ def self_test(root):
         for path, text, expected in BREAKS + [(os.path.join(rooms.FOLDER, path), text, expected)
                                               for path, text, expected in rooms.BREAKS]:
             failed |= not_noticed(copy, path, text, expected)
+        for path, text, figure in figures.BREAKS:
+            failed |= figures.not_noticed(copy, path, text, figure)
     return failed
 
 

@@ -245,10 +245,15 @@ void oracle_request(int slot, int stream, bool cached_only) {
     ac_arena_t *arena = oracle.arena[slot];
     bytes = oracle_size_for(cache, bytes);
     uint64_t waiting = oracle_waiting(cache);
-    ac_status_t status = cache        ? ac_cache_alloc(cache, bytes, cached_only, &address)
-                         : stream < 0 ? ac_arena_alloc(arena, bytes, cached_only, &address)
-                                      : ac_arena_alloc_on(arena, oracle_key(slot, stream), bytes,
-                                                          cached_only, &address);
+    unsigned module = (unsigned)(bytes / 512 % AC_MODULES);
+    if (cache)
+        ac_cache_ask_for(cache, module);
+    ac_status_t status =
+        cache ? ac_cache_alloc(cache, bytes, cached_only, &address)
+        : stream < 0
+            ? ac_arena_alloc_for(arena, module, bytes, cached_only, &address)
+            : ac_arena_alloc_from(arena, module, AC_MEMPOOL_FIRST, oracle_key(slot, stream),
+                                  bytes, cached_only, &address);
     if (cached_only)
         expect(oracle.device.total_calls == calls, "a device call with cached_only", oracle.step);
     if (status != AC_OK) {

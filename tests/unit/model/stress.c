@@ -202,8 +202,11 @@ static ac_cache_t *cache_for(caches_t *caches, int c, uint64_t *state) {
 
 static ac_status_t serve(ac_cache_t *cache, int c, uint64_t bytes, bool cached_only,
                          uint64_t *address) {
-    return cache ? ac_cache_alloc(cache, bytes, cached_only, address)
-                 : ac_arena_alloc(arena[c], bytes, cached_only, address);
+    unsigned module = (unsigned)(bytes / 512 % AC_MODULES);
+    if (!cache)
+        return ac_arena_alloc_for(arena[c], module, bytes, cached_only, address);
+    ac_cache_ask_for(cache, module);
+    return ac_cache_alloc(cache, bytes, cached_only, address);
 }
 
 static unsigned draw_stream(uint64_t *state) {

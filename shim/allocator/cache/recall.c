@@ -1,4 +1,5 @@
-/* Thread caches (thread_cache.h). */
+/* Thread caches (thread_cache.h): their beginning and end, what the owner does with the lock, and
+ * recalls. */
 #include "allocator/cache/thread_cache.h"
 
 #include <sched.h>
@@ -25,30 +26,83 @@ static bool leave(ac_cache_t *cache, ac_entry_t *entry) {
     return ac_cache_unpark(cache, entry, true) || any;
 }
 
+/* The block, which the cache does not hold any more, is free memory. */
+static void leave_block(ac_block_t *block, uint64_t quiet) {
+    ac_block_uncache(block);
+    ac_segment_coalesce(block, quiet);
+}
+
+/* What was posted to the cache, and there was no room for without the lock. */
+static void place(ac_cache_t *cache) {
+    ac_block_t *block = cache->unplaced;
+    uint64_t quiet = block ? ac_fence_quiet(cache->timeline) : 0;
+    cache->unplaced = NULL;
+    for (ac_block_t *next; block; block = next) {
+        next = block->list_next;
+        ac_entry_t *entry = ac_cache_make_room(cache, block->size);
+        if (entry) {
+            ac_cache_put(cache, entry, block);
+        } else {
+            ac_cache_count_moved(cache, -1, block->size);
+            leave_block(block, quiet);
+        }
+    }
+}
+
 static bool tidy(ac_cache_t *cache) {
     unsigned n = cache->loose_count;
     uint64_t quiet = n ? ac_fence_quiet(cache->timeline) : 0;
     cache->loose_count = 0;
     cache->loose_bytes = 0;
+    place(cache);
     for (unsigned i = 0; i < n; i++) /* not before: who is beside it changes under the lock */
         ac_block_touch_neighbours(cache->loose[i]);
     for (unsigned i = 0; i < n; i++) {
-        ac_block_t *block = cache->loose[i];
-        block->segment->allocated--;
-        ac_cache_count_moved(cache, -1, block->size);
-        ac_block_set_state(block, AC_BLOCK_TRANSIT);
-        ac_segment_coalesce(block, quiet);
+        ac_cache_count_moved(cache, -1, cache->loose[i]->size);
+        leave_block(cache->loose[i], quiet);
     }
     return n;
 }
 
-void ac_cache_tidy(ac_cache_t *cache) {
-    if (cache && cache->loose_count && ac_cache_usable(cache))
-        tidy(cache);
+/* Of a chain, that the cache holds or not (inbox.h). */
+static bool leave_chain(ac_cache_t *cache, ac_block_t *block, bool held) {
+    bool any = block;
+    uint64_t quiet = any ? ac_fence_quiet(cache->timeline) : 0;
+    for (ac_block_t *next; block; block = next) {
+        next = block->list_next;
+        if (held)
+            ac_cache_count_moved(cache, -1, block->size);
+        leave_block(block, quiet);
+    }
+    return any;
+}
+
+static bool call_off(ac_cache_t *cache) {
+    ac_block_t *out = cache->out.first;
+    cache->out = (ac_chain_t){.first = NULL};
+    return leave_chain(cache, out, true);
+}
+
+void ac_cache_tidy(ac_cache_t *cache, bool request) {
+    if (!ac_cache_usable(cache))
+        return;
+    tidy(cache);
+    if (request)
+        call_off(cache);
+}
+
+/* What is nowhere in the table. */
+static bool leave_chains(ac_cache_t *cache) {
+    ac_block_t *unplaced = cache->unplaced;
+    cache->unplaced = NULL;
+    bool any = leave_chain(cache, unplaced, true);
+    any |= call_off(cache);
+    any |= leave_chain(cache, ac_inbox_take(&cache->inbox, cache->owner_arena), false);
+    return tidy(cache) || any;
 }
 
 bool ac_cache_flush(ac_cache_t *cache, bool small) {
-    bool any = tidy(cache);
+    bool any = leave_chains(cache);
     int flow = !small;
     uint64_t held = ac_cache_tally_held(cache->tally, flow);
     uint64_t reached = ac_fence_reached(cache->timeline, false);
@@ -60,11 +114,11 @@ bool ac_cache_flush(ac_cache_t *cache, bool small) {
 }
 
 bool ac_cache_leave_all(ac_cache_t *cache) {
-    bool any = tidy(cache);
+    bool any = leave_chains(cache);
     for (int flow = 0; flow < AC_FLOWS; flow++)
         if (ac_cache_tally_held(cache->tally, flow))
             any |= ac_cache_each(cache, flow, leave);
-    return any;
+    return ac_lanes_leave(cache) || any;
 }
 
 /* --- the owner's requests and frees that take the lock --- */
@@ -91,9 +145,10 @@ bool ac_cache_serve(ac_cache_t *cache, ac_block_t *block, uint64_t size, uint64_
     if (block->size != size || !cache->owner_arena || !ac_block_is_plain(block))
         return false;
     AC_BLOCK_SET(block, owner_arena, cache->owner_arena);
+    block->home = cache;
     block->segment->allocated++;
     ac_cache_count_moved(cache, 1, size);
-    ac_cache_hand_out(cache, side, block, size, bytes, ac_fence_handout);
+    ac_cache_hand_out(cache, side, block, &cache->module, size, bytes, ac_fence_handout);
     ac_cache_spend(&side->room, size, bytes); /* there is so much (ac_cache_affords) */
     return true;
 }
@@ -108,21 +163,20 @@ bool ac_cache_lock_found(const ac_cache_t *cache, const ac_block_t *block, uint6
     return false;
 }
 
-bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool leans) {
+bool ac_cache_take_back(ac_cache_t *cache, ac_block_t *block, bool by_order) {
     uint64_t size = block->size;
     int flow = ac_cache_flow(size);
     if (!may_keep(cache, block) || ac_order_capturing())
         return false;
     ac_cache_wake(cache);
     ac_entry_t *entry = ac_cache_make_room(cache, size);
-    ac_cache_take_in(cache, &cache->tally->side[flow], block, leans);
+    ac_cache_take_in(cache, &cache->tally->side[flow], block, by_order);
     if (entry) {
         ac_cache_put(cache, entry, block);
         return true;
     }
     ac_cache_count_moved(cache, -1, size);
-    block->segment->allocated--;
-    ac_block_set_state(block, AC_BLOCK_TRANSIT);
+    ac_block_uncache(block);
     ac_segment_coalesce(block, ac_fence_quiet(cache->timeline));
     return true;
 }
@@ -162,15 +216,27 @@ static void unlist(ac_cache_t *cache) {
         }
 }
 
+static void forget_gone(const ac_cache_t *cache) {
+    ac_cache_t **at = &cache->arena->allocator->caches->gone;
+    while (*at != cache)
+        at = &(*at)->next;
+    *at = cache->next;
+}
+
 void ac_cache_close(ac_cache_t *cache) {
     ac_allocator_t *allocator = cache->arena->allocator;
     ac_lock(&allocator->lock);
     if (!(atomic_load(&cache->gate) & AC_GATE_GONE)) {
         ac_cache_wake(cache); /* now it shows what it did */
         ac_cache_leave_all(cache);
+        leave_chain(cache, ac_inbox_take(&cache->inbox, 0), false);
         ac_caches_raise(allocator, cache);
+        ac_lanes_close(cache);
         unlist(cache);
+    } else {
+        forget_gone(cache);
     }
+    ac_modules_add(&allocator->stats->modules, &cache->tally->modules);
     *cache->tally = (ac_cache_tally_t){.device = 0};
     cache->next = allocator->caches->spare;
     allocator->caches->spare = cache;
@@ -183,7 +249,8 @@ void ac_cache_close(ac_cache_t *cache) {
 static bool others_hold(const ac_allocator_t *allocator, const ac_cache_t *own) {
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next)
         if (cache != own &&
-            (ac_cache_tally_held(cache->tally, 0) || ac_cache_tally_held(cache->tally, 1)))
+            (ac_cache_tally_held(cache->tally, 0) || ac_cache_tally_held(cache->tally, 1) ||
+             ac_inbox_first(&cache->inbox)))
             return true;
     return false;
 }
@@ -242,6 +309,8 @@ static bool reopen(ac_allocator_t *allocator, bool (*visit)(ac_cache_t *), uint3
         if (then) { /* one that was not seen as well: it is never used again */
             atomic_fetch_or(&cache->gate, then);
             unlist(cache);
+            cache->next = allocator->caches->gone;
+            allocator->caches->gone = cache;
         }
         atomic_fetch_and(&cache->gate, ~(uint32_t)AC_GATE_RECALLED);
     }
@@ -284,12 +353,14 @@ static bool recall(ac_allocator_t *allocator, ac_cache_t *own, bool always) {
     ac_lock(&allocator->lock);
     if (ac_cache_usable(own))
         any = give_back(own);
+    ac_caches_check_bars(allocator, own);
     bool others = always || others_hold(allocator, own);
     ac_unlock(&allocator->lock);
     if (others) {
         bool out = shut(allocator, own, NULL);
         ac_lock(&allocator->lock);
         any |= reopen(allocator, out ? give_back : NULL, 0);
+        ac_caches_check_bars(allocator, own);
         ac_unlock(&allocator->lock);
     }
     ac_unlock(&allocator->caches->recall_lock);
@@ -307,6 +378,7 @@ void ac_caches_recall_lock(ac_allocator_t *allocator, ac_cache_t *own) {
         ac_lock(&allocator->lock);
         reopen(allocator, out ? give_back : NULL, 0);
     }
+    ac_caches_check_bars(allocator, own);
     ac_unlock(&allocator->caches->recall_lock);
 }
 
@@ -327,8 +399,12 @@ static bool forget(ac_cache_t *cache, ac_entry_t *entry) {
 static bool lose(ac_cache_t *cache) {
     for (int flow = 0; flow < AC_FLOWS; flow++)
         ac_cache_each(cache, flow, forget);
+    ac_lanes_close(cache);
     cache->loose_count = 0;
     cache->loose_bytes = 0;
+    cache->unplaced = NULL;
+    cache->out = (ac_chain_t){.first = NULL};
+    ac_inbox_take(&cache->inbox, 0);
     for (int i = 0; i < AC_FLOWS; i++) {
         const ac_cache_flow_t *flow = &cache->tally->side[i].flow;
         ac_tally_add(&cache->tally->moved_blocks[i], -ac_cache_tally_held(cache->tally, i));
@@ -364,7 +440,9 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
     bool may = !arena->dead && arena->number && allocator->settings.thread_cache;
     if (may && (cache = allocator->caches->spare)) {
         allocator->caches->spare = cache->next;
-        memset(cache, 0, sizeof *cache);
+        ac_lanes_t *lanes = cache->lanes;
+        memset(cache, 0, offsetof(ac_cache_t, inbox));
+        ac_lanes_begin(cache, lanes);
     }
     ac_unlock(&allocator->lock);
     if (may && !cache)
@@ -374,9 +452,11 @@ ac_cache_t *ac_cache_open(ac_arena_t *arena, ac_cache_tally_t *tally) {
         cache->arena = arena;
         cache->timeline = &arena->timeline;
         cache->tally = tally;
+        ac_cache_ask_for(cache, AC_MODULE_UNKNOWN);
         atomic_store(&cache->gate, AC_GATE_RESTS);
         for (size_t i = 0; i < sizeof cache->handed / sizeof *cache->handed; i++)
             cache->handed[i] = &no_block;
+        ac_inbox_open(&cache->inbox, arena->number);
         ac_lock(&allocator->lock);
         configure(cache);
         cache->next = allocator->caches->first;

@@ -1,0 +1,56 @@
+/* Inboxes of thread caches (inbox.h). */
+#include "allocator/cache/inbox.h"
+
+enum { ARENA_SHIFT = 48 }; /* above all addresses of a process */
+#define BLOCK_MASK (((uint64_t)1 << ARENA_SHIFT) - 1)
+
+static uint64_t word_of(uint16_t arena, const ac_block_t *first) {
+    return (uint64_t)arena << ARENA_SHIFT | (uint64_t)(uintptr_t)first;
+}
+
+static ac_block_t *block_in(uint64_t word) {
+    return (ac_block_t *)(uintptr_t)(word & BLOCK_MASK);
+}
+
+void ac_chain_add(ac_chain_t *chain, ac_block_t *block, int flow) {
+    block->list_next = chain->first;
+    chain->first = block;
+    if (!chain->last)
+        chain->last = block;
+    chain->blocks[flow]++;
+    chain->bytes[flow] += block->size;
+}
+
+void ac_inbox_open(ac_inbox_t *inbox, uint16_t arena) {
+    atomic_store(&inbox->word, word_of(arena, NULL));
+}
+
+bool ac_inbox_post(ac_inbox_t *inbox, uint16_t arena, const ac_chain_t *chain) {
+    uint64_t word = atomic_load_explicit(&inbox->word, memory_order_relaxed);
+    atomic_fetch_add_explicit(&inbox->bytes, ac_chain_bytes(chain), memory_order_relaxed);
+    do {
+        if (word >> ARENA_SHIFT != arena) {
+            atomic_fetch_sub_explicit(&inbox->bytes, ac_chain_bytes(chain), memory_order_relaxed);
+            return false;
+        }
+        chain->last->list_next = block_in(word);
+    } while (!atomic_compare_exchange_weak_explicit(&inbox->word, &word,
+                                                    word_of(arena, chain->first),
+                                                    memory_order_release, memory_order_relaxed));
+    return true;
+}
+
+ac_block_t *ac_inbox_take(ac_inbox_t *inbox, uint16_t arena) {
+    ac_block_t *first = block_in(
+        atomic_exchange_explicit(&inbox->word, word_of(arena, NULL), memory_order_acquire));
+    uint64_t bytes = 0;
+    for (const ac_block_t *block = first; block; block = block->list_next)
+        bytes += block->size;
+    if (bytes)
+        atomic_fetch_sub_explicit(&inbox->bytes, bytes, memory_order_relaxed);
+    return first;
+}
+
+const ac_block_t *ac_inbox_first(const ac_inbox_t *inbox) {
+    return block_in(atomic_load(&inbox->word));
+}

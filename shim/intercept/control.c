@@ -1,0 +1,117 @@
+/* See control.h. */
+#include "intercept/control.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "allocator/allocator.h"
+#include "device/cuda_device.h"
+#include "intercept/context.h"
+#include "intercept/ipc_serve.h"
+#include "intercept/pinned.h"
+#include "intercept/process.h"
+#include "intercept/writer.h"
+#include "observe/log.h"
+#include "share/control.h"
+
+/* One request at a time: who asks while another one is being done is told so. */
+typedef enum { FREE, TAKEN } slot_t;
+static _Atomic int slot = FREE;
+static int slot_fd;
+static ac_control_ask_t slot_ask;
+
+static void trim_device(CUdevice device, ac_allocator_t *allocator, void *bytes) {
+    (void)device;
+    *(uint64_t *)bytes += ac_allocator_trim(allocator, false);
+}
+
+static void reset_device(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    (void)device;
+    (void)arg;
+    ac_allocator_reset_peak(allocator);
+}
+
+static int set(const char *text, char *why, size_t size) {
+    ac_config_error_t error = {.text = ""};
+    if (ac_process_configure(text, &error))
+        return 0;
+    snprintf(why, size, "%s", error.text);
+    return EINVAL;
+}
+
+static int trim(ac_control_answer_t *answer) {
+    if (ac_cuda_is_capturing()) {
+        snprintf(answer->text, sizeof answer->text,
+                 "a stream captures: try again when it is over");
+        return EBUSY;
+    }
+    ac_device_each(trim_device, &answer->bytes);
+    ac_pinned_trim(false);
+    return 0;
+}
+
+static int dump(ac_control_answer_t *answer) {
+    if (strcmp(ac_process_config()->dump, "none") != 0)
+        return ac_process_dump(NULL, "request", answer->text, sizeof answer->text);
+    snprintf(answer->text, sizeof answer->text, "the key dump is none there");
+    return EINVAL;
+}
+
+static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
+    switch (ask->verb) {
+    case AC_CONTROL_DUMP:
+        return dump(answer);
+    case AC_CONTROL_TRIM:
+        return trim(answer);
+    case AC_CONTROL_RESET_PEAKS:
+        ac_device_each(reset_device, NULL);
+        return 0;
+    case AC_CONTROL_SET:
+        return set(ask->text, answer->text, sizeof answer->text);
+    default:
+        return ENOSYS; /* of a later version */
+    }
+}
+
+void ac_control_run(void) {
+    static ac_control_answer_t answer; /* of the writer alone */
+    if (atomic_load(&slot) != TAKEN)
+        return;
+    memset(&answer, 0, sizeof answer);
+    answer.error = act(&slot_ask, &answer);
+    ac_control_reply(slot_fd, &answer);
+    atomic_store(&slot, FREE);
+}
+
+/* On the thread that serves the socket. */
+static bool take(int fd, const ac_control_ask_t *ask) {
+    static ac_control_answer_t refusal;
+    bool idle = atomic_load(&slot) == FREE;
+    if (idle) {
+        slot_ask = *ask;
+        slot_fd = fd;
+        atomic_store(&slot, TAKEN);
+        if (ac_writer_ask())
+            return true;
+        atomic_store(&slot, FREE);
+    }
+    refusal = (ac_control_answer_t){.error = EBUSY};
+    strcpy(refusal.text, idle ? "it has no thread for that" : "it does what another one asked");
+    ac_control_reply(fd, &refusal);
+    return true;
+}
+
+void ac_control_start(void) {
+    if (!ac_process_config()->control)
+        return;
+    ac_control_serve(take);
+    int error = ac_ipc_serve_start();
+    if (error)
+        ac_log_once(AC_LOG_WARNING, "no socket for `accelcache ctl`: %s", strerror(error));
+}
+
+void ac_control_fork_child(void) {
+    atomic_store(&slot, FREE);
+}

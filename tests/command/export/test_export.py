@@ -1,0 +1,385 @@
+"""accelcache export: what each format holds of inputs whose figures are known."""
+
+import csv
+import gzip
+import json
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import unittest
+
+from base import main
+from inputs import BASE, START_NS, ExportTest, Trace, block, snapshot
+
+
+class Torch(ExportTest):
+    def load(self, source):
+        self.expect(0, "export", "--format", "torch-snapshot", source, "-o", self.path("out"))
+        with open(self.path("out"), "rb") as file:
+            return pickle.load(file)
+
+    def check(self, whole):
+        """What the functions of PyTorch's _memory_viz.py rely on."""
+        for segment in whole["segments"]:
+            at = segment["address"]
+            for part in segment["blocks"]:
+                self.assertEqual(part["address"], at)
+                self.assertLessEqual(part["requested_size"], part["size"])
+                self.assertIn(part["state"], ("active_allocated", "active_pending_free", "inactive"))
+                self.assertIsInstance(part["frames"], list)
+                at += part["size"]
+            self.assertEqual(at, segment["address"] + segment["total_size"])
+        for events in whole["device_traces"]:
+            for event in events:
+                self.assertIn("device_free" if event["action"] == "oom" else "addr", event)
+
+    def test_trace(self):
+        whole = self.load(self.trace)
+        self.check(whole)
+
+        def event(action, address, size, time_ns, stream=0, place="addr"):
+            return {"action": action, place: address, "size": size, "stream": stream,
+                    "time_us": (START_NS + time_ns) // 1000, "frames": []}
+
+        def segment(device, address, size, requested, stream, kind, blocks):
+            return {"device": device, "address": address, "total_size": size,
+                    "allocated_size": blocks[-1]["size"], "active_size": blocks[-1]["size"],
+                    "requested_size": requested, "stream": stream, "segment_type": kind,
+                    "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+                    "blocks": blocks}
+        self.assertEqual(whole["segments"], [
+            segment(0, BASE, 4096, 3000, 0, "small",
+                    [block(BASE, 1024, 0, "inactive"),
+                     block(BASE + 1024, 3072, 3000, "active_allocated")]),
+            segment(1, BASE + (1 << 32), 2 << 20, 2 << 20, 1, "large",
+                    [block(BASE + (1 << 32), 2 << 20, 2 << 20, "active_allocated")])])
+        self.assertEqual(whole["device_traces"], [
+            [event("alloc", BASE, 700, 1000), event("alloc", BASE + 1024, 3000, 2500),
+             event("free_requested", BASE, 700, 6000), event("free_completed", BASE, 700, 6000),
+             event("oom", (1 << 30) - 3000, 5000, 7000, place="device_free")],
+            [event("alloc", BASE + (1 << 32), 2 << 20, 4000, 1)]])
+
+    def test_snapshot(self):
+        whole = self.load(self.snapshot)
+        self.check(whole)
+        expected = snapshot()
+        expected["segments"][0]["segment_pool_id"] = (0, 0)
+        self.assertEqual(whole, expected)
+
+    def test_long(self):
+        """More than fits a part of a list."""
+        trace = Trace()
+        trace.place(0, 0, 0)
+        for i in range(1300):
+            trace.alloc(i, 0, BASE + 512 * i, 512)
+        whole = self.load(self.write("long.trace", trace.data()))
+        self.check(whole)
+        self.assertEqual([e["addr"] for e in whole["device_traces"][0]],
+                         [BASE + 512 * i for i in range(1300)])
+        self.assertEqual([len(s["blocks"]) for s in whole["segments"]], [1300])
+
+    def test_no_addresses(self):
+        text = self.write("text", "a 1 100 0\nf 1\n")
+        result = self.expect(1, "export", "-f", "torch-snapshot", text, "-o", self.path("out"))
+        self.assertIn("it has no addresses", result.stderr)
+        self.assertFalse(os.path.exists(self.path("out")))
+
+
+class Perfetto(ExportTest):
+    def events(self, source):
+        whole = json.loads(self.expect(0, "export", "-f", "perfetto", source).stdout)
+        self.assertEqual(whole["displayTimeUnit"], "ns")
+        return whole["traceEvents"]
+
+    def track(self, events, name):
+        return [(e["ts"], *e["args"].values()) for e in events if e["name"] == name]
+
+    def test_trace(self):
+        events = self.events(self.trace)
+        self.assertEqual(events[0], {"ph": "M", "pid": 4711, "name": "process_name",
+                                     "args": {"name": "app -x"}})
+        self.assertEqual(self.track(events, "device 0 allocated"),
+                         [(0, 0), (1, 700), (2.5, 3700), (6, 3000)])
+        self.assertEqual(self.track(events, "device 0 blocks"), [(0, 0), (1, 1), (2.5, 2), (6, 1)])
+        self.assertEqual(self.track(events, "device 1 allocated"), [(0, 0), (4, 2 << 20)])
+        self.assertEqual([(e["name"], e["ts"], e["tid"], e["args"]) for e in events
+                          if e["ph"] == "i"],
+                         [("wait for the device", 5, 1, {"device": 0, "bytes": 0}),
+                          ("request failed", 7, 1, {"device": 0, "bytes": 5000})])
+
+    def test_snapshot(self):
+        events = self.events(self.snapshot)
+        self.assertEqual(self.track(events, "device 0 allocated"),
+                         [(0, 1000), (50, 1700), (150, 1000)])
+        self.assertEqual(self.track(events, "device 0 reserved"),
+                         [(0, 2 << 20), (0, 4 << 20), (250, 2 << 20)])
+        self.assertEqual([(e["name"], e["args"]["bytes"]) for e in events if e["ph"] == "i"],
+                         [("memory from the driver", 2 << 20), ("memory to the driver", 2 << 20)])
+
+    def test_text(self):
+        """Without times an operation takes a microsecond."""
+        events = self.events(self.write("text", "a 1 100 0\na 2 50 0\ns\nf 1\n"))
+        self.assertEqual(self.track(events, "device 0 allocated"),
+                         [(0, 0), (0, 100), (1, 150), (3, 50)])
+
+
+def fields(data):
+    """(number, value) of a protocol buffer: numbers, and bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            value |= (data[at] & 0x7f) << shift
+            shift, at = shift + 7, at + 1
+            if not data[at - 1] & 0x80:
+                return value
+    while at < len(data):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            assert key & 7 == 2, key
+            length = varint()
+            at += length
+            yield key >> 3, data[at - length:at]
+
+
+class Pprof(ExportTest):
+    def samples(self, source):
+        """{type: unit}, {stack from the outermost: values}"""
+        self.expect(0, "export", "-f", "pprof", source, "-o", self.path("out"))
+        with open(self.path("out"), "rb") as file:
+            profile = list(fields(gzip.decompress(file.read())))
+        texts = [value.decode() for number, value in profile if number == 6]
+        self.assertEqual(texts[0], "")
+        types = {}
+        for number, value in profile:
+            if number == 1:
+                one = dict(fields(value))
+                types[texts[one[1]]] = texts[one[2]]
+        functions = {f[1]: texts[f[2]] for f in (dict(fields(v)) for n, v in profile if n == 5)}
+        locations = {}
+        for number, value in profile:
+            if number == 4:
+                one = dict(fields(value))
+                locations[one[1]] = functions[dict(fields(one[4]))[1]]
+        stacks = {}
+        for number, value in profile:
+            if number == 2:
+                parts = list(fields(value))
+                stack = tuple(locations[v] for n, v in reversed(parts) if n == 1)
+                stacks[stack] = [v for n, v in parts if n == 2]
+                self.assertEqual(len(stacks[stack]), len(types))
+        return types, stacks
+
+    def test_trace(self):
+        types, stacks = self.samples(self.trace)
+        self.assertEqual(types, {"alloc_objects": "count", "alloc_space": "bytes",
+                                 "inuse_objects": "count", "inuse_space": "bytes"})
+        self.assertEqual(stacks, {
+            ("device 0", "no stream named", "below 1 KiB"): [1, 700, 0, 0],
+            ("device 0", "no stream named", "2.00 KiB to 4.00 KiB"): [1, 3000, 1, 3000],
+            ("device 1", "stream 1", "2.00 MiB to 4.00 MiB"): [1, 2 << 20, 1, 2 << 20]})
+
+    def test_snapshot(self):
+        types, stacks = self.samples(self.snapshot)
+        self.assertEqual(list(types), ["inuse_objects", "inuse_space"])
+        self.assertEqual(stacks, {("device 0", "outer:x (b.py:5)", "inner (a.py:3)"): [1, 1000]})
+
+    def test_dump(self):
+        _, stacks = self.samples(self.dump)
+        self.assertEqual(stacks[("device 1", "large_pool")], [2, 3 << 20, 2, 3 << 20])
+
+    def test_modules(self):
+        """Where a dump has them they say more than pools."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["modules"] = [
+            {"name": "libfoo.so", "allocated_bytes": 100, "allocations": 2, "num_allocs": 5,
+             "num_alloc_bytes": 700},
+            {"name": None, "allocated_bytes": 1, "allocations": 1, "num_allocs": 1,
+             "num_alloc_bytes": 1}]
+        _, stacks = self.samples(self.write("modules.json", json.dumps(document)))
+        self.assertEqual(stacks, {("device 1", "libfoo.so"): [5, 700, 2, 100],
+                                  ("device 1", "unknown module"): [1, 1, 1, 1]})
+
+    @unittest.skipUnless(shutil.which("go"), "no go with its pprof here")
+    def test_tool(self):
+        self.samples(self.trace)
+        told = subprocess.run(["go", "tool", "pprof", "-top", "-unit=B",
+                               "-nodefraction=0", self.path("out")],
+                              env={**os.environ, "HOME": self.folder, "GOFLAGS": "-mod=mod"},
+                              stdout=subprocess.PIPE, text=True, timeout=100, check=True).stdout
+        self.assertRegex(told, r"Type: inuse_space")
+        self.assertRegex(told, r"3000B .* 2\.00 KiB to 4\.00 KiB")
+
+
+class Prometheus(ExportTest):
+    def text(self, source, **environment):
+        return self.expect(0, "export", "-f", "prometheus", source, **environment).stdout
+
+    def figures(self, text):
+        """{(name, device, pool): value}; every family has its lines together and its type."""
+        figures, kinds = {}, {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                name, kind = line.split()[2:]
+                self.assertNotIn(name, kinds)
+                kinds[name] = kind
+            elif not line.startswith("#"):
+                name, labels, value = re.fullmatch(r"(\w+)\{(.*)\} (-?[0-9.]+)", line).groups()
+                self.assertEqual(name, list(kinds)[-1])
+                labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
+                figures[name, labels.get("device"), labels.get("pool")] = float(value)
+        self.assertEqual({kinds[n] for n in kinds if n.endswith("_total")}, {"counter"})
+        self.assertEqual({kinds[n] for n in kinds if not n.endswith("_total")}, {"gauge"})
+        return figures
+
+    def test_figures(self):
+        figures = self.figures(self.text(self.dump))
+        for (name, device, pool), value in {
+                ("accelcache_device_memory_bytes", "1", None): 16 << 30,
+                ("accelcache_reserved_bytes", "1", "all"): 8 << 20,
+                ("accelcache_reserved_bytes", "1", "small"): 0,
+                ("accelcache_reserved_bytes_peak", "1", "large"): 12 << 20,
+                ("accelcache_reserved_bytes_freed_total", "1", "all"): 4 << 20,
+                ("accelcache_allocation", "1", "all"): 2,
+                ("accelcache_max_split_size", "1", None): -1,
+                ("accelcache_num_device_alloc_total", "1", None): 3,
+                ("accelcache_cached_allocs_total", "1", None): 1234567,
+                ("accelcache_driver_alloc_seconds_total", "1", None): 0.0042,
+                ("accelcache_thread_caches", "1", None): 0,
+                ("accelcache_pinned_active_bytes", None, None): 0,
+                ("accelcache_submissions_total", None, None): 77}.items():
+            self.assertEqual(figures[name, device, pool], value, name)
+
+    def test_all(self):
+        """No figure of a dump is left out."""
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        names = {name for name, _, _ in self.figures(self.text(self.dump))}
+        old = re.findall(r"RENAMED\((\w+),", self.tables())
+        rows = {**document["counters"], **document["devices"][0]["counters"],
+                **document["devices"][0]["stats"]}
+        for row in set(rows) - set(old):
+            base = "accelcache_" + re.sub("_ns$", "_seconds", row)
+            self.assertTrue({base, base + "_total"} & names, row)
+
+    def tables(self):
+        source = os.path.join(os.path.dirname(__file__), "..", "..", "..", "shim", "observe")
+        text = ""
+        for name in ("stats.def", "counters.def"):
+            with open(os.path.join(source, name), encoding="utf-8") as file:
+                text += file.read()
+        return text
+
+    def labels(self, source, **environment):
+        line = self.text(source, **environment).splitlines()[2]
+        return dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', line))
+
+    def test_labels(self):
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        labels = self.labels(self.dump, POD_NAME='a"b\\c\nd', CONTAINER_NAME="main",
+                             SLURM_JOB_ID="99")
+        self.assertEqual((labels["pod"], labels["container"], labels["job"]),
+                         ('a\\"b\\\\c\\\\x0ad', "main", "99"))
+        self.assertEqual((labels["pid"], labels["host"], labels["program"]),
+                         (str(document["process"]["pid"]), document["process"]["host"],
+                          "command_fixture"))
+        document["process"].update(host="elsewhere", rank=3)
+        labels = self.labels(self.write("other.json", json.dumps(document)), POD_NAME="mine")
+        self.assertNotIn("pod", labels)
+        self.assertEqual(labels["rank"], "3")
+
+    def test_pod(self):
+        labels = self.labels(self.dump, KUBERNETES_SERVICE_HOST="10.0.0.1")
+        self.assertEqual(labels["pod"], labels["host"])
+
+    @unittest.skipUnless(shutil.which("promtool"), "no promtool here")
+    def test_tool(self):
+        checked = subprocess.run(["promtool", "check", "metrics"], input=self.text(self.dump),
+                                 text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                 timeout=50, check=False)
+        self.assertEqual((checked.returncode, checked.stdout), (0, ""))
+
+
+    FOLDER = os.path.join(os.path.dirname(__file__), *[os.pardir] * 3, "tools", "prometheus")
+
+    def test_users(self):
+        """The dashboard and the alerts ask for metrics and labels that are there."""
+        text = self.text(self.dump)
+        known = set(re.findall(r"^(accelcache_\w+)", text, re.M))
+        labels = set(re.findall(r'(\w+)="', text)) | {"severity", "instance"}
+        for name in ("dashboard.json", "alerts.yml"):
+            with open(os.path.join(self.FOLDER, name), encoding="utf-8") as file:
+                used = file.read()
+            metrics = set(re.findall(r"\baccelcache_\w+", used))
+            self.assertLess(5 if name.endswith("json") else 3, len(metrics))
+            self.assertEqual(metrics - known, set())
+            told = re.findall(r"\$labels\.(\w+)|\{\{(\w+)\}\}|[{,](\w+)=", used)
+            self.assertEqual({a or b or c for a, b, c in told} - labels, set())
+
+    @unittest.skipUnless(shutil.which("promtool"), "no promtool here")
+    def test_rules(self):
+        subprocess.run(["promtool", "check", "rules", os.path.join(self.FOLDER, "alerts.yml")],
+                       stdout=subprocess.PIPE, timeout=50, check=True)
+
+
+class Lines(ExportTest):
+    def rows(self, source):
+        return list(csv.DictReader(self.expect(0, "export", "-f", "csv",
+                                               source).stdout.splitlines()))
+
+    def test_csv_of_a_dump(self):
+        rows = {(r["device"], r["name"], r["pool"], r["field"]): r for r in self.rows(self.dump)}
+        self.assertEqual(rows["1", "reserved_bytes", "all", "peak"]["value"], str(12 << 20))
+        self.assertEqual(rows["1", "driver_alloc_ns", "", ""]["unit"], "ns")
+        self.assertEqual(rows["", "submissions", "", ""]["value"], "77")
+        self.assertEqual(rows["", "active_bytes", "pinned", "current"]["value"], "0")
+
+    def test_csv_of_a_trace(self):
+        self.assertEqual([list(row.values()) for row in self.rows(self.trace)], [
+            ["1000", "alloc", "0", "1", "0", hex(BASE), "700", "700"],
+            ["2500", "alloc", "0", "1", "0", hex(BASE + 1024), "3000", "3700"],
+            ["4000", "alloc", "1", "1", "1", hex(BASE + (1 << 32)), str(2 << 20), str(2 << 20)],
+            ["5000", "wait", "0", "1", "0", "", "0", "3700"],
+            ["6000", "free", "0", "1", "0", hex(BASE), "700", "3000"],
+            ["7000", "failed", "0", "1", "0", "", "5000", "3000"]])
+
+    def test_csv_of_a_snapshot(self):
+        rows = self.rows(self.snapshot)
+        self.assertEqual([(r["address"], r["bytes"], r["requested"], r["state"]) for r in rows],
+                         [(hex(BASE), "1024", "1000", "allocated"),
+                          (hex(BASE + 1024), "512", "300", "pending"),
+                          (hex(BASE + 1536), str((2 << 20) - 1536), "0", "free")])
+        self.assertEqual({r["segment_type"] for r in rows}, {"small"})
+
+    def test_folded(self):
+        def folded(source):
+            return self.expect(0, "export", "-f", "folded", source).stdout.splitlines()
+        self.assertEqual(folded(self.trace),
+                         ["device 0;no stream named;2.00 KiB to 4.00 KiB 3000",
+                          f"device 1;stream 1;2.00 MiB to 4.00 MiB {2 << 20}"])
+        self.assertEqual(folded(self.snapshot),
+                         ["device 0;outer:x (b.py:5);inner (a.py:3) 1000"])
+        self.assertEqual(folded(self.dump), [f"device 1;large_pool {3 << 20}"])
+
+    def test_process(self):
+        """A PID stands for the page of a process that runs."""
+        process = subprocess.Popen([os.environ["AC_FIXTURE"], "live"], env=self.environment,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        text = self.expect(0, "export", "-f", "folded", str(process.pid)).stdout
+        self.assertEqual(text, f"device 1;large_pool {3 << 20}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""accelcache report: what the page holds, read from its data and, where there is a Chromium, from
+the page itself as a browser shows it."""
+
+import json
+import os
+import struct
+import tempfile
+import unittest
+
+import browser
+from base import main
+from inputs import BASE, ExportTest, Trace, snapshot
+
+LIBRARY = "/usr/share/javascript/dygraphs/dygraph.min.js"
+
+
+class ReportTest(ExportTest):
+    def setUp(self):
+        super().setUp()
+        self.arguments = []
+        if not os.path.exists(LIBRARY):  # what the page holds does not depend on it
+            folder = self.path("library")
+            os.mkdir(folder)
+            self.write("library/dygraph.min.js", "/* the library */")
+            self.write("library/dygraph.min.css", "/* its style */")
+            self.arguments = ["--library", folder]
+
+    def page(self, source, name="page.html"):
+        result = self.expect(0, "report", source, "-o", self.path(name), *self.arguments)
+        self.assertEqual(result.stderr, f"accelcache report: wrote {self.path(name)}\n")
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def data(self, source):
+        text = self.page(source)
+        return json.loads(text.split('id="data">')[1].split("</script>")[0])
+
+
+class Data(ReportTest):
+    def test_trace(self):
+        data = self.data(self.trace)
+        self.assertEqual(data["series"], [
+            {"device": 0, "figures": "allocated",
+             "points": [[0, 0], [1e-6, 700], [2.5e-6, 3700], [5e-6, 3700], [6e-6, 3000],
+                        [7e-6, 3000]]},
+            {"device": 1, "figures": "allocated", "points": [[0, 0], [4e-6, 2 << 20]]}])
+        self.assertEqual(data["sizes"][0], {"label": "512 B", "count": 1, "bytes": 700})
+        self.assertEqual(data["sizes"][2], {"label": "2.00 KiB", "count": 1, "bytes": 3000})
+        self.assertEqual((data["sizes"][-1]["label"], len(data["sizes"])), ("2.00 MiB", 13))
+        self.assertEqual(data["lives"], [{"label": "1 us", "count": 1, "bytes": 700}])
+        self.assertEqual([(b["device"], b["address"], b["bytes"], b["since"])
+                          for b in data["blocks"]],
+                         [(1, hex(BASE + (1 << 32)), 2 << 20, 4e-6),
+                          (0, hex(BASE + 1024), 3000, 2.5e-6), (0, hex(BASE), 700, 1e-6)])
+        rows = data["map"]["rows"]
+        self.assertEqual([(r["address"], r["bytes"], r["used"]) for r in rows],
+                         [(hex(BASE + (1 << 32)), 2 << 20, 2 << 20), (hex(BASE), 4096, 4096)])
+        self.assertEqual(rows[0]["cells"], "9" * 240)
+        advice = {a["text"]: a["level"] for a in data["advice"]}
+        self.assertEqual(advice["1 request failed, the largest of 4.88 KiB. accelcache tune "
+                                "--capacity says which settings complete."], "problem")
+        self.assertIn("2 blocks with 2.00 MiB still in use at the end.", advice)
+
+    def test_snapshot(self):
+        whole = snapshot()
+        whole["segments"][0]["blocks"][1]["state"] = "inactive"
+        whole["segments"][0]["blocks"][1]["size"] += 512 * 1024
+        whole["segments"][0]["blocks"][2]["address"] += 512 * 1024
+        whole["segments"][0]["blocks"][2]["size"] -= 512 * 1024
+        whole["segments"][0]["blocks"][2]["state"] = "active_pending_free"
+        data = self.data(self.write("other.json", json.dumps(whole)))
+        self.assertEqual(data["series"][0]["points"],
+                         [[0, 1000, 2 << 20], [0, 1000, 4 << 20], [50e-6, 1700, 4 << 20],
+                          [150e-6, 1000, 4 << 20], [250e-6, 1000, 2 << 20]])
+        cells = data["map"]["rows"][0]["cells"]
+        self.assertEqual((cells[:2], cells[59], cells[60], cells[61:]), ("10", "0", "7", "9" * 179))
+        self.assertIn("512 KiB of 2.00 MiB reserved are free; the largest free piece has 512 KiB.",
+                      [a["text"] for a in data["advice"]])
+
+    def test_dump(self):
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["devices"][0]["stats"]["num_ooms"] = 3
+        document["devices"][0]["modules"] = [{"name": "libfoo.so", "allocated_bytes": 1 << 20,
+                                              "allocations": 2, "num_allocs": 5}]
+        data = self.data(self.write("dump2.json", json.dumps(document)))
+        tables = {table["title"]: table["rows"] for table in data["tables"]}
+        self.assertIn(["reserved_bytes, peak", "12.0 MiB", "in segments obtained from the driver"],
+                      tables["Device 1: Fixture device"])
+        self.assertEqual(tables["Who holds memory of device 1"],
+                         [["libfoo.so", "1.00 MiB", "in 2 blocks; 5 requests so far"]])
+        texts = [a["text"] for a in data["advice"]]
+        self.assertTrue(texts[0].startswith("Device 1: 3 requests failed for lack of memory."))
+        self.assertIn("Warning: a warning of the fixture", texts)
+
+    def test_thinned_out(self):
+        """The one moment of the peak stays, whatever else is left out."""
+        lines = ["a 0 1000 0"]
+        for i in range(1, 100001):
+            lines += [f"a {i} {999983 if i == 77777 else 10} 0", f"f {i}"]
+        data = self.data(self.write("long", "\n".join(lines) + "\n"))
+        points = data["series"][0]["points"]
+        self.assertLess(len(points), 20000)
+        self.assertEqual(max(p[1] for p in points), 1000983)
+        self.assertEqual(points[-1], [200000, 1000])
+        self.assertEqual(data["events"], 200001)
+
+    def test_alone(self):
+        """The page asks nothing of a network, and no text of the file becomes part of it."""
+        name = "</script><script>alert(1)</script><!--<script>"
+        with open(self.dump, encoding="utf-8") as file:
+            document = json.load(file)
+        document["process"]["argv"] = [name]
+        text = self.page(self.write("evil.json", json.dumps(document)))
+        self.assertNotIn("alert(1)</script>", text)
+        self.assertEqual(dict(json.loads(text.split('id="data">')[1].split("</script>")[0])
+                              ["facts"])["Program"], name)
+        for part in (' src="', "<link", "@import", "@data@", "@library@", "@style@"):
+            self.assertNotIn(part, text)
+
+    def test_errors(self):
+        result = self.expect(1, "report", self.trace, "--library", self.path("absent"))
+        self.assertIn("apt-get install libjs-dygraphs", result.stderr)
+        result = self.expect(1, "report", "absent", *self.arguments)
+        self.assertIn("absent: No such file or directory", result.stderr)
+        self.assertFalse(os.path.exists(self.path("report.html")))
+        self.assertIn("FILE is missing", self.expect(2, "report").stderr)
+        self.assertIn("dygraph.min.js", self.expect(0, "report", "--help").stdout)
+        self.assertIn("<!DOCTYPE html>",
+                      self.expect(0, "report", self.trace, "-o", "-", *self.arguments).stdout)
+
+
+def picture_size(path):
+    with open(path, "rb") as file:
+        return struct.unpack(">II", file.read(24)[16:])
+
+
+@unittest.skipUnless(browser.PROGRAM and os.path.exists(LIBRARY),
+                     "no chromium, or no libjs-dygraphs, is installed")
+class Shown(ReportTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.place_of_browser = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        cls.browser = browser.Browser(cls.place_of_browser.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.place_of_browser.cleanup()
+
+    def show(self, source, **more):
+        self.page(source)
+        seconds = self.browser.open(self.path("page.html"), **more)
+        self.assertEqual(self.browser.errors(), ([], []))
+        return seconds
+
+    def text(self, selector):
+        return self.browser.value(
+            f"[...document.querySelectorAll('{selector}')].map(e => e.textContent)")
+
+    def place(self, selector):
+        return self.browser.value(
+            f"(() => {{ const e = document.querySelector('{selector}'); e.scrollIntoView({{block:"
+            " 'center'}); const r = e.getBoundingClientRect(); return [r.x, r.y, r.width, r.height];"
+            " })()")
+
+    def longer(self):
+        """A trace of a second: bytes in use rise by 1 MiB every 10 ms up to 50 MiB, then fall."""
+        trace = Trace(devices=((0, 1 << 30), ))
+        trace.place(0, 0, 0)
+        for i in range(50):
+            trace.alloc(i * 10_000_000, 0, BASE + (i << 20), 1 << 20)
+        for i in range(50):
+            trace.free((50 + i) * 10_000_000, BASE + (i << 20))
+        trace.alloc(990_000_000, 0, BASE, 3 << 20)
+        return self.write("longer.trace", trace.data())
+
+    def test_numbers(self):
+        self.show(self.trace)
+        self.assertEqual(self.text(".tile b"), ["3.61 KiB", "2.00 MiB", "3", "2.00 MiB"])
+        self.assertEqual(self.text("h2"), [
+            "What the figures say", "Memory of device 0 over time", "Memory of device 1 over time",
+            "Sizes of requests", "Lifetimes", "Map: ranges of addresses at the peak",
+            "The largest blocks at the peak"])
+        self.assertEqual(self.text("td")[:6],
+                         ["1", hex(BASE + (1 << 32)), "2.00 MiB", "2,097,152", "1", "4.0 us"])
+
+    def test_hover_and_zoom(self):
+        self.show(self.longer())
+        x, y, width, height = self.place(".chart")
+        inner = self.browser.value("report.charts[0].getArea()")
+        at = x + inner["x"] + inner["w"] * (0.2005 / 0.99)
+        self.browser.mouse("mouseMoved", at, y + height / 2)
+        self.assertRegex(self.text(".legend")[0], r"^200\.000 ms: 21\.0 MiB in use$")
+        self.browser.drag(x + inner["x"] + inner["w"] * 0.2, x + inner["x"] + inner["w"] * 0.4,
+                          y + height / 3)
+        low, high = self.browser.value("report.charts[0].xAxisRange()")
+        self.assertAlmostEqual(low, 0.2 * 0.99, delta=0.01)
+        self.assertAlmostEqual(high, 0.4 * 0.99, delta=0.01)
+        self.browser.value("document.querySelector('.hint button').click()")
+        self.assertEqual(self.browser.value("report.charts[0].isZoomed('x')"), False)
+
+    def test_histogram(self):
+        self.show(self.longer())
+        x, y, width, height = self.place(".small .chart")
+        inner = self.browser.value("report.charts[1].getArea()")
+        self.browser.mouse("mouseMoved", x + inner["x"] + inner["w"] / 4, y + height / 2)
+        self.assertEqual(self.text(".small .legend")[0], "from 1.00 MiB: 50 requests, 50.0 MiB")
+        self.browser.value("document.querySelectorAll('.small button')[1].click()")
+        self.assertEqual(self.browser.value("report.charts[1].getValue(0, 1)"), 50 << 20)
+
+    def test_map(self):
+        self.show(self.longer())
+        x, y, width, height = self.place(".row canvas")
+        self.browser.mouse("mouseMoved", x + width / 2, y + height / 2)
+        self.assertRegex(self.text(".legend")[-1],
+                         rf"^{hex(BASE)} \+ 2[45]\.\d MiB to 25\.\d MiB: used$")
+
+    def test_sizes_and_colours(self):
+        """Nothing is wider than the window; light and dark differ."""
+        folder = os.environ.get("AC_SCREENSHOTS", self.folder)
+        for name, source in (("trace", self.longer()), ("dump", self.dump),
+                             ("snapshot", self.snapshot)):
+            colours = set()
+            for width, dark in ((1400, False), (420, True)):
+                self.show(source, width=width, dark=dark)
+                self.assertLessEqual(
+                    self.browser.value("document.documentElement.scrollWidth"), width)
+                colours.add(self.browser.value("getComputedStyle(document.body).backgroundColor"))
+                path = os.path.join(folder, f"report-{name}-{width}.png")
+                self.browser.screenshot(path)
+                self.assertEqual(picture_size(path)[0], width)
+            self.assertEqual(len(colours), 2)
+
+    def test_million(self):
+        """A million operations open in three seconds, on a machine that does nothing else: what
+        counts is that they are thinned out, so that it does not depend on their number."""
+        lines = [f"a {i} 4096 0\nf {i}" for i in range(500000)]
+        seconds = self.show(self.write("million", "\n".join(lines) + "\n"))
+        points = self.browser.value("report.data.series[0].points.length")
+        self.assertLess(points, 20000)
+        self.assertLess(seconds, 20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""accelcache ctl: what is asked is done; a process that cannot answer is named within a second."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import base
+import live
+
+MIB = 1 << 20
+
+
+class Requests(live.LiveTest):
+    def figures(self, process):
+        document = json.loads(self.expect(0, "stat", "--json", str(process.pid)).stdout)
+        return document, document["devices"][0]["stats"]
+
+    def ask(self, process, *request):
+        return json.loads(self.expect(0, "ctl", "--json", str(process.pid), *request).stdout)
+
+    def test_trim(self):
+        process = self.start()
+        before = self.figures(process)[1]["reserved_bytes"]["all"]["current"]
+        answer = self.ask(process, "trim")
+        after = self.figures(process)[1]["reserved_bytes"]["all"]["current"]
+        self.assertGreaterEqual(answer["trimmed_bytes"], 64 * MIB)
+        self.assertEqual(before - after, answer["trimmed_bytes"])
+        self.assertIn("gave back 0 B", self.expect(0, "ctl", str(process.pid), "trim").stdout)
+
+    def test_reset_peaks(self):
+        process = self.start()
+        self.assertEqual(self.figures(process)[1]["allocated_bytes"]["all"]["peak"], 68 * MIB)
+        self.assertTrue(self.ask(process, "reset-peaks")["done"])
+        self.assertEqual(self.figures(process)[1]["allocated_bytes"]["all"]["peak"], 4 * MIB)
+
+    def test_dump(self):
+        process = self.start(conf=f"control:true,dump:{self.folder}/now-%p.json")
+        path = self.path(f"now-{process.pid}.json")
+        self.assertEqual(self.ask(process, "dump")["dump"], path)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["reason"], "request")
+        os.remove(path)
+        self.assertIn(f"wrote {path}", self.expect(0, "ctl", str(process.pid), "dump").stdout)
+        process = self.start(conf="control:true,dump:none")
+        self.assertIn("the key dump is none there",
+                      self.expect(1, "ctl", str(process.pid), "dump").stderr)
+
+    def test_dump_that_cannot_be_written(self):
+        process = self.start(conf="control:true,dump:none/x.json")
+        error = self.expect(1, "ctl", str(process.pid), "dump").stderr
+        self.assertIn("No such file", error)
+
+    def test_set(self):
+        process = self.start(conf="control:true,memory_limit:2G")
+        pid = str(process.pid)
+        self.expect(0, "ctl", pid, "set", "roundup_power2_divisions:[1:4,>:8],free_sync:true")
+        string = self.figures(process)[0]["config"]["string"]
+        self.assertEqual(string, "control:true,memory_limit:2G,roundup_power2_divisions:[1:4,>:8],"
+                                 "free_sync:true")
+        self.expect(0, "ctl", pid, "set", "memory_limit:1G")
+        string = self.figures(process)[0]["config"]["string"]
+        self.assertIn("memory_limit:1G", string)
+        self.assertNotIn("memory_limit:2G", string)
+        for wrong, said in (("fence:sync", "fence"), ("memory_limt:1G", "nearest known key"),
+                            ("memory_limit", "expected :")):
+            self.assertIn(said, self.expect(1, "ctl", pid, "set", wrong).stderr)
+        self.assertEqual(self.figures(process)[0]["config"]["string"], string)
+        failed = self.expect(1, "ctl", "--json", pid, "set", "fence:sync")
+        self.assertFalse(json.loads(failed.stdout)["done"])
+
+    def test_many_at_a_time(self):
+        """Who comes while another one is served is served, or told so."""
+        process = self.start("busy")
+        asked = [subprocess.Popen([base.COMMAND, "ctl", str(process.pid), request],
+                                  env=self.environment, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+                 for request in 5 * ("trim", "reset-peaks")]
+        done = 0
+        for one in asked:
+            out, error = one.communicate(timeout=30)
+            done += one.returncode == 0
+            self.assertTrue(out or "another one asked" in error or "not answered" in error, error)
+        self.assertGreater(done, 0)
+        self.assertIsNone(process.poll())
+
+    def refusal(self, pid, said, *request, **more):
+        """Within a second, and the time to start a command."""
+        begin = time.monotonic()
+        error = self.expect(1, "ctl", str(pid), *(request or ("trim",)), **more).stderr
+        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertIn(said, error)
+        self.assertEqual(error.count("\n"), 1)
+
+    def test_without_the_key(self):
+        process = self.start(conf="memory_limit:2G")
+        self.refusal(process.pid, "does not listen: start it with control:true")
+
+    def test_stopped(self):
+        process = self.start()
+        process.send_signal(signal.SIGSTOP)
+        self.refusal(process.pid, "is stopped")
+        self.refusal(process.pid, "is stopped", "dump")
+        process.send_signal(signal.SIGCONT)
+        self.expect(0, "ctl", str(process.pid), "trim")
+
+    def test_killed(self):
+        process = self.start()
+        process.kill()
+        process.wait()
+        self.refusal(process.pid, "has ended")
+
+    def test_gone(self):
+        process = self.start()
+        self.end(process)
+        process.wait()
+        self.refusal(process.pid, "has no live page")
+
+    def test_dying(self):
+        """Exit has begun and takes its time: what is asked may not be done any more."""
+        process = self.start()
+        self.end(process, b"x")
+        time.sleep(0.3)
+        self.refusal(process.pid, f"process {process.pid}")
+        self.assertIsNone(process.poll())
+
+    def test_no_socket_stays(self):
+        process = self.start()
+        home = self.path(os.path.join("live", os.listdir(self.live)[0]))
+        self.assertTrue([name for name in os.listdir(home) if name.endswith(".sock")])
+        self.end(process)
+        process.wait()
+        self.assertEqual(os.listdir(home) if os.path.exists(home) else [], [])
+
+    def test_fork_child_is_not_asked(self):
+        """One socket, one process: that of the page."""
+        first, second = self.start(), self.start()
+        self.ask(first, "reset-peaks")
+        self.assertEqual(self.figures(first)[1]["allocated_bytes"]["all"]["peak"], 4 * MIB)
+        self.assertEqual(self.figures(second)[1]["allocated_bytes"]["all"]["peak"], 68 * MIB)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to be another user")
+    def test_another_user(self):
+        os.chmod(self.folder, 0o755)
+        os.chmod(self.live, 0o1777)
+        process = self.start(user=65534, group=65534, extra_groups=[])
+        self.refusal(process.pid, "belongs to user 65534")
+        ours = self.start()
+        begin = time.monotonic()
+        done = subprocess.run([base.COMMAND, "ctl", str(ours.pid), "trim"], env=self.environment,
+                              user=65534, group=65534, extra_groups=[], stderr=subprocess.PIPE,
+                              text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertIn("belongs to another user", done.stderr)
+
+
+class Usage(base.CommandTest):
+    def test_usage(self):
+        for arguments, said in (((), "PID is missing"), (("x", "trim"), "no process id"),
+                                (("12",), "trim, reset-peaks or set"),
+                                (("12", "tirm"), 'did you mean "trim"?'),
+                                (("12", "trim", "now"), "takes nothing behind it"),
+                                (("12", "set"), "set takes KEY:VALUE")):
+            self.assertIn(said, self.expect(2, "ctl", *arguments).stderr)
+        self.assertIn("has no live page", self.expect(1, "ctl", str(os.getpid()), "trim").stderr)
+
+
+if __name__ == "__main__":
+    base.main()

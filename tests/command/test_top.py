@@ -1,0 +1,140 @@
+"""accelcache top: the screen in a real terminal, its keys, one look as text and JSON."""
+
+import glob
+import json
+import os
+import re
+import unittest
+
+import base
+import live
+import terminal
+
+NCURSES = "built without ncurses"
+
+
+class Top(live.LiveTest):
+    def window(self, columns, rows, *arguments):
+        return terminal.Terminal(columns, rows, [base.COMMAND, "top", *arguments],
+                                 self.environment, self.folder)
+
+    def shows(self, window, pattern):
+        """Wait for a line; what matched."""
+        def look():
+            for line in window.lines():
+                if found := re.search(pattern, line):
+                    return found
+            self.assertFalse([line for line in window.lines() if NCURSES in line])
+            return None
+        return window.until(look)
+
+    def row_of(self, window, process):
+        return self.shows(window, rf"^ +{process.pid} .*")[0].split()
+
+    def test_one_look(self):
+        process = self.start("busy")
+        whole = json.loads(self.expect(0, "top", "--json", "--interval", "0.5").stdout)
+        one, = whole["processes"]
+        self.assertEqual((one["pid"], one["program"]), (process.pid, "worker"))
+        self.assertGreater(one["requests_per_s"], 20)
+        self.assertGreater(one["hit_percent"], 99)
+        self.assertEqual(one["allocated_bytes_peak"], 69 << 20 if one["allocated_bytes_peak"] >
+                         68 << 20 else 68 << 20)
+        device, = whole["devices"]
+        self.assertEqual((device["processes"], device["total_memory"]), (1, 16 << 30))
+        self.assertEqual(device["reserved_bytes"], one["reserved_bytes"])
+        lines = self.expect(0, "top", "--interval", "0.1").stdout.splitlines()
+        self.assertIn(str(process.pid), lines[-1])
+        self.end(process)
+        process.wait()
+        self.assertIn("no process runs", self.expect(0, "top", "--interval", "0.1").stdout)
+
+    def test_rates(self):
+        """A process that does nothing has the rate 0, and the ratio of all its requests."""
+        self.start()
+        one, = json.loads(self.expect(0, "top", "--json", "--interval", "0.2").stdout)["processes"]
+        self.assertEqual(one["requests_per_s"], 0)
+        self.assertEqual(one["hit_percent"], 0)
+
+    def test_usage(self):
+        for arguments in (("--interval", "0"), ("--interval", "1x"), ("--sort", "size"), ("12",)):
+            self.expect(2, "top", *arguments)
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_screen(self):
+        busy, idle = self.start("busy"), self.start()
+        for columns, rows in ((80, 24), (120, 50)):
+            with self.subTest(columns=columns), self.window(columns, rows) as window:
+                self.shows(window, rf"^ +{busy.pid} .* [1-9][0-9,]* +100\.0 .*worker$")
+                lines = window.lines()
+                if os.environ.get("AC_SHOW_SCREENS"):
+                    print("\n".join(lines))
+                self.assertRegex(lines[0], r"^accelcache top  \d\d:\d\d:\d\d  2 processes on 1 device,"
+                                           r" every 1 s$")
+                self.assertRegex(lines[2], "^ +DEVICE +MEMORY +RESERVED +ALLOCATED +FRAG% +PROCS +NAME$")
+                self.assertRegex(lines[3], r"^ +0 +16\.0 GiB .* 2  Simulated CUDA device$")
+                self.assertRegex(lines[5], "^ +PID +RESERVED +ALLOCATED +PEAK +REQ/S +HIT% +FRAG% +OOM "
+                                           "+PROGRAM$")
+                self.assertRegex(lines[rows - 1], "^q quit  arrows choose  s sort: reserved  d dump  "
+                                                  "t trim  r reset peaks$")
+                self.assertLessEqual(max(map(len, lines)), columns)
+                window.press("q")
+                self.assertEqual(window.wait(), 0)
+                self.assertEqual(window.scrolled(), 0)
+        self.assertIsNone(idle.poll())
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_keys(self):
+        process = self.start(conf=f"control:true,dump:{self.folder}/top-%p.json")
+        with self.window(80, 24, "--interval", "60") as window:
+            self.assertIn("68.0", self.row_of(window, process))
+            window.press("r")
+            self.shows(window, f"process {process.pid}: peaks begin anew")
+            self.shows(window, rf"^ +{process.pid} .* 4\.00 MiB +4\.00 MiB ")
+            window.press("t")
+            self.shows(window, rf"process {process.pid} gave back [6-9]\d\.\d MiB")
+            window.press("d")
+            self.shows(window, rf"process {process.pid} wrote .*top-{process.pid}\.json")
+            self.assertTrue(glob.glob(self.path("top-*.json")))
+            window.press("q")
+            self.assertEqual(window.wait(), 0)
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_sort_and_choose(self):
+        first, second = self.start(), self.start()
+        low, high = sorted((first.pid, second.pid))
+
+        def order(window):
+            return [int(line.split()[0]) for line in window.lines()
+                    if re.match(r" +\d+ .*worker$", line)]
+
+        with self.window(80, 24, "--interval", "60", "--sort", "pid") as window:
+            window.until(lambda: order(window) == [low, high])
+            window.press("Down")
+            window.press("t")
+            self.shows(window, f"process {high} gave back")
+            window.until(lambda: order(window) == [low, high])
+            window.press("s")                        # by reserved: the other one has kept its own
+            self.shows(window, "s sort: reserved")
+            window.until(lambda: order(window) == [low, high])
+            window.press("r")                        # the bar has stayed with its process
+            self.shows(window, f"process {high}: peaks begin anew")
+            window.press("q")
+            window.wait()
+
+    @unittest.skipUnless(terminal.PRESENT, "tmux is missing")
+    def test_who_cannot_be_asked(self):
+        process = self.start(conf="dump:none")
+        with self.window(80, 24) as window:
+            self.row_of(window, process)
+            window.press("t")
+            self.shows(window, f"process {process.pid} does not listen")
+            process.kill()
+            process.wait()
+            self.shows(window, "no process runs under accelcache")
+            window.press("C-c")
+            self.assertEqual(window.wait(), 130)
+
+
+if __name__ == "__main__":
+    base.main()

@@ -1,0 +1,266 @@
+/* Blocks that one thread allocates and another one frees: they go back to the cache that handed
+ * them out, and are found wherever memory is short (cache/inbox.h). */
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "allocator_frame.h"
+#include "run_suite.h"
+
+enum { BLOCKS = 64, SMALL = 4096, MEDIUM = 65536 };
+
+static ac_cache_tally_t tally[3];
+static ac_cache_t *taker, *giver;
+static uint64_t block[BLOCKS];
+
+static void begin_both(void) {
+    begin(256 * MIB);
+    settings.thread_cache = 64 * MIB;
+    ac_allocator_configure(allocator, &settings);
+    memset(tally, 0, sizeof tally);
+    taker = ac_cache_open(arena, &tally[0]);
+    giver = ac_cache_open(arena, &tally[1]);
+}
+
+/* Both are closed by now. */
+static void end_both(void) {
+    end();
+    ac_allocator_trim(allocator, false);
+    ck_assert_int_eq(reserved(), 0);
+}
+
+static void take_all(uint64_t bytes) {
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_alloc(taker, bytes, false, &block[i]), AC_OK);
+}
+
+static void give_all(ac_cache_t *by) {
+    for (int i = 0; i < BLOCKS; i++)
+        ck_assert_int_eq(ac_cache_free(by, block[i]), AC_OK);
+}
+
+static void close_both(void) {
+    ac_cache_close(taker);
+    ac_cache_close(giver);
+}
+
+/* So that they are handed out by the cache, and not on the way to a new peak. */
+static void warm_up(uint64_t bytes) {
+    take_all(bytes);
+    give_all(taker);
+    take_all(bytes);
+    give_all(taker);
+}
+
+static bool was_given(uint64_t address, const uint64_t *given) {
+    for (int i = 0; i < BLOCKS; i++)
+        if (given[i] == address)
+            return true;
+    return false;
+}
+
+/* The taker has them again without a search, of each size that it keeps blocks of. */
+START_TEST(what_is_freed_elsewhere_comes_home) {
+    uint64_t given[BLOCKS], added;
+    warm_up(MEDIUM);
+    for (int round = 0; round < 4; round++) {
+        take_all(MEDIUM);
+        memcpy(given, block, sizeof given);
+        give_all(giver);
+        end();
+        ck_assert_uint_eq(ac_cache_tally_held(&tally[1], 0), 0); /* whole chains were posted */
+        added = arena->added;
+        take_all(MEDIUM);
+        for (int i = 0; i < BLOCKS; i++)
+            ck_assert(was_given(block[i], given));
+        ck_assert_uint_eq(arena->added, added); /* none went by the free memory */
+        end();
+        give_all(taker);
+        end();
+    }
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* Large and small ones, slots of slabs among them, in chains that are not full. */
+START_TEST(mixed_sizes) {
+    static const uint64_t sizes[] = {512, SMALL, MEDIUM, 3 * MIB};
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < BLOCKS / 3; i++)
+            ck_assert_int_eq(ac_cache_alloc(taker, sizes[i % 4], false, &block[i]), AC_OK);
+        for (int i = 0; i < BLOCKS / 3; i++)
+            ck_assert_int_eq(ac_cache_free(i % 5 ? giver : taker, block[i]), AC_OK);
+        end();
+    }
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* Memory that is short: what one has not posted and the other not taken is free again. */
+START_TEST(a_recall_finds_what_is_under_way) {
+    for (int whole = 0; whole < 2; whole++) {
+        warm_up(MEDIUM);
+        take_all(MEDIUM);
+        for (int i = 0; i < (whole ? BLOCKS : BLOCKS - 5); i++)
+            ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+        end();
+        ck_assert(ac_caches_recall(allocator, NULL));
+        end();
+        for (int i = whole ? BLOCKS : BLOCKS - 5; i < BLOCKS; i++)
+            give(block[i]);
+        ac_caches_recall(allocator, NULL);
+        ac_allocator_trim(allocator, false);
+        ck_assert_int_eq(reserved(), 0);
+    }
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* An idle taker: its inbox is bounded, and the rest is free memory for all. */
+START_TEST(an_inbox_is_bounded) {
+    enum { EACH = 1 << 20 };
+    warm_up(EACH);
+    take_all(EACH);
+    give_all(giver);
+    ck_assert_uint_gt(atomic_load(&taker->inbox.bytes), 0);
+    ck_assert_uint_le(atomic_load(&taker->inbox.bytes), 16 * MIB);
+    end();
+    uint64_t before = reserved();
+    for (int i = 0; i < 12; i++)
+        ck_assert_int_eq(ac_arena_alloc(arena, 2 * MIB, true, &block[i]), AC_OK);
+    ck_assert_uint_eq(reserved(), before);
+    for (int i = 0; i < 12; i++)
+        give(block[i]);
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* The taker's thread has ended, or its record serves another thread, of this context or another. */
+START_TEST(a_taker_that_is_gone) {
+    for (int way = 0; way < 3; way++) {
+        warm_up(MEDIUM);
+        take_all(MEDIUM);
+        ac_cache_t *record = taker;
+        ac_cache_close(taker);
+        if (way) {
+            taker = ac_cache_open(way == 1 ? arena : other, &tally[2]);
+            ck_assert_ptr_eq(taker, record);
+        }
+        give_all(giver);
+        end();
+        ck_assert_uint_eq(atomic_load(&record->inbox.bytes) > 0, way == 1);
+        if (!way)
+            taker = ac_cache_open(arena, &tally[2]);
+        uint64_t address;
+        ck_assert_int_eq(ac_cache_alloc(taker, MEDIUM, false, &address), AC_OK);
+        ck_assert_ptr_eq(ac_page_map_owner(address), way == 2 ? other : arena);
+        ck_assert_int_eq(ac_cache_free(taker, address), AC_OK);
+        end();
+        ac_cache_close(taker);
+        memset(tally, 0, sizeof *tally);
+        taker = ac_cache_open(arena, &tally[0]);
+    }
+    close_both();
+    end_both();
+}
+END_TEST
+
+/* Its context has ended: nothing of it is touched. */
+START_TEST(a_context_that_is_gone) {
+    warm_up(MEDIUM);
+    take_all(MEDIUM);
+    give_all(giver);
+    take_all(MEDIUM);
+    for (int i = 0; i < BLOCKS / 2 - 3; i++)
+        ck_assert_int_eq(ac_cache_free(giver, block[i]), AC_OK);
+    ac_arena_drop(arena);
+    ck_assert_uint_eq(atomic_load(&taker->inbox.bytes), 0);
+    end();
+    close_both();
+}
+END_TEST
+
+/* --- threads --- */
+
+enum { SLOTS = 256, ROUNDS = 60000, GRANULES = 1 << 19 };
+static _Atomic uint64_t slot[SLOTS];
+static _Atomic unsigned twice, refused, done;
+static _Atomic unsigned char owned[GRANULES]; /* by the first granule of a block */
+
+static _Atomic unsigned char *mark_of(uint64_t address) {
+    return &owned[(address - FAKE_BASE) / AC_GRANULE % GRANULES];
+}
+
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state >> 20;
+}
+
+/* Put blocks into slots, and free those that lie there. */
+static void *hand_over(void *arg) {
+    static const uint64_t sizes[] = {512, SMALL, MEDIUM, 98304, 2 * MIB};
+    ac_cache_t *cache = ac_cache_open(arena, arg);
+    uint64_t state = 88172645463325252u + (uintptr_t)arg;
+    for (int i = 0; i < ROUNDS && !atomic_load(&refused); i++) {
+        uint64_t random = next_random(&state), address = 0;
+        if (random & 1) {
+            if (ac_cache_alloc(cache, sizes[(random >> 1) % 5], false, &address) != AC_OK)
+                atomic_fetch_add(&refused, 1);
+            else if (atomic_exchange(mark_of(address), 1))
+                atomic_fetch_add(&twice, 1);
+        }
+        address = atomic_exchange(&slot[(random >> 8) % SLOTS], address);
+        if (!address)
+            continue;
+        atomic_store(mark_of(address), 0);
+        if (ac_cache_free(cache, address) != AC_OK)
+            atomic_fetch_add(&refused, 1);
+    }
+    ac_cache_close(cache);
+    atomic_fetch_add(&done, 1);
+    return NULL;
+}
+
+START_TEST(threads_that_hand_over) {
+    pthread_t thread[3];
+    close_both();
+    memset(tally, 0, sizeof tally);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, hand_over, &tally[i]), 0);
+    for (unsigned i = 0; atomic_load(&done) < 3; i++) {
+        if (i % 3 == 0)
+            ac_caches_recall(allocator, NULL);
+        else if (i % 3 == 1)
+            end();
+        sched_yield();
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    ck_assert_uint_eq(atomic_load(&twice), 0);
+    ck_assert_uint_eq(atomic_load(&refused), 0);
+    for (int i = 0; i < SLOTS; i++)
+        if (atomic_load(&slot[i]))
+            give(atomic_load(&slot[i]));
+    end_both();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("cache_post");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, begin_both, NULL);
+    tcase_set_timeout(all, 120);
+    tcase_add_test(all, what_is_freed_elsewhere_comes_home);
+    tcase_add_test(all, mixed_sizes);
+    tcase_add_test(all, a_recall_finds_what_is_under_way);
+    tcase_add_test(all, an_inbox_is_bounded);
+    tcase_add_test(all, a_taker_that_is_gone);
+    tcase_add_test(all, a_context_that_is_gone);
+    tcase_add_test(all, threads_that_hand_over);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

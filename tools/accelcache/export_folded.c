@@ -1,0 +1,18 @@
+/* Folded stacks: frames apart by semicolons, then the bytes in use. */
+#include "export.h"
+#include "stacks.h"
+
+bool cmd_export_folded(const cmd_history_t *history, FILE *out, char **error) {
+    cmd_stacks_t stacks = cmd_stacks(history);
+    (void)error;
+    for (size_t i = 0; i < stacks.count; i++) {
+        const cmd_stack_t *stack = &stacks.stack[i];
+        if (stack->bytes <= 0)
+            continue;
+        for (const char *at = stack->frames; *at; at++)
+            putc(*at == '\n' ? ';' : *at, out);
+        fprintf(out, " %lld\n", (long long)stack->bytes);
+    }
+    cmd_stacks_free(&stacks);
+    return true;
+}

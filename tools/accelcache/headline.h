@@ -1,0 +1,29 @@
+/* What one wants to know of a statistics document first. */
+#ifndef CMD_HEADLINE_H
+#define CMD_HEADLINE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    int64_t requests, served;              /* for device memory; without a driver call */
+    int64_t driver_calls, driver_ns;       /* allocations and frees that reached the driver */
+    int64_t saved_calls, saved_ns;         /* that did not; an estimate of their time */
+    int64_t reserved_peak, allocated_peak; /* bytes, summed over devices */
+    int64_t ooms, bad_frees, internal_failures;
+    bool free_driver; /* calls cost nothing: no GPU, times say nothing */
+    const char
+        *not_applied; /* why the settings were refused, NULL: they were not; the document's */
+} cmd_headline_t;
+
+void cmd_headline(cmd_headline_t *headline, const json_t *document);
+
+/* Four lines to stdout. */
+void cmd_headline_print(const cmd_headline_t *headline);
+json_t *cmd_headline_json(const cmd_headline_t *headline);
+
+/* The part of requests served without a driver call, in per cent; 0 without requests. */
+double cmd_headline_percent(const cmd_headline_t *headline);
+
+#endif

@@ -1,0 +1,15 @@
+/* Options of the command line, and names that were mistyped.  Not thread-safe. */
+#ifndef CMD_OPTION_H
+#define CMD_OPTION_H
+
+#include <getopt.h>
+#include <stddef.h>
+
+/* As getopt_long, but what is wrong is said in one line, with the option that was meant perhaps;
+ * '?' is answered then. */
+int cmd_option(int argc, char **argv, const char *letters, const struct option *options);
+
+/* Of names `size` bytes apart, up to a NULL, the one that `text` most likely means; NULL: none. */
+const char *cmd_nearest(const char *text, const char *const *names, size_t size);
+
+#endif
