@@ -301,7 +301,7 @@ START_TEST(pages_outlive_their_context) {
 }
 END_TEST
 
-/* What is closed and cannot go yet is nobody's any more: opened again it is another mapping. */
+/* What is closed and cannot go yet is no mapping any more: opened again it is another one. */
 START_TEST(pages_are_taken_away_later) {
     ac_ipc_left_t left;
     ac_ipc_mapping_t *mapping = entered(0, 0, true);

@@ -129,7 +129,7 @@ static void free_whole(void) {
     MUST(cuMemFree_v2(whole));
 }
 
-/* What the driver took for that block holds for its segment, which serves nobody else. */
+/* What the driver took for that block holds for its segment, which serves no other. */
 static void freed_during_setting(void) {
     unsigned value = 1;
     for (unsigned part = 1; part <= 4; part *= 4) { /* of its segment */

@@ -225,7 +225,7 @@ static void captured(void) {
         MUST(cuStreamEndCapture(other, &graph));
         MUST(cuGraphDestroy(graph));
         EXPECT(open_here() > before);
-        if (turn) /* whoever closes waits */
+        if (turn) /* a close waits */
             MUST(cuCtxSynchronize());
         GIVES(cuIpcCloseMemHandle(again), CUDA_SUCCESS);
         EXPECT(open_here() == before && simcuda_race_reports() == 0);
