@@ -346,6 +346,8 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t leak_report_words[] = {
+    {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t signal_words[] = {
     {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"", 0}};
 /* The order of ac_log_level_t. */
@@ -353,7 +355,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
                                          {"info", 3}, {"debug", 4}, {"", 0}};
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
-                   sizeof(ac_ipc_mode_t) == sizeof(int),
+                   sizeof(ac_ipc_mode_t) == sizeof(int) &&
+                   sizeof(ac_leak_report_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -388,6 +391,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(leak_report)
 WORD_TYPE(log_level)
 
 /* A number may name any signal but those that cannot be caught, that tell of a fault at the
@@ -457,6 +461,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

@@ -29,6 +29,7 @@
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
+#include "observe/leaks.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
 #include "observe/raw.h"
@@ -286,6 +287,11 @@ AC_START static void last_dump(void) {
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
     if (ac_live->pid != (int32_t)ac_raw_getpid() || atomic_exchange(&done, true))
         return;
+    if (ac_process_config()->leak_report != AC_LEAKS_OFF) {
+        ac_leaks_find(ac_device_held);
+        if (ac_process_config()->leak_report == AC_LEAKS_SAY)
+            ac_leaks_say();
+    }
     if (ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }

@@ -213,6 +213,36 @@ static void render_device(const json_t *device, double seconds) {
     render_modules(json_object_get(device, "modules"), seconds);
 }
 
+/* What was not freed at exit, where the key leak_report asked for it. */
+static void render_leaks(const json_t *leaks) {
+    if (!json_array_size(leaks))
+        return;
+    printf("\n%snot freed at exit%s\n", cmd_bold(), cmd_plain());
+    cmd_table_t *table = cmd_table_new("rlrrl");
+    cmd_table_row(table, "device", "module that asked", "blocks", "bytes", "of which sizes");
+    for (size_t i = 0; i < json_array_size(leaks); i++) {
+        enum { MOST_SIZES = 3 };
+        const json_t *leak = json_array_get(leaks, i), *sizes = json_object_get(leak, "sizes");
+        char device[CMD_FIGURE], blocks[CMD_FIGURE], bytes[CMD_FIGURE], one[CMD_FIGURE];
+        char *text = cmd_format("%s", "");
+        for (size_t k = 0; k < json_array_size(sizes) && k < MOST_SIZES; k++) {
+            const json_t *size = json_array_get(sizes, k);
+            cmd_text_bytes(one, integer_of(size, "requested_bytes"));
+            text = joined(text, cmd_format("%s%lld of %s", k ? ", " : "",
+                                           (long long)integer_of(size, "blocks"), one));
+        }
+        if (json_array_size(sizes) > MOST_SIZES)
+            text = joined(text, cmd_format(", ..."));
+        const char *name = text_of(leak, "name");
+        cmd_table_row(table, cmd_text_count(device, integer_of(leak, "device")),
+                      *name ? name : "(not known)",
+                      cmd_text_count(blocks, integer_of(leak, "blocks")),
+                      cmd_text_bytes(bytes, integer_of(leak, "bytes")), text);
+        free(text);
+    }
+    cmd_table_print(table, 2);
+}
+
 /* Where pinned_cache kept any. */
 static void render_pinned(const json_t *pinned) {
     if (!cmd_document_stat(pinned, "num_host_alloc", NULL, NULL))
@@ -309,6 +339,7 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
         render_device(json_array_get(devices, i), seconds);
     if (!json_array_size(devices))
         puts("\nno device was used");
+    render_leaks(json_object_get(document, "leaks"));
     render_pinned(json_object_get(document, "pinned"));
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");
