@@ -116,6 +116,7 @@ typedef struct {
     uint64_t segment_address, segment_size;
     bool allocated;                  /* false: freed or never handed out */
     bool async;                      /* by a request that named a stream ... */
+    uint8_t module;                  /* that asked; not allocated: last, where that is known */
     uint8_t mempool;                 /* ... of this memory pool (space/mempool.h); 0 */
     bool paged;                      /* on pages of an expandable segment */
     uint64_t pages_begin, pages_end; /* allocated, and on pages: addresses */

@@ -10,6 +10,7 @@
 #include "intercept/modules.h"
 #include "intercept/pool_access.h"
 #include "intercept/tracing.h"
+#include "intercept/wrong_free.h"
 
 /* A request.  `named`: of `pool`; else of the device's current one. */
 typedef struct {
@@ -304,8 +305,8 @@ static ac_status_t free_in_order(ac_thread_t *thread, ac_context_t *context, CUd
     return status;
 }
 
-static CUresult bad_free(ac_thread_t *thread) {
-    ac_count(thread, AC_COUNT_bad_frees);
+static CUresult bad_free(ac_thread_t *thread, CUdeviceptr pointer, const void *caller) {
+    ac_wrong_free(thread, pointer, caller);
     return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -323,7 +324,7 @@ static bool is_stream(CUstream stream) {
 /* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
  * allocated, and the legacy one nothing while a stream captures that synchronises with it. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
-                               CUstream stream, bool per_thread) {
+                               CUstream stream, bool per_thread, const void *caller) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     ac_status_t freed;
     if (thread) {
@@ -338,7 +339,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (!context && is_stream(stream)) { /* of a context that is not known */
             ac_context_unseen();
             freed = ac_block_free(pointer);
-            return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
+            return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread, pointer, caller);
         }
         if (!context)
             return real(AC_UNOWNED, stream);
@@ -358,7 +359,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (freed == AC_OK)
             freed = ac_block_free(pointer);
     }
-    return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
+    return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread, pointer, caller);
 }
 
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
@@ -379,7 +380,8 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
         if (ac_owned(pointer)) {                                                                 \
             uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
-            result = free_on_stream(thread, real, pointer, stream, per_thread);                  \
+            result = free_on_stream(thread, real, pointer, stream, per_thread,                   \
+                                    __builtin_return_address(0));                                \
             ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
             result = driver_free(thread, real, pointer, stream);                                 \

@@ -178,9 +178,14 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
     if (!real)
         return AC_RUNTIME_MISSING;
     uint64_t generation = ac_generation_now();
-    if (thread)
+    if (thread) {
         thread->last_free = NULL;
-    return proved_to_free(caller, generation, real(pointer));
+        thread->frees_for = caller;
+    }
+    ac_runtime_error_t result = real(pointer);
+    if (thread)
+        thread->frees_for = NULL;
+    return proved_to_free(caller, generation, result);
 }
 
 static __attribute__((noinline)) ac_runtime_error_t
@@ -276,7 +281,14 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
     ac_count(thread, AC_COUNT_runtime_forwarded);
     cudaFreeAsync_fn *real =
         __extension__(cudaFreeAsync_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
-    return real ? real(pointer, stream) : AC_RUNTIME_MISSING;
+    if (!real)
+        return AC_RUNTIME_MISSING;
+    if (thread)
+        thread->frees_for = caller;
+    ac_runtime_error_t result = real(pointer, stream);
+    if (thread)
+        thread->frees_for = NULL;
+    return result;
 }
 
 /* Whether the thread's cache serves such calls of the code. */

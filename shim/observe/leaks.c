@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "observe/log.h"
 #include "observe/module_name.h"
@@ -154,16 +153,14 @@ void ac_leaks_find(ac_held_each_fn *each) {
 
 /* "libplugin.so (10 blocks, 2621440 bytes, 9 of 262144 each)" behind what is in `text`. */
 static size_t add_holder(char *text, size_t used, size_t size, const holder_t *holder) {
-    char exe[AC_LIVE_EXE];
+    char name[AC_MODULE_LABEL];
     const kind_t *most = &found.kind[holder->first];
-    ac_live_exe(ac_live, exe);
-    const char *path = ac_module_path(ac_live, holder->module, exe);
-    const char *name = path ? ac_module_short(path) : "code of no module";
-    int n = snprintf(text + used, size - used,
-                     "%s%.60s (%" PRIu64 " block%s, %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64
-                     " each)",
-                     used ? ", " : "", name, holder->blocks, holder->blocks == 1 ? "" : "s",
-                     holder->bytes, most->blocks, most->requested);
+    int n =
+        snprintf(text + used, size - used,
+                 "%s%s (%" PRIu64 " block%s, %" PRIu64 " bytes, %" PRIu64 " of %" PRIu64 " each)",
+                 used ? ", " : "", ac_module_label(name, holder->module, "code of no module"),
+                 holder->blocks, holder->blocks == 1 ? "" : "s", holder->bytes, most->blocks,
+                 most->requested);
     return n < 0 || (size_t)n >= size - used ? size - 1 : used + (size_t)n;
 }
 

@@ -7,6 +7,9 @@
  *   thread NAME HOW BYTES
  *                       the same in a thread of its own
  *   give NAME INDEX     that module frees the block that was taken as number INDEX, from 0 on
+ *   wrong NAME HOW INDEX OFFSET
+ *                       that module frees what lies OFFSET bytes behind its begin, HOW: plain, or
+ *                       async; says where that is, and what came of it
  *   fork                a child takes a block of the program's and ends
  *   churn               four threads take and give back by every module, until the input ends
  *   wait                until the input ends */
@@ -70,6 +73,14 @@ static void take_in_thread(char **step) {
     pthread_t thread;
     MUST(pthread_create(&thread, NULL, take_apart, step));
     MUST(pthread_join(thread, NULL));
+}
+
+static void free_wrongly(char **step) {
+    const modules_plugin_t *plugin = module[index_of(step[0])].plugin;
+    char *pointer = (char *)block[atoi(step[2])] + atoi(step[3]);
+    int (*release)(void *) = strcmp(step[1], "async") ? plugin->release : plugin->release_async;
+    printf("%p gives %d\n", (void *)pointer, release(pointer));
+    fflush(stdout);
 }
 
 static void take_in_child(void) {
@@ -136,6 +147,8 @@ int main(int argc, char **argv) {
             take_in_thread(step);
         else if ((words = is(argv[i], "give", 2, left)))
             GIVES(module[index_of(step[0])].plugin->release(block[atoi(step[1])]), 0);
+        else if ((words = is(argv[i], "wrong", 4, left)))
+            free_wrongly(step);
         else if ((words = is(argv[i], "fork", 0, left)))
             take_in_child();
         else if ((words = is(argv[i], "churn", 0, left)))
