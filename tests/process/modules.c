@@ -6,6 +6,9 @@
  *   take NAME HOW BYTES as modules.h says; NAME "self": the program itself
  *   thread NAME HOW BYTES
  *                       the same in a thread of its own
+ *   paced NAME HOW BYTES
+ *                       for each line of input a block, and one of the program's that the
+ *                       next round frees; says "+" each time
  *   give NAME INDEX     that module frees the block that was taken as number INDEX, from 0 on
  *   wrong NAME HOW INDEX OFFSET
  *                       that module frees what lies OFFSET bytes behind its begin, HOW: plain, or
@@ -23,7 +26,7 @@
 
 extern const modules_plugin_t modules_self;
 
-enum { MODULES = 8, BLOCKS = 64, THREADS = 4 };
+enum { MODULES = 8, BLOCKS = 4096, THREADS = 4 };
 
 static struct {
     const char *name;
@@ -67,6 +70,21 @@ static void *take_apart(void *step) {
     test_device(0);
     take(step);
     return NULL;
+}
+
+/* Each stays; the program itself gives back in each round what it took in the one before. */
+static void take_paced(char **step) {
+    void *round = NULL;
+    for (int c; (c = getchar()) != EOF;) {
+        if (c != '\n')
+            continue;
+        if (round)
+            GIVES(module[0].plugin->release(round), 0);
+        take(step);
+        GIVES(module[0].plugin->take("cuMemAlloc", (size_t)1 << (18 + blocks % 3), &round), 0);
+        puts("+");
+        fflush(stdout);
+    }
 }
 
 static void take_in_thread(char **step) {
@@ -143,6 +161,8 @@ int main(int argc, char **argv) {
             close_module(step[0]);
         else if ((words = is(argv[i], "take", 3, left)))
             take(step);
+        else if ((words = is(argv[i], "paced", 3, left)))
+            take_paced(step);
         else if ((words = is(argv[i], "thread", 3, left)))
             take_in_thread(step);
         else if ((words = is(argv[i], "give", 2, left)))

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_HOOKS = 12 };
 
@@ -123,18 +122,6 @@ static void render_count(cmd_table_t *table, const char *name, const char *unit,
         cmd_table_row(table, name, cmd_text_unit(text, unit, value), doc);
     else
         hidden++;
-}
-
-/* "2026-01-31T12:00:00.000Z", as the dump has it; 0 where it has not. */
-static double seconds_of(const char *text) {
-    struct tm tm = {0};
-    double seconds;
-    if (sscanf(text, "%d-%d-%dT%d:%d:%lf", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-               &tm.tm_min, &seconds) != 6)
-        return 0;
-    tm.tm_year -= 1900;
-    tm.tm_mon--;
-    return (double)timegm(&tm) + seconds;
 }
 
 static int64_t asked_bytes(const json_t *module, const char *field) {
@@ -333,8 +320,9 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
     hidden = 0;
     render_process(document, source);
     const json_t *devices = json_object_get(document, "devices");
-    double start = seconds_of(text_of(json_object_get(document, "process"), "start_time"));
-    double seconds = start > 0 ? seconds_of(text_of(document, "time")) - start : 0;
+    double start =
+        cmd_document_seconds(text_of(json_object_get(document, "process"), "start_time"));
+    double seconds = start > 0 ? cmd_document_seconds(text_of(document, "time")) - start : 0;
     for (size_t i = 0; i < json_array_size(devices); i++)
         render_device(json_array_get(devices, i), seconds);
     if (!json_array_size(devices))
