@@ -425,6 +425,50 @@ static int write_signal(const void *field, char *text, size_t size) {
     return write_word(signal_words, field, text, size);
 }
 
+/* ---- fill: a pattern of 1, 2 or 4 bytes, four times, twice or once ---- */
+
+/* All bits set: not a number in every floating-point format that devices have. */
+#define FILL_NAN (AC_FILL_SET | UINT32_MAX)
+
+AC_START static bool read_hexadecimal(ac_token_t token, uint32_t *value) {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    *value = 0;
+    for (size_t i = 0; i < token.length; i++) {
+        const char *digit = token.at[i] ? strchr(digits, token.at[i]) : NULL;
+        if (!digit)
+            return false;
+        *value = *value << 4 | (uint32_t)((digit - digits) & 15);
+    }
+    return token.length == 2 || token.length == 4 || token.length == 8;
+}
+
+AC_START static bool read_fill(ac_token_t token, ac_bounds_t bounds, void *field,
+                               ac_refusal_t *refusal) {
+    uint64_t *fill = field;
+    uint32_t word;
+    (void)bounds;
+    if (ac_token_is(token, "none") || ac_token_is(token, "nan")) {
+        *fill = ac_token_is(token, "nan") ? FILL_NAN : 0;
+        return true;
+    }
+    if (token.length < 2 || token.at[0] != '0' || token.at[1] != 'x' ||
+        !read_hexadecimal((ac_token_t){token.at + 2, token.length - 2}, &word))
+        return refuse(refusal, token.at, NULL);
+    if (token.length == 4)
+        word |= word << 8;
+    if (token.length <= 6)
+        word |= word << 16;
+    *fill = AC_FILL_SET | word;
+    return true;
+}
+
+static int write_fill(const void *field, char *text, size_t size) {
+    uint64_t fill = *(const uint64_t *)field;
+    if (!fill || fill == FILL_NAN)
+        return snprintf(text, size, "%s", fill ? "nan" : "none");
+    return snprintf(text, size, "0x%08" PRIx32, (uint32_t)fill);
+}
+
 /* ---- file name patterns ---- */
 
 AC_START static bool read_pattern(ac_token_t token, ac_bounds_t bounds, void *field,
@@ -462,6 +506,7 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
     [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
+    [AC_VALUE_FILL] = {read_fill, write_fill},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

@@ -6,6 +6,7 @@
 
 #include "allocator/cache/lane.h"
 #include "device/driver.h"
+#include "intercept/fill.h"
 #include "intercept/mempools.h"
 #include "intercept/modules.h"
 #include "intercept/pool_access.h"
@@ -70,10 +71,10 @@ static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUs
     ac_passed_t why;
     CUstream handle = ac_stream_resolved(stream, per_thread);
     ask->generation = ac_generation_now(); /* before all else is looked at */
-    if (!thread || !ac_is_enabled() || !ac_fence_simple() || ac_order_capturing() ||
-        ac_cuda_is_capturing() || context->created || ac_cuda_stream_marks(&context->cuda) ||
-        ac_fence_broken(context->timeline) || !ac_barrier_is_free() ||
-        atomic_load(&ac_contexts_ending))
+    if (!thread || !ac_is_enabled() || ac_is_filling() || !ac_fence_simple() ||
+        ac_order_capturing() || ac_cuda_is_capturing() || context->created ||
+        ac_cuda_stream_marks(&context->cuda) || ac_fence_broken(context->timeline) ||
+        !ac_barrier_is_free() || atomic_load(&ac_contexts_ending))
         return NULL;
     ask->mempool = ac_mempool_current(context->cuda.device, &why);
     if (!ask->mempool || ac_mempool_reason(ask->mempool) != AC_POOL_OURS ||
@@ -187,6 +188,7 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
     ac_served_t served = ac_serve(thread, context, module, &from, ask->bytes, &address);
     if (served == AC_SERVED) {
+        ac_fill_served_on(address, ask->bytes, ask->stream, ask->per_thread);
         *ask->pointer = address;
         if (ac_mempool_reason(ask->mempool) != AC_POOL_OURS)
             ac_pool_reach_again(ask->mempool);
@@ -295,6 +297,7 @@ static ac_status_t free_in_order(ac_thread_t *thread, ac_context_t *context, CUd
     ac_cache_t *cache = lane_of(thread, context, stream, per_thread, &lane);
     if (cache && ac_lane_give_long(cache, &lane, pointer))
         return AC_OK;
+    ac_fill_freed_on(context, pointer, stream, per_thread);
     ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
     if (ac_block_arena(pointer) != context->arena)

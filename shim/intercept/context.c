@@ -130,7 +130,9 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 void ac_context_configure(void) {
-    atomic_store(&ac_sole_wanted, ac_process_config()->single_stream);
+    /* A pattern of ours would come before what that stream has still to do. */
+    atomic_store(&ac_sole_wanted,
+                 ac_process_config()->single_stream && !ac_process_config()->fill);
     ac_lock(&lock); /* an allocator that is being made may have seen older settings */
     if (atomic_load(&any_allocator))
         ac_device_each(configure, NULL);

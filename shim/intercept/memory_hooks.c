@@ -1,5 +1,6 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/fill.h"
 #include "intercept/modules.h"
 #include "intercept/pinned.h"
 #include "intercept/tracing.h"
@@ -24,8 +25,10 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
         return AC_SERVED_BY_DRIVER;
     ac_served_t served =
         ac_serve(thread, context, ac_module_asking(thread, caller), NULL, bytes, &address);
-    if (served == AC_SERVED)
+    if (served == AC_SERVED) {
+        ac_fill_served(context, address, bytes);
         *pointer = address;
+    }
     return served;
 }
 
@@ -183,7 +186,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
         } else if (ac_frees_synchronize() || ac_fence_broken(context->timeline)) {
-            CUresult result = ac_context_await(context);
+            CUresult result = ac_fill_await(context, pointer);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
         }

@@ -40,7 +40,7 @@
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling;
 
 /* --- the environment --- */
 
@@ -194,7 +194,8 @@ static void apply(void) {
     bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
     atomic_store(&ac_log_level, config->log_level);
     atomic_store(&ac_enabled, enabled);
-    atomic_store(&ac_free_sync, config->free_sync);
+    atomic_store(&ac_filling, config->fill != 0);
+    atomic_store(&ac_free_sync, config->free_sync || config->fill);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
