@@ -6,7 +6,7 @@
 #include "growth.h"
 #include "command.h"
 #include "document.h"
-#include "output.h"
+#include "terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -255,14 +255,14 @@ int cmd_growth_watch(int pid, uint64_t space, unsigned looks, double pause_secon
                                : NULL;
         if (document && (!first || same_process(first, document))) {
             add_look(&growth, document);
-            cmd_progress("looking", i + 1, looks);
+            cmd_bar_step("looking", i + 1, looks);
         }
         if (first)
             json_decref(document);
         else
             first = document;
     }
-    cmd_progress_done();
+    cmd_bar_end();
     json_decref(first);
     /* A process that ends while one looks has been looked at. */
     int status = CMD_FAILED;
