@@ -11,7 +11,7 @@ _accelcache() {
     fi
     case ${COMP_WORDS[1]} in
     run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --max-peak --fail-on-leak --junit --keep --stdin --json --help" ;;
-    stat) options="--all --brief --json --diff --summary --remove --help" ;;
+    stat) options="--all --brief --json --diff --summary --growth --looks --interval --remove --help" ;;
     top) options="--interval --sort --json --help" ;;
     ctl) options="--json --help" ;;
     ps) options="--running --no-header --json --help" ;;
