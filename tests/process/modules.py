@@ -168,7 +168,7 @@ class Modules(HostTest):
         while child.stdout.readline() != "ready\n":
             continue
         file = os.path.join(self.work, f"accelcache-{child.pid}.json")
-        for _ in range(50):
+        for _ in range(3 if TSAN else 50):
             child.send_signal(signal.SIGUSR2)
             end = time.monotonic() + LIMIT
             while not os.path.exists(file):
