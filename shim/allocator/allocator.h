@@ -136,6 +136,11 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
 
+/* The same for the segment around `address`, whatever serves there by now: the driver was told
+ * something of a block that another thread may have freed meanwhile.  AC_BAD_ADDRESS: it is on
+ * pages. */
+ac_status_t ac_address_taint(uint64_t address, bool *fresh);
+
 /* The reason for one AC_OK of _taint is gone, and no one else has got to know the segment by it:
  * after the last one it serves again, where the block fills it and was not freed meanwhile. */
 void ac_block_untaint(uint64_t address);

@@ -441,6 +441,11 @@ static void set_up(void) {
                                                "with ACCEL_LIVE_DIR"));
     else
         ac_live_tidy();
+    if (ac_live_dir_missing())
+        ac_log(AC_LOG_WARNING,
+               "ACCEL_LIVE_DIR names %.200s, which is no folder: live statistics, and what other "
+               "processes need to open IPC handles, go to %s",
+               ac_live_dir_missing(), ac_live_dir());
     if (ac_live_strayed)
         ac_log(
             AC_LOG_WARNING,
