@@ -11,6 +11,9 @@
 #include "intercept/context.h"
 #include "lock.h"
 
+/* How long freed memory that other streams used is waited for. */
+enum { LIMIT_NS = 1000000000 };
+
 /* Requests of a device for streams go to a pool. */
 typedef struct ac_pool_way {
     struct ac_pool_way *next;
@@ -123,20 +126,15 @@ static void cut_pool(const ac_pool_t *pool, ac_pool_segment_t **list) {
         cut_idle(line, list);
 }
 
-void ac_pool_trim(void) {
-    ac_pool_segment_t *cut = NULL;
-    if (!atomic_load(&any))
-        return;
-    ac_lock(&lock);
+/* Idle segments of pools without users join *list.  Under the lock. */
+static void cut_unused(ac_pool_segment_t **list) {
     for (ac_pool_t *pool = pools, *next; pool; pool = next) {
         next = pool->next;
         if (!pool->users) {
-            cut_pool(pool, &cut);
+            cut_pool(pool, list);
             sweep_pool(pool);
         }
     }
-    ac_unlock(&lock);
-    give_segments(cut);
 }
 
 /* A call that allocates is none that a capture of this thread forbids: the memory is not the
@@ -226,11 +224,31 @@ static void drain(int device, uint64_t limit_ns) {
     news.target = asks ? target : 0;
     news.reached[false] = ac_fence_reached(timeline, false);
     news.reached[true] = ac_fence_reached(timeline, true);
+    ac_pool_segment_t *cut = NULL;
     ac_lock(&lock);
     atomic_store(&pending, each_waiting(device, drain_line, &news));
+    cut_unused(&cut);
     ac_unlock(&lock);
+    give_segments(cut);
     if (asks)
         atomic_store(&asking, false);
+}
+
+/* The same on all devices, with a wait. */
+static void drain_all(void) {
+    for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
+        drain(device, LIMIT_NS);
+}
+
+void ac_pool_trim(void) {
+    ac_pool_segment_t *cut = NULL;
+    if (!atomic_load(&any))
+        return;
+    drain_all();
+    ac_lock(&lock);
+    cut_unused(&cut);
+    ac_unlock(&lock);
+    give_segments(cut);
 }
 
 bool ac_pool_free(uint64_t address) {
@@ -394,14 +412,13 @@ static void give_way(const ask_t *ask) {
     ac_pool_segment_t *cut = NULL;
     ac_lock(&lock);
     cut_pool(ask->pool, &cut);
+    cut_unused(&cut);
     ac_unlock(&lock);
     give_segments(cut);
-    ac_pool_trim();
 }
 
 accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
                              void *stream) {
-    enum { LIMIT_NS = 1000000000 };
     ask_t ask = {pool, bytes, ac_pool_round(bytes), device, stream, ac_stream_life(stream)};
     if (!ask.size)
         return ACCEL_ERROR_DEVICE_MEMORY;
@@ -647,8 +664,7 @@ accel_status_t accel_pool_empty(accel_pool_id_t id) {
         return accel_empty_cache();
     if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
-    for (int device = 0; device < accel_device_count(); device++)
-        drain(device, 1);
+    drain_all();
     ac_lock(&lock);
     ac_pool_t *pool = find_pool(id);
     if (pool)

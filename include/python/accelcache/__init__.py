@@ -6,11 +6,12 @@ are bytes, devices CUDA ordinals; a call that fails raises Error.
 """
 import contextlib
 import ctypes
+import glob
 import json
 import os
 
 __all__ = ["Error", "MemPool", "current_device", "device_count", "dump", "empty_cache",
-           "get_memory_fraction", "initialized", "largest_block", "library_path", "memory_info",
+           "get_memory_fraction", "initialized", "largest_block", "library", "library_path", "memory_info",
            "pluggable_allocator", "record_history", "reset_accumulated_stats", "reset_peak_stats",
            "set_device", "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document",
            "synchronize", "use_in_torch", "use_mem_pool", "version"]
@@ -67,14 +68,17 @@ class _PoolId(ctypes.Structure):
 
 def _candidates():
     if os.environ.get("ACCELCACHE_LIBRARY"):
-        yield os.environ["ACCELCACHE_LIBRARY"]
-        return
+        return [os.environ["ACCELCACHE_LIBRARY"]]
     here = os.path.dirname(os.path.abspath(__file__))
-    for folder in (here, os.path.join(here, "lib")):
-        path = os.path.join(folder, "libaccelcache.so")
-        if os.path.exists(path):
-            yield path
-    yield "libaccelcache.so"
+    patterns = ("libaccelcache.so", "lib/libaccelcache.so", "install/lib*/**/libaccelcache.so")
+    return [path for pattern in patterns
+            for path in sorted(glob.glob(os.path.join(here, pattern), recursive=True))
+            ] + ["libaccelcache.so"]
+
+
+def library():
+    """What to name in LD_PRELOAD; loads nothing."""
+    return _candidates()[0]
 
 
 def _open():
