@@ -453,6 +453,20 @@ START_TEST(closing_gives_everything_back) {
 }
 END_TEST
 
+/* The figures are read while the owner is in the midst of a hit, and its last one before it closes
+ * the cache. */
+START_TEST(closing_absorbs_what_was_read_in_parts) {
+    uint64_t address = take(MIB), *bytes = &tally[0].side[1].flow.given_bytes;
+    put(address);
+    *bytes -= MIB;
+    ck_assert_int_eq(now().allocated_bytes[AC_POOL_ALL].current, MIB);
+    *bytes += MIB;
+    ac_cache_close(cache);
+    cache = NULL;
+    ck_assert_int_eq(now().allocated_bytes[AC_POOL_ALL].current, 0);
+}
+END_TEST
+
 /* --- settings --- */
 
 START_TEST(none_where_the_settings_say_so) {
@@ -620,6 +634,7 @@ int main(void) {
     tcase_add_test(all, a_thread_inside_when_it_ended_is_left_alone);
     tcase_add_test(all, a_record_that_came_back_says_no_address);
     tcase_add_test(all, closing_gives_everything_back);
+    tcase_add_test(all, closing_absorbs_what_was_read_in_parts);
     tcase_add_test(all, none_where_the_settings_say_so);
     tcase_add_test(all, sizes_are_rounded_as_elsewhere);
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);

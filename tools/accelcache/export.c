@@ -2,6 +2,7 @@
 #include "export.h"
 #include "command.h"
 #include "output.h"
+#include "terminal.h"
 
 #include "option.h"
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static int export_as(int format, const char *path, const char *target) {
     cmd_output_t output;
     cmd_history_t *history = cmd_history_read(path, &error);
     if (!history) {
-        cmd_progress_done();
+        cmd_bar_end();
         cmd_say("%s", error);
         free(error);
         return CMD_FAILED;
@@ -82,7 +83,7 @@ static int export_as(int format, const char *path, const char *target) {
                     : "a trace (accelcache run --trace) or a snapshot");
     } else if (cmd_output_open(&output, target, formats[format].binary)) {
         bool written = formats[format].function(history, output.file, &error);
-        cmd_progress_done();
+        cmd_bar_end();
         if (!written)
             cmd_say("%s: %s", path, error);
         status = cmd_output_close(&output, written);

@@ -2,7 +2,7 @@
 #include "command.h"
 #include "document.h"
 #include "export.h"
-#include "output.h"
+#include "terminal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void put_trace(FILE *out, const cmd_history_t *history) {
     cmd_holding_t holding[CMD_HISTORY_DEVICES] = {{0}};
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        cmd_progress("events", i, history->events);
+        cmd_bar_step("events", i, history->events);
         fprintf(out, "%" PRId64 ",%s,", event->time_ns, names[event->kind]);
         if (event->device >= 0)
             fprintf(out, "%d", event->device);

@@ -3,7 +3,7 @@
  * the trace has none, an operation is one. */
 #include "command.h"
 #include "export.h"
-#include "output.h"
+#include "terminal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ bool cmd_export_perfetto(const cmd_history_t *history, FILE *out, char **error) 
     }
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        cmd_progress("events", i, history->events);
+        cmd_bar_step("events", i, history->events);
         if (event->device >= 0) {
             cmd_holding_add(&holding[event->device], event);
             put_holding(out, history, event, &holding[event->device]);

@@ -3,7 +3,7 @@
  * addresses in place of segments (history.h), and every request and free. */
 #include "command.h"
 #include "export.h"
-#include "output.h"
+#include "terminal.h"
 #include "pickle.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void put_device(FILE *out, const cmd_history_t *history, int device) {
     cmd_pickle_list(out);
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        cmd_progress("events", i, history->events);
+        cmd_bar_step("events", i, history->events);
         if (event->device != device)
             continue;
         if (event->kind == CMD_EVENT_ALLOC) {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A file of ours beside the one that is wanted, so that the rename stays on one file system. */
@@ -63,37 +62,4 @@ int cmd_output_close(cmd_output_t *output, bool keep) {
     if (keep && failure)
         cmd_say("%s: not written: %s; nothing of it was kept", output->path, strerror(failure));
     return keep && !failure ? CMD_OK : CMD_FAILED;
-}
-
-/* ------------------------------------------------------------------ progress */
-
-static bool progress_open;
-
-void cmd_progress(const char *what, size_t at, size_t of) {
-    enum { EVERY = 1 << 14, PAUSE_MS = 100 };
-    static int64_t last;
-    static int terminal = -1;
-    struct timespec now;
-    if (at % EVERY)
-        return;
-    if (terminal < 0)
-        terminal = isatty(STDERR_FILENO);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    if (!last)
-        last = ms; /* short work shows nothing */
-    if (!terminal || ms - last < PAUSE_MS)
-        return;
-    last = ms;
-    if (of)
-        fprintf(stderr, "\r\033[K%s: %zu %%", what, at * 100 / of);
-    else
-        fprintf(stderr, "\r\033[K%s: %zu", what, at);
-    progress_open = true;
-}
-
-void cmd_progress_done(void) {
-    if (progress_open)
-        fputs("\r\033[K", stderr);
-    progress_open = false;
 }

@@ -1,5 +1,5 @@
 /* Where a subcommand writes its result: the standard output, or a file that appears under its
- * name when it is whole.  And one line that tells how far long work has come. */
+ * name when it is whole. */
 #ifndef CMD_OUTPUT_H
 #define CMD_OUTPUT_H
 
@@ -21,10 +21,5 @@ bool cmd_output_open(cmd_output_t *output, const char *path, bool binary);
 /* With `keep` the file gets its name, else nothing stays.  The exit status, with a message where
  * not all could be written. */
 int cmd_output_close(cmd_output_t *output, bool keep);
-
-/* "what: 42 %" on stderr where that is a terminal, not more often than ten times a second; done
- * takes the line away. */
-void cmd_progress(const char *what, size_t at, size_t of);
-void cmd_progress_done(void);
 
 #endif

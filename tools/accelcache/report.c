@@ -2,6 +2,7 @@
 #include "report.h"
 #include "command.h"
 #include "output.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include "option.h"
@@ -125,7 +126,7 @@ static int report(const char *path, const char *target, const char *folder) {
     }
     if (history) {
         json_t *data = data_of(history, path);
-        cmd_progress_done();
+        cmd_bar_end();
         text = json_dumps(data, JSON_COMPACT);
         json_decref(data);
         if (!text)

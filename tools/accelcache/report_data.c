@@ -1,7 +1,7 @@
 /* What the charts of a report show (report.h). */
 #include "command.h"
 #include "document.h"
-#include "output.h"
+#include "terminal.h"
 #include "report.h"
 
 #include <inttypes.h>
@@ -82,7 +82,7 @@ static json_t *points_of(const cmd_history_t *history, int device, bool reserved
     put_moment(points, &(moment_t){.holding = holding}, history->timed, reserved);
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        cmd_progress("events", i, history->events);
+        cmd_bar_step("events", i, history->events);
         if (event->device != device)
             continue;
         cmd_holding_add(&holding, event);

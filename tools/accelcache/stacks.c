@@ -2,7 +2,7 @@
 #include "stacks.h"
 #include "command.h"
 #include "document.h"
-#include "output.h"
+#include "terminal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,7 +134,7 @@ static void take_events(adding_t *adding, const cmd_history_t *history) {
     size_t groups = 0, room = 0, last = 0;
     for (size_t i = 0; i < history->events; i++) {
         const cmd_event_t *event = &history->event[i];
-        cmd_progress("events", i, history->events);
+        cmd_bar_step("events", i, history->events);
         if (event->kind != CMD_EVENT_ALLOC)
             continue;
         unsigned class = class_of(event->bytes);

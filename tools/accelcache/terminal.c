@@ -158,6 +158,24 @@ void cmd_bar(double done, const char *format, ...) {
     free(safe);
 }
 
+void cmd_bar_step(const char *what, size_t at, size_t of) {
+    enum { EVERY = 1 << 14 };
+    const double pause = 0.1;
+    static double last;
+    if (at % EVERY)
+        return;
+    double time = now();
+    if (at == 0)
+        began = last = time;
+    if (time - last < pause)
+        return;
+    last = time;
+    if (of)
+        cmd_bar((double)at / (double)of, "%s", what);
+    else
+        cmd_bar(0, "%s: %zu", what, at);
+}
+
 void cmd_bar_end(void) {
     if (open_line)
         fputs("\r\033[K", stderr);

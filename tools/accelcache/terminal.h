@@ -33,6 +33,11 @@ void cmd_print_wrapped(FILE *file, const char *text, int width, int indent, int 
  * where stderr is no terminal.  `done` is the part that is over, from 0 to 1; time left is told
  * from the first call with 0 on, once there is something to tell it from. */
 void cmd_bar(double done, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same for step `at` of `of` (0: how many is not known), which are short: the line appears if
+ * they take longer than a moment, and is not written more often than ten times a second. */
+void cmd_bar_step(const char *what, size_t at, size_t of);
+
 /* Remove the line; before anything else is printed. */
 void cmd_bar_end(void);
 

@@ -187,8 +187,10 @@ void ac_caches_raise(ac_allocator_t *allocator, ac_cache_t *own) {
     ac_cache_sum_t sum = {.ordered = 0};
     bool any = false;
     put_to_rest(allocator->caches, own);
+    /* The caller's in any case: what was absorbed in the midst of a hit may lack some of it, and the
+     * tally ends with the cache. */
     for (ac_cache_t *cache = allocator->caches->awake; cache; cache = cache->awake_next)
-        if (!ac_cache_tally_absorbed(cache->tally)) {
+        if (cache == own || !ac_cache_tally_absorbed(cache->tally)) {
             ac_cache_tally_add(cache->tally, true, &sum);
             ac_lanes_absorb(cache);
             any = true;
