@@ -189,6 +189,27 @@ START_TEST(order_in_pools) {
 }
 END_TEST
 
+/* Free neighbours become one block, whichever was freed first. */
+START_TEST(neighbours_in_pools) {
+    CUstream stream = new_stream();
+    accel_pool_id_t pool = new_pool(0);
+    static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}};
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    for (int i = 0; i < 4; i++) {
+        void *part[3];
+        for (int j = 0; j < 3; j++)
+            part[j] = alloc((j + 5) * (size_t)MIB, stream); /* 18 of 20 */
+        for (int j = 0; j < 3; j++)
+            ck_assert_int_eq(accel_raw_delete(part[order[i][j]]), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 20 * MIB);
+        void *whole = alloc(20 * MIB, stream);
+        ck_assert_ptr_eq(whole, part[0]);
+        ck_assert_int_eq(accel_raw_delete(whole), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 20 * MIB);
+    }
+}
+END_TEST
+
 START_TEST(kinds_of_pools) {
     CUstream stream = new_stream();
     accel_pool_id_t whole = new_pool(ACCEL_POOL_NO_SPLIT), rescue = new_pool(0);
@@ -548,6 +569,7 @@ int main(void) {
     tcase_add_test(all, a_pool);
     tcase_add_test(all, lives_of_pools);
     tcase_add_test(all, order_in_pools);
+    tcase_add_test(all, neighbours_in_pools);
     tcase_add_test(all, kinds_of_pools);
     tcase_add_test(all, pool_with_an_allocator);
     tcase_add_test(all, out_of_memory);

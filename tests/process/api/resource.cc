@@ -31,6 +31,11 @@ extern "C" int cuStreamCreate(cudaStream_t *stream, unsigned flags);
 extern "C" int cuMemsetD8Async(std::uint64_t pointer, unsigned char value, std::size_t bytes,
                                cudaStream_t stream);
 
+extern "C" int cuStreamWaitValue32_v2(cudaStream_t stream, std::uint64_t pointer,
+                                      std::uint32_t value, unsigned flags);
+extern "C" int cuStreamWriteValue32_v2(cudaStream_t stream, std::uint64_t pointer,
+                                       std::uint32_t value, unsigned flags);
+
 template <class Error, class Call> static bool throws(Call call) {
     try {
         call();
@@ -51,11 +56,21 @@ int main() {
     get_property(resource, cuda::mr::device_accessible{});
     void *block = resource.allocate(stream_ref{first}, MIB, 256);
     EXPECT(block && reinterpret_cast<std::uintptr_t>(block) % 512 == 0 && allocated() == 1);
+    // While the stream is held: its next request has the block at once, that of another does not.
+    void *flag = resource.allocate_sync(512);
+    std::uint64_t const at = reinterpret_cast<std::uint64_t>(flag);
+    EXPECT(cuMemsetD8Async(at, 0, 4, nullptr) == 0 && accel_synchronize_device(0) == ACCEL_OK);
+    EXPECT(cuStreamWaitValue32_v2(second, at, 1, 0) == 0);
     EXPECT(cuMemsetD8Async(reinterpret_cast<std::uint64_t>(block), 1, MIB, second) == 0);
     // In the order of the stream of the free, and not of that of the request.
     resource.deallocate(stream_ref{second}, block, MIB, 256);
+    void *elsewhere = resource.allocate(first, MIB);
     void *again = resource.allocate(second, MIB);
-    EXPECT(again == block);
+    EXPECT(elsewhere != block && again == block);
+    EXPECT(cuStreamWriteValue32_v2(first, at, 1, 0) == 0);
+    EXPECT(accel_synchronize_device(0) == ACCEL_OK);
+    resource.deallocate(first, elsewhere, MIB);
+    resource.deallocate_sync(flag, 512);
     resource.deallocate(second, again, MIB);
     EXPECT(throws<std::bad_alloc>([&] { resource.allocate(stream_ref{first}, MIB, 4096); }));
     EXPECT(throws<std::bad_alloc>([&] { resource.allocate(stream_ref{first}, MIB << 20); }));
