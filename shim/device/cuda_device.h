@@ -234,9 +234,9 @@ extern uint64_t (*ac_cuda_thread)(void);
 
 /* Make `context` current around a call and let it through other threads' captures.  Returns
  * false when the context cannot be made current, or another thread has been ending it for two
- * seconds.  In between the thread is not cancelled: the
- * driver may wait in ways that the program may cancel, and what the thread has taken (the
- * capture gate, memory that is in no list meanwhile, its place among `users`) would be lost. */
+ * seconds.  In between the thread is not cancelled: the driver may wait in ways that the program may
+ * cancel, and what the thread has taken (the capture gate, memory that is in no list meanwhile, its
+ * place among `users`) would be lost. */
 typedef struct {
     ac_cuda_context_t *context;
     int cancel; /* the thread's own state */
