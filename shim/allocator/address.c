@@ -234,6 +234,7 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
+                              .module = block->module,
                               .async = block->state == AC_BLOCK_ALLOCATED && block->mempool,
                               .mempool = block->state == AC_BLOCK_ALLOCATED ? block->mempool : 0,
                               .paged = block->segment->range != NULL};

@@ -27,6 +27,7 @@
 #include "allocator/supply/pages.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "observe/held.h"
 #include "observe/stats.h"
 
 struct timespec;
@@ -115,6 +116,7 @@ typedef struct {
     uint64_t segment_address, segment_size;
     bool allocated;                  /* false: freed or never handed out */
     bool async;                      /* by a request that named a stream ... */
+    uint8_t module;                  /* that asked; not allocated: last, where that is known */
     uint8_t mempool;                 /* ... of this memory pool (space/mempool.h); 0 */
     bool paged;                      /* on pages of an expandable segment */
     uint64_t pages_begin, pages_end; /* allocated, and on pages: addresses */
@@ -241,6 +243,12 @@ uint64_t ac_allocator_room(ac_allocator_t *allocator);
 
 /* Bytes that the device says are free.  A device call; false: it does not tell. */
 bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
+
+/* Call `visit` for each block that the program holds.  Threads that take and free without the
+ * lock meanwhile are not waited for.  False: the lock was not to be had before `deadline`
+ * (CLOCK_REALTIME). */
+bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadline,
+                       ac_held_visit_fn *visit, void *arg);
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);
