@@ -109,7 +109,8 @@ def library_page(config, stats, date, version):
     page.text("Preloaded into a program that uses CUDA, the library serves cudaMalloc, "
               "cudaMallocAsync, cuMemAlloc and their kin from memory that the program freed "
               "before, once the work that was submitted before the free is done.  When the program "
-              "exits, its statistics are written as JSON.  Programs that use no CUDA are left alone.")
+              "exits, its statistics are written as JSON.  Programs that use no CUDA are left "
+              "alone.")
     page.section("CONFIGURATION")
     page.text("ACCEL_ALLOC_CONF holds keys and values with commas between them.  A mistake is "
               "named on the standard error output, then the program runs on defaults.")
@@ -206,7 +207,8 @@ def demo_page(text, date, version):
     page.section("DESCRIPTION")
     page.text("A small signal-processing service: in every iteration each of several streams "
               "gets a batch of another length, for which memory is allocated, three kernels are "
-              "launched and everything is freed.  It checks its own results, and shows how long it took.")
+              "launched and everything is freed.  It checks its own results, and shows how "
+              "long it took.")
     page.paragraphs(text.paragraphs)
     page.section("EXAMPLES")
     page.literal(["accelcache run --sim --compare -- accelcache-demo"])
