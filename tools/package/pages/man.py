@@ -12,7 +12,7 @@ def escape(text):
 def wrapped(text):
     """Prose: lines that a reader of the source can bear; roff fills them anyway.  A line is broken
     before it is escaped, so that no line begins with a control character by chance."""
-    return escape("\n".join(textwrap.wrap(text, 70, break_long_words=False,
+    return escape("\n".join(textwrap.wrap(text, 60, break_long_words=False,
                                           break_on_hyphens=False)))
 
 
