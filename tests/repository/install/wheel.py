@@ -99,7 +99,7 @@ class Wheel(unittest.TestCase):
                                "exit 7"], env=environment, cwd=work, check=False)
         self.assertEqual(done.returncode, 7)
         # The path for LD_PRELOAD, for those who start programs themselves.
-        library = run(python, "-c", "import accelcache.__main__ as m; print(m.library())",
+        library = run(python, "-c", "import accelcache; print(accelcache.library())",
                       cwd=work).strip()
         env = {**environment, "LD_PRELOAD": library, "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
                "ACCEL_ALLOC_CONF": f"dump:{work}/preload.json"}

@@ -87,7 +87,8 @@ BASH_END = """\
         for ((at = 2; at < COMP_CWORD; at++)); do
             case ${COMP_WORDS[at]} in
             --)
-                if ((at + 1 == COMP_CWORD)); then _accelcache_words -c; else _accelcache_words -f; fi
+                ((at + 1 < COMP_CWORD)) || { _accelcache_words -c && return; }
+                _accelcache_words -f
                 return
                 ;;
             -*) [[ -z ${kinds["$sub ${COMP_WORDS[at]}"]:-} ]] || ((at++)) ;;

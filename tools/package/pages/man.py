@@ -12,7 +12,7 @@ def escape(text):
 def wrapped(text):
     """Prose: lines that a reader of the source can bear; roff fills them anyway.  A line is broken
     before it is escaped, so that no line begins with a control character by chance."""
-    return escape("\n".join(textwrap.wrap(text, 70, break_long_words=False,
+    return escape("\n".join(textwrap.wrap(text, 60, break_long_words=False,
                                           break_on_hyphens=False)))
 
 
@@ -107,12 +107,13 @@ def library_page(config, stats, date, version):
                    "\\fIPROGRAM\\fR [\\fIARGUMENT\\fR...]"]
     page.section("DESCRIPTION")
     page.text("Preloaded into a program that uses CUDA, the library serves cudaMalloc, "
-              "cudaMallocAsync, cuMemAlloc and their kin from memory that the program freed before, "
-              "once the work that was submitted before the free is done.  When the program exits, "
-              "its statistics are written as JSON.  Programs that use no CUDA are left alone.")
+              "cudaMallocAsync, cuMemAlloc and their kin from memory that the program freed "
+              "before, once the work that was submitted before the free is done.  When the program "
+              "exits, its statistics are written as JSON.  Programs that use no CUDA are left "
+              "alone.")
     page.section("CONFIGURATION")
-    page.text("ACCEL_ALLOC_CONF holds keys and values with commas between them.  A mistake is named "
-              "on the standard error output, then the program runs on defaults.")
+    page.text("ACCEL_ALLOC_CONF holds keys and values with commas between them.  A mistake is "
+              "named on the standard error output, then the program runs on defaults.")
     for key in config["keys"]:
         if not key["foreign"]:
             page.item(f'{key["key"]}:VALUE',
@@ -204,9 +205,10 @@ def demo_page(text, date, version):
     page.section("SYNOPSIS")
     page.usage([line.replace("demo", "accelcache-demo", 1) for line in text.usage])
     page.section("DESCRIPTION")
-    page.text("A small signal-processing service: in every iteration each of several streams gets a "
-              "batch of another length, for which memory is allocated, three kernels are launched "
-              "and everything is freed.  It checks its own results, and shows how long it took.")
+    page.text("A small signal-processing service: in every iteration each of several streams "
+              "gets a batch of another length, for which memory is allocated, three kernels are "
+              "launched and everything is freed.  It checks its own results, and shows how "
+              "long it took.")
     page.paragraphs(text.paragraphs)
     page.section("EXAMPLES")
     page.literal(["accelcache run --sim --compare -- accelcache-demo"])

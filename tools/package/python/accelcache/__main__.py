@@ -1,14 +1,8 @@
 """`accelcache` and `python -m accelcache`: the command that lies in this package."""
-import glob
 import os
 import sys
 
 PREFIX = os.path.join(os.path.dirname(os.path.abspath(__file__)), "install")
-
-
-def library():
-    """The path for LD_PRELOAD."""
-    return glob.glob(os.path.join(PREFIX, "lib*", "**", "libaccelcache.so"), recursive=True)[0]
 
 
 def main():
