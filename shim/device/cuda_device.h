@@ -73,6 +73,7 @@ typedef struct ac_cuda_context {
     unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
+    CUstream filler; /* another one, for patterns (cuda_fill.h) */
     unsigned stream_count;
     uint64_t marks;           /* of submissions so far */
     unsigned naming;          /* calls of ours that go through a copy of the streams */

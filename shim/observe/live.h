@@ -230,9 +230,12 @@ void ac_live_warn(const char *text);
  * Without, they are read from /proc. */
 void ac_live_arguments(int argc, char **argv);
 
-/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
+/* The folder of live pages: ACCEL_LIVE_DIR where that is one (never for setuid programs), else
  * AC_LIVE_DIR. */
 const char *ac_live_dir(void);
+
+/* What ACCEL_LIVE_DIR names and is no folder; NULL. */
+const char *ac_live_dir_missing(void);
 
 /* Whether ac_live_open found the user's folder name held by another user. */
 extern bool ac_live_strayed;

@@ -28,6 +28,7 @@ static const struct {
     {"report", "draw a page: memory over time, sizes, lifetimes, segments, advice", cmd_report},
     {"ctl", "have a running process write its dump, trim, reset peaks, change settings", cmd_ctl},
     {"top", "watch devices and processes under the library while they run", cmd_top},
+    {"env", "print the lines that put the library under all that a shell starts", cmd_env},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
     {NULL, NULL, NULL}};
 enum { COUNT = sizeof subcommands / sizeof subcommands[0] - 1 };
