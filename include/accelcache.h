@@ -274,7 +274,7 @@ typedef struct {
 /* ACCEL_ERROR_NOT_OURS for foreign pointers and freed blocks. */
 accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *info);
 
-/* The block that `pointer` lies in, as an allocation of its own.  `bytes` may be NULL. */
+/* The block that the pointer lies in, as an allocation of its own.  `bytes` may be NULL. */
 accel_status_t accel_get_base_allocation(void *pointer, void **base, size_t *bytes);
 
 /* Functions of the allocator that raw memory comes from, instead of the cache.  `size` is
@@ -344,7 +344,7 @@ typedef enum {
     ACCEL_POOL_NO_SPLIT = 2 /* each block is a whole segment */
 } accel_pool_flag_t;
 
-/* A new pool, of a number that no other pool of the process ever had; it is used once.  `flags`: a sum
+/* A new pool, of a number that no other pool of the process ever had; it is used once.  The flags are a sum
  * of accel_pool_flag_t.  `allocator` (may be NULL: the cache) is where segments come from. */
 accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
                                  accel_pool_id_t *pool);
@@ -391,7 +391,7 @@ accel_status_t accel_pool_check_live(accel_pool_id_t pool, int device, void *con
  * thread is in an observer already.  Up to 8 of each kind; `arg` is handed through.  They stay until
  * the process ends, but for those that can be removed. */
 
-/* A request of `bytes` on the device failed for lack of memory: `limit` is what the process may
+/* A request of so many bytes on the device failed for lack of memory: `limit` is what the process may
  * have there, `available` what the driver has free. */
 typedef void (*accel_oom_observer_t)(int device, size_t bytes, size_t limit, size_t available,
                                      void *arg);

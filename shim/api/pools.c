@@ -361,7 +361,7 @@ static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64
     return line;
 }
 
-/* One look at the pool's free memory. `added`: *memory of `size` bytes becomes a segment first. */
+/* A request on its way to a pool. */
 typedef struct {
     ac_pool_t *pool;
     size_t bytes;
@@ -371,19 +371,25 @@ typedef struct {
     uint64_t life;
 } ask_t;
 
-static bool look(const ask_t *ask, void **pointer) {
-    ac_lock(&lock);
-    ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
-    ac_pool_block_t *block =
-        line ? ac_pool_take(line, ask->size, ask->bytes, ask->pool->flags & ACCEL_POOL_NO_SPLIT)
-             : NULL;
+/* Under the lock. */
+static bool take(const ask_t *ask, ac_pool_line_t *line, void **pointer) {
+    bool whole = ask->pool->flags & ACCEL_POOL_NO_SPLIT;
+    ac_pool_block_t *block = line ? ac_pool_take(line, ask->size, ask->bytes, whole) : NULL;
     if (block)
         *pointer = (void *)(uintptr_t)block->address;
-    ac_unlock(&lock);
     return block;
 }
 
-static accel_status_t grow(const ask_t *ask) {
+static bool look(const ask_t *ask, void **pointer) {
+    ac_lock(&lock);
+    ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
+    bool found = take(ask, line, pointer);
+    ac_unlock(&lock);
+    return found;
+}
+
+/* A new segment, and the block out of it: before another thread finds the segment idle. */
+static accel_status_t grow(const ask_t *ask, void **pointer) {
     void *memory;
     uint64_t size = ac_pool_segment_size(ask->size);
     const accel_allocator_t *source =
@@ -394,6 +400,7 @@ static accel_status_t grow(const ask_t *ask) {
     ac_lock(&lock);
     ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
     bool added = line && ac_pool_add(line, (uint64_t)(uintptr_t)memory, size, source);
+    bool taken = added && take(ask, line, pointer);
     ac_unlock(&lock);
     if (!added) {
         if (source)
@@ -404,7 +411,7 @@ static accel_status_t grow(const ask_t *ask) {
     }
     ac_history(ACCEL_TRACE_SEGMENT_ALLOC, ask->device, (uint64_t)(uintptr_t)memory, size,
                ask->stream, ask->pool->id);
-    return ACCEL_OK;
+    return taken ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
 }
 
 /* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
@@ -424,22 +431,18 @@ accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int 
         return ACCEL_ERROR_DEVICE_MEMORY;
     drain(device, 0);
     accel_status_t status = ACCEL_OK;
-    bool found = look(&ask, pointer);
-    for (int round = 0; !found && round < 2; round++) {
-        status = grow(&ask);
-        if (status == ACCEL_ERROR_DEVICE_MEMORY && round == 0) {
-            drain(device, LIMIT_NS);
-            if ((found = look(&ask, pointer)))
-                break;
+    if (!look(&ask, pointer))
+        status = grow(&ask, pointer);
+    if (status == ACCEL_ERROR_DEVICE_MEMORY) {
+        drain(device, LIMIT_NS);
+        status = ACCEL_OK;
+        if (!look(&ask, pointer)) {
             give_way(&ask);
-            continue;
+            status = grow(&ask, pointer);
         }
-        if (status != ACCEL_OK)
-            return status;
-        found = look(&ask, pointer); /* another thread may have taken it */
     }
-    if (!found)
-        return status == ACCEL_OK ? ACCEL_ERROR_DEVICE_MEMORY : status;
+    if (status != ACCEL_OK)
+        return status;
     ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, pool->id);
     return ACCEL_OK;
 }
