@@ -27,6 +27,10 @@ static const struct {
      cmd_export},
     {"report", "draw a page: memory over time, sizes, lifetimes, segments, advice", cmd_report},
     {"ctl", "have a running process write its dump, trim, reset peaks, change settings", cmd_ctl},
+    {"oom", "say who held the memory when a request failed, and what would have served it",
+     cmd_oom},
+    {"where", "say what lies at a device address: which block, of which module, held or freed",
+     cmd_where},
     {"top", "watch devices and processes under the library while they run", cmd_top},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
     {NULL, NULL, NULL}};

@@ -2,7 +2,7 @@
 # share/bash-completion/completions/accelcache.
 
 _accelcache() {
-    local subcommands="run stat ps config doctor trace gen replay tune bench export report ctl top"
+    local subcommands="run stat ps config doctor trace gen replay tune bench export report ctl oom where top"
     local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} at options=
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -13,7 +13,7 @@ _accelcache() {
     run) options="--conf --dump --trace --lib --sim --compare --repeat --warm-up --strict --max-peak --fail-on-leak --junit --keep --stdin --json --help" ;;
     stat) options="--all --brief --json --diff --summary --remove --help" ;;
     top) options="--interval --sort --json --help" ;;
-    ctl) options="--json --help" ;;
+    ctl | oom | where) options="--json --help" ;;
     ps) options="--running --no-header --json --help" ;;
     config) options="--all --json --markdown --stats --help" ;;
     doctor) options="--lib --sim --dump --json --help" ;;
@@ -76,12 +76,14 @@ _accelcache() {
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
     elif [[ ${COMP_WORDS[1]} == gen ]]; then
         mapfile -t COMPREPLY < <(compgen -W "fixed varlen lora serving amr graph grow islands rmm" -- "$word")
-    elif [[ " stat trace replay tune export report " == *" ${COMP_WORDS[1]} "* ]]; then
+    elif [[ " stat trace replay tune export report oom where " == *" ${COMP_WORDS[1]} "* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == run || ${COMP_WORDS[1]} == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$word")
+    elif [[ ${COMP_WORDS[1]} == ctl && $previous == snapshot ]]; then
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ ${COMP_WORDS[1]} == ctl && COMP_CWORD -gt 2 ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "dump trim reset-peaks set" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "dump snapshot trim reset-peaks set" -- "$word")
     elif [[ ${COMP_WORDS[1]} == bench && " ${COMP_WORDS[*]} " == *" --only "* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "rows hot_pair replace threads blocks cross tail
             launch hooks multistream instructions pinned startup memory hot hot_64m hot_64m_expandable
