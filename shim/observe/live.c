@@ -102,7 +102,7 @@ void ac_live_set_conf(const char *conf) {
     __atomic_store_n(&ac_live->conf_turn, odd + 1, __ATOMIC_RELEASE);
 }
 
-void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
+bool ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
     enum { TRIES = 1000, QUICK = 100, PAUSE_NS = 20000 };
     for (int i = 0; i < TRIES; i++) {
         uint32_t turn = __atomic_load_n(&page->conf_turn, __ATOMIC_ACQUIRE);
@@ -111,7 +111,7 @@ void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
             conf[at] = __atomic_load_n(&page->conf[at], __ATOMIC_ACQUIRE);
         while (conf[at] && ++at < AC_LIVE_CONF);
         if (!(turn & 1) && __atomic_load_n(&page->conf_turn, __ATOMIC_RELAXED) == turn)
-            return;
+            return true;
         /* The writer may have lost its processor: give it more than a moment. */
         if (i < QUICK)
             sched_yield();
@@ -119,6 +119,7 @@ void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]) {
             nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     }
     conf[AC_LIVE_CONF - 1] = '\0';
+    return false;
 }
 
 /* ---- closing ---- */

@@ -163,9 +163,9 @@ int ac_live_open(const char *conf, const char *hook_names, size_t bytes, unsigne
 /* Record the configuration string that is in force from now on. Not against itself. */
 void ac_live_set_conf(const char *conf);
 
-/* Copy the configuration string of `page`, whose process may change it meanwhile: never parts of
- * two, unless the writer was killed between them. */
-void ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]);
+/* Copy the configuration string of `page`, whose process may change it meanwhile.  False: it may be
+ * parts of two, as the writer was killed, or kept from running, between them. */
+bool ac_live_conf(const ac_live_t *page, char conf[AC_LIVE_CONF]);
 
 /* Mark the page as exited and remove its file.  No allocation, no lock: safe at exit. */
 void ac_live_close(void);

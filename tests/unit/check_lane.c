@@ -28,6 +28,7 @@ static void end(void) {
     for (int i = 0; i < CACHES; i++)
         ac_cache_close(cache[i]);
     check_world();
+    ac_arena_drop(arena); /* and the fences that were not reached with it */
 }
 
 static const void *handle_of(ac_stream_t stream) {

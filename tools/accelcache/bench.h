@@ -36,7 +36,7 @@ enum {
     BENCH_PEER(static, "bench_static", true, ANY, BENCH_HOT, "static cudart",                    \
                "the simulated device was not built")                                             \
     BENCH_PEER(cudart, "bench_cudart", true, GPU, BENCH_HOT, "NVIDIA's static cudart",           \
-               "CMake found no libcudart_static.a of a CUDA toolkit")                            \
+               "no libcudart_static.a of a CUDA toolkit")                                        \
     BENCH_PEER(driver, "bench_driver", true, ANY, BENCH_HOT, "cuMemAlloc",                       \
                "the simulated device was not built")                                             \
     BENCH_PEER(c_api, "bench_c_api", true, ANY, BENCH_HOT, "C API",                              \
@@ -44,13 +44,12 @@ enum {
     BENCH_PEER(bare, "bench_runtime", false, ANY, BENCH_ALL | BENCH_TAIL, "bare driver",         \
                "the simulated device was not built")                                             \
     BENCH_PEER(cub, "bench_cub", false, ANY, BENCH_ALL | BENCH_ROWS, "CUB",                      \
-               "CMake found no CUDA toolkit with CUB, or no C++ compiler")                       \
-    BENCH_PEER(                                                                                  \
-        rmm_pool, "bench_rmm", false, ANY, BENCH_ALL | BENCH_ROWS, "RMM pool",                   \
-        "CMake found no CUDA toolkit, or was not told of RMM's headers (AC_RMM_INCLUDE_DIR)")    \
+               "no CUDA toolkit with CUB, or no C++ compiler")                                   \
+    BENCH_PEER(rmm_pool, "bench_rmm", false, ANY, BENCH_ALL | BENCH_ROWS, "RMM pool",            \
+               "no CUDA toolkit, or no AC_RMM_INCLUDE_DIR")                                      \
     BENCH_PEER(glibc, "bench_host", false, ANY, BENCH_ALL, "glibc", "not installed")             \
     BENCH_PEER(mimalloc, "bench_mimalloc", false, ANY, BENCH_ALL, "mimalloc",                    \
-               "CMake found no mimalloc (Debian: libmimalloc-dev)")                              \
+               "no mimalloc (Debian: libmimalloc-dev)")                                          \
     BENCH_PEER(async, "bench_async", false, GPU, BENCH_HOT | BENCH_REPLACE | BENCH_ASYNC,        \
                "cudaMallocAsync", "the simulated device was not built")                          \
     BENCH_PEER(rmm, "peers.py rmm", false, GPU, BENCH_HOT | BENCH_REPLACE, "RMM (Python)",       \

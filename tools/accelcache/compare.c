@@ -233,14 +233,17 @@ static bool driver_is_free(const comparison_t *c) {
 
 static void print_comparison(const comparison_t *c) {
     const char *mark = c->simulated ? " (simulated)" : "";
+    char *warm_up = c->run->warm_up ? cmd_format(", after %d that %s not count", c->run->warm_up,
+                                                 c->run->warm_up == 1 ? "does" : "do")
+                                    : cmd_format("%s", "");
+    char *title =
+        cmd_format("%s: %d run%s each way%s%s", c->run->command[0], c->count / 2,
+                   c->count > 2 ? "s" : "", c->count > 2 ? " in turn, medians" : "", warm_up);
     fputs(cmd_bold(), stdout);
-    cmd_print_safe(c->run->command[0]);
-    printf("%s: %d run%s each way%s", cmd_plain(), c->count / 2, c->count > 2 ? "s" : "",
-           c->count > 2 ? " in turn, medians" : "");
-    if (c->run->warm_up)
-        printf(", after %d that %s not count", c->run->warm_up,
-               c->run->warm_up == 1 ? "does" : "do");
-    puts("\n");
+    cmd_print_hanging(title, 0, 2);
+    puts(cmd_plain());
+    free(warm_up);
+    free(title);
     char *head[2] = {cmd_format("off%s", mark), cmd_format("on%s", mark)};
     cmd_table_t *table = cmd_table_new("lrrl");
     cmd_table_row(table, "caching", head[0], head[1], "");

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import importlib.util
 import json
 import os
 import pickle
@@ -12,6 +13,15 @@ import unittest
 
 from base import main
 from inputs import BASE, START_NS, ExportTest, Trace, block, snapshot
+
+def find_memory_viz():
+    torch = importlib.util.find_spec("torch")
+    for folder in torch.submodule_search_locations if torch else ():
+        return os.path.join(folder, "cuda", "_memory_viz.py")
+    return os.environ.get("MEMORY_VIZ", "")
+
+
+MEMORY_VIZ = find_memory_viz()
 
 
 class Torch(ExportTest):
@@ -85,6 +95,28 @@ class Torch(ExportTest):
         result = self.expect(1, "export", "-f", "torch-snapshot", text, "-o", self.path("out"))
         self.assertIn("it has no addresses", result.stderr)
         self.assertFalse(os.path.exists(self.path("out")))
+
+
+    @unittest.skipUnless(MEMORY_VIZ, "no PyTorch here, and MEMORY_VIZ names no _memory_viz.py of one")
+    def test_tool(self):
+        spec = importlib.util.spec_from_file_location("memory_viz", MEMORY_VIZ)
+        viz = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(viz)
+
+        def lines(text, **_):
+            return text
+        for source in (self.trace, self.snapshot):
+            whole = self.load(source)
+            reserved = sum(s["total_size"] for s in whole["segments"])
+            for picture in (viz.segments, viz.memory):
+                folded = picture(whole, format_flamegraph=lines).splitlines()
+                self.assertEqual(sum(int(line.split()[-1]) for line in folded), reserved, folded)
+            self.assertIn(f"segments: {len(whole['segments'])}\n", viz.segsum(whole))
+            entries = sum(len(events) for events in whole["device_traces"])
+            self.assertIn(f"{entries} entries\n" if len(whole["device_traces"]) == 1
+                          else "entries\n", viz.trace(whole))
+            for page in (viz.trace_plot, viz.segment_plot):
+                self.assertIn("<html>", page(whole).lower())
 
 
 class Perfetto(ExportTest):
