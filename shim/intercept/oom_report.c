@@ -134,36 +134,47 @@ static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *res
            rest);
 }
 
+/* In host memory of its own: the thread's stack may be small. */
+typedef struct {
+    ac_dump_oom_t oom;
+    char path[AC_FOLDER_PATH], rest[AC_FOLDER_PATH + 128];
+} report_t;
+
+static void write_down(report_t *report) {
+    int error = write_document(&report->oom, report->path, sizeof report->path);
+    if (error)
+        snprintf(report->rest, sizeof report->rest, ". %s cannot be written: %s", report->path,
+                 strerror(error));
+    else
+        snprintf(report->rest, sizeof report->rest, ". accelcache oom %s says who holds it",
+                 report->path);
+}
+
 void ac_oom_report(ac_context_t *context, unsigned module, bool async, uint64_t bytes,
                    bool at_limit) {
+    static const char hint[] = ". oom_dump:oom-%p.json there writes down who holds it";
     static _Atomic int said;
-    bool writes =
-        strcmp(ac_process_config()->oom_dump, "none") != 0 && !ac_filter_now() && may_write();
-    bool first = !atomic_exchange(&said, 1);
-    ac_dump_oom_t *oom = writes || first ? calloc(1, sizeof *oom) : NULL;
     ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-    char path[AC_FOLDER_PATH] = "", rest[AC_FOLDER_PATH + 128] = "";
-    int error = 0;
-    if (!oom)
+    bool wanted = strcmp(ac_process_config()->oom_dump, "none") != 0;
+    bool writes = wanted && !ac_filter_now() && may_write();
+    bool first = !atomic_exchange(&said, 1);
+    report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
+    if (!report)
         return;
-    *oom = (ac_dump_oom_t){.ordinal = (int)context->cuda.device,
-                           .module = module,
-                           .async = async,
-                           .at_limit = at_limit,
-                           .bytes = bytes,
-                           .limit = ac_allocator_limit(allocator),
-                           .thread = gettid()};
-    if (!ac_allocator_available(allocator, &oom->available))
-        oom->available = UINT64_MAX;
+    report->oom.ordinal = (int)context->cuda.device;
+    report->oom.module = module;
+    report->oom.async = async;
+    report->oom.at_limit = at_limit;
+    report->oom.bytes = bytes;
+    report->oom.limit = ac_allocator_limit(allocator);
+    report->oom.thread = gettid();
+    if (!ac_allocator_available(allocator, &report->oom.available))
+        report->oom.available = UINT64_MAX;
     if (writes)
-        error = write_document(oom, path, sizeof path);
-    if (writes && error)
-        snprintf(rest, sizeof rest, ". %s cannot be written: %s", path, strerror(error));
-    else if (writes)
-        snprintf(rest, sizeof rest, ". accelcache oom %s says who holds it", path);
-    else if (!strcmp(ac_process_config()->oom_dump, "none"))
-        snprintf(rest, sizeof rest, ". oom_dump:oom-%%p.json there writes down who holds it");
+        write_down(report);
+    else if (!wanted)
+        memcpy(report->rest, hint, sizeof hint);
     if (first)
-        say(context, oom, rest);
-    free(oom);
+        say(context, &report->oom, report->rest);
+    free(report);
 }
