@@ -141,26 +141,53 @@ ac_status_t ac_block_mark_used(uint64_t address) {
     return AC_OK;
 }
 
+/* Under the lock, which is left. */
+static void taint(ac_segment_t *segment, bool *fresh) {
+    ac_arena_t *arena = segment->arena;
+    const ac_block_t *first = segment->first;
+    bool idle = first->state == AC_BLOCK_FREE && first->size == segment->size;
+    *fresh = !segment->tainted;
+    segment->taints++;
+    if (*fresh) {
+        ac_arena_taint(segment);
+        arena->tainted_idle += idle;
+    }
+    ac_unlock(&arena->allocator->lock);
+    if (*fresh)
+        ac_caches_recall(arena->allocator, NULL);
+    if (*fresh && idle)
+        ac_give_back_leaving(arena);
+}
+
 ac_status_t ac_block_taint(uint64_t address, bool *fresh) {
     ac_block_t shown;
     const ac_block_t *block;
     ac_status_t status = lock_with_record(address, &shown, &block);
     if (status != AC_OK)
         return status;
-    ac_allocator_t *allocator = allocator_of(block);
     *fresh = false;
     if (block->segment->range) {
         ac_range_pin(block);
+        ac_unlock(&allocator_of(block)->lock);
     } else {
-        *fresh = !block->segment->tainted;
-        block->segment->taints++;
-        if (*fresh)
-            ac_arena_taint(block->segment);
+        taint(block->segment, fresh);
     }
-    ac_unlock(&allocator->lock);
-    if (*fresh)
-        ac_caches_recall(allocator, NULL);
     return AC_OK;
+}
+
+ac_status_t ac_address_taint(uint64_t address, bool *fresh) {
+    *fresh = false;
+    ac_arena_t *arena = lock_owner(address);
+    if (!arena)
+        return AC_NOT_OURS;
+    const ac_slab_t *slab = ac_page_map_slab(address);
+    const ac_block_t *block = slab ? slab->block : ac_page_map_find(address);
+    if (block && !block->segment->range) {
+        taint(block->segment, fresh);
+        return AC_OK;
+    }
+    ac_unlock(&arena->allocator->lock);
+    return AC_BAD_ADDRESS;
 }
 
 void ac_block_untaint(uint64_t address) {
@@ -208,6 +235,7 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
                               .segment_address = block->segment->address,
                               .segment_size = block->segment->size,
                               .allocated = block->state == AC_BLOCK_ALLOCATED,
+                              .module = block->module,
                               .async = block->state == AC_BLOCK_ALLOCATED && block->mempool,
                               .mempool = block->state == AC_BLOCK_ALLOCATED ? block->mempool : 0,
                               .paged = block->segment->range != NULL};

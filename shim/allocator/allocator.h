@@ -27,6 +27,7 @@
 #include "allocator/supply/pages.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "observe/held.h"
 #include "observe/layout.h"
 #include "observe/stats.h"
 
@@ -116,6 +117,7 @@ typedef struct {
     uint64_t segment_address, segment_size;
     bool allocated;                  /* false: freed or never handed out */
     bool async;                      /* by a request that named a stream ... */
+    uint8_t module;                  /* that asked; not allocated: last, where that is known */
     uint8_t mempool;                 /* ... of this memory pool (space/mempool.h); 0 */
     bool paged;                      /* on pages of an expandable segment */
     uint64_t pages_begin, pages_end; /* allocated, and on pages: addresses */
@@ -134,6 +136,11 @@ ac_arena_t *ac_block_arena(uint64_t address);
  * from now on and goes back to the driver when its last block is freed.  AC_OK (also when it
  * was so before), AC_NOT_OURS, AC_BAD_ADDRESS. *fresh tells whether it is so only now. */
 ac_status_t ac_block_taint(uint64_t address, bool *fresh);
+
+/* The same for the segment around `address`, whatever serves there by now: the driver was told
+ * something of a block that another thread may have freed meanwhile.  AC_BAD_ADDRESS: it is on
+ * pages. */
+ac_status_t ac_address_taint(uint64_t address, bool *fresh);
 
 /* The reason for one AC_OK of _taint is gone, and no one else has got to know the segment by it:
  * after the last one it serves again, where the block fills it and was not freed meanwhile. */
@@ -240,6 +247,12 @@ uint64_t ac_allocator_limit(ac_allocator_t *allocator);
 
 /* Bytes that the device says are free.  A device call; false: it does not tell. */
 bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
+
+/* Call `visit` for each block that the program holds.  Threads that take and free without the
+ * lock meanwhile are not waited for.  False: the lock was not to be had before `deadline`
+ * (CLOCK_REALTIME). */
+bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadline,
+                       ac_held_visit_fn *visit, void *arg);
 
 void ac_allocator_reset_peak(ac_allocator_t *allocator);
 void ac_allocator_reset_accumulated(ac_allocator_t *allocator);

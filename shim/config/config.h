@@ -13,6 +13,11 @@ enum { AC_CONFIG_PATH = 1024, AC_CONFIG_DIVISIONS = 16, AC_CONFIG_WARNINGS = 8 }
 
 typedef enum { AC_FENCE_AUTO, AC_FENCE_CTX, AC_FENCE_STREAMS, AC_FENCE_SYNC } ac_fence_mode_t;
 typedef enum { AC_DEEPBIND_STRIP, AC_DEEPBIND_KEEP } ac_deepbind_t;
+/* `fill`: this bit, with the pattern of four bytes below it. */
+#define AC_FILL_SET ((uint64_t)1 << 32)
+
+/* AC_LEAKS_DUMP: in the dump alone, for who reads that. */
+typedef enum { AC_LEAKS_OFF, AC_LEAKS_SAY, AC_LEAKS_DUMP } ac_leak_report_t;
 typedef enum { AC_IPC_AUTO, AC_IPC_OWN_SEGMENTS, AC_IPC_OFF } ac_ipc_mode_t;
 
 /* The traits of config.def. */
@@ -31,6 +36,8 @@ typedef enum { AC_TRAIT_PLAIN, AC_TRAIT_FIXED, AC_TRAIT_TUNED } ac_config_trait_
 #define AC_FIELD_FENCE(field)             ac_fence_mode_t field
 #define AC_FIELD_DEEPBIND(field)          ac_deepbind_t field
 #define AC_FIELD_IPC(field)               ac_ipc_mode_t field
+#define AC_FIELD_LEAK_REPORT(field)       ac_leak_report_t field
+#define AC_FIELD_FILL(field)              uint64_t field             /* none: 0 */
 #define AC_FIELD_PATTERN(field)           char field[AC_CONFIG_PATH] /* "none": off */
 #define AC_FIELD_SIGNAL(field)            int field                  /* 0: none */
 #define AC_FIELD_LOG_LEVEL(field)         int field                  /* ac_log_level_t */

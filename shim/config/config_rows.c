@@ -13,6 +13,8 @@
 #define TYPE_NAME_FRACTION          "fraction"
 #define TYPE_NAME_SECONDS           "seconds"
 #define TYPE_NAME_FENCE             "word"
+#define TYPE_NAME_FILL              "pattern"
+#define TYPE_NAME_LEAK_REPORT       "word"
 #define TYPE_NAME_DEEPBIND          "word"
 #define TYPE_NAME_IPC               "word"
 #define TYPE_NAME_PATTERN           "path"

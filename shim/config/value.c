@@ -346,6 +346,8 @@ static const word_t deepbind_words[] = {
     {"strip", AC_DEEPBIND_STRIP}, {"keep", AC_DEEPBIND_KEEP}, {"", 0}};
 static const word_t ipc_words[] = {
     {"auto", AC_IPC_AUTO}, {"native", AC_IPC_OWN_SEGMENTS}, {"off", AC_IPC_OFF}, {"", 0}};
+static const word_t leak_report_words[] = {
+    {"false", AC_LEAKS_OFF}, {"true", AC_LEAKS_SAY}, {"dump", AC_LEAKS_DUMP}, {"", 0}};
 static const word_t signal_words[] = {
     {"none", 0}, {"HUP", SIGHUP}, {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"", 0}};
 /* The order of ac_log_level_t. */
@@ -353,7 +355,8 @@ static const word_t log_level_words[] = {{"none", 0}, {"error", 1}, {"warning", 
                                          {"info", 3}, {"debug", 4}, {"", 0}};
 
 _Static_assert(sizeof(ac_fence_mode_t) == sizeof(int) && sizeof(ac_deepbind_t) == sizeof(int) &&
-                   sizeof(ac_ipc_mode_t) == sizeof(int),
+                   sizeof(ac_ipc_mode_t) == sizeof(int) &&
+                   sizeof(ac_leak_report_t) == sizeof(int),
                "words are stored through an int");
 
 AC_START static bool read_word(const word_t *words, ac_token_t token, void *field) {
@@ -388,6 +391,7 @@ static int write_word(const word_t *words, const void *field, char *text, size_t
 WORD_TYPE(fence)
 WORD_TYPE(deepbind)
 WORD_TYPE(ipc)
+WORD_TYPE(leak_report)
 WORD_TYPE(log_level)
 
 /* A number may name any signal but those that cannot be caught, that tell of a fault at the
@@ -419,6 +423,50 @@ AC_START static bool read_signal(ac_token_t token, ac_bounds_t bounds, void *fie
 
 static int write_signal(const void *field, char *text, size_t size) {
     return write_word(signal_words, field, text, size);
+}
+
+/* ---- fill: a pattern of 1, 2 or 4 bytes, four times, twice or once ---- */
+
+/* All bits set: not a number in every floating-point format that devices have. */
+#define FILL_NAN (AC_FILL_SET | UINT32_MAX)
+
+AC_START static bool read_hexadecimal(ac_token_t token, uint32_t *value) {
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    *value = 0;
+    for (size_t i = 0; i < token.length; i++) {
+        const char *digit = token.at[i] ? strchr(digits, token.at[i]) : NULL;
+        if (!digit)
+            return false;
+        *value = *value << 4 | (uint32_t)((digit - digits) & 15);
+    }
+    return token.length == 2 || token.length == 4 || token.length == 8;
+}
+
+AC_START static bool read_fill(ac_token_t token, ac_bounds_t bounds, void *field,
+                               ac_refusal_t *refusal) {
+    uint64_t *fill = field;
+    uint32_t word;
+    (void)bounds;
+    if (ac_token_is(token, "none") || ac_token_is(token, "nan")) {
+        *fill = ac_token_is(token, "nan") ? FILL_NAN : 0;
+        return true;
+    }
+    if (token.length < 2 || token.at[0] != '0' || token.at[1] != 'x' ||
+        !read_hexadecimal((ac_token_t){token.at + 2, token.length - 2}, &word))
+        return refuse(refusal, token.at, NULL);
+    if (token.length == 4)
+        word |= word << 8;
+    if (token.length <= 6)
+        word |= word << 16;
+    *fill = AC_FILL_SET | word;
+    return true;
+}
+
+static int write_fill(const void *field, char *text, size_t size) {
+    uint64_t fill = *(const uint64_t *)field;
+    if (!fill || fill == FILL_NAN)
+        return snprintf(text, size, "%s", fill ? "nan" : "none");
+    return snprintf(text, size, "0x%08" PRIx32, (uint32_t)fill);
 }
 
 /* ---- file name patterns ---- */
@@ -457,6 +505,8 @@ const ac_value_type_t ac_value_types[AC_VALUE_TYPES] = {
     [AC_VALUE_FENCE] = {read_fence, write_fence},
     [AC_VALUE_DEEPBIND] = {read_deepbind, write_deepbind},
     [AC_VALUE_IPC] = {read_ipc, write_ipc},
+    [AC_VALUE_LEAK_REPORT] = {read_leak_report, write_leak_report},
+    [AC_VALUE_FILL] = {read_fill, write_fill},
     [AC_VALUE_PATTERN] = {read_pattern, write_pattern},
     [AC_VALUE_SIGNAL] = {read_signal, write_signal},
     [AC_VALUE_LOG_LEVEL] = {read_log_level, write_log_level},

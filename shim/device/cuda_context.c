@@ -88,7 +88,7 @@ void ac_cuda_context_kill(ac_cuda_context_t *context) {
     ac_lock(&context->lock);
     context->event_count = 0; /* they went with the context */
     context->stream_count = 0;
-    context->keeper = NULL;
+    context->keeper = context->filler = NULL;
     ac_unlock(&context->lock);
     ac_cuda_fence_drop(context);
 }
@@ -110,7 +110,7 @@ void ac_cuda_context_again(ac_cuda_context_t *context, CUcontext handle, unsigne
     ac_lock(&context->lock);
     context->event_count = 0; /* what came after ac_cuda_context_kill */
     context->stream_count = 0;
-    context->keeper = NULL;
+    context->keeper = context->filler = NULL;
     ac_unlock(&context->lock);
     atomic_store(&context->mode, mode);
     atomic_store(&context->green, false);

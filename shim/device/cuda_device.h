@@ -73,6 +73,7 @@ typedef struct ac_cuda_context {
     unsigned event_count;               /* spare events */
     CUevent event[AC_CUDA_EVENTS];
     CUstream keeper; /* our own stream: joins the streams of a fence */
+    CUstream filler; /* another one, for patterns (cuda_fill.h) */
     unsigned stream_count;
     uint64_t marks;           /* of submissions so far */
     unsigned naming;          /* calls of ours that go through a copy of the streams */
@@ -234,9 +235,9 @@ extern uint64_t (*ac_cuda_thread)(void);
 
 /* Make `context` current around a call and let it through other threads' captures.  Returns
  * false when the context cannot be made current, or another thread has been ending it for two
- * seconds.  In between the thread is not cancelled: the
- * driver may wait in ways that the program may cancel, and what the thread has taken (the
- * capture gate, memory that is in no list meanwhile, its place among `users`) would be lost. */
+ * seconds.  In between the thread is not cancelled: the driver may wait in ways that the program may
+ * cancel, and what the thread has taken (the capture gate, memory that is in no list meanwhile, its
+ * place among `users`) would be lost. */
 typedef struct {
     ac_cuda_context_t *context;
     int cancel; /* the thread's own state */

@@ -70,9 +70,10 @@ typedef struct {
     void (*fence_release)(void *context, void *fence);
 
     /* Streams are named by keys of at most 48 bits (ac_cuda_stream_key, ac_stream_is_own); 0 is
-     * none.  Begin a
-     * fence that is done when all that `stream` was given has completed: AC_OK sets *fence, which
-     * ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
+     * none. */
+
+    /* Begin a fence that is done when all that `stream` was given has completed: AC_OK sets *fence,
+     * which ends by fence_release; AC_BUSY while anything captures; AC_UNSUPPORTED, AC_FAILED. */
     ac_status_t (*join_record)(void *context, uint64_t stream, void **fence);
 
     /* Whether such fences can be recorded at all.  Cheap; no device call.  NULL: they can. */
@@ -135,8 +136,8 @@ typedef struct {
     ac_status_t (*pages_allow)(void *context, uint64_t address, uint64_t bytes);
 
     /* Take whole pages side by side away; all work on them has completed, and the call may block
-     * as segment_free does.  The pages stay.  AC_OK;
-     * AC_BUSY while anything captures, AC_FAILED: all are still there. */
+     * as segment_free does.  The pages stay.  AC_OK; AC_BUSY while anything captures, AC_FAILED:
+     * all are still there. */
     ac_status_t (*pages_unmap)(void *context, uint64_t address, uint64_t bytes);
 
     /* Monotonic time in nanoseconds, as CLOCK_MONOTONIC has it: waits end by it. */

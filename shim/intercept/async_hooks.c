@@ -6,10 +6,12 @@
 
 #include "allocator/cache/lane.h"
 #include "device/driver.h"
+#include "intercept/fill.h"
 #include "intercept/mempools.h"
 #include "intercept/modules.h"
 #include "intercept/pool_access.h"
 #include "intercept/tracing.h"
+#include "intercept/wrong_free.h"
 
 /* A request.  `named`: of `pool`; else of the device's current one. */
 typedef struct {
@@ -69,10 +71,10 @@ static ac_cache_t *lane_of(ac_thread_t *thread, const ac_context_t *context, CUs
     ac_passed_t why;
     CUstream handle = ac_stream_resolved(stream, per_thread);
     ask->generation = ac_generation_now(); /* before all else is looked at */
-    if (!thread || !ac_is_enabled() || !ac_fence_simple() || ac_order_capturing() ||
-        ac_cuda_is_capturing() || context->created || ac_cuda_stream_marks(&context->cuda) ||
-        ac_fence_broken(context->timeline) || !ac_barrier_is_free() ||
-        atomic_load(&ac_contexts_ending))
+    if (!thread || !ac_is_enabled() || ac_is_filling() || !ac_fence_simple() ||
+        ac_order_capturing() || ac_cuda_is_capturing() || context->created ||
+        ac_cuda_stream_marks(&context->cuda) || ac_fence_broken(context->timeline) ||
+        !ac_barrier_is_free() || atomic_load(&ac_contexts_ending))
         return NULL;
     ask->mempool = ac_mempool_current(context->cuda.device, &why);
     if (!ask->mempool || ac_mempool_reason(ask->mempool) != AC_POOL_OURS ||
@@ -186,6 +188,7 @@ static ac_served_t serve(ac_thread_t *thread, ask_t *ask) {
     ac_from_t from = {ac_stream_named(ask->stream, ask->per_thread), ask->mempool};
     ac_served_t served = ac_serve(thread, context, module, &from, ask->bytes, &address);
     if (served == AC_SERVED) {
+        ac_fill_served_on(address, ask->bytes, ask->stream, ask->per_thread);
         *ask->pointer = address;
         if (ac_mempool_reason(ask->mempool) != AC_POOL_OURS)
             ac_pool_reach_again(ask->mempool);
@@ -294,6 +297,7 @@ static ac_status_t free_in_order(ac_thread_t *thread, ac_context_t *context, CUd
     ac_cache_t *cache = lane_of(thread, context, stream, per_thread, &lane);
     if (cache && ac_lane_give_long(cache, &lane, pointer))
         return AC_OK;
+    ac_fill_freed_on(context, pointer, stream, per_thread);
     ac_stream_t named = ac_stream_named(stream, per_thread);
     ac_cuda_stream_used(&context->cuda, ac_stream_resolved(stream, per_thread));
     if (ac_block_arena(pointer) != context->arena)
@@ -304,8 +308,8 @@ static ac_status_t free_in_order(ac_thread_t *thread, ac_context_t *context, CUd
     return status;
 }
 
-static CUresult bad_free(ac_thread_t *thread) {
-    ac_count(thread, AC_COUNT_bad_frees);
+static CUresult bad_free(ac_thread_t *thread, CUdeviceptr pointer, const void *caller) {
+    ac_wrong_free(thread, pointer, caller);
     return CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -323,7 +327,7 @@ static bool is_stream(CUstream stream) {
 /* A block of ours, freed in the order of `stream`.  A capturing stream takes only what a graph
  * allocated, and the legacy one nothing while a stream captures that synchronises with it. */
 static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUdeviceptr pointer,
-                               CUstream stream, bool per_thread) {
+                               CUstream stream, bool per_thread, const void *caller) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     ac_status_t freed;
     if (thread) {
@@ -338,7 +342,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (!context && is_stream(stream)) { /* of a context that is not known */
             ac_context_unseen();
             freed = ac_block_free(pointer);
-            return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
+            return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread, pointer, caller);
         }
         if (!context)
             return real(AC_UNOWNED, stream);
@@ -358,7 +362,7 @@ static CUresult free_on_stream(ac_thread_t *thread, cuMemFreeAsync_fn *real, CUd
         if (freed == AC_OK)
             freed = ac_block_free(pointer);
     }
-    return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread);
+    return freed == AC_OK ? CUDA_SUCCESS : bad_free(thread, pointer, caller);
 }
 
 bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address, CUstream stream,
@@ -379,7 +383,8 @@ bool ac_async_free(ac_thread_t *thread, ac_context_t *context, uint64_t address,
         ac_trace_freeing_on(pointer, ac_stream_resolved(stream, per_thread));                    \
         if (ac_owned(pointer)) {                                                                 \
             uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);                        \
-            result = free_on_stream(thread, real, pointer, stream, per_thread);                  \
+            result = free_on_stream(thread, real, pointer, stream, per_thread,                   \
+                                    __builtin_return_address(0));                                \
             ac_sample_end(thread, begin, ac_cuda_ops.now_ns);                                    \
         } else {                                                                                 \
             result = driver_free(thread, real, pointer, stream);                                 \

@@ -103,6 +103,12 @@ bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_devi
     return allocator && ac_allocator_figures(allocator, deadline, stats, counters);
 }
 
+bool ac_device_held(unsigned device, const struct timespec *deadline, ac_held_visit_fn *visit,
+                    void *arg) {
+    ac_allocator_t *allocator = atomic_load(&allocators[device]);
+    return allocator && ac_allocator_held(allocator, deadline, visit, arg);
+}
+
 static void look_for_memory(CUdevice device, ac_allocator_t *allocator, void *arg) {
     ac_device_stats_t stats;
     (void)device;
@@ -124,7 +130,9 @@ static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 void ac_context_configure(void) {
-    atomic_store(&ac_sole_wanted, ac_process_config()->single_stream);
+    /* A pattern of ours would come before what that stream has still to do. */
+    atomic_store(&ac_sole_wanted,
+                 ac_process_config()->single_stream && !ac_process_config()->fill);
     ac_lock(&lock); /* an allocator that is being made may have seen older settings */
     if (atomic_load(&any_allocator))
         ac_device_each(configure, NULL);
@@ -418,7 +426,7 @@ void ac_context_ended(const ac_ending_t *ending, bool destroyed) {
         ac_captures_context_gone(ending->context[i]);
         ac_expand_bury(ending->context[i]->arena);
         ac_ipc_context_gone(ending->context[i]);
-        ac_ipc_pages_bury();
+        ac_ipc_pages_bury(false);
         ac_peers_context_gone(ending->context[i]);
         ac_pinned_context_gone(ending->context[i]);
         ac_pool_reach_gone(ending->context[i]);

@@ -13,6 +13,7 @@
 #include "allocator/retired/streams.h"
 #include "device/cuda_device.h"
 #include "intercept/thread.h"
+#include "observe/held.h"
 
 typedef struct ac_context {
     ac_cuda_context_t cuda;
@@ -41,6 +42,10 @@ void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, vo
 /* The figures of a device, of one moment (dump.h). */
 bool ac_device_figures(unsigned device, const struct timespec *deadline, ac_device_stats_t *stats,
                        ac_device_counters_t *counters);
+
+/* What the program holds of a device, block by block (held.h). */
+bool ac_device_held(unsigned device, const struct timespec *deadline, ac_held_visit_fn *visit,
+                    void *arg);
 
 /* The calling thread's current context; NULL: none, or it cannot be served. */
 ac_context_t *ac_context_current(ac_thread_t *thread);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "device/driver.h"
+#include "failpoint.h"
 #include "intercept/mempools.h"
 #include "intercept/pinned.h"
 #include "observe/log.h"
@@ -24,11 +25,12 @@ static void expose(const ac_block_info_t *info) {
 }
 
 /* What the driver now knows about the segment stays true for as long as it lives: take it out of
- * reuse. */
+ * reuse, also where another thread freed the block while the driver was asked. */
 static void taint(ac_thread_t *thread, const ac_block_info_t *info) {
-    bool fresh = false;
+    bool fresh;
+    AC_WINDOW(attribute_set);
     expose(info);
-    if (ac_block_taint(info->address, &fresh) == AC_OK && fresh)
+    if (ac_address_taint(info->address, &fresh) == AC_OK && fresh)
         ac_count(thread, AC_COUNT_exported_segments);
 }
 

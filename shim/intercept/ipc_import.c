@@ -168,7 +168,7 @@ static CUresult open_entry(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
         return lasting ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_HANDLE;
     }
     if (on_pages(import))
-        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
+        ac_ipc_pages_bury(false); /* should its context have gone meanwhile */
     *pointer = base + entry->offset;
     ac_count(thread, AC_COUNT_ipc_imported);
     return CUDA_SUCCESS;
@@ -215,8 +215,8 @@ static CUresult open_pages_token(ac_thread_t *thread, open_fn *real, CUdeviceptr
         ac_count(thread, AC_COUNT_ipc_unresolved);
         ac_log_once(
             AC_LOG_WARNING,
-            "an IPC handle of process %d was not opened: it did not give its pages within a "
-            "second; it has to run, and may not be stopped",
+            "an IPC handle of process %d was not opened: it did not give its pages in time; "
+            "it has to run, and may not be stopped",
             (int)import->token.pid);
     }
     return result;
@@ -227,7 +227,7 @@ static CUresult open_token(ac_thread_t *thread, open_fn *real, CUdeviceptr *poin
     const ac_ipc_token_t *token = &import->token;
     ac_ipc_answer_t answer;
     if (on_pages(import))
-        import->until = ac_ipc_pages_limit();
+        import->until = ac_ipc_pages_limit(token);
     import->own = ac_ipc_table_find(token, &import->entry);
     if (import->own)
         answer = import->entry.serial == token->serial ? AC_IPC_FOUND : AC_IPC_FREED;
@@ -317,7 +317,7 @@ static void wait_as_closing(const ac_context_t *context) {
 }
 
 /* Errors of the context are the driver's to tell. */
-static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, const ac_ipc_mapping_t *mapping,
+static CUresult close_mapping(cuIpcCloseMemHandle_fn *real, ac_ipc_mapping_t *mapping,
                               const ac_ipc_view_t *view) {
     if (!view->on_pages)
         return real(view->base);
@@ -361,9 +361,9 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         ac_ipc_closed(mapping, false);
     } else if (closes) {
         close_rest(mapping, closes - 1);
-    } else if (view.on_pages) {
-        ac_ipc_pages_bury(); /* should its context have gone meanwhile */
     }
+    if (view.on_pages) /* should its context have gone meanwhile */
+        ac_ipc_pages_bury(true);
     return result;
 }
 

@@ -9,19 +9,22 @@
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
 
-enum { LIMIT_NS = 1000000000 };
+/* How long an import waits for its exporter: for one that runs, and may not have been given a
+ * processor for a while, longer than for one that is stopped. */
+#define LIMIT_NS         ((int64_t)5000000000)
+#define LIMIT_STOPPED_NS ((int64_t)1000000000)
 /* How long a close waits for work of contexts that did not open what it closes. */
 #define OTHERS_NS ((uint64_t)30000000000)
 
-int64_t ac_ipc_pages_limit(void) {
-    return ac_raw_ns(CLOCK_MONOTONIC) + LIMIT_NS;
+int64_t ac_ipc_pages_limit(const ac_ipc_token_t *token) {
+    bool stopped = (uint32_t)ac_live_space() == token->space && ac_process_stopped(token->pid);
+    return ac_raw_ns(CLOCK_MONOTONIC) + (stopped ? LIMIT_STOPPED_NS : LIMIT_NS);
 }
 
 static CUresult result_of(ac_status_t status) {
-    return status == AC_OK     ? CUDA_SUCCESS
-           : status == AC_OOM  ? CUDA_ERROR_OUT_OF_MEMORY
-           : status == AC_BUSY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-                               : CUDA_ERROR_MAP_FAILED;
+    return status == AC_OK    ? CUDA_SUCCESS
+           : status == AC_OOM ? CUDA_ERROR_OUT_OF_MEMORY
+                              : CUDA_ERROR_MAP_FAILED;
 }
 
 /* The device with this id, -1: none here. */
@@ -131,48 +134,67 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
 /* Other contexts that may have work on what is closed.  The memory is not freed by this process, and no
  * driver's call waits for them: its addresses must not go from under their work. */
 typedef struct {
-    const void *opened_in;
-    CUdevice owner; /* -1: not known */
-    uint64_t end;   /* of the wait, ns */
+    const ac_ipc_left_t *pages; /* owner -1: not known */
+    uint64_t end;               /* of the wait, ns; 0: there is none */
     ac_status_t status;
 } users_t;
 
-static bool may_use(const users_t *users, CUdevice device) {
-    return users->owner < 0 || device == users->owner ||
-           device == cuda_of(users->opened_in)->device ||
-           ac_cuda_peers_of(users->owner) >> device & 1;
+static bool may_use(const ac_ipc_left_t *pages, CUdevice device) {
+    return pages->owner < 0 || device == pages->owner ||
+           device == cuda_of(pages->context)->device ||
+           ac_cuda_peers_of(pages->owner) >> device & 1;
 }
 
 static void wait_for(ac_context_t *context, void *arg) {
     users_t *users = arg;
-    uint64_t now = ac_cuda_ops.now_ns();
-    if (context == users->opened_in || now >= users->end ||
-        !may_use(users, context->cuda.device) || ac_timeline_idle(context->timeline))
+    uint64_t now = users->end ? ac_cuda_ops.now_ns() : 0;
+    if (context == users->pages->context || (users->end && now >= users->end) ||
+        !may_use(users->pages, context->cuda.device) || ac_timeline_idle(context->timeline))
         return;
-    if (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
-        ac_cuda_is_capturing())
+    if (!users->end || (ac_cuda_ops.synchronize(&context->cuda, users->end - now) == AC_BUSY &&
+                        ac_cuda_is_capturing()))
         users->status = AC_BUSY;
 }
 
-CUresult ac_ipc_pages_close(const ac_ipc_mapping_t *mapping, uint64_t bytes) {
-    const ac_context_t *context = ac_ipc_context(mapping);
-    users_t users = {.opened_in = context,
-                     .owner = ac_ipc_owner(mapping),
-                     .end = ac_cuda_ops.now_ns() + OTHERS_NS};
+/* No work uses the pages any more.  AC_BUSY: a stream captures, so that nothing can be waited for; or
+ * there may be some, and the caller does not `wait`. */
+static ac_status_t await_users(const ac_ipc_left_t *pages, bool wait) {
+    const ac_context_t *context = pages->context;
+    users_t users = {.pages = pages, .end = wait ? ac_cuda_ops.now_ns() + OTHERS_NS : 0};
+    if (ac_cuda_is_capturing())
+        return AC_BUSY;
     if (!ac_timeline_idle(context->timeline))
-        users.status = ac_cuda_ops.synchronize(cuda_of(context), 0);
+        users.status = wait ? ac_cuda_ops.synchronize(cuda_of(context), 0) : AC_BUSY;
     if (users.status == AC_OK)
         ac_context_each(wait_for, &users);
-    if (users.status == AC_OK)
-        users.status = take_down(context, ac_ipc_base(mapping), bytes, bytes);
-    return result_of(users.status);
+    return users.status;
 }
 
-void ac_ipc_pages_bury(void) {
-    const void *context;
-    uint64_t base, bytes;
-    while (ac_ipc_next_lost(&context, &base, &bytes))
-        take_down(context, base, bytes, bytes);
+CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes) {
+    const ac_ipc_left_t pages = {.context = ac_ipc_context(mapping),
+                                 .base = ac_ipc_base(mapping),
+                                 .bytes = bytes,
+                                 .owner = ac_ipc_owner(mapping)};
+    ac_status_t status = await_users(&pages, true);
+    if (status == AC_BUSY) {
+        ac_ipc_postponed(mapping);
+        return CUDA_SUCCESS;
+    }
+    if (status == AC_OK)
+        status = take_down(pages.context, pages.base, bytes, bytes);
+    return result_of(status);
+}
+
+void ac_ipc_pages_bury(bool wait) {
+    ac_ipc_left_t pages;
+    while (ac_ipc_next_left(&pages)) {
+        if (pages.postponed && !atomic_load(&cuda_of(pages.context)->dead) &&
+            await_users(&pages, wait) != AC_OK) {
+            ac_ipc_left_again(&pages);
+            return;
+        }
+        take_down(pages.context, pages.base, pages.bytes, pages.bytes);
+    }
 }
 
 void ac_ipc_pages_allow(CUdevice device) {

@@ -6,8 +6,9 @@
 #include "intercept/ipc_views.h"
 #include "share/ipc_lookup.h"
 
-/* By when an import that begins now has to be done with the exporter (CLOCK_MONOTONIC, ns). */
-int64_t ac_ipc_pages_limit(void);
+/* By when an import that begins now has to be done with the exporter (CLOCK_MONOTONIC, ns): in a
+ * second where that is stopped, else in five. */
+int64_t ac_ipc_pages_limit(const ac_ipc_token_t *token);
 
 /* Get all pages of the entry, which was found in `source`, map them side by side and let the
  * context's device and those that may reach the memory's own use them: *base, for `mapping`,
@@ -19,11 +20,14 @@ CUresult ac_ipc_pages_open(ac_context_t *context, const ac_ipc_token_t *token,
 
 /* The last view of them is closed: wait for the work of the context that they were opened in, as the
  * driver does, and of all others that may use them, half a minute at the most; then take them away.
- * Another answer than CUDA_SUCCESS: they are still there. */
-CUresult ac_ipc_pages_close(const ac_ipc_mapping_t *mapping, uint64_t bytes);
+ * While a stream captures nothing can be waited for, and they go later.  Another answer than
+ * CUDA_SUCCESS: they are still there, and open. */
+CUresult ac_ipc_pages_close(ac_ipc_mapping_t *mapping, uint64_t bytes);
 
-/* Take away what was left of contexts that have gone. */
-void ac_ipc_pages_bury(void);
+/* Take away what was left: of contexts that have gone, and what was closed while a stream captured,
+ * once its work is over, which is waited for as above or, without `wait`, asked for at a later
+ * call. */
+void ac_ipc_pages_bury(bool wait);
 
 /* More may reach the device's memory from now on: what is open of it here, too. */
 void ac_ipc_pages_allow(CUdevice device);

@@ -35,7 +35,8 @@ struct ac_ipc_mapping {
     bool lost;     /* its context has gone: the driver has closed it, but for pages */
     bool alone;    /* not shared: another one of its handle is stuck */
     bool on_pages; /* ac_ipc_on_pages */
-    int owner;     /* device of the pages */
+    bool postponed;
+    int owner; /* device of the pages */
 };
 
 typedef struct {
@@ -47,7 +48,7 @@ typedef struct {
 static ac_mutex_t lock = AC_MUTEX(IPC);
 static pthread_cond_t returned = PTHREAD_COND_INITIALIZER; /* a call of the driver */
 static ac_ipc_mapping_t *mappings, *spare;
-static ac_ipc_mapping_t *left; /* on pages, of contexts that have gone: to be taken away */
+static ac_ipc_mapping_t *left; /* on pages, lost or postponed: to be taken away */
 static view_t *views;          /* by address */
 static size_t view_count, view_room;
 _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
@@ -69,12 +70,19 @@ static _Atomic unsigned *count_of(const ac_ipc_mapping_t *mapping) {
     return mapping->state == NATIVE ? &ac_ipc_natives : &ac_ipc_mappings;
 }
 
+/* NULL: host memory is short. */
+static ac_ipc_mapping_t *take_spare(void) {
+    ac_ipc_mapping_t *mapping = spare;
+    if (!mapping)
+        return ac_carve(sizeof *mapping);
+    spare = mapping->next;
+    return mapping;
+}
+
 static ac_ipc_mapping_t *add(const ac_ipc_mapping_t *as) {
-    ac_ipc_mapping_t *mapping = spare ? spare : ac_carve(sizeof *mapping);
+    ac_ipc_mapping_t *mapping = take_spare();
     if (!mapping)
         return NULL;
-    if (mapping == spare)
-        spare = mapping->next;
     *mapping = *as;
     mapping->next = mappings;
     mappings = mapping;
@@ -86,11 +94,13 @@ static void drop(ac_ipc_mapping_t *mapping) {
     ac_ipc_mapping_t **link = &mappings;
     while (*link != mapping)
         link = &(*link)->next;
-    ac_ipc_mapping_t **to = mapping->lost && mapping->on_pages && mapping->base ? &left : &spare;
+    bool later = (mapping->lost || mapping->postponed) && mapping->on_pages && mapping->base;
+    ac_ipc_mapping_t **to = later ? &left : &spare;
     *link = mapping->next;
     mapping->next = *to;
     *to = mapping;
-    atomic_fetch_sub(count_of(mapping), 1);
+    if (!later)
+        atomic_fetch_sub(count_of(mapping), 1);
 }
 
 static bool is_around(const ac_ipc_mapping_t *mapping, uint64_t address) {
@@ -302,7 +312,7 @@ void ac_ipc_closed(ac_ipc_mapping_t *mapping, bool failed) {
     ac_lock(&lock);
     mapping->state = OPEN;
     mapping->inside = 1;
-    mapping->on_pages &= failed;
+    mapping->on_pages &= failed || mapping->postponed;
     if (!failed)
         drop(mapping);
     pthread_cond_broadcast(&returned);
@@ -342,8 +352,10 @@ ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view) {
             any = true;
             widest = mapping->widest > widest ? mapping->widest : widest;
         }
+    for (const ac_ipc_mapping_t *mapping = left; mapping; mapping = mapping->next)
+        any |= address - mapping->base < mapping->bytes; /* closed, and there all the same */
     const view_t *found = NULL;
-    for (size_t at = any ? first_at(address + 1) : 0; at > 0; at--) {
+    for (size_t at = widest ? first_at(address + 1) : 0; at > 0; at--) {
         const view_t *candidate = &views[at - 1];
         if (address - candidate->address >= widest)
             break;
@@ -378,19 +390,45 @@ void ac_ipc_context_gone(const void *context) {
     ac_unlock(&lock);
 }
 
-bool ac_ipc_next_lost(const void **context, uint64_t *base, uint64_t *bytes) {
+void ac_ipc_postponed(ac_ipc_mapping_t *mapping) {
+    ac_lock(&lock);
+    mapping->postponed = true;
+    ac_unlock(&lock);
+}
+
+bool ac_ipc_next_left(ac_ipc_left_t *next) {
     ac_lock(&lock);
     ac_ipc_mapping_t *mapping = left;
     if (mapping) {
         left = mapping->next;
         mapping->next = spare;
         spare = mapping;
-        *context = mapping->context;
-        *base = mapping->base;
-        *bytes = mapping->bytes;
+        atomic_fetch_sub(&ac_ipc_mappings, 1);
+        *next = (ac_ipc_left_t){.context = mapping->context,
+                                .base = mapping->base,
+                                .bytes = mapping->bytes,
+                                .owner = mapping->owner,
+                                .postponed = mapping->postponed};
     }
     ac_unlock(&lock);
     return mapping;
+}
+
+/* Without host memory for it the pages stay. */
+void ac_ipc_left_again(const ac_ipc_left_t *again) {
+    ac_lock(&lock);
+    ac_ipc_mapping_t *mapping = take_spare();
+    if (mapping) {
+        *mapping = (ac_ipc_mapping_t){.next = left,
+                                      .context = again->context,
+                                      .base = again->base,
+                                      .bytes = again->bytes,
+                                      .owner = again->owner,
+                                      .postponed = again->postponed};
+        left = mapping;
+        atomic_fetch_add(&ac_ipc_mappings, 1);
+    }
+    ac_unlock(&lock);
 }
 
 bool ac_ipc_next_of(int owner, const void **context, uint64_t *base, uint64_t *bytes) {

@@ -83,11 +83,25 @@ ac_ipc_place_t ac_ipc_find(uint64_t address, ac_ipc_view_t *view);
 /* Whether there is any mapping: a look before ac_ipc_find.  And anything that _native_close knows. */
 extern AC_HIDDEN _Atomic unsigned ac_ipc_mappings, ac_ipc_natives;
 
+/* Before ac_ipc_closed, of a mapping on pages: nothing is open there any more, and the caller takes
+ * the pages away later. */
+void ac_ipc_postponed(ac_ipc_mapping_t *mapping);
+
 /* The context has gone, and what was open in it: what the driver opened for it at once, mappings on
- * pages when the caller has taken them away, which are told one after the other.  False: there is no
- * more. */
+ * pages when the caller has taken them away. */
 void ac_ipc_context_gone(const void *context);
-bool ac_ipc_next_lost(const void **context, uint64_t *base, uint64_t *bytes);
+
+/* Pages that are to be taken away. */
+typedef struct {
+    const void *context; /* that they were opened in */
+    uint64_t base, bytes;
+    int owner;      /* ac_ipc_on_pages */
+    bool postponed; /* false: the context has gone */
+} ac_ipc_left_t;
+
+/* One after the other: the caller takes it away, or says _left_again.  False: there is no more. */
+bool ac_ipc_next_left(ac_ipc_left_t *left);
+void ac_ipc_left_again(const ac_ipc_left_t *left);
 
 /* The mapping on pages of the device `owner` that comes next behind *base; false: there is none. */
 bool ac_ipc_next_of(int owner, const void **context, uint64_t *base, uint64_t *bytes);

@@ -1,8 +1,10 @@
 /* Allocation, free, and what is free: the hooks that the cache is for. */
 #include "intercept/body.h"
+#include "intercept/fill.h"
 #include "intercept/modules.h"
 #include "intercept/pinned.h"
 #include "intercept/tracing.h"
+#include "intercept/wrong_free.h"
 
 #include "allocator/cache/thread_cache.h"
 #include "device/driver.h"
@@ -23,8 +25,10 @@ static ac_served_t serve(ac_thread_t *thread, const void *caller, uint64_t bytes
         return AC_SERVED_BY_DRIVER;
     ac_served_t served =
         ac_serve(thread, context, ac_module_asking(thread, caller), NULL, bytes, &address);
-    if (served == AC_SERVED)
+    if (served == AC_SERVED) {
+        ac_fill_served(context, address, bytes);
         *pointer = address;
+    }
     return served;
 }
 
@@ -169,7 +173,7 @@ CUresult ac_context_await(ac_context_t *context) {
     return result;
 }
 
-static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
+static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer, const void *caller) {
     ac_context_t *context = NULL;
     CUcontext current = NULL;
     if (atomic_load(&ac_state) == AC_STATE_ACTIVE && thread) {
@@ -182,7 +186,7 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
         if (!context) {
             /* One that we failed to learn about: the block is free all the same. */
         } else if (ac_frees_synchronize() || ac_fence_broken(context->timeline)) {
-            CUresult result = ac_context_await(context);
+            CUresult result = ac_fill_await(context, pointer);
             if (result != CUDA_SUCCESS && ac_driver_sticky(result))
                 return result;
         }
@@ -193,17 +197,18 @@ static CUresult free_ours(ac_thread_t *thread, CUdeviceptr pointer) {
             thread->last_free = context;
         return CUDA_SUCCESS;
     }
-    ac_count(thread, AC_COUNT_bad_frees);
+    ac_wrong_free(thread, pointer, caller);
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr pointer) {
+static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr pointer,
+                         const void *caller) {
     if (ac_owned(pointer) && ac_is_guest(thread))
         return real(AC_UNOWNED);
     ac_trace_freeing(pointer);
     if (ac_owned(pointer)) {
         uint64_t begin = ac_sample_begin(thread, ac_cuda_ops.now_ns);
-        CUresult result = free_ours(thread, pointer);
+        CUresult result = free_ours(thread, pointer, caller);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         ac_trace_freed(pointer, result != CUDA_SUCCESS);
         return result;
@@ -219,23 +224,24 @@ static CUresult free_any(ac_thread_t *thread, cuMemFree_v2_fn *real, CUdeviceptr
     return result;
 }
 
-static __attribute__((noinline)) CUresult free_slow(CUdeviceptr pointer) {
+static __attribute__((noinline)) CUresult free_slow(CUdeviceptr pointer, const void *caller) {
     AC_ENTER_OR_RETURN(cuMemFree_v2);
-    return free_any(thread, real, pointer);
+    return free_any(thread, real, pointer, caller);
 }
 
-static __attribute__((noinline)) CUresult free_missed(ac_thread_t *thread, CUdeviceptr pointer) {
-    return free_any(thread, AC_REAL(cuMemFree_v2), pointer);
+static __attribute__((noinline)) CUresult free_missed(ac_thread_t *thread, CUdeviceptr pointer,
+                                                      const void *caller) {
+    return free_any(thread, AC_REAL(cuMemFree_v2), pointer, caller);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     ac_thread_t *thread = ac_thread_tls;
     if (!IS_FAST(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, cuMemFree_v2))
-        return free_slow(pointer);
+        return free_slow(pointer, __builtin_return_address(0));
     ac_count_row(&thread->row->counter[AC_COUNT_HOOKS + AC_HOOK_cuMemFree_v2]);
     return ac_cache_give_handed(thread->fast[AC_FAST_DRIVER].cache, pointer)
                ? CUDA_SUCCESS
-               : free_missed(thread, pointer);
+               : free_missed(thread, pointer, __builtin_return_address(0));
 }
 
 /* The 32-bit ABI: a pointer that fits and lies in our segments is none of its own. */

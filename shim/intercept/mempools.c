@@ -186,6 +186,15 @@ void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props) {
     }
 }
 
+/* That of a device is found where it is first used. */
+void ac_mempool_shown(CUmemoryPool handle, const CUmemLocation *location,
+                      CUmemAllocationType type) {
+    const CUmemPoolProps props = {.allocType = type, .location = *location};
+    traits_t traits = {.reason = reason_for(&props)};
+    if (traits.reason != AC_POOL_OURS && !find(handle))
+        open_record(handle, &traits, true);
+}
+
 void ac_mempool_destroying(unsigned number) {
     struct timespec until;
     if (!number)

@@ -28,6 +28,10 @@ void ac_mempool_current_changed(CUdevice device);
 /* The driver made a pool.  `props`: as asked for; NULL: imported from another process. */
 void ac_mempool_created(CUmemoryPool handle, const CUmemPoolProps *props);
 
+/* The driver showed the program one of its own pools. */
+void ac_mempool_shown(CUmemoryPool handle, const CUmemLocation *location,
+                      CUmemAllocationType type);
+
 /* The pool was destroyed.  `number` is the handle's of before the driver's call: it may mean a new
  * pool by now.  Waits, a second at the most, for a call of ours that names it. */
 void ac_mempool_destroying(unsigned number);

@@ -13,6 +13,7 @@
 #include "observe/filter.h"
 #include "observe/folder.h"
 #include "observe/log.h"
+#include "observe/module_name.h"
 
 enum { SIZE_TEXT = 32 };
 
@@ -98,23 +99,9 @@ static int write_document(ac_dump_oom_t *oom, char *path, size_t size) {
 
 /* ---- the line ---- */
 
-/* Of the program, or of a library. */
-static const char *module_text(unsigned module, char exe[AC_LIVE_EXE]) {
-    if (atomic_load_explicit((_Atomic uint32_t *)&ac_live->module_state[module],
-                             memory_order_acquire) != AC_LIVE_NAMED)
-        return "code of no file";
-    const char *path = ac_live->module[module];
-    if (!*path) {
-        ac_live_exe(ac_live, exe);
-        path = exe;
-    }
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *rest) {
     char asked[SIZE_TEXT], total[SIZE_TEXT], left[SIZE_TEXT], held[SIZE_TEXT], idle[SIZE_TEXT];
-    char exe[AC_LIVE_EXE];
+    char module[AC_MODULE_LABEL];
     ac_device_stats_t stats;
     ac_allocator_stats(ac_arena_allocator(context->arena), &stats);
     int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
@@ -125,8 +112,8 @@ static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *res
     ac_log(AC_LOG_WARNING,
            "out of memory on device %d: %s asked for %s%s; the device has %s, %s free; %s "
            "allocated here, %s in free parts of segments in use%s%s",
-           oom->ordinal, module_text(oom->module, exe), size_text(asked, oom->bytes),
-           oom->at_limit ? ", beyond the configured limit" : "",
+           oom->ordinal, ac_module_label(module, oom->module, "code of no file"),
+           size_text(asked, oom->bytes), oom->at_limit ? ", beyond the configured limit" : "",
            size_text(total, ac_live->total_memory[oom->ordinal]),
            oom->available == UINT64_MAX ? "not known how much" : size_text(left, oom->available),
            size_text(held, (uint64_t)allocated), size_text(idle, parts > 0 ? (uint64_t)parts : 0),

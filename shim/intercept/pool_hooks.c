@@ -57,6 +57,24 @@ CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUme
     return result;
 }
 
+static CUresult shown(const ac_thread_t *thread, const CUmemoryPool *pool,
+                      const CUmemLocation *location, CUmemAllocationType type, CUresult result) {
+    if (result == CUDA_SUCCESS && thread)
+        ac_mempool_shown(*pool, location, type);
+    return result;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                                CUmemAllocationType type) {
+    AC_ENTER_OR_RETURN(cuMemGetDefaultMemPool);
+    return shown(thread, pool, location, type, real(pool, location, type));
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
+    AC_ENTER_OR_RETURN(cuMemGetMemPool);
+    return shown(thread, pool, location, type, real(pool, location, type));
+}
+
 /* --- attributes --- */
 
 static bool is_figure(CUmemPool_attribute attribute) {

@@ -29,6 +29,7 @@
 #include "observe/dump.h"
 #include "observe/filter.h"
 #include "observe/folder.h"
+#include "observe/leaks.h"
 #include "observe/live_file.h"
 #include "observe/log.h"
 #include "observe/raw.h"
@@ -39,7 +40,7 @@
 #include "lock.h"
 
 AC_START_DATA _Atomic int ac_state = AC_STATE_ASLEEP;
-AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync;
+AC_START_DATA _Atomic bool ac_fast_path, ac_enabled, ac_free_sync, ac_filling;
 
 /* --- the environment --- */
 
@@ -198,7 +199,8 @@ static void apply(void) {
     bool enabled = config->enabled && !sanitized && !atomic_load(&given_up);
     atomic_store(&ac_log_level, config->log_level);
     atomic_store(&ac_enabled, enabled);
-    atomic_store(&ac_free_sync, config->free_sync);
+    atomic_store(&ac_filling, config->fill != 0);
+    atomic_store(&ac_free_sync, config->free_sync || config->fill);
     if (atomic_load(&ac_state) != AC_STATE_INERT) /* a fork child: its parent's locks are taken */
         ac_context_configure();
     atomic_store(&ac_fast_path, enabled && !profiled);
@@ -291,6 +293,11 @@ AC_START static void last_dump(void) {
     /* The page's pid: a child made without fork handlers (_Fork, clone) has our state as well. */
     if (ac_live->pid != (int32_t)ac_raw_getpid() || atomic_exchange(&done, true))
         return;
+    if (ac_process_config()->leak_report != AC_LEAKS_OFF) {
+        ac_leaks_find(ac_device_held);
+        if (ac_process_config()->leak_report == AC_LEAKS_SAY)
+            ac_leaks_say();
+    }
     if (ac_process_dump_configured("exit") || !may_leave_page())
         ac_live_close();
 }
@@ -439,6 +446,11 @@ static void set_up(void) {
                                                "with ACCEL_LIVE_DIR"));
     else
         ac_live_tidy();
+    if (ac_live_dir_missing())
+        ac_log(AC_LOG_WARNING,
+               "ACCEL_LIVE_DIR names %.200s, which is no folder: live statistics, and what other "
+               "processes need to open IPC handles, go to %s",
+               ac_live_dir_missing(), ac_live_dir());
     if (ac_live_strayed)
         ac_log(
             AC_LOG_WARNING,

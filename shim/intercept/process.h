@@ -18,7 +18,7 @@ typedef enum {
 extern _Atomic int ac_state;
 
 /* Settings that hooks ask for at each call; the others: ac_process_config. */
-extern _Atomic bool ac_enabled, ac_free_sync;
+extern _Atomic bool ac_enabled, ac_free_sync, ac_filling;
 
 static inline bool ac_is_enabled(void) {
     return atomic_load_explicit(&ac_enabled, memory_order_relaxed);
@@ -26,6 +26,10 @@ static inline bool ac_is_enabled(void) {
 
 static inline bool ac_frees_synchronize(void) {
     return atomic_load_explicit(&ac_free_sync, memory_order_relaxed);
+}
+
+static inline bool ac_is_filling(void) {
+    return atomic_load_explicit(&ac_filling, memory_order_relaxed);
 }
 
 /* Whether the cache serves; wakes the shim at the process's first CUDA use (reads the

@@ -3,6 +3,7 @@
  * hooks by itself, so that lazy initialisation and cudaGetLastError stay the runtime's own. */
 #include "allocator/cache/lane.h"
 #include "intercept/body.h"
+#include "intercept/fill.h"
 #include "intercept/modules.h"
 #include "intercept/runtimes.h"
 #include "intercept/tracing.h"
@@ -69,6 +70,7 @@ malloc_slow(ac_thread_t *thread, void **pointer, size_t bytes, const void *calle
             alloc_for(&server, ac_module_asking(thread, caller), bytes, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (status == AC_OK) {
+            ac_fill_served(server.context, address, bytes);
             ac_trace_hit(thread, server.context, NULL, address, bytes);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
@@ -178,9 +180,14 @@ free_slow(ac_thread_t *thread, void *pointer, const void *caller, const ac_cache
     if (!real)
         return AC_RUNTIME_MISSING;
     uint64_t generation = ac_generation_now();
-    if (thread)
+    if (thread) {
         thread->last_free = NULL;
-    return proved_to_free(caller, generation, real(pointer));
+        thread->frees_for = caller;
+    }
+    ac_runtime_error_t result = real(pointer);
+    if (thread)
+        thread->frees_for = NULL;
+    return proved_to_free(caller, generation, result);
 }
 
 static __attribute__((noinline)) ac_runtime_error_t
@@ -240,6 +247,7 @@ malloc_async_slow(ac_hook_t hook, const void *caller, void **pointer, size_t byt
                                 per_thread, &address);
         ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
         if (hit) {
+            ac_fill_served_on(address, bytes, stream, per_thread);
             ac_trace_hit(thread, context, ac_stream_resolved(stream, per_thread), address, bytes);
             *pointer = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
@@ -276,7 +284,14 @@ free_async_slow(ac_hook_t hook, const void *caller, void *pointer, CUstream stre
     ac_count(thread, AC_COUNT_runtime_forwarded);
     cudaFreeAsync_fn *real =
         __extension__(cudaFreeAsync_fn *) ac_runtime_get(ac_runtime_of(caller), hook);
-    return real ? real(pointer, stream) : AC_RUNTIME_MISSING;
+    if (!real)
+        return AC_RUNTIME_MISSING;
+    if (thread)
+        thread->frees_for = caller;
+    ac_runtime_error_t result = real(pointer, stream);
+    if (thread)
+        thread->frees_for = NULL;
+    return result;
 }
 
 /* Whether the thread's cache serves such calls of the code. */

@@ -3,6 +3,7 @@
 
 #include "device/driver.h"
 #include "intercept/captures.h"
+#include "intercept/ipc_pages.h"
 #include "intercept/tracing.h"
 #include "failpoint.h"
 
@@ -184,6 +185,8 @@ static CUresult end_capture(ac_thread_t *thread, cuStreamEndCapture_fn *real, CU
     ac_capture_t capture = capture_on(thread, stream, per_thread);
     if (result == CUDA_SUCCESS || over_despite(result, capture.stream))
         ac_capture_ended(&capture, result == CUDA_SUCCESS && graph ? *graph : NULL);
+    if (thread)
+        ac_ipc_pages_bury(false); /* what was closed meanwhile */
     return result;
 }
 

@@ -11,6 +11,8 @@
 
 #include "config/config.h"
 #include "observe/json.h"
+#include "observe/leaks.h"
+#include "observe/module_name.h"
 #include "observe/raw.h"
 #include "observe/start.h"
 
@@ -173,13 +175,6 @@ static void get_figures(const ac_live_t *page, unsigned device, const struct tim
     figures->counters.thread_cache_bytes = caches.held_bytes;
 }
 
-/* The file's name without its folder. */
-static json_t *module_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    return ac_json_text(name, strlen(name));
-}
-
 /* Of each module that was ever handed anything, in the order of their numbers. */
 static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool *failed) {
     char exe[AC_LIVE_EXE];
@@ -188,14 +183,11 @@ static json_t *modules_json(const ac_live_t *page, const ac_modules_t *of, bool 
     for (unsigned i = 0; i < AC_MODULES && !*failed; i++) {
         if (!of->allocs[i])
             continue;
-        bool named = __atomic_load_n(&page->module_state[i], __ATOMIC_ACQUIRE) == AC_LIVE_NAMED;
-        const char *path = page->module[i][0] ? page->module[i] : exe;
         json_t *json = json_object();
         ac_json_append(modules, json, failed);
         if (*failed)
             break;
-        ac_json_put(json, "name", named ? module_name(path) : json_null(), failed);
-        ac_json_put(json, "path", named ? ac_json_text(path, strlen(path)) : json_null(), failed);
+        ac_module_put(json, ac_module_path(page, i, exe), failed);
         ac_json_put_integer(json, "num_allocs", (int64_t)of->allocs[i], failed);
         json_t *bytes = ac_json_put_object(json, "allocated_bytes", failed);
         ac_json_put_integer(bytes, "current", (int64_t)(of->alloc_bytes[i] - of->free_bytes[i]),
@@ -213,6 +205,7 @@ enum { MOST_SECONDS = 1 };
 static void put_devices(json_t *root, const ac_live_t *page, const struct timespec *deadline,
                         bool *failed) {
     figures_t figures;
+    int64_t blocks = 0, bytes = 0;
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
@@ -220,6 +213,8 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
         if (!device)
             continue;
         get_figures(page, i, deadline, &figures);
+        blocks += figures.stats.allocation[AC_POOL_ALL].current;
+        bytes += figures.stats.allocated_bytes[AC_POOL_ALL].current;
         json_t *json = json_object();
         ac_json_append(devices, json, failed);
         if (*failed)
@@ -238,6 +233,9 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
 #define DEVICE_COUNTER_RENAMED(old, name) ac_json_put_again(counters, #old, #name, failed);
 #include "observe/counters.def"
     }
+    json_t *held = ac_json_put_object(root, "held", failed);
+    ac_json_put_integer(held, "blocks", blocks, failed);
+    ac_json_put_integer(held, "bytes", bytes, failed);
 }
 
 /* As those of the devices. */
@@ -307,9 +305,9 @@ static void put_module_names(json_t *root, const ac_live_t *page, bool *failed) 
     ac_live_exe(page, exe);
     ac_json_put(root, "module_names", names, failed);
     for (unsigned i = 0; i < AC_MODULES && !*failed; i++) {
-        bool named = __atomic_load_n(&page->module_state[i], __ATOMIC_ACQUIRE) == AC_LIVE_NAMED;
-        const char *path = page->module[i][0] ? page->module[i] : exe;
-        ac_json_append(names, named ? module_name(path) : json_null(), failed);
+        const char *path = ac_module_path(page, i, exe);
+        const char *name = path ? ac_module_file(path) : NULL;
+        ac_json_append(names, name ? ac_json_text(name, strlen(name)) : json_null(), failed);
     }
 }
 
@@ -338,7 +336,8 @@ static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
         ac_json_put_integer(other, "pid", oom->other[i].pid, failed);
         ac_json_put(other, "same_namespace", oom->other[i].here ? json_true() : json_false(),
                     failed);
-        ac_json_put(other, "program", module_name(oom->other[i].exe), failed);
+        const char *program = ac_module_file(oom->other[i].exe);
+        ac_json_put(other, "program", ac_json_text(program, strlen(program)), failed);
         ac_json_put_integer(other, "reserved", (int64_t)oom->other[i].reserved, failed);
     }
 }
@@ -389,6 +388,8 @@ char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump
     struct timespec deadline = ac_raw_time(CLOCK_REALTIME);
     deadline.tv_sec += MOST_SECONDS;
     put_devices(root, page, &deadline, &failed);
+    if (page == ac_live)
+        ac_leaks_put(root, &failed);
     put_pinned(root, page, &deadline, &failed);
     put_counters(root, page, &failed);
     put_warnings(root, page, &failed);

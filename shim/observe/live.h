@@ -201,12 +201,14 @@ const ac_live_device_t *ac_live_device(const ac_live_t *page, unsigned device);
 
 /* Names of hooks in the order of their counters: the first for NULL; NULL behind the last. */
 const char *ac_live_hook_next(const ac_live_t *page, const char *name);
+
 /* What the caches of threads did on the device of entry `device` and its statistics do not show
  * yet. */
 void ac_live_caches(const ac_live_t *page, unsigned device, ac_cache_sum_t *sum);
 
 /* The number of the module of that name, which has one from now on.  False: another thread is
- * naming one and was kept from running; AC_MODULE_UNKNOWN where there are no more numbers.  Thread-safe, no lock. */
+ * naming one and was kept from running; AC_MODULE_UNKNOWN where there are no more numbers.
+ * Thread-safe, no lock. */
 bool ac_live_module(const char *name, unsigned *number);
 
 /* Add what the caches of threads have of the modules on the device of entry `device`. */
@@ -228,9 +230,12 @@ void ac_live_warn(const char *text);
  * Without, they are read from /proc. */
 void ac_live_arguments(int argc, char **argv);
 
-/* The folder of live pages: ACCEL_LIVE_DIR where set (never for setuid programs), else
+/* The folder of live pages: ACCEL_LIVE_DIR where that is one (never for setuid programs), else
  * AC_LIVE_DIR. */
 const char *ac_live_dir(void);
+
+/* What ACCEL_LIVE_DIR names and is no folder; NULL. */
+const char *ac_live_dir_missing(void);
 
 /* Whether ac_live_open found the user's folder name held by another user. */
 extern bool ac_live_strayed;

@@ -43,6 +43,9 @@ bool ac_live_proc_is_ours(void);
  * one that started later is another, and a zombie does not run. */
 bool ac_process_runs(int pid, uint64_t opened_ns);
 
+/* Whether the process of that pid is seen to be stopped, by a signal or a debugger. */
+bool ac_process_stopped(int pid);
+
 /* The address range of the page; what of it a file fills. */
 extern char ac_live_storage[AC_LIVE_ROOM];
 enum {

@@ -17,9 +17,22 @@
 #include "observe/live_file.h"
 #include "observe/raw.h"
 
+static bool is_folder(const char *path) {
+    struct stat st;
+    int saved = errno;
+    bool there = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    errno = saved;
+    return there;
+}
+
+const char *ac_live_dir_missing(void) {
+    const char *dir = secure_getenv("ACCEL_LIVE_DIR");
+    return dir && *dir && !is_folder(dir) ? dir : NULL;
+}
+
 const char *ac_live_dir(void) {
     const char *dir = secure_getenv("ACCEL_LIVE_DIR");
-    return dir && *dir ? dir : AC_LIVE_DIR;
+    return dir && *dir && is_folder(dir) ? dir : AC_LIVE_DIR;
 }
 
 uint64_t ac_live_space(void) {
@@ -121,6 +134,12 @@ bool ac_process_runs(int pid, uint64_t opened_ns) {
     char state;
     return read_identity(pid, &start_ticks, &state) && !started_after(start_ticks, opened_ns) &&
            state != 'Z' && state != 'X';
+}
+
+bool ac_process_stopped(int pid) {
+    uint64_t start_ticks;
+    char state;
+    return read_identity(pid, &start_ticks, &state) && (state == 'T' || state == 't');
 }
 
 typedef enum { HELD, FREE, UNKNOWN } hold_t;

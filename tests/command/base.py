@@ -11,6 +11,8 @@ import tempfile
 import unittest
 
 COMMAND = os.environ["AC_COMMAND"]
+SHARE = os.path.join(os.path.dirname(os.path.dirname(COMMAND)), "share")  # pages, completions
+COMPLETION = os.path.join(SHARE, "completion", "accelcache")
 FIXTURE = os.environ["AC_FIXTURE"]
 PRELOAD = os.environ["AC_PRELOAD"]
 LIBRARY = os.environ.get("AC_LIBRARY", "")
@@ -53,6 +55,14 @@ class CommandTest(unittest.TestCase):
         result = self.command(*arguments, **variables)
         self.assertEqual(result.returncode, status, (arguments, result.stdout, result.stderr))
         return result
+
+    def complete(self, *words):
+        """What the shell bash offers for the last of the words behind `accelcache`."""
+        done = subprocess.run(
+            ["bash", "-c", f"source {COMPLETION}; COMP_WORDS=(accelcache \"$@\"); "
+             'COMP_CWORD=$#; _accelcache; printf "%s\\n" "${COMPREPLY[@]}"', "bash", *words],
+            stdout=subprocess.PIPE, text=True, check=True, timeout=50, env=self.environment)
+        return set(done.stdout.split())
 
     def fixture(self, *arguments, **variables):
         return subprocess.run([FIXTURE, *arguments], env={**self.environment, **variables},

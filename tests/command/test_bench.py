@@ -19,8 +19,6 @@ ROWS = ("hot", "hot_64m_expandable", "two_sizes", "sizes_200", "sizes_200_launch
         "static_runtime", "driver", "c_api")
 FEW = ("--sim", "--rounds", "1", "--pairs", "12")
 BUILD = os.path.dirname(os.path.dirname(base.COMMAND))
-COMPLETION = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                          "../../tools/accelcache/share/accelcache.bash")
 
 # What peers.py calls of them; a block that comes back is checked to be one that was given out.
 FAKE_RMM = """
@@ -373,15 +371,9 @@ class Bench(base.CommandTest):
         parts += re.findall(r"^  (\w+) +\S", listed, re.M)
         for key in ("hot_pair", "replace_ns", "threads", "blocks", "skipped", "passes"):
             self.assertRegex(out, rf"\b{key}\b")
-        for words, expected in (("bench --", {"--help", *re.findall(r"--[a-z][a-z-]*", out)}),
-                                ("bench --only ", set(parts))):
-            script = (f"source {COMPLETION}; COMP_WORDS=(accelcache {words.strip()});"
-                      f"[[ '{words}' != *' ' ]] || COMP_WORDS+=('');"
-                      "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _accelcache;"
-                      'printf "%s\\n" "${COMPREPLY[@]}"')
-            done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, text=True,
-                                  check=True, timeout=50, env=self.environment)
-            self.assertEqual(set(done.stdout.split()), expected)
+        self.assertEqual(self.complete("bench", "--"),
+                         {"--help", *re.findall(r"--[a-z][a-z-]*", out)})
+        self.assertEqual(self.complete("bench", "--only", ""), set(parts))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,6 @@
-"""accelcache config: the table, values, errors; completion in bash."""
+"""accelcache config: the table, values, errors."""
 
 import json
-import os
-import re
-import subprocess
 
 import base
 
@@ -89,33 +86,6 @@ class Config(base.CommandTest):
         device = document["devices"][0]
         for name in [*device["stats"], *device["counters"], *document["counters"]]:
             self.assertRegex(out, f"(?m)^(\\| `{name}[`.]|`{name}` \\(now `)")
-
-
-class Completion(base.CommandTest):
-    def complete(self, *words):
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)),
-                              "../../tools/accelcache/share/accelcache.bash")
-        done = subprocess.run(
-            ["bash", "-c", f"source {script}; COMP_WORDS=(accelcache \"$@\"); "
-             'COMP_CWORD=$#; _accelcache; printf "%s\\n" "${COMPREPLY[@]}"', "bash", *words],
-            stdout=subprocess.PIPE, text=True, check=True, timeout=50, env=self.environment)
-        return set(done.stdout.split())
-
-    def test_subcommands(self):
-        out = self.expect(0, "--help").stdout
-        named = set(re.findall(r"(?m)^  ([a-z]+) +\S", out))
-        self.assertIn("ps", named)
-        self.assertEqual(self.complete(""), named | {"help", "--help", "--version"})
-
-    def test_options(self):
-        """Every option that --help lists is completed, and no other."""
-        for name in ("run", "stat", "ps", "doctor"):
-            out = self.expect(0, name, "--help").stdout
-            named = set(re.findall(r"(?m)^  (--[a-z][a-z-]*)", out))
-            self.assertGreater(len(named), 2)
-            self.assertEqual(self.complete(name, "--"), named | {"--help"}, name)
-        for option in ("--warm-up", "--max-peak"):
-            self.assertEqual(self.complete("run", option, ""), set())
 
 
 if __name__ == "__main__":

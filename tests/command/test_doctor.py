@@ -34,7 +34,11 @@ class Doctor(base.CommandTest):
                                                            "kill"))
         level, text = self.doctor(ACCEL_LIVE_DIR="/nonexistent")["live page"]
         self.assertEqual(level, "note")
-        self.assertIn("/nonexistent cannot be written", text)
+        self.assertIn("/nonexistent, which is no folder: /dev/shm serves", text)
+        with open(self.path("file"), "w"):
+            pass
+        level, text = self.doctor(ACCEL_LIVE_DIR=self.path("file"))["live page"]
+        self.assertIn("no folder", text)
 
     def with_driver(self, body):
         self.assertTrue(self.compile("libcuda.so.1", DRIVER % body, "-shared", "-fPIC"))

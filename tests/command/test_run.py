@@ -644,7 +644,8 @@ class Real(base.CommandTest):
         leaking = self.compile("leaking", self.PROGRAM.replace("| cuMemFree_v2(p)", ""),
                                "-L" + base.SIM_DIR, "-l:libcuda.so.1")
         text = self.expect(119, "run", "--sim", "--fail-on-leak", leaking).stderr
-        self.assertIn("held 100 blocks, 100 MiB, when it exited", text)
+        self.assertIn("held 100 blocks, 100 MiB, when it exited: leaking 100 blocks of 1.00 MiB; ", text)
+        self.assertNotIn("accelcache: leak", text)
         text = self.expect(1, "run", "--sim", "--conf", "enabled:false", "--max-peak", "1G",
                            leaking).stderr
         self.assertIn("nothing was measured: all of the program's allocations were left", text)

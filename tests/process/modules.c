@@ -6,7 +6,13 @@
  *   take NAME HOW BYTES as modules.h says; NAME "self": the program itself
  *   thread NAME HOW BYTES
  *                       the same in a thread of its own
+ *   paced NAME HOW BYTES
+ *                       for each line of input a block, and one of the program's that the
+ *                       next round frees; says "+" each time
  *   give NAME INDEX     that module frees the block that was taken as number INDEX, from 0 on
+ *   wrong NAME HOW INDEX OFFSET
+ *                       that module frees what lies OFFSET bytes behind its begin, HOW: plain, or
+ *                       async; says where that is, and what came of it
  *   fork                a child takes a block of the program's and ends
  *   churn               four threads take and give back by every module, until the input ends
  *   wait                until the input ends */
@@ -20,7 +26,7 @@
 
 extern const modules_plugin_t modules_self;
 
-enum { MODULES = 8, BLOCKS = 64, THREADS = 4 };
+enum { MODULES = 8, BLOCKS = 4096, THREADS = 4 };
 
 static struct {
     const char *name;
@@ -66,10 +72,33 @@ static void *take_apart(void *step) {
     return NULL;
 }
 
+/* Each stays; the program itself gives back in each round what it took in the one before. */
+static void take_paced(char **step) {
+    void *round = NULL;
+    for (int c; (c = getchar()) != EOF;) {
+        if (c != '\n')
+            continue;
+        if (round)
+            GIVES(module[0].plugin->release(round), 0);
+        take(step);
+        GIVES(module[0].plugin->take("cuMemAlloc", (size_t)1 << (18 + blocks % 3), &round), 0);
+        puts("+");
+        fflush(stdout);
+    }
+}
+
 static void take_in_thread(char **step) {
     pthread_t thread;
     MUST(pthread_create(&thread, NULL, take_apart, step));
     MUST(pthread_join(thread, NULL));
+}
+
+static void free_wrongly(char **step) {
+    const modules_plugin_t *plugin = module[index_of(step[0])].plugin;
+    char *pointer = (char *)block[atoi(step[2])] + atoi(step[3]);
+    int (*release)(void *) = strcmp(step[1], "async") ? plugin->release : plugin->release_async;
+    printf("%p gives %d\n", (void *)pointer, release(pointer));
+    fflush(stdout);
 }
 
 static void take_in_child(void) {
@@ -132,10 +161,14 @@ int main(int argc, char **argv) {
             close_module(step[0]);
         else if ((words = is(argv[i], "take", 3, left)))
             take(step);
+        else if ((words = is(argv[i], "paced", 3, left)))
+            take_paced(step);
         else if ((words = is(argv[i], "thread", 3, left)))
             take_in_thread(step);
         else if ((words = is(argv[i], "give", 2, left)))
             GIVES(module[index_of(step[0])].plugin->release(block[atoi(step[1])]), 0);
+        else if ((words = is(argv[i], "wrong", 4, left)))
+            free_wrongly(step);
         else if ((words = is(argv[i], "fork", 0, left)))
             take_in_child();
         else if ((words = is(argv[i], "churn", 0, left)))

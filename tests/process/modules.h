@@ -11,6 +11,7 @@ typedef int modules_take_fn(const char *how, size_t bytes, void **pointer);
 typedef struct {
     modules_take_fn *take;
     int (*release)(void *pointer);
+    int (*release_async)(void *pointer); /* on the default stream */
 } modules_plugin_t;
 
 #endif

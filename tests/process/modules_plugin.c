@@ -68,10 +68,19 @@ static int release(void *pointer) {
     return result;
 }
 
+static int release_async(void *pointer) {
+#ifdef MODULES_RUNTIME
+    int result = (int)cudaFreeAsync(pointer, NULL);
+#else
+    int result = cuMemFreeAsync((CUdeviceptr)pointer, NULL);
+#endif
+    return result;
+}
+
 #ifdef MODULES_PROGRAM
 extern const modules_plugin_t modules_self;
-const modules_plugin_t modules_self = {take, release};
+const modules_plugin_t modules_self = {take, release, release_async};
 #else
 extern const modules_plugin_t plugin;
-const modules_plugin_t plugin = {take, release};
+const modules_plugin_t plugin = {take, release, release_async};
 #endif

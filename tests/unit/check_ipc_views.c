@@ -267,6 +267,7 @@ END_TEST
 
 /* Pages are closed by who mapped them: when their context goes they are told, each once. */
 START_TEST(pages_outlive_their_context) {
+    ac_ipc_left_t left;
     const void *context;
     uint64_t base, bytes;
     ac_ipc_mapping_t *mapping[2];
@@ -285,17 +286,49 @@ START_TEST(pages_outlive_their_context) {
     ck_assert(!ac_ipc_next_of(1, &context, &base, &bytes));
     /* Closed before: the caller took it away. */
     ck_assert_int_eq(closed(0, base_of(0, 0) + 512), 1);
-    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert(!ac_ipc_next_left(&left));
     /* A thread that is inside when it goes leaves it to be told. */
     ck_assert_ptr_eq(entered(0, 1, false), mapping[1]);
     ac_ipc_context_gone(&contexts[0]);
     ac_ipc_context_gone(&contexts[1]);
-    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert(!ac_ipc_next_left(&left));
     ck_assert_uint_eq(ac_ipc_leave(mapping[1]), 0);
-    ck_assert(ac_ipc_next_lost(&context, &base, &bytes));
-    ck_assert(context == &contexts[0] && base == base_of(0, 1) && bytes == 2 * MIB);
-    ck_assert(!ac_ipc_next_lost(&context, &base, &bytes));
+    ck_assert(ac_ipc_next_left(&left));
+    ck_assert(left.context == &contexts[0] && left.base == base_of(0, 1));
+    ck_assert(left.bytes == 2 * MIB && left.owner == 1 && !left.postponed);
+    ck_assert(!ac_ipc_next_left(&left));
     ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+}
+END_TEST
+
+/* What is closed and cannot go yet is no mapping any more: opened again it is another one. */
+START_TEST(pages_are_taken_away_later) {
+    ac_ipc_left_t left;
+    ac_ipc_mapping_t *mapping = entered(0, 0, true);
+    ac_ipc_on_pages(mapping, 1);
+    ac_ipc_opened(mapping, base_of(0, 0));
+    ck_assert_uint_eq(ac_ipc_leave(mapping), 1);
+    ac_ipc_postponed(mapping);
+    ck_assert(!ac_ipc_next_left(&left));
+    ac_ipc_closed(mapping, false);
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 1);
+    ac_ipc_view_t view;
+    ck_assert_int_eq(ac_ipc_find(base_of(0, 0), &view), AC_IPC_BETWEEN);
+    ac_ipc_mapping_t *other = entered(0, 0, true);
+    ac_ipc_opened(other, base_of(0, 1));
+    for (int i = 0; i < 3; i++) {
+        ck_assert(ac_ipc_next_left(&left));
+        ck_assert(left.context == &contexts[0] && left.base == base_of(0, 0));
+        ck_assert(left.bytes == 2 * MIB && left.owner == 1 && left.postponed);
+        ck_assert(!ac_ipc_next_left(&left));
+        if (i < 2)
+            ac_ipc_left_again(&(ac_ipc_left_t){&contexts[0], base_of(0, 0), 2 * MIB, 1, true});
+    }
+    ck_assert_uint_eq(ac_ipc_leave(other), 1);
+    ac_ipc_closed(other, false);
+    ck_assert(!ac_ipc_next_left(&left));
+    ck_assert_uint_eq(atomic_load(&ac_ipc_mappings), 0);
+    ck_assert_int_eq(ac_ipc_find(base_of(0, 0), &view), AC_IPC_ELSEWHERE);
 }
 END_TEST
 
@@ -314,6 +347,7 @@ int main(void) {
     tcase_add_test(cases, threads_share_one_mapping);
     tcase_add_test(cases, another_threads_call_is_not_waited_for_forever);
     tcase_add_test(cases, pages_outlive_their_context);
+    tcase_add_test(cases, pages_are_taken_away_later);
     suite_add_tcase(suite, cases);
     return run_suite(suite);
 }

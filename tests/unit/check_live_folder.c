@@ -263,10 +263,26 @@ START_TEST(link_in_the_way) {
 }
 END_TEST
 
-START_TEST(missing_folder) {
-    setenv("ACCEL_LIVE_DIR", "/nonexistent/folder", 1);
+START_TEST(unusable_folder) {
+    setenv("ACCEL_LIVE_DIR", "/proc", 1);
     open_fails(ENOENT);
     ck_assert_int_eq(ac_live_each(visited, NULL), 0);
+}
+END_TEST
+
+START_TEST(missing_folder) {
+    static const char *const missing[] = {"/nonexistent/folder", "/dev/null", "/dev/null/folder"};
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        setenv("ACCEL_LIVE_DIR", missing[i], 1);
+        ck_assert_str_eq(ac_live_dir(), AC_LIVE_DIR);
+        ck_assert_str_eq(ac_live_dir_missing(), missing[i]);
+    }
+    setenv("ACCEL_LIVE_DIR", "/proc", 1);
+    ck_assert_str_eq(ac_live_dir(), "/proc");
+    ck_assert_ptr_null(ac_live_dir_missing());
+    setenv("ACCEL_LIVE_DIR", "", 1);
+    ck_assert_str_eq(ac_live_dir(), AC_LIVE_DIR);
+    ck_assert_ptr_null(ac_live_dir_missing());
 }
 END_TEST
 
@@ -400,6 +416,7 @@ int main(void) {
     tcase_add_test(cases, root_sees_all_users);
     tcase_add_test(cases, page_cut_short_under_a_reader);
     tcase_add_test(cases, link_in_the_way);
+    tcase_add_test(cases, unusable_folder);
     tcase_add_test(cases, missing_folder);
     tcase_add_test(cases, file_size_limit_sends_no_signal);
     tcase_add_test(cases, files_are_counted);

@@ -1,5 +1,6 @@
 /* `accelcache run --max-peak SIZE --fail-on-leak`: a program's memory as a test. */
 #include "command.h"
+#include "place.h"
 #include "run.h"
 #include "trial.h"
 
@@ -15,10 +16,35 @@ typedef struct {
     /* What processes held when they exited, and how many did. */
     int64_t leaked_blocks, leaked_bytes, leak_pid;
     unsigned leaking;
+    char *leakers; /* of the process `leak_pid`: who asked for what; "" where it is not known */
     char *peak_fault, *leak_fault; /* one line each; NULL: passed, or not asked for */
 } check_t;
 
 /* ------------------------------------------------------------------ figures */
+
+/* "libplugin.so 10 blocks of 256 KiB, app 2 blocks (3.50 MiB)", the most bytes first; malloc'd. */
+static char *leakers_of(const json_t *leaks) {
+    enum { MOST = 3 };
+    char *text = cmd_format("%s", "");
+    for (size_t i = 0; i < json_array_size(leaks) && i < MOST; i++) {
+        const json_t *leak = json_array_get(leaks, i), *sizes = json_object_get(leak, "sizes");
+        const char *name = json_string_value(json_object_get(leak, "name"));
+        int64_t blocks = json_integer_value(json_object_get(leak, "blocks"));
+        bool alike = json_array_size(sizes) == 1;
+        const json_t *amount = alike
+                                   ? json_object_get(json_array_get(sizes, 0), "requested_bytes")
+                                   : json_object_get(leak, "bytes");
+        char bytes[CMD_FIGURE];
+        cmd_text_bytes(bytes, json_integer_value(amount));
+        char *longer =
+            cmd_format("%s%s%s %lld block%s %s%s%s", text, *text ? ", " : "",
+                       name ? name : "code of no module", (long long)blocks,
+                       blocks == 1 ? "" : "s", alike ? "of " : "(", bytes, alike ? "" : ")");
+        free(text);
+        text = longer;
+    }
+    return text;
+}
 
 static void look_at(const json_t *document, void *arg) {
     check_t *c = arg;
@@ -41,8 +67,10 @@ static void look_at(const json_t *document, void *arg) {
         blocks += cmd_document_stat(device, "allocation", "all", "current");
         c->leaked_bytes += cmd_document_stat(device, "allocated_bytes", "all", "current");
     }
-    if (blocks && !c->leaking++)
+    if (blocks && !c->leaking++) {
         c->leak_pid = pid;
+        c->leakers = leakers_of(json_object_get(document, "leaks"));
+    }
     c->leaked_blocks += blocks;
 }
 
@@ -62,11 +90,11 @@ static void judge(check_t *c) {
             cmd_text_bytes(text[1], (int64_t)c->run->max_peak));
     if (c->run->fail_on_leak && c->leaked_blocks)
         c->leak_fault = cmd_format(
-            "process %lld%s held %lld block%s, %s, when it exited; accelcache run --trace FILE "
-            "records which were not freed",
+            "process %lld%s held %lld block%s, %s, when it exited%s%s; accelcache run --trace "
+            "FILE records which were not freed",
             (long long)c->leak_pid, c->leaking > 1 ? " and others" : "",
             (long long)c->leaked_blocks, c->leaked_blocks == 1 ? "" : "s",
-            cmd_text_bytes(text[0], c->leaked_bytes));
+            cmd_text_bytes(text[0], c->leaked_bytes), *c->leakers ? ": " : "", c->leakers);
 }
 
 /* ------------------------------------------------------------------ saying it */
@@ -220,16 +248,20 @@ static int report(check_t *c) {
 
 int cmd_run_check(const cmd_run_t *run, const char *program, const char *conf) {
     int stopped = 0, status = CMD_FAILED;
+    /* What is in the dump need not be said twice. */
+    char *with_report =
+        run->fail_on_leak ? cmd_place_conf(conf, "leak_report", "dump") : cmd_format("%s", conf);
     check_t c = {.run = run, .trial = {.as_it_is = true, .visit = look_at, .arg = &c}};
     c.trial.folder = cmd_trial_folder(run->keep);
-    if (!c.trial.folder)
-        return CMD_FAILED;
-    if (cmd_trial_run(&c.trial, program, run->command, conf, NULL, &stopped) == 0)
+    if (c.trial.folder &&
+        cmd_trial_run(&c.trial, program, run->command, with_report, NULL, &stopped) == 0)
         status = stopped ? 128 + stopped : report(&c);
-    if (!run->keep)
+    if (c.trial.folder && !run->keep)
         cmd_folder_remove(c.trial.folder);
     free(c.trial.folder);
     free(c.peak_fault);
     free(c.leak_fault);
+    free(c.leakers);
+    free(with_report);
     return status;
 }

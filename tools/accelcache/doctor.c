@@ -103,6 +103,10 @@ static void check_config(cmd_findings_t *findings) {
 static void check_environment(cmd_findings_t *findings) {
     struct statvfs space;
     const char *dir = ac_live_dir();
+    if (ac_live_dir_missing())
+        cmd_finding(findings, CMD_FINDING_NOTE, "live page",
+                    "ACCEL_LIVE_DIR names %s, which is no folder: %s serves",
+                    ac_live_dir_missing(), dir);
     if (access(dir, W_OK | X_OK) || statvfs(dir, &space))
         cmd_finding(findings, CMD_FINDING_NOTE, "live page",
                     "%s cannot be written (%s): figures of a process are lost when it is killed",

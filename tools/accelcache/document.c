@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -287,4 +288,15 @@ void cmd_figures_add(cmd_figures_t *figures, const json_t *document) {
 #define PROCESS_COUNTER(name, unit, doc)                                                         \
     figures->process[AC_COUNT_##name] += (uint64_t)cmd_document_counter(document, #name);
 #include "observe/counters.def"
+}
+
+double cmd_document_seconds(const char *text) {
+    struct tm tm = {0};
+    double seconds;
+    if (sscanf(text, "%d-%d-%dT%d:%d:%lf", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+               &tm.tm_min, &seconds) != 6)
+        return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
+    return (double)timegm(&tm) + seconds;
 }

@@ -37,6 +37,9 @@ void cmd_pages_of_folder(const char *folder, cmd_page_fn *visit, void *arg);
 int64_t cmd_document_stat(const json_t *device, const char *name, const char *pool,
                           const char *field);
 
+/* Seconds of a time as a document has it, "2026-01-31T12:00:00.000Z"; 0 where it has none. */
+double cmd_document_seconds(const char *text);
+
 /* A counter of a device or of the whole document. */
 int64_t cmd_document_counter(const json_t *holder, const char *name);
 

@@ -32,6 +32,7 @@ static const struct {
     {"where", "say what lies at a device address: which block, of which module, held or freed",
      cmd_where},
     {"top", "watch devices and processes under the library while they run", cmd_top},
+    {"env", "print the lines that put the library under all that a shell starts", cmd_env},
     {"bench", "measure what calls cost with the library, beside other allocators", cmd_bench},
     {NULL, NULL, NULL}};
 enum { COUNT = sizeof subcommands / sizeof subcommands[0] - 1 };

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MOST_HOOKS = 12 };
 
@@ -125,18 +124,6 @@ static void render_count(cmd_table_t *table, const char *name, const char *unit,
         hidden++;
 }
 
-/* "2026-01-31T12:00:00.000Z", as the dump has it; 0 where it has not. */
-static double seconds_of(const char *text) {
-    struct tm tm = {0};
-    double seconds;
-    if (sscanf(text, "%d-%d-%dT%d:%d:%lf", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
-               &tm.tm_min, &seconds) != 6)
-        return 0;
-    tm.tm_year -= 1900;
-    tm.tm_mon--;
-    return (double)timegm(&tm) + seconds;
-}
-
 static int64_t asked_bytes(const json_t *module, const char *field) {
     return integer_of(json_object_get(module, "allocated_bytes"), field);
 }
@@ -211,6 +198,36 @@ static void render_device(const json_t *device, double seconds) {
 #include "observe/counters.def"
     cmd_table_print(table, 2);
     render_modules(json_object_get(device, "modules"), seconds);
+}
+
+/* What was not freed at exit, where the key leak_report asked for it. */
+static void render_leaks(const json_t *leaks) {
+    if (!json_array_size(leaks))
+        return;
+    printf("\n%snot freed at exit%s\n", cmd_bold(), cmd_plain());
+    cmd_table_t *table = cmd_table_new("rlrrl");
+    cmd_table_row(table, "device", "module that asked", "blocks", "bytes", "of which sizes");
+    for (size_t i = 0; i < json_array_size(leaks); i++) {
+        enum { MOST_SIZES = 3 };
+        const json_t *leak = json_array_get(leaks, i), *sizes = json_object_get(leak, "sizes");
+        char device[CMD_FIGURE], blocks[CMD_FIGURE], bytes[CMD_FIGURE], one[CMD_FIGURE];
+        char *text = cmd_format("%s", "");
+        for (size_t k = 0; k < json_array_size(sizes) && k < MOST_SIZES; k++) {
+            const json_t *size = json_array_get(sizes, k);
+            cmd_text_bytes(one, integer_of(size, "requested_bytes"));
+            text = joined(text, cmd_format("%s%lld of %s", k ? ", " : "",
+                                           (long long)integer_of(size, "blocks"), one));
+        }
+        if (json_array_size(sizes) > MOST_SIZES)
+            text = joined(text, cmd_format(", ..."));
+        const char *name = text_of(leak, "name");
+        cmd_table_row(table, cmd_text_count(device, integer_of(leak, "device")),
+                      *name ? name : "(not known)",
+                      cmd_text_count(blocks, integer_of(leak, "blocks")),
+                      cmd_text_bytes(bytes, integer_of(leak, "bytes")), text);
+        free(text);
+    }
+    cmd_table_print(table, 2);
 }
 
 /* Where pinned_cache kept any. */
@@ -303,12 +320,14 @@ void cmd_render(const json_t *document, const char *source, cmd_render_t how) {
     hidden = 0;
     render_process(document, source);
     const json_t *devices = json_object_get(document, "devices");
-    double start = seconds_of(text_of(json_object_get(document, "process"), "start_time"));
-    double seconds = start > 0 ? seconds_of(text_of(document, "time")) - start : 0;
+    double start =
+        cmd_document_seconds(text_of(json_object_get(document, "process"), "start_time"));
+    double seconds = start > 0 ? cmd_document_seconds(text_of(document, "time")) - start : 0;
     for (size_t i = 0; i < json_array_size(devices); i++)
         render_device(json_array_get(devices, i), seconds);
     if (!json_array_size(devices))
         puts("\nno device was used");
+    render_leaks(json_object_get(document, "leaks"));
     render_pinned(json_object_get(document, "pinned"));
     printf("\n%sprocess%s\n", cmd_bold(), cmd_plain());
     cmd_table_t *table = cmd_table_new("lrl");

@@ -1,6 +1,7 @@
 /* `accelcache stat`: dumps, running processes, and processes that were killed. */
 #include "command.h"
 #include "document.h"
+#include "growth.h"
 #include "headline.h"
 #include "processes.h"
 #include "render.h"
@@ -41,6 +42,11 @@ static const char help[] =
     "  --diff of two, what differs and nothing else; with --json as an object\n"
     "  --summary\n"
     "         no line for each, but sum, least, greatest and median; with --json as an object\n"
+    "  --growth\n"
+    "         modules whose memory rises: in several dumps of one process, or in a running PID "
+    "that\n"
+    "         is looked at --looks times (10), --interval seconds apart (1); with --json as an\n"
+    "         object\n"
     "  --remove\n"
     "         remove what killed processes left, once it was shown: that of each PID named, "
     "with\n"
@@ -393,21 +399,70 @@ static int show_list(bool json, bool remove) {
     return status;
 }
 
+/* What --growth has besides. */
+typedef struct {
+    bool wanted;
+    unsigned looks;
+    double interval;
+} growth_options_t;
+
+/* 0, or the exit status after a message. */
+static int read_growth(growth_options_t *growth, int option, const char *text) {
+    char *end;
+    if (option == 'L') {
+        unsigned long looks = strtoul(text, &end, 10);
+        growth->looks = (unsigned)looks;
+        return *end || end == text || *text == '-' || looks < 2 || looks > 100000
+                   ? cmd_usage("--looks %s: a number from 2 to 100000", text)
+                   : 0;
+    }
+    growth->interval = strtod(text, &end);
+    return *end || end == text || !(growth->interval >= 0.05 && growth->interval <= 3600)
+               ? cmd_usage("--interval %s: seconds from 0.05 to 3600", text)
+               : 0;
+}
+
+static int show_growth(char **argument, int count, const growth_options_t *growth, bool json) {
+    shown_t shown = {0};
+    int pid;
+    uint64_t space;
+    if (count == 1 && cmd_process_read(argument[0], &pid, &space))
+        return cmd_growth_watch(pid, space, growth->looks ? growth->looks : 10,
+                                growth->interval > 0 ? growth->interval : 1, json);
+    if (growth->looks || growth->interval > 0)
+        return cmd_usage("--looks and --interval belong to --growth of one PID");
+    for (int i = 0; i < count; i++)
+        take_file(&shown, argument[i]);
+    int status = shown.failed ? CMD_FAILED : cmd_growth_of(shown.document, shown.count, json);
+    shown_clear(&shown);
+    return status;
+}
+
 int cmd_stat(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"remove", no_argument, NULL, 'r'},
-        {"diff", no_argument, NULL, 'd'}, {"summary", no_argument, NULL, 's'},
-        {"all", no_argument, NULL, 'a'},  {"brief", no_argument, NULL, 'b'},
-        {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"remove", no_argument, NULL, 'r'},
+                                            {"diff", no_argument, NULL, 'd'},
+                                            {"summary", no_argument, NULL, 's'},
+                                            {"all", no_argument, NULL, 'a'},
+                                            {"brief", no_argument, NULL, 'b'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"growth", no_argument, NULL, 'g'},
+                                            {"looks", required_argument, NULL, 'L'},
+                                            {"interval", required_argument, NULL, 'i'},
+                                            {NULL, 0, NULL, 0}};
     wanted_t wanted = {0};
+    growth_options_t growth = {0};
     int option;
     while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
         if (option == 'h') {
             fputs(help, stdout);
             return CMD_OK;
         }
-        if (!strchr("jrdsab", option))
+        if (!strchr("jrdsabgLi", option))
             return cmd_usage_hint();
+        growth.wanted |= option == 'g';
+        if ((option == 'L' || option == 'i') && read_growth(&growth, option, optarg))
+            return CMD_USAGE;
         wanted.json |= option == 'j';
         wanted.remove |= option == 'r';
         wanted.difference |= option == 'd';
@@ -416,6 +471,13 @@ int cmd_stat(int argc, char **argv) {
         wanted.brief |= option == 'b';
     }
     int count = argc - optind;
+    if (growth.wanted || growth.looks || growth.interval > 0) {
+        if (!growth.wanted || !count || wanted.remove || wanted.difference || wanted.summary ||
+            wanted.all || wanted.brief)
+            return cmd_usage("--growth takes FILEs of one process or a PID, and of the other "
+                             "options --json, --looks and --interval");
+        return show_growth(argv + optind, count, &growth, wanted.json);
+    }
     if (wanted.difference &&
         (count != 2 || is_folder(argv[optind]) || is_folder(argv[optind + 1])))
         return cmd_usage("--diff takes two of FILE and PID");

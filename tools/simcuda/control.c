@@ -96,7 +96,7 @@ EXPORT unsigned long long simcuda_live_allocations(unsigned long long *bytes) {
     if (usable()) {
         sim_lock();
         for (sim_alloc_t *record = NULL; (record = sim_alloc_next(record));) {
-            if (record->host && record->kind != SIM_MEM_MANAGED)
+            if (record->host && !record->managed)
                 continue;
             count++;
             sum += record->size;

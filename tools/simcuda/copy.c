@@ -108,7 +108,7 @@ static CUresult place(const sim_copy_side_t *side, const sim_copy_t *copy, place
         out->kind = SIDE_PAGEABLE;
         return CUDA_SUCCESS;
     }
-    out->kind = record->kind == SIM_MEM_MANAGED ? SIDE_MANAGED
+    out->kind = record->managed ? SIDE_MANAGED
                 : record->host                  ? SIDE_PINNED
                                                 : SIDE_DEVICE;
     /* Records of VMM memory join up; any other copy must stay within its allocation. */

@@ -48,10 +48,10 @@ static inline void call_end(sim_fn_t fn, unsigned traits) {
     EXPORT CUresult symbol params;                                                               \
     EXPORT CUresult symbol params {                                                              \
         CUresult result = call_begin(SIM_FN_##symbol, call_traits[SIM_FN_##symbol]);             \
-        if (!result) {                                                                           \
-            result = sim_do_##symbol args;                                                       \
-            call_end(SIM_FN_##symbol, call_traits[SIM_FN_##symbol]);                             \
-        }                                                                                        \
+        if (result)                                                                              \
+            return result == SIM_NOTHING ? CUDA_SUCCESS : result;                                \
+        result = sim_do_##symbol args;                                                           \
+        call_end(SIM_FN_##symbol, call_traits[SIM_FN_##symbol]);                                 \
         return result;                                                                           \
     }
 #include "device/cuda_functions.def"

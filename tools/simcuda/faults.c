@@ -85,9 +85,10 @@ CUresult sim_fault_hit(sim_fn_t fn, unsigned traits) {
         fault->seen++;
         if (result || (fault->onward ? fault->seen < fault->nth : fault->seen != fault->nth))
             continue;
-        result = fault->has_code          ? fault->code
-                 : traits & SIM_ALLOCATES ? CUDA_ERROR_OUT_OF_MEMORY
-                                          : CUDA_ERROR_UNKNOWN;
+        result = fault->has_code && !fault->code ? SIM_NOTHING
+                 : fault->has_code               ? fault->code
+                 : traits & SIM_ALLOCATES        ? CUDA_ERROR_OUT_OF_MEMORY
+                                                 : CUDA_ERROR_UNKNOWN;
     }
     return result;
 }

@@ -129,7 +129,8 @@ SIM_API(cuMemHostUnregister)(void *host) {
 
 static sim_alloc_t *host_record(const void *host) {
     sim_alloc_t *record = sim_alloc_around((uint64_t)(uintptr_t)host);
-    return record && record->host && record->kind != SIM_MEM_MANAGED ? record : NULL;
+    bool pinned = record && (record->kind == SIM_MEM_HOST || record->kind == SIM_MEM_REGISTERED);
+    return pinned ? record : NULL;
 }
 
 SIM_API(cuMemHostGetDevicePointer_v2)(CUdeviceptr *out, void *host, unsigned flags) {

@@ -7,7 +7,7 @@
 
 static bool all_managed(CUdeviceptr address, size_t bytes) {
     const sim_alloc_t *record = sim_alloc_around(address);
-    return bytes && record && record->kind == SIM_MEM_MANAGED &&
+    return bytes && record && record->managed &&
            bytes <= record->base + record->size - address;
 }
 

@@ -49,6 +49,7 @@ sim_alloc_t *sim_alloc_new(sim_mem_kind_t kind, uint64_t base, uint64_t size, in
                             .size = size,
                             .id = sim_next_id(),
                             .kind = kind,
+                            .managed = kind == SIM_MEM_MANAGED,
                             .device = device,
                             .ctx = ctx,
                             .ctx_id = ctx ? ctx->object.id : 0};

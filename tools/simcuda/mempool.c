@@ -15,10 +15,11 @@
  *   granularity of blocks and of `used`    512 bytes
  *   `used` falls                           when cuMemFreeAsync is called, not when it runs
  *   reuse by event dependency              only together with inserted dependencies
- *   free of managed or host memory         INVALID_VALUE
+ *   free of managed or host memory         INVALID_VALUE, but of pools of it
  *   reset of a primary context             empties the pools of its device, keeps them
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "graph.h"
 #include "pool.h"
@@ -77,6 +78,8 @@ static bool block_make_record(sim_block_t *block, uint64_t size, bool accessible
     record->handle_types = block->pool->props.handleTypes;
     record->no_access = !accessible;
     record->touched = true;
+    record->host = block->pool->on_host ? sim_bytes(block->base) : NULL;
+    record->managed = block->pool->managed;
     record->owner = block;
     block->record = record;
     return true;
@@ -157,6 +160,41 @@ static bool block_split(sim_block_t *block, uint64_t size) {
 
 /* ---- chunks ---- */
 
+/* Addresses that host and devices share. */
+static uint64_t host_take(uint64_t size) {
+    char *all = mmap(NULL, size + CHUNK_ALIGN, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return 0;
+    char *at = all + (-(uint64_t)(uintptr_t)all & (CHUNK_ALIGN - 1));
+    if (at > all)
+        munmap(all, (size_t)(at - all));
+    munmap(at + size, (size_t)(all + CHUNK_ALIGN - at));
+    return (uint64_t)(uintptr_t)at;
+}
+
+static uint64_t memory_take(const sim_pool_t *pool, uint64_t size) {
+    return pool->on_host ? host_take(size) : sim_range_take(size, CHUNK_ALIGN, 0);
+}
+
+static void memory_give(const sim_pool_t *pool, uint64_t base, uint64_t size) {
+    if (pool->on_host) {
+        munmap(sim_bytes(base), size);
+        return;
+    }
+    sim_mirror_discard(base, size);
+    sim_range_give(base, size);
+}
+
+static CUresult charge(const sim_pool_t *pool, uint64_t size) {
+    return pool->on_host ? CUDA_SUCCESS : sim_device_charge(pool->device, size);
+}
+
+static void uncharge(const sim_pool_t *pool, uint64_t size) {
+    if (!pool->on_host)
+        sim_device_uncharge(pool->device, size);
+}
+
 static bool chunk_idle(sim_chunk_t *chunk) {
     chunk_settle(chunk);
     return !chunk->first->next && !chunk->first->used && !chunk->first->freed;
@@ -167,9 +205,8 @@ static void chunk_release(sim_pool_t *pool, sim_chunk_t **link) {
     *link = chunk->next;
     if (sim_race_on)
         sim_race_range_gone(chunk->base, chunk->size);
-    sim_mirror_discard(chunk->base, chunk->size);
-    sim_range_give(chunk->base, chunk->size);
-    sim_device_uncharge(pool->device, chunk->size);
+    memory_give(pool, chunk->base, chunk->size);
+    uncharge(pool, chunk->size);
     pool->reserved -= chunk->size;
     free(chunk->first);
     free(chunk);
@@ -207,7 +244,7 @@ uint64_t sim_pool_release_idle(int device) {
     uint64_t before = 0, after = 0;
     sim_pool_t *pool;
     for (size_t at = 0; (pool = sim_slab_next(&sim_pools, &at));) {
-        if (pool->device != device)
+        if (pool->device != device || pool->on_host)
             continue;
         before += pool->reserved;
         sim_pool_trim(pool, 0, false);
@@ -219,16 +256,16 @@ uint64_t sim_pool_release_idle(int device) {
 static CUresult chunk_try(sim_pool_t *pool, uint64_t size, sim_chunk_t **out) {
     if (pool->props.maxSize && pool->reserved + size > pool->props.maxSize)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_device_charge(pool->device, size);
+    CUresult result = charge(pool, size);
     if (result)
         return result;
     sim_chunk_t *chunk = calloc(1, sizeof *chunk);
     sim_block_t *block = calloc(1, sizeof *block);
-    uint64_t base = chunk && block ? sim_range_take(size, CHUNK_ALIGN, 0) : 0;
+    uint64_t base = chunk && block ? memory_take(pool, size) : 0;
     if (!base) {
         free(chunk);
         free(block);
-        sim_device_uncharge(pool->device, size);
+        uncharge(pool, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *block = (sim_block_t){
@@ -246,7 +283,7 @@ static CUresult chunk_new(sim_pool_t *pool, uint64_t size, sim_chunk_t **out) {
     if (chunk_try(pool, round_up(size, CHUNK_SIZE), out) == CUDA_SUCCESS)
         return CUDA_SUCCESS;
     CUresult result = chunk_try(pool, round_up(size, CHUNK_ALIGN), out);
-    if (result && sim_pool_release_idle(pool->device))
+    if (result && !pool->on_host && sim_pool_release_idle(pool->device))
         result = chunk_try(pool, round_up(size, CHUNK_ALIGN), out);
     return result;
 }
@@ -359,7 +396,7 @@ static const sim_work_ops_t free_device_ops = {
 static CUresult alloc_from(sim_pool_t *pool, CUstream stream, size_t asked, CUdeviceptr *out) {
     if (!out || !asked || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
-    if (asked > sim_devices[pool->device].total)
+    if (asked > (pool->on_host ? INT64_MAX / 2 : sim_devices[pool->device].total))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (stream->capture)
         return sim_capture_alloc(stream, &pool->props, asked, out);
@@ -563,7 +600,7 @@ void sim_ctx_gone_pool(CUcontext ctx) {
         return;
     sim_pool_t *pool;
     for (size_t at = 0; (pool = sim_slab_next(&sim_pools, &at));) {
-        if (pool->device != ctx->device)
+        if (pool->device != ctx->device || pool->on_host)
             continue;
         for (sim_chunk_t *chunk = pool->chunks; chunk; chunk = chunk->next)
             for (sim_block_t *block = chunk->first; block; block = block->next) {

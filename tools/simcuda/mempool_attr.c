@@ -3,8 +3,10 @@
  *
  * Guesses (public documentation is silent):
  *   destroying a default pool              INVALID_VALUE
- *   pools of host or managed memory        NOT_SUPPORTED, logged
- *   taking access from the own device      INVALID_VALUE
+ *   host memory of a NUMA node, to be shared   NOT_SUPPORTED, logged
+ *   a NUMA node other than 0               INVALID_VALUE
+ *   taking access from the own device, or from the host for its memory   INVALID_VALUE
+ *   access of the host to a device's pool, of anyone to a managed one    INVALID_VALUE
  *   access for a device without peers      INVALID_DEVICE
  *   maxSize                                counts in 2 MiB, rounded up
  */
@@ -16,10 +18,16 @@ static CUresult pool_new(const CUmemPoolProps *props, bool is_default, sim_pool_
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool->props = *props;
     pool->props.maxSize = (props->maxSize + SIM_LARGE_ALIGN - 1) & ~(SIM_LARGE_ALIGN - 1);
-    pool->device = props->location.id;
+    bool on_device = props->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    pool->device = on_device ? props->location.id : 0;
+    pool->managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    pool->on_host = pool->managed || !on_device;
     pool->is_default = is_default;
     pool->follow_events = pool->opportunistic = pool->internal_dependencies = 1;
-    pool->access[pool->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    for (int device = 0; device < SIM_MAX_DEVICES; device++)
+        pool->access[device] = pool->managed || (!pool->on_host && device == pool->device)
+                                   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                   : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     *out = pool;
     return CUDA_SUCCESS;
 }
@@ -44,20 +52,50 @@ CUresult sim_pool_new(const CUmemPoolProps *props, sim_pool_t **out) {
     return pool_new(props, false, out);
 }
 
+/* What memory there is: of devices, of the host, of both. */
+static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type) {
+    bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!location || (!managed && type != CU_MEM_ALLOCATION_TYPE_PINNED))
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (location->type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+        return sim_device_check(location->id);
+    case CU_MEM_LOCATION_TYPE_HOST:
+        return CUDA_SUCCESS;
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEM_LOCATION_TYPE_NONE:
+        return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static bool is_of_host(const CUmemPoolProps *props) {
+    return props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ||
+           props->location.type != CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+/* Of these only memory of a NUMA node can be shared, and only managed memory has no limit. */
+static CUresult check_host(const CUmemPoolProps *props) {
+    bool managed = props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (managed && (props->maxSize || props->usage))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!props->handleTypes)
+        return CUDA_SUCCESS;
+    if (managed || props->location.type != CU_MEM_LOCATION_TYPE_HOST_NUMA)
+        return CUDA_ERROR_INVALID_VALUE;
+    sim_log("cuMemPoolCreate: host memory that is shared is not simulated");
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 SIM_API(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *props) {
     if (!out || !props || props->maxSize > INT64_MAX ||
         props->handleTypes > (CU_MEM_HANDLE_TYPE_FABRIC << 1) - 1)
         return CUDA_ERROR_INVALID_VALUE;
-    if (props->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ||
-        props->location.type == CU_MEM_LOCATION_TYPE_HOST ||
-        props->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
-        sim_log("cuMemPoolCreate: pools of host or managed memory are not simulated");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = sim_device_check(props->location.id);
+    CUresult result = check_location(&props->location, props->allocType);
+    if (!result && is_of_host(props))
+        result = check_host(props);
     sim_pool_t *pool = NULL;
     if (!result)
         result = pool_new(props, false, &pool);
@@ -66,12 +104,43 @@ SIM_API(cuMemPoolCreate)(CUmemoryPool *out, const CUmemPoolProps *props) {
     return result;
 }
 
+/* Default and current pools of host and managed memory, one for each place. */
+typedef struct {
+    CUmemAllocationType type;
+    CUmemLocation location;
+    sim_pool_t *own, *current;
+} place_t;
+static place_t places[SIM_MAX_DEVICES + 5];
+static size_t place_count;
+
+static place_t *place_of(const CUmemLocation *location, CUmemAllocationType type) {
+    int id = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : 0;
+    for (size_t i = 0; i < place_count; i++)
+        if (places[i].type == type && places[i].location.type == location->type &&
+            places[i].location.id == id)
+            return &places[i];
+    place_t *place = &places[place_count];
+    *place = (place_t){.type = type, .location = {location->type, id}};
+    CUmemPoolProps props = {.allocType = type, .location = place->location};
+    if (pool_new(&props, true, &place->own))
+        return NULL;
+    place_count++;
+    return place;
+}
+
+static void leave_places(const sim_pool_t *pool) {
+    for (size_t i = 0; i < place_count; i++)
+        if (places[i].current == pool)
+            places[i].current = NULL;
+}
+
 SIM_API(cuMemPoolDestroy)(CUmemoryPool handle) {
     sim_pool_t *pool = sim_pool_get(handle);
     if (!pool || pool->is_default)
         return CUDA_ERROR_INVALID_VALUE;
     if (sim_devices[pool->device].current_pool == pool)
         sim_devices[pool->device].current_pool = NULL;
+    leave_places(pool);
     pool->doomed = true;
     sim_pool_bury(pool);
     return CUDA_SUCCESS;
@@ -165,7 +234,17 @@ SIM_API(cuMemPoolSetAttribute)(CUmemoryPool handle, CUmemPool_attribute attribut
 
 /* ---- access ---- */
 
+static bool is_host(const CUmemLocation *location) {
+    return location->type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location->id == 0);
+}
+
 static CUresult check_access(const sim_pool_t *pool, const CUmemAccessDesc *desc) {
+    if (pool->managed)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->on_host && is_host(&desc->location) &&
+        desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_SUCCESS;
     if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_device_check(desc->location.id);
@@ -175,6 +254,8 @@ static CUresult check_access(const sim_pool_t *pool, const CUmemAccessDesc *desc
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         desc->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
+    if (pool->on_host)
+        return CUDA_SUCCESS;
     if (desc->location.id == pool->device)
         return desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS
                                                                  : CUDA_ERROR_INVALID_VALUE;
@@ -209,14 +290,21 @@ SIM_API(cuMemPoolSetAccess)(CUmemoryPool handle, const CUmemAccessDesc *map, siz
             return result;
     }
     for (size_t i = 0; i < count; i++)
-        pool->access[map[i].location.id] = map[i].flags;
+        if (map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+            pool->access[map[i].location.id] = map[i].flags;
     return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemPoolGetAccess)
 (CUmemAccess_flags *flags, CUmemoryPool handle, CUmemLocation *location) {
     sim_pool_t *pool = sim_pool_get(handle);
-    if (!flags || !pool || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+    if (!flags || !pool || !location)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->on_host && is_host(location)) {
+        *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        return CUDA_SUCCESS;
+    }
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_device_check(location->id);
     if (!result)
@@ -252,49 +340,53 @@ SIM_API(cuDeviceSetMemPool)(CUdevice device, CUmemoryPool handle) {
     if (result)
         return result;
     sim_pool_t *pool = sim_pool_get(handle);
-    if (!pool || pool->device != device || pool->imported)
+    if (!pool || pool->device != device || pool->on_host || pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     sim_devices[device].current_pool = pool;
     return CUDA_SUCCESS;
 }
 
-/* The general form of CUDA 13; only pinned memory of devices is simulated. */
-static CUresult check_location(const CUmemLocation *location, CUmemAllocationType type) {
-    if (!location ||
-        (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
-        return CUDA_ERROR_INVALID_VALUE;
-    bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
-    switch (location->type) {
-    case CU_MEM_LOCATION_TYPE_NONE:
-        if (!managed)
-            return CUDA_ERROR_INVALID_VALUE;
-        break;
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        break;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (managed || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        sim_log("memory pools of host or managed memory are not simulated");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+/* ---- the same for all kinds of memory (CUDA 13) ---- */
+
+static bool is_of_device(const CUmemLocation *location, CUmemAllocationType type) {
+    return type == CU_MEM_ALLOCATION_TYPE_PINNED && location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+static CUresult pool_of_place(CUmemoryPool *out, const CUmemLocation *location,
+                              CUmemAllocationType type, bool current) {
+    CUresult result = check_location(location, type);
+    if (result || !out || is_of_device(location, type))
+        return result ? result
+               : !out ? CUDA_ERROR_INVALID_VALUE
+                      : device_pool(out, location->id, current);
+    const place_t *place = place_of(location, type);
+    if (!place)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = current && place->current ? place->current : place->own;
     return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemGetDefaultMemPool)
 (CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type) {
-    CUresult result = check_location(location, type);
-    return result ? result : device_pool(out, location->id, false);
+    return pool_of_place(out, location, type, false);
 }
 
 SIM_API(cuMemGetMemPool)(CUmemoryPool *out, CUmemLocation *location, CUmemAllocationType type) {
-    CUresult result = check_location(location, type);
-    return result ? result : device_pool(out, location->id, true);
+    return pool_of_place(out, location, type, true);
 }
 
-SIM_API(cuMemSetMemPool)(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+SIM_API(cuMemSetMemPool)
+(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool handle) {
     CUresult result = check_location(location, type);
-    return result ? result : sim_do_cuDeviceSetMemPool(location->id, pool);
+    if (result || is_of_device(location, type))
+        return result ? result : sim_do_cuDeviceSetMemPool(location->id, handle);
+    sim_pool_t *pool = sim_pool_get(handle);
+    place_t *place = place_of(location, type);
+    bool fits = pool && pool->props.allocType == type &&
+                pool->props.location.type == location->type &&
+                (location->type != CU_MEM_LOCATION_TYPE_DEVICE || pool->device == location->id);
+    if (!fits || !place)
+        return place ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    place->current = pool;
+    return CUDA_SUCCESS;
 }

@@ -3,6 +3,9 @@
 
 #include "state.h"
 
+/* The "device" of pools of host memory: a guess. */
+enum { CPU = -1 };
+
 /* Kinds whose bytes the host can reach at the same address. */
 static bool host_side(const sim_alloc_t *record) {
     return record->host != NULL;
@@ -23,7 +26,7 @@ static CUresult store_wide(void *out, uint64_t value) {
 
 static CUresult attribute(void *out, CUpointer_attribute which, uint64_t address,
                           const sim_alloc_t *record) {
-    bool pinned = record->kind == SIM_MEM_HOST || record->kind == SIM_MEM_REGISTERED;
+    bool pinned = record->host && !record->managed;
     switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         return store(out, &record->ctx, sizeof record->ctx);
@@ -39,9 +42,9 @@ static CUresult attribute(void *out, CUpointer_attribute which, uint64_t address
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         return store_wide(out, record->id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        return store_unsigned(out, record->kind == SIM_MEM_MANAGED);
+        return store_unsigned(out, record->managed);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        return store_unsigned(out, (unsigned)record->device);
+        return store_unsigned(out, (unsigned)(pinned && record->pool ? CPU : record->device));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         return store_unsigned(out, record->kind == SIM_MEM_DEVICE);
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:

@@ -19,7 +19,9 @@ typedef struct {
 typedef struct CUmemoryPool_handle {
     sim_object_t object;
     CUmemPoolProps props;
-    int device;
+    int device;   /* of managed memory the preferred one; 0 where there is none */
+    bool on_host; /* of host or managed memory: contents at its addresses, nothing charged */
+    bool managed;
     bool is_default;
     bool doomed; /* destroyed by the program while memory of it is still out */
     uint64_t threshold;

@@ -163,10 +163,11 @@ typedef struct sim_alloc {
     bool exported;         /* ipc.c: another process may know it; sim_ipc_freed when it goes */
     bool read_only;        /* VMM access: reads only */
     bool no_access;        /* mapped but no access given yet: touching it faults */
+    bool managed;          /* MANAGED, or of a pool of such memory */
     CUmemoryPool pool;     /* SIM_MEM_POOL */
     unsigned handle_types; /* ALLOWED_HANDLE_TYPES */
-    void *host;            /* HOST, REGISTERED, MANAGED: host address (= base) */
-    void *owner;           /* for the file that made the record */
+    void *host;  /* HOST, REGISTERED, MANAGED, pools of such memory: host address (= base) */
+    void *owner; /* for the file that made the record */
 } sim_alloc_t;
 
 /* Charges the device (or answers OUT_OF_MEMORY): the free figure of cuMemGetInfo. */
@@ -205,6 +206,11 @@ void sim_vmm_hold(CUmemGenericAllocationHandle memory);
 void sim_vmm_let_go(CUmemGenericAllocationHandle memory);
 bool sim_multicast_has(CUmemGenericAllocationHandle handle);
 void sim_multicast_release(CUmemGenericAllocationHandle handle);
+/* Passed to other processes: a descriptor of an object; an object by one, with *result, false where
+ * it is of something else. */
+CUresult sim_multicast_export(int *out, CUmemGenericAllocationHandle handle,
+                              CUmemAllocationHandleType type);
+bool sim_multicast_import(CUmemGenericAllocationHandle *out, int from, CUresult *result);
 
 /* True if every byte is mapped and may be touched so; marks written records as touched. */
 bool sim_range_ok(uint64_t address, uint64_t length, bool write);

@@ -45,7 +45,9 @@ void sim_faults_clear(void);
 /* lookup.c: the private table that a test brought along, NULL: none. */
 const void *sim_offered_table(const void *id);
 
-CUresult sim_fault_hit(sim_fn_t fn, unsigned traits); /* counts the call */
+/* Counts the call.  SIM_NOTHING: it is to succeed without doing anything. */
+CUresult sim_fault_hit(sim_fn_t fn, unsigned traits);
+#define SIM_NOTHING ((CUresult)0x7fffffff)
 
 /* costs.c */
 bool sim_costs_load(const char *which);

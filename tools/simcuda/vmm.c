@@ -616,10 +616,8 @@ SIM_API(cuMemExportToShareableHandle)
 (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
  unsigned long long flags) {
     sim_physical_t *physical = physical_get(handle);
-    if (sim_multicast_has(handle)) {
-        sim_log("passing a multicast object to another process is not simulated");
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (out && !flags && sim_multicast_has(handle))
+        return sim_multicast_export(out, handle, type);
     if (!out || !physical || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(physical->prop.requestedHandleTypes & type))
         return CUDA_ERROR_INVALID_VALUE;
@@ -663,10 +661,14 @@ SIM_API(cuMemImportFromShareableHandle)
     int from = (int)(intptr_t)os_handle;
     header_t header;
     bool ours;
-    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !read_header(from, &header, &ours))
+    CUresult result;
+    if (!out || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_prop(&header.prop);
+    if (sim_multicast_import(out, from, &result))
+        return result;
+    if (!read_header(from, &header, &ours))
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_prop(&header.prop);
     if (result)
         return result;
     sim_physical_t *physical;

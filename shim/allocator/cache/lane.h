@@ -193,8 +193,9 @@ static inline bool ac_lane_give(ac_cache_t *cache, const void *stream, uint64_t 
     return kept;
 }
 
-/* The same where that fails, for the module of ac_cache_ask_for: the lane is made, or looked at anew, and the cache may be entered by
- * way of the lock.  False: only the lists of the stream may serve, or take the block. */
+/* The same where that fails, for the module of ac_cache_ask_for: the lane is made, or looked at
+ * anew, and the cache may be entered by way of the lock.  False: only the lists of the stream may
+ * serve, or take the block. */
 bool ac_lane_take_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t bytes,
                        uint64_t *address);
 bool ac_lane_give_long(ac_cache_t *cache, const ac_lane_ask_t *ask, uint64_t address);

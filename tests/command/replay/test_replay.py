@@ -246,18 +246,12 @@ class Replay(frame.TraceTest):
 
     def test_completion(self):
         """Every option that --help names is completed, and no other."""
-        script = base.os.path.join(base.os.path.dirname(base.os.path.abspath(__file__)),
-                                   "../../../tools/accelcache/share/accelcache.bash")
         for name in ("gen", "replay", "tune"):
             named = set(re.findall(r"(?m)(?<![\w-])--[a-z][a-z-]*",
                                         self.expect(0, name, "--help").stdout))
             if name == "replay":
                 named -= {"--trace"}  # run's
-            done = base.subprocess.run(
-                ["bash", "-c", f"source {script}; COMP_WORDS=(accelcache {name} --); COMP_CWORD=2;"
-                 '_accelcache; printf "%s\\n" "${COMPREPLY[@]}"'],
-                stdout=base.subprocess.PIPE, text=True, check=True, timeout=50)
-            self.assertEqual(set(done.stdout.split()), named | {"--help"}, name)
+            self.assertEqual(self.complete(name, "--"), named | {"--help"}, name)
 
     def test_generated(self):
         """Every kind, both backends and all models of work: what must hold for any."""

@@ -60,6 +60,65 @@ static void kind(void) {
     PASSED("kind", 1);
 }
 
+/* Pools of host memory and of managed memory, made by the program and by the driver. */
+static void host_and_managed(void) {
+    static const struct {
+        CUmemAllocationType type;
+        CUmemLocation at;
+    } kinds[] = {{CU_MEM_ALLOCATION_TYPE_PINNED, {CU_MEM_LOCATION_TYPE_HOST, 0}},
+                 {CU_MEM_ALLOCATION_TYPE_PINNED, {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0}},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_TYPE_NONE, 0}},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_TYPE_HOST, 0}},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+                 {CU_MEM_ALLOCATION_TYPE_MANAGED, {CU_MEM_LOCATION_TYPE_DEVICE, 1}}};
+    enum { KINDS = sizeof kinds / sizeof *kinds };
+    CUstream stream = test_stream();
+    for (int i = 0; i < 2 * KINDS; i++) {
+        CUmemPoolProps props = {.allocType = kinds[i / 2].type, .location = kinds[i / 2].at};
+        CUmemLocation at = props.location;
+        bool managed = props.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+        CUmemoryPool pool, now;
+        if (i % 2)
+            MUST(cuMemPoolCreate(&pool, &props));
+        else
+            MUST(cuMemGetDefaultMemPool(&pool, &at, props.allocType));
+        MUST(cuMemSetMemPool(&at, props.allocType, pool));
+        MUST(cuMemGetMemPool(&now, &at, props.allocType));
+        EXPECT(now == pool);
+        CUmemAccessDesc here = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        if (!managed)
+            MUST(cuMemPoolSetAccess(pool, &here, 1));
+        CUdeviceptr memory = take(MIB, pool, stream), plain = take(MIB, NULL, stream);
+        PASSED("kind", 1);
+        EXPECT(pool_of(memory) == pool && pool_of(plain) == default_pool(0));
+        unsigned *words = (unsigned *)(uintptr_t)memory, type = 0, is_managed = 2, word = 0;
+        use(memory, stream);
+        MUST(cuMemsetD32Async(memory + 64, 7, 4, stream));
+        MUST(cuStreamSynchronize(stream));
+        EXPECT(words[16] == 7 && words[19] == 7);
+        words[20] = 8;
+        MUST(cuMemcpyDtoDAsync_v2(plain, memory + 80, 4, stream));
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemcpyDtoH_v2(&word, plain, 4));
+        EXPECT(word == 8);
+        MUST(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
+        MUST(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, memory));
+        EXPECT(type == (managed ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
+        EXPECT(is_managed == managed && figure(pool, USED) == MIB);
+        give(plain, stream);
+        give(memory, stream);
+        GIVES(cuMemFreeAsync(memory, stream), CUDA_ERROR_INVALID_VALUE);
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemPoolTrimTo(pool, 0));
+        EXPECT(figure(pool, USED) == 0 && figure(pool, HELD) == 0);
+        GIVES(cuMemPoolDestroy(pool), i % 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+        MUST(cuMemGetMemPool(&now, &at, props.allocType));
+        EXPECT((now == pool) == !(i % 2));
+    }
+    PASSED(NULL, 0);
+}
+
 static void reuse(void) {
     CUstream stream = test_stream();
     CUmemoryPool pool = pool_plain();
@@ -175,6 +234,7 @@ const case_t reasons[] = {{"capture", capture},
                           {"other_context", other_context},
                           {"exportable", exportable},
                           {"kind", kind},
+                          {"host_and_managed", host_and_managed},
                           {"reuse", reuse},
                           {"nothing_here", nothing_here},
                           {"limit", limit},

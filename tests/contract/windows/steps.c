@@ -123,6 +123,26 @@ static void export_refused(void) {
     EXPECT(simcuda_calls("cuMemAlloc_v2") == 2);
 }
 
+/* --- a block is freed while the driver is told something of it --- */
+
+static void free_whole(void) {
+    MUST(cuMemFree_v2(whole));
+}
+
+/* What the driver took for that block holds for its segment, which serves no other. */
+static void freed_during_setting(void) {
+    unsigned value = 1;
+    for (unsigned part = 1; part <= 4; part *= 4) { /* of its segment */
+        whole = taken(WHOLE / part * MIB);
+        unsigned long long freed = simcuda_calls("cuMemFree_v2");
+        at_window("attribute_set", free_whole);
+        /* As ACCEL_SIM says. */
+        MUST(cuPointerSetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, whole));
+        NEED(!at);
+        EXPECT(simcuda_calls("cuMemFree_v2") == freed + 1);
+    }
+}
+
 /* --- two threads end one context --- */
 
 static CUcontext later;
@@ -256,6 +276,7 @@ static const struct {
     {"given_back_before", given_back_before},
     {"freed_during_export", freed_during_export},
     {"export_refused", export_refused},
+    {"freed_during_setting", freed_during_setting},
     {"ended_twice", ended_twice},
     {"pool_destroyed_when_found", pool_destroyed_when_found},
     {"pool_destroyed_when_claimed", pool_destroyed_when_claimed},

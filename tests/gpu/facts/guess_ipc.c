@@ -144,6 +144,18 @@ void guess_ipc_ended(void) {
     say("opened %s", opened(&twin, &late));
 }
 
+void guess_ipc_stopped(void) {
+    twin_t twin = {0};
+    CUdeviceptr memory = 0;
+    int status = 0;
+    if (!has_twin(&twin))
+        return;
+    bool stopped = !kill(twin.pid, SIGSTOP) &&
+                   waitpid(twin.pid, &status, WUNTRACED) == twin.pid && WIFSTOPPED(status);
+    say("%s", stopped ? opened(&twin, &memory) : "not stopped");
+    twin_end(&twin);
+}
+
 void guess_ipc_own(void) {
     twin_t self = {0};
     CUdeviceptr memory;

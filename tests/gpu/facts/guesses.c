@@ -50,6 +50,7 @@ static const struct {
     {"ipc_again", ALONE},
     {"ipc_freed", ALONE},
     {"ipc_ended", ALONE},
+    {"ipc_stopped", ALONE},
 };
 
 static const struct {

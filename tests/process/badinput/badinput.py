@@ -250,10 +250,13 @@ class BadInput(HostTest):
         path = os.path.join(self.root, "file")
         with open(path, "w") as file:
             file.write("x")
-        for folder, reason in (("/nonexistent", "No such file"), (path, "Not a directory"),
-                               ("/proc", ""), ("/" + "x" * 600, "name too long")):
+        self.no_page("/proc", "", "ACCEL_LIVE_DIR", ACCEL_LIVE_DIR="/proc")
+        for folder in ("/nonexistent", path, "/" + "x" * 600):
             with self.subTest(folder=folder[:20]):
-                self.no_page(folder[:300], reason, "ACCEL_LIVE_DIR", ACCEL_LIVE_DIR=folder)
+                pid, (line,) = self.compare(WORK, ACCEL_LIVE_DIR=folder)
+                self.assert_says(line, folder[:200], "no folder", "go to /dev/shm")
+                self.assert_calls(self.the_dump(pid), *CALLS)
+                os.remove(os.path.join(self.work, self.dumps()[0]))
 
     @unittest.skipUnless(CAN_MOUNT, "needs the right to mount")
     def test_full_folder_of_pages(self):

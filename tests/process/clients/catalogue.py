@@ -179,7 +179,8 @@ GSTREAMER = Client("gstreamer", [
                   "video/x-raw", "!"), gstreamer()], same_bytes),
 ], [(program("gst-launch-1.0"), "gst-launch-1.0 (gstreamer1.0-tools)"),
     (lambda: glob.glob("/usr/lib/*/gstreamer-1.0/libgstnvcodec.so"),
-     "its CUDA plugin (gstreamer1.0-plugins-bad)")], said("gst-launch-1.0", "--version"),
+     "its CUDA plugin (gstreamer1.0-plugins-bad)")], said("gst-launch-1.0", "--version",
+                                                               pattern=r"version (\S+)"),
     environment={"GST_REGISTRY_FORK": "no"})
 
 CUDA_BINDINGS = Client("cuda-bindings", [Case("driver API", script("use_cuda_bindings.py"))],

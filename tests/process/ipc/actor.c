@@ -278,6 +278,16 @@ static CUresult new_stream(answer_t *answer) {
     return result;
 }
 
+static CUresult end_capture(CUstream stream, answer_t *answer) {
+    CUgraph graph = NULL;
+    size_t nodes = 0;
+    CUresult result = cuStreamEndCapture(stream, &graph);
+    if (!result)
+        result = cuGraphGetNodes(graph, NULL, &nodes);
+    answer->value = nodes;
+    return result ? result : cuGraphDestroy(graph);
+}
+
 static CUresult new_event(const ask_t *ask, answer_t *answer) {
     CUevent event;
     CUresult result = cuEventCreate(&event, (unsigned)ask->a);
@@ -371,6 +381,10 @@ static CUresult perform(const ask_t *ask, answer_t *answer) {
         return open_memory(ask, answer);
     case DO_CLOSE:
         return close_memory(ask->a);
+    case DO_CAPTURE:
+        return cuStreamBeginCapture_v2(POINTER(CUstream, ask->a), CU_STREAM_CAPTURE_MODE_GLOBAL);
+    case DO_CAPTURE_END:
+        return end_capture(POINTER(CUstream, ask->a), answer);
     case DO_EVENT:
         return new_event(ask, answer);
     case DO_EVENT_EXPORT:

@@ -28,6 +28,8 @@ typedef enum {
     DO_OPEN,          /* handle                    -> address */
     DO_OPEN_FLAGS,    /* handle, a: flags          -> address */
     DO_CLOSE,         /* a: address */
+    DO_CAPTURE,       /* a: stream, which captures in the mode that forbids most */
+    DO_CAPTURE_END,   /* a: stream                 -> value: nodes of the graph */
     DO_EVENT,         /* a: flags                  -> value: an event */
     DO_EVENT_EXPORT,  /* a: event                  -> handle */
     DO_EVENT_OPEN,    /* handle                    -> value */

@@ -12,6 +12,7 @@
     CASE(handles, freed_open, "freed while it is open")                                          \
     CASE(handles, own, "opened where it was exported")                                           \
     CASE(handles, arguments, "wrong arguments, damaged handles")                                 \
+    CASE(handles, captured, "opened and closed while a stream captures")                         \
     CASE(handles, three_processes, "passed on to a third process, exported again")               \
     CASE(handles, memory_used, "what 1,000 exports of 4 KiB take")                               \
     CASE(ends, exporter_ended, "the exporter ends before it is opened")                          \

@@ -194,6 +194,30 @@ void case_arguments(void) {
     actor_end(exporter);
 }
 
+/* Neither is work, and neither ends the capture. */
+void case_captured(void) {
+    actor_t *exporter = actor_start(AS_CASE), *importer = actor_start(AS_CASE);
+    uint64_t stream = VALUE(importer, DO_STREAM), view[2];
+    handle_t handle[2];
+    for (unsigned i = 0; i < 2; i++)
+        handle[i] = handle_of(exporter, memory_of(exporter, 20 * MIB, 50 + i));
+    view[0] = open_of(importer, handle[0]);
+    GOOD(importer, DO_FILL, view[0], 4 * KIB, 60);
+    GOOD(importer, DO_CAPTURE, stream);
+    view[1] = open_of(importer, handle[1]);
+    for (unsigned i = 0; i < 2; i++) {
+        GIVES(RESULT(importer, DO_CLOSE, view[i]), CUDA_SUCCESS);
+        GIVES(RESULT(importer, DO_CLOSE, view[i]), CUDA_ERROR_INVALID_VALUE);
+    }
+    GOOD(importer, DO_SLOW, open_of(importer, handle[0]) + 8 * KIB, 61, stream);
+    EXPECT(VALUE(importer, DO_CAPTURE_END, stream) == 1);
+    view[0] = open_of(importer, handle[0]);
+    EXPECT(reads(importer, view[0], 4 * KIB, 60));
+    GIVES(RESULT(importer, DO_CLOSE, view[0]), CUDA_SUCCESS);
+    GIVES(RESULT(importer, DO_CLOSE, view[0]), CUDA_SUCCESS);
+    clean_end(exporter, importer);
+}
+
 void case_three_processes(void) {
     actor_t *exporter = actor_start(AS_CASE), *second = actor_start(AS_CASE),
             *third = actor_start(AS_CASE);

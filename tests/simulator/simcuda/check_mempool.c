@@ -321,6 +321,85 @@ START_TEST(creation_is_checked) {
 }
 END_TEST
 
+START_TEST(creation_of_host_and_managed_pools_is_checked) {
+    CUmemoryPool pool;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_NONE, 0}};
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_HOST_NUMA, 1};
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.location.type = CU_MEM_LOCATION_TYPE_HOST; /* the id is not looked at */
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemPoolDestroy(pool));
+    props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.allocType = CU_MEM_ALLOCATION_TYPE_MANAGED;
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    props.maxSize = 1 << 20;
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+    props.maxSize = 0;
+    props.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, 7};
+    GIVES(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_DEVICE);
+    props.location.id = 1;
+    OK(cuMemPoolCreate(&pool, &props));
+    GIVES(cuDeviceSetMemPool(1, pool), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemPoolDestroy(pool));
+}
+END_TEST
+
+/* Host memory is the host's, and a device's that was given access; managed memory is everyone's. */
+START_TEST(access_to_host_memory) {
+    for (int managed = 0; managed < 2; managed++) {
+        CUmemPoolProps props = {.allocType = managed ? CU_MEM_ALLOCATION_TYPE_MANAGED
+                                                     : CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {CU_MEM_LOCATION_TYPE_HOST, 0}};
+        CUmemoryPool pool;
+        CUmemAccess_flags flags;
+        CUmemLocation host = {CU_MEM_LOCATION_TYPE_HOST, 0};
+        CUmemAccessDesc desc = {{CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+        OK(cuMemPoolCreate(&pool, &props));
+        OK(cuMemPoolGetAccess(&flags, pool, &host));
+        ck_assert_uint_eq(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        OK(cuMemPoolGetAccess(&flags, pool, &desc.location));
+        ck_assert_uint_eq(flags, managed ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                         : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        GIVES(cuMemPoolSetAccess(pool, &desc, 1),
+              managed ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+        CUdeviceptr p;
+        CUstream s = extra_stream();
+        unsigned long long used = simcuda_used_memory(0);
+        OK(cuMemAllocFromPoolAsync(&p, 4096, pool, s));
+        OK(extra_launch(s, p, 5));
+        OK(cuStreamSynchronize(s));
+        ck_assert_uint_eq(*(unsigned *)(uintptr_t)p, 5);
+        ck_assert_uint_eq(simcuda_used_memory(0), used);
+        if (!managed) {
+            desc.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+            OK(cuMemPoolSetAccess(pool, &desc, 1));
+            desc.location.type = CU_MEM_LOCATION_TYPE_HOST;
+            GIVES(cuMemPoolSetAccess(pool, &desc, 1), CUDA_ERROR_INVALID_VALUE);
+        }
+        OK(cuMemFreeAsync(p, s));
+        OK(cuStreamSynchronize(s));
+        OK(cuMemPoolDestroy(pool));
+    }
+    /* Without access a kernel faults. */
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {CU_MEM_LOCATION_TYPE_HOST, 0}};
+    CUmemoryPool pool;
+    CUdeviceptr p;
+    CUstream s = extra_stream();
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemAllocFromPoolAsync(&p, 4096, pool, s));
+    OK(extra_launch(s, p, 5));
+    GIVES(cuStreamSynchronize(s), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+END_TEST
+
 START_TEST(access_between_devices) {
     CUmemoryPool pool = new_pool(0);
     CUmemAccess_flags flags;
@@ -444,6 +523,8 @@ int main(void) {
     tcase_add_test(t, plain_free_does_not_wait);
     tcase_add_test(t, pools_of_a_device);
     tcase_add_test(t, creation_is_checked);
+    tcase_add_test(t, creation_of_host_and_managed_pools_is_checked);
+    tcase_add_test(t, access_to_host_memory);
     tcase_add_test(t, access_between_devices);
     tcase_add_loop_test(t, access_is_needed, 0, 3);
     tcase_add_test(t, out_of_memory_releases_idle_pools);

@@ -358,7 +358,8 @@ START_TEST(multicast) {
     OK(cuMemRelease(again));
     ck_assert_uint_eq(simcuda_live("physical"), 1);
     GIVES(cuMemMap(p, GRAIN, 0, object, 0), CUDA_ERROR_NOT_SUPPORTED);
-    GIVES(cuMemExportToShareableHandle(&fd, object, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+    GIVES(cuMemExportToShareableHandle(&fd, object, 2, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMemExportToShareableHandle(&fd, object, 1, 1), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemRelease(object));
     ck_assert_uint_eq(simcuda_live("physical"), 0);
     ck_assert_uint_eq(simcuda_live("multicasts"), 0);
@@ -366,9 +367,55 @@ START_TEST(multicast) {
 }
 END_TEST
 
+/* The other process brings the second device. */
+START_TEST(team_side) {
+    CUmemGenericAllocationHandle object, memory = create(2 * GRAIN);
+    int fd;
+    OK(cuMemImportFromShareableHandle(&object, (void *)(intptr_t)PASSED_FD,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    GIVES(cuMulticastAddDevice(object, 0), CUDA_ERROR_INVALID_VALUE);
+    GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0), CUDA_ERROR_ILLEGAL_STATE);
+    OK(cuMulticastAddDevice(object, 1));
+    GIVES(cuMulticastBindMem(object, 4 * GRAIN, memory, 0, GRAIN, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0));
+    OK(cuMemExportToShareableHandle(&fd, object, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    close(fd);
+    OK(cuMemRelease(object));
+    ck_assert_uint_eq(simcuda_live("multicasts"), 0);
+}
+END_TEST
+
+START_TEST(multicast_between_processes) {
+    CUmulticastObjectProp prop = {.numDevices = 2, .size = 4 * GRAIN, .handleTypes = 1}, plain;
+    CUmemGenericAllocationHandle object, closed, memory = create(GRAIN);
+    int fd, status = -1;
+    pid_t child;
+    char *arguments[] = {(char[]){"check_vmm"}, (char[]){"team"}, NULL};
+    OK(cuMulticastCreate(&object, &prop));
+    OK(cuMulticastAddDevice(object, 0));
+    OK(cuMemExportToShareableHandle(&fd, object, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    ck_assert_int_eq(dup2(fd, PASSED_FD), PASSED_FD);
+    GIVES(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0), CUDA_ERROR_ILLEGAL_STATE);
+    ck_assert_int_eq(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    GIVES(cuMulticastAddDevice(object, 1), CUDA_ERROR_INVALID_VALUE); /* the other's */
+    OK(cuMulticastBindMem(object, 0, memory, 0, GRAIN, 0));
+    OK(cuMemRelease(object));
+    plain = prop;
+    plain.handleTypes = 0;
+    OK(cuMulticastCreate(&closed, &plain));
+    GIVES(cuMemExportToShareableHandle(&fd, closed, 1, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemRelease(closed));
+    ck_assert_uint_eq(simcuda_live("multicasts"), 0);
+}
+END_TEST
+
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "import"))
         return extra_part(import_side);
+    if (argc > 1 && !strcmp(argv[1], "team"))
+        return extra_part(team_side);
     TCase *t;
     Suite *suite = extra_suite("virtual memory", &t);
     tcase_add_test(t, life_of_memory);
@@ -384,5 +431,6 @@ int main(int argc, char **argv) {
     tcase_add_test(t, sharing_between_processes);
     tcase_add_test(t, dma_buf_stand_in);
     tcase_add_test(t, multicast);
+    tcase_add_test(t, multicast_between_processes);
     return run_suite(suite);
 }

@@ -20,6 +20,13 @@ START_TEST(the_nth_call_fails) {
     CUcontext ctx;
     GIVES(cuCtxGetCurrent(&ctx), CUDA_ERROR_DEVICE_UNAVAILABLE);
     OK(cuCtxGetCurrent(&ctx));
+    OK(cuMemAlloc_v2(&a, 512));
+    ck_assert_int_eq(simcuda_fail("cuMemFree@1=0"), 0);
+    unsigned long long used = simcuda_used_memory(0);
+    OK(cuMemFree_v2(a)); /* so it says */
+    ck_assert_uint_eq(simcuda_used_memory(0), used);
+    OK(cuMemFree_v2(a));
+    ck_assert_uint_lt(simcuda_used_memory(0), used);
 }
 END_TEST
 

@@ -1,0 +1,32 @@
+/* What the program holds, block by block (allocator.h). */
+#include "allocator/allocator_int.h"
+
+typedef struct {
+    ac_held_visit_fn *visit;
+    void *arg;
+} walk_t;
+
+/* Owners of caches change these fields without the lock: each is read once. */
+static void visit_block(ac_block_t *block, void *arg) {
+    const walk_t *walk = arg;
+    if (atomic_load_explicit(&block->state, memory_order_relaxed) == AC_BLOCK_ALLOCATED)
+        walk->visit(atomic_load_explicit(&block->module, memory_order_relaxed),
+                    atomic_load_explicit(&block->requested, memory_order_relaxed), block->size,
+                    walk->arg);
+}
+
+bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadline,
+                       ac_held_visit_fn *visit, void *arg) {
+    walk_t walk = {visit, arg};
+    if (!ac_lock_until(&allocator->lock, deadline))
+        return false;
+    for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
+        for (const ac_segment_t *s = arena->segments; s; s = s->next)
+            for (ac_block_t *block = s->first; block; block = block->next)
+                if (ac_block_is_slab(block))
+                    ac_slab_each(block, visit_block, &walk);
+                else
+                    visit_block(block, &walk);
+    ac_unlock(&allocator->lock);
+    return true;
+}

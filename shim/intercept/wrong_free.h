@@ -1,0 +1,13 @@
+/* Frees that are refused: of memory that is free already, and of addresses inside a block.  They are
+ * counted, and the first of each kind is said on stderr: which module frees, and which one asked for
+ * the block, where that is known.  The program gets the driver's answer all the same. */
+#ifndef AC_WRONG_FREE_H
+#define AC_WRONG_FREE_H
+
+#include "intercept/thread.h"
+
+/* A free of `address`, which lies in our segments, was refused.  `caller`: the code that called the
+ * driver's hook, where the thread is in no call of the runtime (frees_for). */
+void ac_wrong_free(ac_thread_t *thread, uint64_t address, const void *caller);
+
+#endif

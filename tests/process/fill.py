@@ -1,0 +1,49 @@
+"""The key fill: memory has the pattern when it is handed out and after it was freed, and no sooner."""
+
+from host import *
+
+NAN, WORD = "ffffffff", "89abcdef"
+
+
+class Fill(HostTest):
+    def lines(self, case, conf):
+        _, out, err = self.run_program(program("fill"), case, env=self.environment(conf))
+        self.assertEqual(err, "")
+        return out.splitlines()
+
+    def wanted(self, word):
+        return [f"{what} {word}" for what in ("plain", "freed", "small", "pitch", "async", "freed")] * 3
+
+    def test_every_way(self):
+        for more in ("", ",expandable_segments:true", ",thread_cache_mb:0", ",fence:streams"):
+            for fill, word in (("nan", NAN), ("0x89ABcdef", WORD), ("0x12", "12121212"),
+                               ("0xa0b1", "a0b1a0b1")):
+                with self.subTest(fill=fill, more=more):
+                    self.assertEqual(self.lines("ways", f"fill:{fill}{more}"), self.wanted(word))
+
+    def test_off(self):
+        lines = self.lines("ways", None)
+        self.assertIn("freed 11111111", lines)
+        self.assertNotIn("plain " + NAN, lines)
+
+    def test_earlier_work(self):
+        wanted = [f"copied {byte}{byte}{byte}{byte}" for byte in ("30", "31", "32")] * 2
+        self.assertEqual(self.lines("earlier_work", "fill:nan"), wanted)
+
+    def test_captures(self):
+        lines = self.lines("captured", "fill:nan")
+        self.assertEqual(lines, ["freed 44444444", f"kept {NAN}"])
+
+    def test_a_refused_free(self):
+        _, out, err = self.run_program(program("fill"), "refused", env=self.environment("fill:nan"))
+        self.assertEqual(out, "held 66666666\n")
+        self.assertIn("interior free", err)
+
+    def test_other_values(self):
+        for value in ("0x", "0x1", "0x123", "0x123456", "0x123456789", "12", "0xgg", "NAN", "-0x12"):
+            _, _, err = self.run_program(program("fill"), "refused", env=self.environment(f"fill:{value}"))
+            self.assertIn("expected none, nan, or 1, 2 or 4 bytes", err)
+
+
+if __name__ == "__main__":
+    unittest.main()

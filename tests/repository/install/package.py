@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""The packages of `cpack`: whole, the same in every run, clean, and at work where nothing else is.
+
+usage: package.py BUILD SOURCE CXX     run in an empty folder of the test's own
+
+CXX may be empty: then no C++ program is built against the package."""
+import filecmp
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+BUILD, SOURCE, CXX = sys.argv[1:4]
+KINDS = "DEB;TXZ" if shutil.which("dpkg-deb") else "TXZ"
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run(*words, status=0, **options):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False, timeout=400, **options)
+    if done.returncode != status:
+        raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@functools.cache
+def packed(folder, mask):
+    """What cpack makes of the build folder, by the end of its name."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run("cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-G", KINDS, "-B", folder,
+        umask=mask)
+    return {name.rsplit(".", 1)[1]: os.path.abspath(os.path.join(folder, name))
+            for name in os.listdir(folder) if name.endswith((".deb", ".xz"))}
+
+
+def files(top):
+    for folder, _, names in os.walk(top):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not os.path.islink(path):
+                yield path
+
+
+def libraries(path):
+    """What the loader opens for a program: file names."""
+    for line in run("ldd", path).splitlines():
+        for word in line.split():
+            if word.startswith("/"):
+                yield word
+
+
+class Package:
+    """What both packages have to be; `usr` is the prefix in the package that was unpacked."""
+
+    def test_same_again(self):
+        """Whatever umask gives files that are made; but for the modes of the three parts of a .deb,
+        which are those of files that CPack writes."""
+        again = packed("packed2", 0o077)[self.kind]
+        self.assertEqual(self.content(self.file), self.content(again))
+
+    def test_no_place_of_the_builder(self):
+        names = [BUILD.encode(), SOURCE.encode(), os.getcwd().encode()]
+        found = 0
+        for path in files(self.top):
+            with open(path, "rb") as file:
+                content = file.read()
+            found += 1
+            self.assertFalse([name for name in names if name in content], path)
+        self.assertGreater(found, 30)
+
+    def test_stripped(self):
+        count = 0
+        for path in files(self.top):
+            with open(path, "rb") as file:
+                if file.read(4) != b"\x7fELF":
+                    continue
+            count += 1
+            self.assertNotIn(".debug_", run("readelf", "-SW", path), path)
+            # What a package asks of the system: libc, and what it brings itself.
+            for line in run("readelf", "-dW", path).splitlines():
+                if "(NEEDED)" in line:
+                    self.assertRegex(line, r"\[(libc\.so\.6|libm\.so\.6|ld-linux.*|libaccelcache"
+                                           r"\.so\.\d+|libcuda\.so\.1|libcudart\.so\.13)\]", path)
+            self.assertNotRegex(path, "bench_(cudart|cub|rmm|mimalloc)$")
+        self.assertGreater(count, 8)
+
+    def test_modes(self):
+        for path in files(self.top):
+            runs = os.path.dirname(path).endswith(("/bin", "/libexec/accelcache"))
+            self.assertEqual(os.stat(path).st_mode & 0o7777, 0o755 if runs else 0o644, path)
+
+    def test_runs(self):
+        """With an empty environment; the library, the device and the program are the package's."""
+        place = os.path.abspath("run-" + self.kind)
+        os.makedirs(place, exist_ok=True)
+        command = os.path.join(self.usr, "bin/accelcache")
+        out = run(command, "run", "--sim", "--dump", "d.json", "--",
+                  os.path.join(self.usr, "bin/accelcache-demo"), "--iterations", "20", cwd=place,
+                  env={"PATH": "/nowhere", "ACCEL_LIVE_DIR": place})
+        self.assertTrue(out)
+        shown = run(command, "stat", "d.json", cwd=place, env={})
+        self.assertRegex(shown, r"from cache +[1-9]")
+
+    def test_bare_root(self):
+        """In a root that holds the package and what the loader needs, and nothing else."""
+        root = os.path.abspath("root-" + self.kind)
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(self.usr, os.path.join(root, "usr"), symlinks=True)
+        for program in ("accelcache", "accelcache-demo"):
+            for library in libraries(os.path.join(self.usr, "bin", program)):
+                os.makedirs(root + os.path.dirname(library), exist_ok=True)
+                shutil.copy(library, root + library)
+        for folder in ("proc", "tmp", "dev/shm"):
+            os.makedirs(os.path.join(root, folder))
+        script = ('mount --rbind /proc "$0/proc" && exec chroot "$0" /usr/bin/accelcache run --sim '
+                  '--dump /tmp/d.json -- /usr/bin/accelcache-demo --iterations 20')
+        inside = ["unshare", "--user", "--map-root-user", "--mount"]
+        if not shutil.which("unshare") or \
+                subprocess.run([*inside, "sh", "-c", 'mount --rbind /proc "$0/proc"', root],
+                               stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("no namespaces here")
+        run(*inside, "sh", "-c", script, root, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        shown = run(os.path.join(self.usr, "bin/accelcache"), "stat", root + "/tmp/d.json", env={})
+        self.assertRegex(shown, r"from cache +[1-9]")
+
+
+class Deb(Package, unittest.TestCase):
+    kind = "deb"
+
+    @staticmethod
+    def content(path):
+        return [subprocess.run(["dpkg-deb", option, path], stdout=subprocess.PIPE,
+                               check=True).stdout for option in ("--ctrl-tarfile",
+                                                                 "--fsys-tarfile")]
+
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("dpkg-deb"):
+            raise unittest.SkipTest("no dpkg here")
+        cls.file = packed("packed1", 0o022)[cls.kind]
+        cls.top = os.path.abspath("deb")
+        cls.usr = os.path.join(cls.top, "usr")
+        shutil.rmtree(cls.top, ignore_errors=True)
+        run("dpkg-deb", "-x", cls.file, cls.top)
+
+    def test_needs_libc_alone(self):
+        if not shutil.which("dpkg-shlibdeps"):
+            self.skipTest("no dpkg-dev here")
+        self.assertRegex(run("dpkg-deb", "-f", self.file, "Depends"), r"^libc6 \(>= 2\.\d+\)\n$")
+
+    def test_documents(self):
+        doc = os.path.join(self.usr, "share/doc/accelcache")
+        self.assertEqual(set(os.listdir(doc)) & {"copyright", "changelog.gz",
+                                                 "changelog.Debian.gz", "LICENSE"},
+                         {"copyright", "changelog.gz", "changelog.Debian.gz"})
+        version = run("dpkg-deb", "-f", self.file, "Version").strip()
+        newest = run("zcat", os.path.join(doc, "changelog.Debian.gz")).split("\n")[0]
+        self.assertTrue(newest.startswith(f"accelcache ({version}) "), newest)
+
+    def test_lintian(self):
+        if not shutil.which("lintian"):
+            self.skipTest("no lintian here")
+        run("lintian", "--allow-root", "--no-cfg", "--fail-on", "error,warning", self.file)
+
+
+class Tarball(Package, unittest.TestCase):
+    kind = "xz"
+
+    @staticmethod
+    def content(path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.file = packed("packed1", 0o022)[cls.kind]
+        # Wherever it is unpacked, also in a folder with a name of its own.
+        cls.top = os.path.abspath("unpacked here")
+        shutil.rmtree(cls.top, ignore_errors=True)
+        os.mkdir(cls.top)
+        run("tar", "xf", cls.file, "-C", cls.top)
+        one, = os.listdir(cls.top)
+        # LD_PRELOAD takes no path with a blank: the command says so.
+        done = subprocess.run([os.path.join(cls.top, one, "bin/accelcache"), "run", "--sim", "--",
+                               "true"], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 1 and "blank" in done.stderr, done
+        cls.usr = os.path.abspath("unpacked")
+        shutil.rmtree(cls.usr, ignore_errors=True)
+        shutil.move(os.path.join(cls.top, one), cls.usr)
+        os.rmdir(cls.top)
+        cls.top = cls.usr
+
+    def test_licence(self):
+        self.assertTrue(filecmp.cmp(os.path.join(SOURCE, "LICENSE"), os.path.join(
+            self.usr, "share/doc/accelcache/LICENSE"), shallow=False))
+
+    def test_soname(self):
+        """libaccelcache.so -> .so.N -> .so.VERSION, and programs ask for .so.N."""
+        library = os.path.join(self.usr, "lib/libaccelcache.so")
+        names = [library]
+        while os.path.islink(names[-1]):
+            names.append(os.path.join(os.path.dirname(library), os.readlink(names[-1])))
+        self.assertEqual(len(names), 3, names)
+        soname = os.path.basename(names[1])
+        self.assertRegex(soname, r"^libaccelcache\.so\.\d+$")
+        self.assertIn(f"[{soname}]", run("readelf", "-dW", library))
+
+    @unittest.skipUnless(CXX, "no C++ compiler")
+    def test_cxx_program(self):
+        """By pkg-config, where the tarball was unpacked."""
+        search = {**os.environ, "PKG_CONFIG_PATH": os.path.join(self.usr, "lib/pkgconfig")}
+        flags = run("pkg-config", "--cflags", "--libs", "accelcache", env=search).split()
+        for standard in ("c++11", "c++20"):
+            run(CXX, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o",
+                "cxx-consumer", os.path.join(HERE, "consumer/consumer.cpp"), *flags)
+            out = run("./cxx-consumer", env={"LD_LIBRARY_PATH": os.path.join(self.usr, "lib")})
+            self.assertEqual(out, "initialized: 0\n")
+
+
+if __name__ == "__main__":
+    del sys.argv[1:]
+    unittest.main(verbosity=2)

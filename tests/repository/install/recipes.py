@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""The recipes: run with stand-ins of their launchers, or read by the tools that will read them.
+
+usage: recipes.py BUILD SOURCE     run in an empty folder of the test's own"""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD, SOURCE = sys.argv[1:3]
+RECIPES = os.path.join(SOURCE, "tools/package/recipes")
+DEMO = os.path.join(BUILD, "bin/demo")
+
+# Two tasks or ranks, as the launchers start them.
+SRUN = """#!/bin/sh
+case $1 in --ntasks-per-node=1) shift; exec "$@" ;; esac
+case ${LD_PRELOAD-} in *accelcache*) exit 91 ;; esac
+for rank in 0 1; do SLURM_PROCID=$rank "$@" || exit; done
+"""
+# What `-x` and `-genv` say goes into the ranks alone.
+MPI = """#!%s
+import os, subprocess, sys
+if sys.argv[1:] == ["--version"]:
+    print("%s")
+    sys.exit(0)
+words = sys.argv[1:]
+assert words[:2] == ["-n", "2"], words
+words = words[2:]
+assert "accelcache" not in os.environ.get("LD_PRELOAD", "")
+given = {}
+while words[0] == "%s":
+    if words[0] == "-x":
+        name, value = words[1].split("=", 1)
+        words = words[2:]
+    else:
+        name, value = words[1:3]
+        words = words[3:]
+    given[name] = value
+for rank in "01":
+    subprocess.run(words, check=True, env={**os.environ, **given, "%s": rank})
+"""
+
+
+class Recipes(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(dir=os.getcwd())
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.bin = os.path.join(self.folder, "bin")
+        os.mkdir(self.bin)
+        os.symlink(os.path.join(BUILD, "bin/accelcache"), os.path.join(self.bin, "accelcache"))
+        self.environment = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": self.folder,
+                            "ACCEL_LIVE_DIR": self.folder,
+                            "LD_LIBRARY_PATH": os.path.join(BUILD, "sim")}
+
+    def stand_in(self, name, text):
+        path = os.path.join(self.bin, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
+    def run_recipe(self, name, *words, **variables):
+        done = subprocess.run([os.path.join(RECIPES, name), *words], cwd=self.folder, text=True,
+                              env={**self.environment, **variables}, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, timeout=300)
+        self.assertEqual(done.returncode, 0, (done.stdout, done.stderr))
+        return done.stdout
+
+    def ranks(self, folder):
+        """Of which ranks there are statistics, all of them in use."""
+        found = sorted(glob.glob(os.path.join(self.folder, folder, "*.json")))
+        return [re.search(r"-(\w+)\.json$", name).group(1) for name in found]
+
+    def test_mpirun(self):
+        for version, option, rank in (("mpirun (Open MPI) 4.1.4", "-x", "OMPI_COMM_WORLD_RANK"),
+                                      ("HYDRA build details", "-genv", "PMI_RANK")):
+            with self.subTest(version):
+                self.stand_in("mpirun", MPI % (sys.executable, version, option, rank))
+                out = self.run_recipe("mpirun.sh", "2", DEMO, "--iterations", "20", DUMPS=option[1:],
+                                      ACCEL_ALLOC_CONF="memory_limit:8G")
+                self.assertEqual(self.ranks(option[1:]), ["0", "1"])
+                self.assertIn("accelcache-", out)
+
+    def test_slurm(self):
+        self.stand_in("srun", SRUN)
+        out = self.run_recipe("slurm.sh", DEMO, "--iterations", "20", SLURM_JOB_ID="17",
+                              SLURM_SUBMIT_DIR=self.folder)
+        self.assertIn("median", out)  # of the summary
+        self.assertEqual(self.ranks("accelcache-17"), ["0", "1"])
+
+    def test_slurm_keeps_the_status(self):
+        self.stand_in("srun", SRUN)
+        done = subprocess.run([os.path.join(RECIPES, "slurm.sh"), "sh", "-c", "exit 5"],
+                              cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, check=False, timeout=300)
+        self.assertEqual(done.returncode, 5)
+
+    def test_task_prolog(self):
+        """Slurm takes the lines as they are: no quotes, no variables."""
+        self.assertEqual(self.run_recipe("slurm-task-prolog.sh"), "")
+        out = self.run_recipe("slurm-task-prolog.sh", ACCELCACHE="1", SLURM_SUBMIT_DIR="/a b")
+        lines = dict(line.split("=", 1) for line in out.splitlines())
+        self.assertEqual(lines["export LD_PRELOAD"], os.path.join(os.path.realpath(BUILD),
+                                                                  "lib/libaccelcache.so"))
+        self.assertEqual(lines["export ACCEL_ALLOC_CONF"], "dump:/a b/accelcache-%h-%r-%p.json")
+
+    def test_kubernetes(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no python3-yaml here")
+        with open(os.path.join(RECIPES, "kubernetes.yaml"), encoding="utf-8") as file:
+            pod = yaml.safe_load(file)
+        self.assertEqual((pod["apiVersion"], pod["kind"]), ("v1", "Pod"))
+        spec = pod["spec"]
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        program, = spec["containers"]
+        before, = spec["initContainers"]
+        for container in (program, before):
+            for mount in container["volumeMounts"]:
+                self.assertIn(mount["name"], volumes)
+        # What the first container writes is what the second one loads.
+        env = {row["name"]: row["value"] for row in program["env"]}
+        self.assertEqual(before["command"][-1], env["LD_PRELOAD"])
+        where = {mount["mountPath"] for mount in before["volumeMounts"]}
+        self.assertIn(os.path.dirname(env["LD_PRELOAD"]), where)
+        self.assertIn(os.path.dirname(env["LD_PRELOAD"]),
+                      {mount["mountPath"] for mount in program["volumeMounts"]})
+        self.check_conf(env["ACCEL_ALLOC_CONF"])
+
+    def check_conf(self, conf):
+        subprocess.run([os.path.join(self.bin, "accelcache"), "config", conf], check=True,
+                       stdout=subprocess.DEVNULL, env=self.environment)
+
+    def test_systemd(self):
+        unit = os.path.join(self.folder, "units")
+        os.makedirs(os.path.join(unit, "example.service.d"))
+        with open(os.path.join(unit, "example.service"), "w", encoding="utf-8") as file:
+            file.write("[Service]\nExecStart=/bin/true\n")
+        drop_in = shutil.copy(os.path.join(RECIPES, "systemd.conf"),
+                              os.path.join(unit, "example.service.d", "accelcache.conf"))
+        with open(drop_in, encoding="utf-8") as file:
+            conf = re.search(r"ACCEL_ALLOC_CONF=(.*)", file.read()).group(1)
+        self.check_conf(conf.replace("%%", "%"))
+        if not shutil.which("systemd-analyze"):
+            self.skipTest("no systemd-analyze here")
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no",
+                               os.path.join(unit, "example.service")], text=True, check=False,
+                              env={**self.environment, "SYSTEMD_UNIT_PATH": unit + ":"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
+        ours = [line for line in done.stdout.splitlines() if "accelcache" in line]
+        self.assertEqual(ours, [])
+
+    @unittest.skipUnless(shutil.which("lua5.4") or shutil.which("lua"), "needs lua")
+    def test_lmod(self):
+        """With stand-ins of Lmod's functions; what it sets is there in an installation."""
+        prefix = os.path.join(self.folder, "prefix")
+        subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix], check=True,
+                       stdout=subprocess.DEVNULL, timeout=300)
+        words = "\n".join(f"function {name}(a, b) print('{name}', a, b) end"
+                          for name in ("help", "whatis", "prepend_path", "setenv"))
+        words += "\nfunction pathJoin(a, b) return a .. '/' .. b end\n"
+        with open(os.path.join(RECIPES, "lmod.lua"), encoding="utf-8") as file:
+            words += file.read()
+        out = subprocess.run([shutil.which("lua5.4") or shutil.which("lua"), "-"], input=words,
+                             text=True, check=True, stdout=subprocess.PIPE,
+                             env={**self.environment, "ACCELCACHE_PREFIX": prefix}).stdout
+        rows = [line.split("\t") for line in out.splitlines() if line.startswith(("prep", "setenv"))]
+        self.assertGreater(len(rows), 4)
+        for _, name, path in rows:
+            self.assertTrue(os.path.exists(path), (name, path))
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "needs shellcheck")
+    def test_shellcheck(self):
+        scripts = glob.glob(os.path.join(RECIPES, "*.sh"))
+        self.assertGreater(len(scripts), 2)
+        subprocess.run(["shellcheck", *scripts], check=True, timeout=300)
+
+    def test_all_listed(self):
+        with open(os.path.join(RECIPES, "README.md"), encoding="utf-8") as file:
+            listed = re.findall(r"(?m)^\| `([^`]+)`", file.read())
+        self.assertEqual(sorted(listed + ["README.md"]), sorted(os.listdir(RECIPES)))
+
+
+if __name__ == "__main__":
+    del sys.argv[1:]
+    unittest.main(verbosity=2)

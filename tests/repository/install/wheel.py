@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The wheel: it installs without a network, and runs from where it was installed.
+
+usage: wheel.py BUILD SOURCE     run in an empty folder of the test's own"""
+import csv
+import filecmp
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+import zipfile
+
+BUILD, SOURCE = sys.argv[1:3]
+
+
+def run(*words, **options):
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          check=False, timeout=400, **options)
+    if done.returncode:
+        raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def made(folder, **variables):
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder)
+    out = run(os.path.join(SOURCE, "tools/package/wheel"), BUILD, folder,
+              env={**os.environ, **variables})
+    return out.strip()
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.file = made("one")
+
+    def test_same_again(self):
+        self.assertTrue(filecmp.cmp(self.file, made("two"), shallow=False))
+
+    def test_tag_is_what_the_programs_ask_for(self):
+        """The newest glibc of any symbol, read here from the symbols themselves."""
+        folder = os.path.abspath("unpacked")
+        shutil.rmtree(folder, ignore_errors=True)
+        with zipfile.ZipFile(self.file) as wheel:
+            wheel.extractall(folder)
+        newest, count = (2, 17), 0
+        for place, _, names in os.walk(folder):
+            for name in names:
+                path = os.path.join(place, name)
+                with open(path, "rb") as file:
+                    if file.read(4) != b"\x7fELF":
+                        continue
+                count += 1
+                for version in re.findall(r"@GLIBC_([\d.]+)", run("readelf", "-W", "--dyn-syms",
+                                                                  path)):
+                    newest = max(newest, tuple(int(part) for part in version.split(".")[:2]))
+        self.assertGreater(count, 8)
+        self.assertIn("-py3-none-manylinux_%d_%d_%s.whl" % (*newest, os.uname().machine),
+                      self.file)
+
+    def test_record(self):
+        """Every file with its size, so that pip can verify and remove them."""
+        with zipfile.ZipFile(self.file) as wheel:
+            record, = (name for name in wheel.namelist() if name.endswith("/RECORD"))
+            rows = {row[0]: row for row in csv.reader(io.StringIO(wheel.read(record).decode()))}
+            self.assertEqual(set(rows), set(wheel.namelist()))
+            for entry in wheel.infolist():
+                if entry.filename != record:
+                    self.assertEqual(int(rows[entry.filename][2]), entry.file_size)
+
+    def test_installed(self):
+        """By pip into an environment of its own, which has no other packages and no network."""
+        place = os.path.abspath("environment")
+        shutil.rmtree(place, ignore_errors=True)
+        run(sys.executable, "-m", "venv", "--without-pip", place)
+        pip = [sys.executable, "-m", "pip"]
+        if subprocess.run([*pip, "--version"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("no pip here")
+        python = os.path.join(place, "bin/python")
+        run(*pip, "--python", python, "install", "--no-index", "--no-deps", "--no-cache-dir",
+            "--disable-pip-version-check", self.file)
+        work = os.path.abspath("work")
+        os.makedirs(work, exist_ok=True)
+        environment = {"PATH": "/usr/bin:/bin", "ACCEL_LIVE_DIR": work}
+        demo = run(python, "-c", "import accelcache.__main__ as m; "
+                   "print(m.PREFIX + '/bin/accelcache-demo')", cwd=work).strip()
+        for number, start in enumerate(([os.path.join(place, "bin/accelcache")],
+                                        [python, "-m", "accelcache"])):
+            dump = os.path.join(work, f"{number}.json")
+            run(*start, "run", "--sim", "--dump", dump, "--", demo, "--iterations", "20",
+                cwd=work, env=environment)
+            self.assertRegex(run(*start, "stat", dump, env=environment), r"from cache +[1-9]")
+        # The status is the program's own.
+        done = subprocess.run([python, "-m", "accelcache", "run", "--sim", "--", "sh", "-c",
+                               "exit 7"], env=environment, cwd=work, check=False)
+        self.assertEqual(done.returncode, 7)
+        # The path for LD_PRELOAD, for those who start programs themselves.
+        library = run(python, "-c", "import accelcache.__main__ as m; print(m.library())",
+                      cwd=work).strip()
+        env = {**environment, "LD_PRELOAD": library, "LD_LIBRARY_PATH": os.path.join(BUILD, "sim"),
+               "ACCEL_ALLOC_CONF": f"dump:{work}/preload.json"}
+        run(demo, "--iterations", "20", cwd=work, env=env)
+        self.assertTrue(os.path.exists(os.path.join(work, "preload.json")))
+
+
+if __name__ == "__main__":
+    del sys.argv[1:]
+    unittest.main(verbosity=2)
