@@ -26,6 +26,7 @@ extern "C" {
 
 #define ACCEL_VERSION_MAJOR 0
 #define ACCEL_VERSION_MINOR 1
+#define ACCEL_VERSION       (ACCEL_VERSION_MAJOR * 1000 + ACCEL_VERSION_MINOR)
 
 typedef enum {
     ACCEL_OK = 0,
@@ -37,11 +38,24 @@ typedef enum {
     ACCEL_ERROR_OUT_OF_MEMORY = 6, /* host memory is short */
     ACCEL_ERROR_IO = 7,            /* a file could not be written; errno tells why */
     ACCEL_ERROR_INTERNAL = 8,      /* the cache's own records contradict each other */
-    ACCEL_ERROR_DEVICE_MEMORY = 9  /* device memory is short, or a limit forbids more */
+    ACCEL_ERROR_DEVICE_MEMORY = 9, /* device memory is short, or a limit forbids more */
+    ACCEL_ERROR_BUSY = 10,         /* it is in use, and cannot be changed or ended now */
+    ACCEL_ERROR_UNSUPPORTED = 11 /* the device, the driver or the allocator in use cannot do it */
 } accel_status_t;
 
 /* A sentence for a status; static storage, never NULL. */
 const char *accel_status_string(accel_status_t status);
+
+/* ACCEL_VERSION of the library, to be compared with that of the header: functions are only added,
+ * structures only grow at their end, and those with a member `size` may be the caller's. */
+int accel_version(void);
+
+/* "accelcache". */
+const char *accel_name(void);
+
+/* The kind of device that memory is served for, "cuda"; NULL where there is no driver or no
+ * device.  Initialises CUDA. */
+const char *accel_get_accelerator(void);
 
 /* Whether the cache is active in this process: 1 or 0.  Starts nothing. */
 int accel_initialized(void);
@@ -53,7 +67,7 @@ int accel_device_count(void);
 int accel_current_device(void);
 
 /* Make the device's primary context current in the calling thread (it is retained once per
- * process and kept until the process ends). */
+ * process and kept until the process ends).  A negative `device` changes nothing. */
 accel_status_t accel_set_device(int device);
 
 /* The same, and return the device that was current before (-1: none); -2 on an error. */
@@ -178,8 +192,327 @@ accel_status_t accel_dump(const char *path);
  * it runs, for a time that grows with the number of blocks. */
 accel_status_t accel_check(char *message, size_t message_size);
 
+/* --- streams of threads ---
+ *
+ * Each thread has a current stream on every device, at first the legacy default stream (NULL). It
+ * is what accel_raw_alloc takes memory for; CUDA itself knows nothing of it. */
+typedef struct {
+    void *stream; /* a CUstream or cudaStream_t of the device's primary context */
+    int device;
+} accel_stream_t;
+
+/* The calling thread's current stream on the device; a negative `device`: on its current one. */
+accel_status_t accel_get_stream(int device, accel_stream_t *stream);
+
+/* Make the stream the calling thread's current one on its device, and that device current.  A
+ * negative device changes nothing. */
+accel_status_t accel_set_stream(accel_stream_t stream);
+
+/* What a thread had before it changed device or stream: accel_guard_leave brings it back, the very
+ * context that was current included.  A negative device changes nothing.  Every guard whose _enter
+ * returned ACCEL_OK is left once, in the reverse order and by the same thread; leaving another time,
+ * or a guard that was not entered, does nothing. */
+typedef struct {
+    accel_stream_t before;
+    void *context;
+    int entered;
+} accel_guard_t;
+accel_status_t accel_guard_enter(accel_guard_t *guard, int device);
+accel_status_t accel_guard_enter_stream(accel_guard_t *guard, accel_stream_t stream);
+void accel_guard_leave(accel_guard_t *guard);
+
+/* In C with GCC or Clang: until the end of the block the device is current.
+ *     ACCEL_GUARD(guard, 1); */
+#if defined(__GNUC__) && !defined(__cplusplus)
+#define ACCEL_GUARD(name, device)                                                                \
+    __attribute__((cleanup(accel_guard_leave))) accel_guard_t name = {{NULL, 0}, NULL, 0};       \
+    (void)accel_guard_enter(&name, device)
+#endif
+
+/* --- raw memory: the current allocator ---
+ *
+ * Memory that the library knows size, device and stream of, so that a pointer alone is enough to
+ * free it.  It comes from a private pool where one takes the stream's requests, else from the
+ * allocator that was set by accel_set_allocator, else from the cache, in the order of the stream:
+ * what is freed serves later requests of its stream at once, and those of others when the work
+ * before the free is done. */
+
+/* A private pool; {0, 0} is what is served without one. */
+typedef struct {
+    uint64_t first, second;
+} accel_pool_id_t;
+
+/* For the current device (device 0 where there is none) and the thread's current stream there, or
+ * for `stream` of that device.  Sets *pointer to NULL for 0 bytes.  ACCEL_ERROR_DEVICE_MEMORY. */
+accel_status_t accel_raw_alloc(void **pointer, size_t bytes);
+accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *stream);
+
+/* Free such memory in the order of its stream, in whichever device is current; work on streams that
+ * accel_record_stream named is waited for before the memory serves again, and so is all work where
+ * the stream was destroyed.  Memory of accel_malloc and accel_malloc_async may be given as well.
+ * ACCEL_ERROR_INVALID: no such block, or freed before.  NULL may be freed. */
+accel_status_t accel_raw_delete(void *pointer);
+
+/* A function that frees such memory and returns nothing, for code that keeps a deleter beside a
+ * pointer. */
+typedef void (*accel_deleter_t)(void *pointer);
+accel_deleter_t accel_raw_deleter(void);
+
+/* What is known of the block that `pointer` lies in.  `size` is sizeof(accel_pointer_info_t) of the
+ * caller's header. */
+typedef struct {
+    size_t size;
+    void *base;       /* where the block begins */
+    size_t bytes;     /* that were asked for */
+    size_t allocated; /* that the block takes; `bytes` where that is not known */
+    int device;
+    int ordered;          /* whether it was allocated in the order of `stream` */
+    void *stream;         /* NULL: the default stream, or a request that named none */
+    accel_pool_id_t pool; /* {0, 0}: none */
+} accel_pointer_info_t;
+
+/* ACCEL_ERROR_NOT_OURS for foreign pointers and freed blocks. */
+accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *info);
+
+/* The block that `pointer` lies in, as an allocation of its own.  `bytes` may be NULL. */
+accel_status_t accel_get_base_allocation(void *pointer, void **base, size_t *bytes);
+
+/* Functions of the allocator that raw memory comes from, instead of the cache.  `size` is
+ * sizeof(accel_allocator_t) of the caller's header.  The first two are needed, the others may be
+ * NULL.  They are called from any thread, without a lock of the library. */
+typedef int (*accel_stream_filter_t)(void *stream, void *arg);
+typedef struct {
+    size_t size;
+    /* NULL: there is no memory. */
+    void *(*alloc_fn)(size_t bytes, int device, void *stream);
+    /* With what was given to alloc_fn. */
+    void (*free_fn)(void *pointer, size_t bytes, int device, void *stream);
+    void (*init_fn)(int device_count); /* once, before the first alloc_fn */
+    void (*reset_fn)(void);            /* accel_empty_cache */
+    void (*memory_fraction_fn)(double fraction, int device);
+    void *(*base_alloc_fn)(void *pointer, size_t *bytes); /* NULL: a block begins at `pointer` */
+    void (*record_stream_fn)(void *pointer, void *stream);
+    void (*begin_allocate_to_pool_fn)(int device, accel_pool_id_t pool,
+                                      accel_stream_filter_t filter, void *arg);
+    void (*end_allocate_to_pool_fn)(int device, accel_pool_id_t pool);
+    void (*release_pool_fn)(int device, accel_pool_id_t pool);
+} accel_allocator_t;
+
+/* Raw memory comes from there from now on; NULL: from the cache.  The functions are copied.
+ * ACCEL_ERROR_BUSY once raw memory was asked for. */
+accel_status_t accel_set_allocator(const accel_allocator_t *allocator);
+
+/* The allocator in use; all functions NULL: the cache. */
+accel_status_t accel_get_allocator(accel_allocator_t *allocator);
+
+/* Copy between device memory, or device and pinned host memory (that device is -1): in the order of
+ * `stream` of the current device, or before the call returns.  With `peer_enabled` one device
+ * reads or writes the other's memory, else the driver finds a way. */
+accel_status_t accel_memcpy_async(void *to, int to_device, const void *from, int from_device,
+                                  size_t bytes, void *stream, int peer_enabled);
+accel_status_t accel_copy_data(void *to, const void *from, size_t bytes);
+
+/* Work of `device` may use memory of `peer` from now on.  ACCEL_OK also where it could before;
+ * ACCEL_ERROR_UNSUPPORTED: the devices cannot. */
+accel_status_t accel_enable_peer_access(int device, int peer);
+
+/* --- state --- */
+
+/* Bytes of the largest block that a request could obtain on the device: of free memory in the
+ * cache, or of what the driver has free, whichever is more. */
+accel_status_t accel_cache_info(int device, size_t *largest);
+
+/* The share of the device's memory that this process may reserve there, 0 to 1 (1: no limit but
+ * those of the settings).  It stays when settings change. */
+accel_status_t accel_set_memory_fraction(double fraction, int device);
+accel_status_t accel_get_memory_fraction(double *fraction, int device);
+
+/* Serve from the cache, or leave all requests to the driver; what is held stays valid.  The same as
+ * the setting `enabled`. */
+accel_status_t accel_enable(int enabled);
+int accel_is_enabled(void);
+
+/* --- private pools ---
+ *
+ * Memory of its own for the raw requests of some streams: what is freed there serves no request
+ * from elsewhere.  A pool takes whole segments from the cache (2 MiB, 20 MiB, or the request in units
+ * of 2 MiB), divides them, and keeps them until it is released or emptied.  Each device has its own
+ * part of a pool.  Memory of a pool is freed by accel_raw_delete alone. */
+typedef enum {
+    ACCEL_POOL_USE_ON_OOM =
+        1,                  /* its free memory serves others before a request of theirs fails */
+    ACCEL_POOL_NO_SPLIT = 2 /* each block is a whole segment */
+} accel_pool_flag_t;
+
+/* A new pool, of a number that no other pool of the process ever had; it is used once.  `flags`: a sum
+ * of accel_pool_flag_t.  `allocator` (may be NULL: the cache) is where segments come from. */
+accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
+                                 accel_pool_id_t *pool);
+
+/* One user more.  A pool that does not exist is made, under that number. */
+accel_status_t accel_pool_retain(accel_pool_id_t pool);
+
+/* One user less.  After the last one idle segments go back, and the others when their last block is
+ * freed: blocks stay valid.  ACCEL_ERROR_BUSY: requests still go there, and nothing has changed.
+ * ACCEL_ERROR_INVALID: there is no such pool. */
+accel_status_t accel_pool_release(accel_pool_id_t pool);
+
+/* Users; 0: there is no such pool. */
+int accel_pool_use_count(accel_pool_id_t pool);
+
+/* The flags of a pool from now on. */
+accel_status_t accel_pool_set_flags(accel_pool_id_t pool, unsigned flags);
+
+/* Raw requests on the device for streams that `filter` (NULL: all) says nonzero to go to the pool
+ * until _end; the newest such pool takes what several would.  The pool gets one user more, which stays
+ * when _end was called, and is made where it does not exist.  `filter` is called from any thread, without a lock of the library; no
+ * call of it begins after _end returned, but one may still be under way. ACCEL_ERROR_BUSY: the pool
+ * takes requests of the device already. */
+accel_status_t accel_begin_allocate_to_pool(int device, accel_pool_id_t pool,
+                                            accel_stream_filter_t filter, void *arg);
+accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool);
+
+/* Give idle segments of the pool back; {0, 0}: accel_empty_cache. */
+accel_status_t accel_pool_empty(accel_pool_id_t pool);
+
+/* Bytes of the pool on the device: in segments, and in blocks that the program holds.  Outputs may be
+ * NULL. */
+accel_status_t accel_pool_bytes(accel_pool_id_t pool, int device, size_t *reserved,
+                                size_t *allocated);
+
+/* ACCEL_OK if the blocks that the program holds of the pool on the device are those `count` ones,
+ * and no others; else ACCEL_ERROR_INVALID. */
+accel_status_t accel_pool_check_live(accel_pool_id_t pool, int device, void *const *blocks,
+                                     size_t count);
+
+/* --- observers ---
+ *
+ * Called by the thread that made the request, without a lock of the library, and not while that
+ * thread is in an observer already.  Up to 8 of each kind; `arg` is handed through.  They stay until
+ * the process ends, but for those that can be removed. */
+
+/* A request of `bytes` on the device failed for lack of memory: `limit` is what the process may
+ * have there, `available` what the driver has free. */
+typedef void (*accel_oom_observer_t)(int device, size_t bytes, size_t limit, size_t available,
+                                     void *arg);
+accel_status_t accel_attach_oom_observer(accel_oom_observer_t observer, void *arg);
+accel_status_t accel_detach_oom_observer(accel_oom_observer_t observer, void *arg);
+
+/* Free memory in the cache does not serve a request on the device: the program may free some of its
+ * own.  Returns nonzero where it did. */
+typedef int (*accel_free_callback_t)(int device, void *arg);
+accel_status_t accel_add_free_callback(accel_free_callback_t callback, void *arg);
+accel_status_t accel_remove_free_callback(accel_free_callback_t callback, void *arg);
+
+/* What becomes of raw memory. */
+typedef enum {
+    ACCEL_TRACE_ALLOC,          /* a block was handed out */
+    ACCEL_TRACE_FREE_REQUESTED, /* the program freed it */
+    ACCEL_TRACE_FREE_COMPLETED, /* it is the allocator's; work may still be pending */
+    ACCEL_TRACE_SEGMENT_ALLOC,  /* a private pool took a segment ... */
+    ACCEL_TRACE_SEGMENT_FREE,   /* ... and gave it back */
+    ACCEL_TRACE_SNAPSHOT,       /* accel_snapshot was called */
+    ACCEL_TRACE_OOM             /* a request failed; `address` is what the device has free */
+} accel_trace_action_t;
+
+typedef struct {
+    accel_trace_action_t action;
+    int device;
+    uint64_t address;
+    size_t bytes;
+    void *stream;
+    accel_pool_id_t pool;
+    uint64_t time_us; /* since the epoch */
+} accel_trace_entry_t;
+
+typedef void (*accel_trace_tracker_t)(const accel_trace_entry_t *entry, void *arg);
+accel_status_t accel_attach_trace_tracker(accel_trace_tracker_t tracker, void *arg);
+accel_status_t accel_detach_trace_tracker(accel_trace_tracker_t tracker, void *arg);
+
+/* Keep the newest `most` entries of each device (up to 16 Mi), for accel_snapshot; 0: none any more,
+ * and those that there are go. */
+accel_status_t accel_record_history(size_t most);
+int accel_is_history_enabled(void);
+
+/* Segments, blocks and the history, in the layout of PyTorch's memory snapshots, as JSON text: the
+ * caller frees *json with free().  {0, 0}: memory of the cache, of all pools and of all devices;
+ * else of that pool alone. */
+accel_status_t accel_snapshot(accel_pool_id_t pool, char **json);
+
+/* --- sharing with other processes --- */
+
+typedef struct {
+    unsigned char bytes[64]; /* of cuIpcGetMemHandle */
+    uint64_t offset;         /* of the pointer in the block */
+    uint64_t reserved[3];
+} accel_ipc_handle_t;
+
+/* A handle of `pointer`, which may lie inside a block, for other processes of the machine that run
+ * under the library; what was submitted before must not be under way any more.
+ * ACCEL_ERROR_NOT_OURS; ACCEL_ERROR_UNSUPPORTED where it cannot be shared. */
+accel_status_t accel_share_ipc_handle(void *pointer, accel_ipc_handle_t *handle);
+
+/* The memory in this process, for the current device, until it is closed as often as it was got.
+ * Getting what is open already gives the same address. */
+accel_status_t accel_get_ipc_ptr(const accel_ipc_handle_t *handle, void **pointer);
+accel_status_t accel_close_ipc_ptr(void *pointer);
+
+/* --- PyTorch's pluggable allocator ---
+ *
+ * For torch.cuda.memory.CUDAPluggableAllocator(path, "accel_torch_malloc", "accel_torch_free"), and,
+ * by address, for the setters of the object behind it; the Python package `accelcache` does both.
+ * A stream is a cudaStream_t; accel_pool_id_t is passed as std::pair of two unsigned 64-bit
+ * numbers is, on x86-64 and AArch64. */
+
+/* NULL: there is no memory.  For torch.cuda.MemPool, which gives back what it has and tries again. */
+void *accel_torch_malloc(size_t bytes, int device, void *stream);
+
+/* The same, but std::bad_alloc is thrown, which PyTorch makes an exception of: it does not look for
+ * NULL where the allocator was changed. */
+void *accel_torch_malloc_or_throw(size_t bytes, int device, void *stream);
+void accel_torch_free(void *pointer, size_t bytes, int device, void *stream);
+
+/* For set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn,
+ * set_begin_allocate_to_pool, set_end_allocate_to_pool_fn and set_release_pool.  `filter` is a
+ * std::function<bool(cudaStream_t)> of libstdc++. */
+void accel_torch_init(int device_count);
+void accel_torch_reset(void);
+void accel_torch_memory_fraction(double fraction, int device);
+void *accel_torch_base_alloc(void *pointer, size_t *bytes);
+void accel_torch_record_stream(void *pointer, void *stream);
+void accel_torch_begin_allocate_to_pool(int device, accel_pool_id_t pool, void *filter);
+void accel_torch_end_allocate_to_pool(int device, accel_pool_id_t pool);
+void accel_torch_release_pool(int device, accel_pool_id_t pool);
+
 #ifdef __cplusplus
-}
+} /* extern "C" */
+
+namespace accel {
+/* Until the end of its scope the device, or the stream and its device, is current. */
+class Guard {
+  public:
+    explicit Guard(int device) {
+        guard_.entered = 0;
+        status_ = accel_guard_enter(&guard_, device);
+    }
+    explicit Guard(accel_stream_t stream) {
+        guard_.entered = 0;
+        status_ = accel_guard_enter_stream(&guard_, stream);
+    }
+    ~Guard() {
+        accel_guard_leave(&guard_);
+    }
+    accel_status_t status() const {
+        return status_;
+    }
+    Guard(const Guard &) = delete;
+    Guard &operator=(const Guard &) = delete;
+
+  private:
+    accel_guard_t guard_;
+    accel_status_t status_;
+};
+} /* namespace accel */
 #endif
 
 #endif

@@ -12,6 +12,7 @@
 #include "intercept/graphs.h"
 #include "intercept/hooks.h"
 #include "intercept/ipc_pages.h"
+#include "intercept/observers.h"
 #include "intercept/peers.h"
 #include "intercept/pinned.h"
 #include "intercept/pool_access.h"
@@ -43,6 +44,16 @@ static uint64_t stream_word(CUstream stream, unsigned slot) {
     return (uint64_t)(uintptr_t)stream << 8 | slot;
 }
 
+/* Bytes that the program lets the process reserve, beside its settings; 0: no limit. */
+static uint64_t caps[AC_LIVE_DEVICES];
+
+static ac_settings_t settings_of(CUdevice device) {
+    ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
+    if (caps[device] && caps[device] < settings.limit)
+        settings.limit = caps[device];
+    return settings;
+}
+
 static ac_allocator_t *make_allocator(CUdevice device) {
     bool private;
     ac_live_device_t *live = ac_live_device_take((unsigned)device, &private);
@@ -65,10 +76,10 @@ static ac_allocator_t *make_allocator(CUdevice device) {
     ac_lock(&lock);
     ac_allocator_t *allocator = atomic_load(&any_allocator) ? allocators[device] : NULL;
     if (!allocator) {
-        ac_settings_t settings = ac_settings_from(ac_process_config(), total);
+        ac_live->total_memory[device] = total;
+        ac_settings_t settings = settings_of(device);
         memcpy(live->name, name, sizeof live->name);
         memcpy(live->uuid, uuid.bytes, sizeof live->uuid);
-        ac_live->total_memory[device] = total;
         live->ordinal = device;
         allocator = ac_allocator_create(&settings, &live->stats, &live->counters);
         if (allocator) {
@@ -125,8 +136,16 @@ bool ac_context_has_memory(void) {
 
 static void configure(CUdevice device, ac_allocator_t *allocator, void *arg) {
     (void)arg;
-    ac_settings_t settings = ac_settings_from(ac_process_config(), ac_live->total_memory[device]);
+    ac_settings_t settings = settings_of(device);
     ac_allocator_configure(allocator, &settings);
+}
+
+void ac_context_set_cap(CUdevice device, uint64_t bytes) {
+    ac_lock(&lock);
+    caps[device] = bytes;
+    if (allocators[device])
+        configure(device, allocators[device], NULL);
+    ac_unlock(&lock);
 }
 
 void ac_context_configure(void) {
@@ -656,6 +675,9 @@ void ac_context_stream_gone(CUstream stream) {
     if (atomic_load(entry) >> 8 == (uint64_t)(uintptr_t)stream)
         atomic_store(entry, 0);
     ac_generation_grow();
+    void (*observer)(CUstream) = atomic_load(&ac_stream_gone_observer);
+    if (observer)
+        observer(stream);
 }
 
 void ac_context_note(ac_context_t *context, CUresult result) {

@@ -35,6 +35,9 @@ static inline ac_context_t *ac_context_of_timeline(const ac_timeline_t *timeline
 /* One allocator per device ordinal; NULL if it could not be made. */
 ac_allocator_t *ac_device_allocator(CUdevice device);
 
+/* The most bytes to reserve on the device, beside what the settings say; 0: no limit. */
+void ac_context_set_cap(CUdevice device, uint64_t bytes);
+
 /* Call `visit` for every device that has an allocator. */
 void ac_device_each(void (*visit)(CUdevice device, ac_allocator_t *allocator, void *arg),
                     void *arg);

@@ -8,6 +8,10 @@
 /* From activation. */
 void ac_ipc_setup(void);
 
+/* cuIpcGetMemHandle for the C API, whose memory may be shared though it was allocated in the order of
+ * a stream. */
+CUresult ac_ipc_share(CUipcMemHandle *handle, CUdeviceptr address);
+
 /* The driver's answer about an address that is not ours, put right where it is imported: of a block
  * of another process it speaks as of an allocation of its own, and other parts of the mapping that
  * the block lies in are no memory of this process. */

@@ -189,18 +189,19 @@ static CUresult export_token(ac_thread_t *thread, CUipcMemHandle *handle, ac_blo
     }
 }
 
-/* Memory of a pool has no such handle, unless it answers as plain memory (async_ipc). */
-static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address) {
+/* Memory of a pool has no such handle, unless it answers as plain memory (async_ipc), or the caller
+ * says that it may have (`pooled`). */
+static bool is_shareable(const ac_block_info_t *info, CUdeviceptr address, bool pooled) {
     return info->allocated && address - info->address < info->requested &&
-           !ac_block_is_pooled(info);
+           (pooled || !ac_block_is_pooled(info));
 }
 
-CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
-    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
+static CUresult share(ac_thread_t *thread, cuIpcGetMemHandle_fn *real, CUipcMemHandle *handle,
+                      CUdeviceptr address, bool pooled) {
     ac_block_info_t info;
     if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK)
         return real(handle, address);
-    if (!thread || !is_shareable(&info, address))
+    if (!thread || !is_shareable(&info, address, pooled))
         return real(handle, AC_UNOWNED);
     if (!handle)
         return real(handle, info.segment_address);
@@ -219,4 +220,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
     if (error)
         return refuse_without_room(thread, handle, error);
     return whole ? export_segment(thread, handle, &info) : export_token(thread, handle, &info);
+}
+
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address) {
+    AC_ENTER_OR_RETURN(cuIpcGetMemHandle);
+    return share(thread, real, handle, address, false);
+}
+
+CUresult ac_ipc_share(CUipcMemHandle *handle, CUdeviceptr address) {
+    cuIpcGetMemHandle_fn *real = AC_REAL(cuIpcGetMemHandle);
+    return real ? share(ac_thread_get(), real, handle, address, true) : CUDA_ERROR_NOT_FOUND;
 }

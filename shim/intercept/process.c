@@ -248,6 +248,20 @@ bool ac_process_configure(const char *text, ac_config_error_t *error) {
     return kept;
 }
 
+bool ac_process_enable(bool enabled) {
+    ac_lock(&config_lock);
+    ac_config_t wanted = *ac_process_config();
+    wanted.enabled = enabled;
+    const ac_config_t *kept = keep(&wanted);
+    if (kept) {
+        atomic_store(&in_force, kept);
+        apply();
+        ac_generation_grow();
+    }
+    ac_unlock(&config_lock);
+    return kept;
+}
+
 /* --- fork and exit --- */
 
 /* The child shares no memory and no device with its parent: it must not count into the parent's

@@ -61,6 +61,9 @@ const ac_config_t *ac_process_config(void);
  * has changed. */
 bool ac_process_configure(const char *text, ac_config_error_t *error);
 
+/* Change the one key `enabled` of an active process.  False: host memory is short. */
+bool ac_process_enable(bool enabled);
+
 /* Write a dump now; `pattern` NULL: to the configured place.  Returns 0 or an errno value (ECANCELED:
  * the program's own seccomp filter might kill it for writing); the path goes to `path`. */
 int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size);

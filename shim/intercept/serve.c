@@ -3,6 +3,7 @@
 
 #include "allocator/cache/thread_cache.h"
 #include "intercept/mempools.h"
+#include "intercept/observers.h"
 #include "intercept/oom_report.h"
 #include "observe/log.h"
 
@@ -47,6 +48,11 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         ac_thread_set_fast(thread, AC_FAST_DRIVER, AC_FAST_DRIVER_CODE, generation, cache);
     ac_status_t status = alloc(context, cache, module, from, bytes, true, address);
     ac_sample_end(thread, begin, ac_cuda_ops.now_ns);
+    if (status != AC_OK && ac_observed(AC_OBSERVE_FREE) &&
+        ac_observe_shortage(context->cuda.device)) {
+        thread->last_alloc = context; /* not one of what the program did meanwhile */
+        status = alloc(context, cache, module, from, bytes, true, address);
+    }
     if (status != AC_OK) {
         status = alloc(context, cache, module, from, bytes, false, address);
         if (status == AC_OOM && ac_mempools_yield(context->cuda.device))
@@ -60,7 +66,9 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         ac_count(thread, AC_COUNT_internal_failures);
     if (status != AC_OOM)
         return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
-    bool at_limit = ac_allocator_room(ac_arena_allocator(context->arena)) < bytes;
-    ac_oom_report(context, module, from != NULL, bytes, at_limit);
-    return at_limit ? AC_SERVED_LIMIT : AC_SERVED_BY_NOTHING;
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+    ac_oom_report(context, module, from != NULL, bytes, ac_allocator_room(allocator) < bytes);
+    if (ac_observed(AC_OBSERVE_OOM))
+        ac_observe_oom(context->cuda.device, allocator, bytes);
+    return ac_allocator_room(allocator) < bytes ? AC_SERVED_LIMIT : AC_SERVED_BY_NOTHING;
 }

@@ -68,6 +68,7 @@ typedef struct ac_thread {
     uint64_t module_key;     /* as ac_fast_t: code of this page ... */
     uint8_t module;          /* ... belongs to this module (modules.h) */
     uint8_t asks_for;       /* the module that called the runtime, where the thread is; 0: none */
+    bool observing;         /* it runs an observer (observers.h) */
     const void *frees_for;  /* the code that called the runtime to free, where the thread is */
     uint32_t calls;         /* of the timed hooks: one in AC_SAMPLE is timed */
     uint64_t given_back;    /* ac_given_back before the call that may be tried again */

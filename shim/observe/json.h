@@ -1,6 +1,6 @@
 /* The few functions of jansson that the dump needs, and a builder that remembers the first
  * failure, so that call sites stay free of checks.  Writing only: parsing is the command's
- * business.  Internal to observe/ (and api.c's statistics text).
+ * business.  Internal to observe/ (and the C API's texts).
  *
  * Where no jansson archive links into a shared library, AC_JANSSON_DLOPEN is defined and
  * json_load.c finds the functions in libjansson.so.4 at run time; call sites are the same. */

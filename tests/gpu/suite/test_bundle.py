@@ -17,7 +17,7 @@ import unittest
 SOURCE = BUILD = None
 ALLOWED = re.compile(r"(lib(c|m|dl|pthread|rt)|ld-linux-x86-64|libcuda|libcudart|"
                      r"libcu(blas|blasLt|fft|sparse|solver|rand|dnn)\w*|libnccl|libnvrtc)\.so\.\d+$|"
-                     r"libaccelcache\.so$")
+                     r"libaccelcache\.so(\.\d+)?$")
 GLIBC = (2, 36)
 BARE = {"PATH": "/usr/bin:/bin"}
 

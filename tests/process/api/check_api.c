@@ -41,7 +41,7 @@ START_TEST(devices) {
     ck_assert_int_eq(accel_maybe_exchange_device(1), 0);
     ck_assert_int_eq(accel_current_device(), 1);
     ck_assert_int_eq(accel_exchange_device(7), -2);
-    ck_assert_int_eq(accel_set_device(-1), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_device(-1), ACCEL_OK); /* changes nothing */
     ck_assert_int_eq(accel_set_device(2), ACCEL_ERROR_INVALID);
     ck_assert_int_eq(accel_current_device(), 1);
     ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
@@ -301,7 +301,7 @@ START_TEST(documents) {
     ck_assert_int_eq(accel_dump("no/such/folder/x.json"), ACCEL_ERROR_IO);
     ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(accel_dump(NULL), ACCEL_ERROR_INVALID); /* dump:none in this test */
-    for (int status = ACCEL_OK; status <= ACCEL_ERROR_INTERNAL; status++)
+    for (int status = ACCEL_OK; status <= ACCEL_ERROR_UNSUPPORTED; status++)
         ck_assert_uint_gt(strlen(accel_status_string((accel_status_t)status)), 0);
 }
 END_TEST

@@ -1,14 +1,11 @@
 /* Memory by the C API (accelcache.h): the same hooks as a program's own calls, so that the rules
  * and the figures are theirs. */
-#include "accelcache.h"
+#include "api/api_int.h"
 
 #include "device/driver.h"
-#include "intercept/body.h"
 #include "intercept/modules.h"
 
-#pragma GCC visibility push(default)
-
-static accel_status_t status_of(CUresult result) {
+accel_status_t ac_api_status(CUresult result) {
     switch (result) {
     case CUDA_SUCCESS:
         return ACCEL_OK;
@@ -36,7 +33,7 @@ static accel_status_t have_device(void) {
 /* Whether the call, whose first try had this result, is to be made again: it lacked a device, and
  * there is one now.  *status: what to answer if not. */
 static bool again(CUresult result, accel_status_t *status) {
-    *status = status_of(result);
+    *status = ac_api_status(result);
     if (result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_INVALID_CONTEXT)
         return false;
     *status = have_device();
@@ -51,7 +48,7 @@ accel_status_t accel_malloc(void **pointer, size_t bytes) {
         return ACCEL_ERROR_INVALID;
     CUresult first = bytes ? FIRST_TRY(ac_mem_alloc(&address, bytes, caller)) : CUDA_SUCCESS;
     if (!LIKELY_DONE(first) && again(first, &status))
-        status = status_of(ac_mem_alloc(&address, bytes, caller));
+        status = ac_api_status(ac_mem_alloc(&address, bytes, caller));
     if (status == ACCEL_OK)
         *pointer = (void *)(uintptr_t)address;
     return status;
@@ -62,30 +59,33 @@ accel_status_t accel_free(void *pointer) {
     accel_status_t status = ACCEL_OK;
     CUresult first = address ? FIRST_TRY(cuMemFree_v2(address)) : CUDA_SUCCESS;
     if (!LIKELY_DONE(first) && again(first, &status))
-        status = status_of(cuMemFree_v2(address));
+        status = ac_api_status(cuMemFree_v2(address));
     return status;
 }
 
-accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
+accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
+                                   const void *caller) {
     CUdeviceptr address = 0;
     accel_status_t status = ACCEL_OK;
     if (!pointer)
         return ACCEL_ERROR_INVALID;
-    ac_asking_t asking = ac_asking_begin(ac_thread_tls, __builtin_return_address(0));
+    ac_asking_t asking = ac_asking_begin(ac_thread_tls, caller);
     if (bytes && again(FIRST_TRY(cuMemAllocAsync(&address, bytes, stream)), &status))
-        status = status_of(cuMemAllocAsync(&address, bytes, stream));
+        status = ac_api_status(cuMemAllocAsync(&address, bytes, stream));
     ac_asking_end(&asking, (void *)(uintptr_t)address);
     if (status == ACCEL_OK)
         *pointer = (void *)(uintptr_t)address;
     return status;
 }
 
+accel_status_t accel_malloc_async(void **pointer, size_t bytes, void *stream) {
+    return ac_api_malloc_async(pointer, bytes, stream, __builtin_return_address(0));
+}
+
 accel_status_t accel_free_async(void *pointer, void *stream) {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
     accel_status_t status = ACCEL_OK;
     if (address && again(FIRST_TRY(cuMemFreeAsync(address, stream)), &status))
-        status = status_of(cuMemFreeAsync(address, stream));
+        status = ac_api_status(cuMemFreeAsync(address, stream));
     return status;
 }
-
-#pragma GCC visibility pop

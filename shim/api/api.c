@@ -1,5 +1,5 @@
 /* The C API (accelcache.h) over the allocator and the hooks. */
-#include "accelcache.h"
+#include "api/api_int.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,14 +8,10 @@
 #include <string.h>
 
 #include "device/driver.h"
-#include "lock.h"
-#include "intercept/body.h"
 #include "intercept/pinned.h"
 #include "lock.h"
 #include "observe/dump.h"
 #include "observe/folder.h"
-
-#pragma GCC visibility push(default)
 
 const char *accel_status_string(accel_status_t status) {
     switch (status) {
@@ -39,12 +35,15 @@ const char *accel_status_string(accel_status_t status) {
         return "the cache's own records contradict each other";
     case ACCEL_ERROR_DEVICE_MEMORY:
         return "device memory is short, or a limit forbids more";
+    case ACCEL_ERROR_BUSY:
+        return "it is in use, and cannot be changed or ended now";
+    case ACCEL_ERROR_UNSUPPORTED:
+        return "the device, the driver or the allocator in use cannot do it";
     }
     return "unknown status";
 }
 
-/* Have a driver that is loaded and initialised, and the shim awake. */
-static bool ready(void) {
+bool ac_api_ready(void) {
     if (ac_is_active())
         return true;
     if (!ac_resolve_driver("cuInit"))
@@ -56,9 +55,8 @@ static bool valid(int device) {
     return device >= 0 && device < accel_device_count();
 }
 
-/* What a call about one device begins with. */
-static accel_status_t need(int device) {
-    if (!ready())
+accel_status_t ac_api_need(int device) {
+    if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
     return valid(device) ? ACCEL_OK : ACCEL_ERROR_INVALID;
 }
@@ -69,7 +67,7 @@ int accel_initialized(void) {
 
 int accel_device_count(void) {
     int count = 0;
-    if (!ready() || ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
+    if (!ac_api_ready() || ac_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
         return 0;
     return count;
 }
@@ -77,14 +75,13 @@ int accel_device_count(void) {
 int accel_current_device(void) {
     CUcontext current = NULL;
     CUdevice device;
-    if (!ready() || ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+    if (!ac_api_ready() || ac_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
         ac_driver.cuCtxGetDevice(&device) != CUDA_SUCCESS)
         return -1;
     return device;
 }
 
-/* The primary context, retained once per process. */
-static CUcontext primary(int device) {
+CUcontext ac_api_primary(int device) {
     static ac_mutex_t lock = AC_MUTEX(LEAF);
     static CUcontext retained[AC_LIVE_DEVICES];
     CUcontext context = NULL;
@@ -101,11 +98,38 @@ static CUcontext primary(int device) {
     return context;
 }
 
+bool ac_api_enter(ac_api_scope_t *scope, int device) {
+    scope->pushed = false;
+    return accel_current_device() == device || ac_api_push(scope, device);
+}
+
+bool ac_api_push(ac_api_scope_t *scope, int device) {
+    CUcontext context = ac_api_primary(device);
+    scope->pushed = context && ac_driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    if (scope->pushed)
+        ac_thread_forget();
+    return scope->pushed;
+}
+
+void ac_api_leave(const ac_api_scope_t *scope) {
+    if (!scope->pushed)
+        return;
+    ac_driver_pop();
+    ac_thread_forget();
+}
+
+int ac_api_device(void) {
+    int device = accel_current_device();
+    return device >= 0 ? device : ac_api_ready() ? 0 : -1;
+}
+
 accel_status_t accel_set_device(int device) {
-    accel_status_t status = need(device);
+    if (device < 0)
+        return ACCEL_OK;
+    accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
-    CUcontext context = primary(device);
+    CUcontext context = ac_api_primary(device);
     if (!context || ac_driver.cuCtxSetCurrent(context) != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
     ac_thread_forget();
@@ -124,16 +148,14 @@ int accel_maybe_exchange_device(int device) {
 }
 
 accel_status_t accel_synchronize_device(int device) {
-    accel_status_t status = need(device);
+    accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
-    CUcontext context = primary(device);
-    if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    ac_api_scope_t scope;
+    if (!ac_api_push(&scope, device))
         return ACCEL_ERROR_CUDA;
-    ac_thread_forget();
     CUresult result = cuCtxSynchronize(); /* our hook: it retires the fences */
-    ac_driver_pop();
-    ac_thread_forget();
+    ac_api_leave(&scope);
     return result == CUDA_SUCCESS ? ACCEL_OK : ACCEL_ERROR_CUDA;
 }
 
@@ -149,7 +171,7 @@ static accel_pool_stat_t pools_of(const ac_stat_t s[AC_POOL_KINDS]) {
 accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
     if (!stats || stats->size < sizeof(size_t))
         return ACCEL_ERROR_INVALID;
-    accel_status_t status = need(device);
+    accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
     ac_allocator_t *allocator = ac_device_allocator(device);
@@ -167,7 +189,7 @@ accel_status_t accel_get_device_stats(int device, accel_device_stats_t *stats) {
 }
 
 static accel_status_t on_allocator(int device, void (*act)(ac_allocator_t *)) {
-    accel_status_t status = need(device);
+    accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
     ac_allocator_t *allocator = ac_device_allocator(device);
@@ -192,20 +214,20 @@ static void empty(CUdevice device, ac_allocator_t *allocator, void *arg) {
 }
 
 accel_status_t accel_empty_cache(void) {
-    if (!ready())
+    if (!ac_api_ready())
         return ACCEL_ERROR_NO_DRIVER;
+    const accel_allocator_t *set = ac_raw_allocator();
+    if (set && set->reset_fn)
+        set->reset_fn();
+    ac_pool_trim();
     ac_device_each(empty, NULL);
     ac_pinned_trim(true);
     return ACCEL_OK;
 }
 
-accel_status_t accel_record_stream(void *pointer, void *stream) {
-    ac_block_info_t info;
+accel_status_t ac_api_record(void *stream, uint64_t address) {
     ac_submit_t submit;
     ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;
-    uint64_t address = (uint64_t)(uintptr_t)pointer;
-    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK || !info.allocated)
-        return ACCEL_ERROR_NOT_OURS;
     if (!ac_submit_begin(&submit, thread, stream, false))
         return ACCEL_ERROR_CUDA;
     ac_submit_reach(&submit, address);
@@ -215,20 +237,36 @@ accel_status_t accel_record_stream(void *pointer, void *stream) {
     return covered ? ACCEL_OK : ACCEL_ERROR_NO_DRIVER;
 }
 
+accel_status_t accel_record_stream(void *pointer, void *stream) {
+    ac_block_info_t info;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    ac_raw_t raw;
+    if (ac_raw_find(address, &raw) && raw.allocator) {
+        if (!raw.allocator->record_stream_fn)
+            return ACCEL_ERROR_UNSUPPORTED;
+        raw.allocator->record_stream_fn(pointer, stream);
+        return ACCEL_OK;
+    }
+    if (ac_pool_record_at(address))
+        return ac_api_record(stream, address);
+    if (!ac_owned(address) || ac_block_find(address, &info) != AC_OK || !info.allocated)
+        return ACCEL_ERROR_NOT_OURS;
+    ac_raw_record(info.address);
+    return ac_api_record(stream, address);
+}
+
 accel_status_t accel_get_memory_info(int device, size_t *free_bytes, size_t *total_bytes) {
-    accel_status_t status = need(device);
+    accel_status_t status = ac_api_need(device);
     if (status != ACCEL_OK)
         return status;
     if (!free_bytes || !total_bytes)
         return ACCEL_ERROR_INVALID;
-    CUcontext context = primary(device);
     size_t available, total;
-    if (!context || ac_driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    ac_api_scope_t scope;
+    if (!ac_api_push(&scope, device))
         return ACCEL_ERROR_CUDA;
-    ac_thread_forget();
     CUresult result = cuMemGetInfo_v2(&available, &total); /* our hook: it adds what is idle */
-    ac_driver_pop();
-    ac_thread_forget();
+    ac_api_leave(&scope);
     if (result != CUDA_SUCCESS)
         return ACCEL_ERROR_CUDA;
     *free_bytes = available;
@@ -309,5 +347,3 @@ accel_status_t accel_check(char *message, size_t message_size) {
         snprintf(message, message_size, "device %d: %s", found.device, found.wrong);
     return ACCEL_ERROR_INTERNAL;
 }
-
-#pragma GCC visibility pop

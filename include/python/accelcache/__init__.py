@@ -1,0 +1,318 @@
+"""The C API of libaccelcache.so, by ctypes alone.
+
+Works with the library that the process was started under (LD_PRELOAD, `accelcache run`), and else
+loads it: the file that ACCELCACHE_LIBRARY names, the one beside this package, or the system's.  Sizes
+are bytes, devices CUDA ordinals; a call that fails raises Error.
+"""
+import contextlib
+import ctypes
+import glob
+import json
+import os
+
+__all__ = ["Error", "MemPool", "current_device", "device_count", "dump", "empty_cache",
+           "get_memory_fraction", "initialized", "largest_block", "library", "library_path", "memory_info",
+           "pluggable_allocator", "record_history", "reset_accumulated_stats", "reset_peak_stats",
+           "set_device", "set_memory_fraction", "set_settings", "snapshot", "stats", "stats_document",
+           "synchronize", "use_in_torch", "use_mem_pool", "version"]
+
+_OUT_OF_MEMORY = (6, 9)
+
+# name: (result, arguments).  A result of None is a status, which is looked at.
+_FUNCTIONS = {
+    "accel_version": (ctypes.c_int, ()),
+    "accel_initialized": (ctypes.c_int, ()),
+    "accel_device_count": (ctypes.c_int, ()),
+    "accel_current_device": (ctypes.c_int, ()),
+    "accel_set_device": (None, (ctypes.c_int,)),
+    "accel_synchronize_device": (None, (ctypes.c_int,)),
+    "accel_empty_cache": (None, ()),
+    "accel_reset_peak_stats": (None, (ctypes.c_int,)),
+    "accel_reset_accumulated_stats": (None, (ctypes.c_int,)),
+    "accel_get_memory_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t),
+                                     ctypes.POINTER(ctypes.c_size_t))),
+    "accel_cache_info": (None, (ctypes.c_int, ctypes.POINTER(ctypes.c_size_t))),
+    "accel_set_memory_fraction": (None, (ctypes.c_double, ctypes.c_int)),
+    "accel_get_memory_fraction": (None, (ctypes.POINTER(ctypes.c_double), ctypes.c_int)),
+    "accel_record_history": (None, (ctypes.c_size_t,)),
+    "accel_dump": (None, (ctypes.c_char_p,)),
+    "accel_stats_json": (None, (ctypes.POINTER(ctypes.c_void_p),)),
+}
+
+# PyTorch's setters, and what they are given; older versions lack some.
+_SETTERS = {
+    "set_init_fn": "accel_torch_init",
+    "set_reset_fn": "accel_torch_reset",
+    "set_memory_fraction_fn": "accel_torch_memory_fraction",
+    "set_base_alloc_fn": "accel_torch_base_alloc",
+    "set_record_stream_fn": "accel_torch_record_stream",
+    "set_begin_allocate_to_pool": "accel_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "accel_torch_end_allocate_to_pool",
+    "set_release_pool": "accel_torch_release_pool",
+}
+# Without this one memory could serve again while another stream works with it.
+_NEEDED = {"set_record_stream_fn"}
+
+
+class Error(RuntimeError):
+    """A call failed; `status` is its accel_status_t."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class _PoolId(ctypes.Structure):
+    _fields_ = [("first", ctypes.c_uint64), ("second", ctypes.c_uint64)]
+
+
+def _candidates():
+    if os.environ.get("ACCELCACHE_LIBRARY"):
+        return [os.environ["ACCELCACHE_LIBRARY"]]
+    here = os.path.dirname(os.path.abspath(__file__))
+    patterns = ("libaccelcache.so", "lib/libaccelcache.so", "install/lib*/**/libaccelcache.so")
+    return [path for pattern in patterns
+            for path in sorted(glob.glob(os.path.join(here, pattern), recursive=True))
+            ] + ["libaccelcache.so"]
+
+
+def library():
+    """What to name in LD_PRELOAD; loads nothing."""
+    return _candidates()[0]
+
+
+def _open():
+    present = ctypes.CDLL(None)
+    if hasattr(present, "accel_version"):
+        return present
+    failures = []
+    for path in _candidates():
+        try:
+            return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            failures.append(str(error))
+    raise ImportError("libaccelcache.so was not found; start the program by `accelcache run`, or name "
+                      "the file in ACCELCACHE_LIBRARY: " + "; ".join(failures))
+
+
+_library = None
+
+
+def _lib():
+    global _library
+    if _library is None:
+        library = _open()
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, name)
+            function.restype = result or ctypes.c_int
+            function.argtypes = arguments
+        library.accel_set_allocator_settings.argtypes = (ctypes.c_char_p, ctypes.c_char_p,
+                                                         ctypes.c_size_t)
+        library.accel_snapshot.argtypes = (_PoolId, ctypes.POINTER(ctypes.c_void_p))
+        library.accel_status_string.argtypes = (ctypes.c_int,)
+        library.accel_status_string.restype = ctypes.c_char_p
+        _library = library
+    return _library
+
+
+def _check(status, what=None):
+    if not status:
+        return
+    said = what or _lib().accel_status_string(status).decode()
+    raise MemoryError(said) if status in _OUT_OF_MEMORY else Error(status, said)
+
+
+def _call(name, *arguments):
+    result = getattr(_lib(), name)(*arguments)
+    if _FUNCTIONS[name][0] is None:
+        _check(result)
+    return result
+
+
+def _taken(pointer):
+    """The text at `pointer`, which is freed."""
+    try:
+        return json.loads(ctypes.string_at(pointer))
+    finally:
+        free = ctypes.CDLL(None).free
+        free.argtypes, free.restype = (ctypes.c_void_p,), None
+        free(pointer)
+
+
+def library_path():
+    """The file of the library in use."""
+    class Info(ctypes.Structure):
+        _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p),
+                    ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+    info = Info()
+    address = ctypes.cast(_lib().accel_version, ctypes.c_void_p)
+    dladdr = ctypes.CDLL(None).dladdr
+    dladdr.argtypes = (ctypes.c_void_p, ctypes.POINTER(Info))
+    if not dladdr(address, ctypes.byref(info)):
+        raise Error(0, "the loader does not tell where the library is")
+    return os.fsdecode(info.file)
+
+
+def version():
+    """(major, minor) of the library."""
+    return divmod(_call("accel_version"), 1000)
+
+
+def initialized():
+    """Whether the cache is active; starts nothing."""
+    return bool(_call("accel_initialized"))
+
+
+def device_count():
+    """Number of devices; 0 without a driver."""
+    return _call("accel_device_count")
+
+
+def current_device():
+    """Device of the thread's current context; -1: it has none."""
+    return _call("accel_current_device")
+
+
+def set_device(device):
+    """Make the device current; a negative one changes nothing."""
+    _call("accel_set_device", device)
+
+
+def _device(device):
+    return max(current_device(), 0) if device is None else device
+
+
+def synchronize(device=None):
+    """Wait for all work of the device."""
+    _call("accel_synchronize_device", _device(device))
+
+
+def empty_cache():
+    """Give idle memory of all devices back to the driver."""
+    _call("accel_empty_cache")
+
+
+def memory_info(device=None):
+    """(bytes that a request could obtain, bytes in total)."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _call("accel_get_memory_info", _device(device), ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
+def largest_block(device=None):
+    """Bytes of the largest block that a request could obtain."""
+    largest = ctypes.c_size_t()
+    _call("accel_cache_info", _device(device), ctypes.byref(largest))
+    return largest.value
+
+
+def stats_document():
+    """All that a dump has, of this moment."""
+    text = ctypes.c_void_p()
+    _call("accel_stats_json", ctypes.byref(text))
+    return _taken(text)
+
+
+def stats(device=None):
+    """Statistics of a device, nested as torch.accelerator.memory_stats has them before it makes them
+    flat; {} for one that was not used."""
+    device = _device(device)
+    if device_count() <= device or device < 0:
+        raise Error(1, f"there is no device {device}")
+    for entry in stats_document()["devices"]:
+        if entry["ordinal"] == device:
+            return entry["stats"]
+    return {}
+
+
+def reset_peak_stats(device=None):
+    """Peaks begin anew at what is held now."""
+    _call("accel_reset_peak_stats", _device(device))
+
+
+def reset_accumulated_stats(device=None):
+    """Sums and counts begin anew at 0."""
+    _call("accel_reset_accumulated_stats", _device(device))
+
+
+def set_memory_fraction(fraction, device=None):
+    """The share of the device's memory that this process may reserve."""
+    _call("accel_set_memory_fraction", fraction, _device(device))
+
+
+def get_memory_fraction(device=None):
+    """The share that was set; 1 if none was."""
+    fraction = ctypes.c_double()
+    _call("accel_get_memory_fraction", ctypes.byref(fraction), _device(device))
+    return fraction.value
+
+
+def set_settings(text):
+    """Replace the settings by those of `text`, written as ACCEL_ALLOC_CONF."""
+    message = ctypes.create_string_buffer(256)
+    status = _lib().accel_set_allocator_settings(text.encode(), message, len(message))
+    _check(status, message.value.decode() or None)
+
+
+def record_history(most=100000):
+    """Keep the newest entries about raw memory for snapshots; 0: none."""
+    _call("accel_record_history", most)
+
+
+def snapshot(pool=(0, 0)):
+    """Segments, blocks and the history, in the layout of PyTorch's memory snapshots."""
+    text = ctypes.c_void_p()
+    _check(_lib().accel_snapshot(_PoolId(*pool), ctypes.byref(text)))
+    return _taken(text)
+
+
+def dump(path=None):
+    """Write the statistics to a file; without a path to where `dump` of the settings says."""
+    _call("accel_dump", None if path is None else os.fsencode(path))
+
+
+# --- PyTorch ---
+
+def pluggable_allocator(throws=False):
+    """A torch.cuda.memory.CUDAPluggableAllocator that serves from the cache.  `throws`: where there is no
+    memory PyTorch raises; else it is told, and only its pools look at that."""
+    import torch
+    lib = _lib()
+    malloc = "accel_torch_malloc_or_throw" if throws else "accel_torch_malloc"
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(library_path(), malloc,
+                                                         "accel_torch_free")
+    inner = allocator.allocator()
+    for setter, symbol in _SETTERS.items():
+        set_function = getattr(inner, setter, None)
+        if set_function is not None:
+            set_function(ctypes.cast(getattr(lib, symbol), ctypes.c_void_p).value)
+        elif setter in _NEEDED:
+            raise Error(11, f"this version of PyTorch has no {setter}")
+    return allocator
+
+
+def use_in_torch():
+    """PyTorch takes all its device memory from the cache.  Call it before PyTorch uses CUDA, as
+    torch.cuda.memory.change_current_allocator demands."""
+    import torch
+    allocator = pluggable_allocator(throws=True)
+    torch.cuda.memory.change_current_allocator(allocator)
+    return allocator
+
+
+def MemPool(**options):
+    """A torch.cuda.MemPool whose memory is the cache's; PyTorch caches above it."""
+    import torch
+    allocator = pluggable_allocator()
+    pool = torch.cuda.MemPool(allocator.allocator(), **options)
+    pool.accelcache_allocator = allocator  # which has to stay as long as the pool
+    return pool
+
+
+@contextlib.contextmanager
+def use_mem_pool(pool=None):
+    """PyTorch's requests of this thread go to such a pool meanwhile."""
+    import torch
+    pool = MemPool() if pool is None else pool
+    with torch.cuda.use_mem_pool(pool):
+        yield pool

@@ -1,0 +1,174 @@
+/* What the files of the C API share.  Functions here lie below those of accelcache.h and are not
+ * exported.
+ *
+ * Locks are of AC_RANK_LEAF: no call of the driver, of the program or of another part of the
+ * library is made under one. */
+#ifndef AC_API_INT_H
+#define AC_API_INT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "intercept/body.h"
+
+/* What is declared there is exported. */
+#pragma GCC visibility push(default)
+#include "accelcache.h"
+#pragma GCC visibility pop
+
+/* --- api.c --- */
+
+/* Have a driver that is loaded and initialised, and the shim awake. */
+bool ac_api_ready(void);
+
+/* What a call about one device begins with: ACCEL_OK, ACCEL_ERROR_NO_DRIVER or _INVALID. */
+accel_status_t ac_api_need(int device);
+
+/* The device's primary context, retained once per process; NULL: it cannot be had. */
+CUcontext ac_api_primary(int device);
+
+/* Around calls of the driver for a device: a context of it is current, its primary one if there was
+ * none, or with _push in any case.  False: that cannot be done, and there is nothing to leave. */
+typedef struct {
+    bool pushed;
+} ac_api_scope_t;
+bool ac_api_enter(ac_api_scope_t *scope, int device);
+bool ac_api_push(ac_api_scope_t *scope, int device);
+void ac_api_leave(const ac_api_scope_t *scope);
+
+accel_status_t ac_api_status(CUresult result);
+
+/* The thread's device, 0 if it has none; -1: there is no driver. */
+int ac_api_device(void);
+
+/* Work on the stream may use the memory at `address`, and was submitted by now. */
+accel_status_t ac_api_record(void *stream, uint64_t address);
+
+/* --- memory.c --- */
+
+/* accel_malloc_async for the code at `caller`. */
+accel_status_t ac_api_malloc_async(void **pointer, size_t bytes, void *stream,
+                                   const void *caller);
+
+/* --- streams.c --- */
+
+/* The calling thread's current stream on the device. */
+void *ac_api_stream(int device);
+
+/* --- blocks.c: raw memory, by address --- */
+
+typedef struct {
+    uint64_t address;
+    size_t bytes; /* asked for */
+    void *stream;
+    uint64_t life;                      /* of the stream: ac_stream_life */
+    const accel_allocator_t *allocator; /* NULL: the cache */
+    int device;
+    bool ordered;  /* of the cache: allocated in the order of `stream` */
+    bool recorded; /* other streams use it */
+} ac_raw_t;
+
+/* Note the block, in place of an older one at its address.  False: host memory is short. */
+bool ac_raw_add(const ac_raw_t *raw);
+
+/* The block that begins at `address`; _take removes it, so that one of two threads has it. */
+bool ac_raw_find(uint64_t address, ac_raw_t *raw);
+bool ac_raw_take(uint64_t address, ac_raw_t *raw);
+
+/* Other streams use the block. False: there is none at `address`. */
+bool ac_raw_record(uint64_t address);
+
+/* A number for the stream behind the handle: another one when the handle comes back for another
+ * stream. */
+uint64_t ac_stream_life(void *stream);
+
+/* Call `visit` for every block of the device; a copy, without a lock. */
+void ac_raw_each(void (*visit)(const ac_raw_t *raw, void *arg), void *arg);
+
+/* --- raw.c --- */
+
+/* Raw memory of a device; `bytes` > 0. */
+accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
+                            const void *caller);
+
+/* The allocator that was set; NULL: the cache. */
+const accel_allocator_t *ac_raw_allocator(void);
+
+/* A copy of the caller's functions, of its size, that stays for ever. NULL: it lacks one of the two
+ * that are needed (*status: ACCEL_ERROR_INVALID), or host memory is short. */
+const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
+                                           accel_status_t *status);
+
+/* --- pools.c: private pools --- */
+
+/* The pool whose requests these are, NULL: none; it stays until _unroute. */
+typedef struct ac_pool ac_pool_t;
+ac_pool_t *ac_pool_route(int device, void *stream);
+void ac_pool_unroute(ac_pool_t *pool);
+
+/* In a context of the device that is current. */
+accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
+                             void *stream);
+
+/* Free memory of pools that serve others before these fail. */
+bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream);
+
+/* What a pool knows of the block around an address. */
+typedef struct {
+    uint64_t address, size;
+    size_t bytes; /* asked for */
+    void *stream;
+    accel_pool_id_t pool;
+    int device;
+} ac_pool_info_t;
+
+/* Each of these is false where no allocated block of a pool is there; _free wants the address that
+ * it begins at. */
+bool ac_pool_find(uint64_t address, ac_pool_info_t *info);
+bool ac_pool_free(uint64_t address);
+bool ac_pool_record_at(uint64_t address);
+
+/* Where the segment of such a block begins. */
+bool ac_pool_segment_of(uint64_t address, uint64_t *segment);
+
+/* Give idle segments of pools without users back. */
+void ac_pool_trim(void);
+
+/* accel_begin_allocate_to_pool; `drop` (may be NULL) is called with `arg` when no call of the filter is
+ * to come any more, and not where this fails. */
+accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
+                             void *arg, void (*drop)(void *arg));
+
+/* Copies of all blocks, or of those of one pool, in the order of addresses: `segment` begins where the
+ * address is its own.  The caller frees them; NULL with *count > 0: host memory is short. */
+typedef struct {
+    uint64_t address, size, segment, segment_size;
+    size_t bytes;
+    void *stream;
+    accel_pool_id_t pool;
+    int device, state; /* ac_pool_state_t */
+    bool small;
+} ac_pool_copy_t;
+ac_pool_copy_t *ac_pool_copies(accel_pool_id_t pool, size_t *count);
+
+/* --- history.c --- */
+
+/* Whether there is a tracker, or a history. */
+extern AC_HIDDEN _Atomic bool ac_history_wanted;
+void ac_history_tell(accel_trace_action_t action, int device, uint64_t address, size_t bytes,
+                     void *stream, accel_pool_id_t pool);
+static inline void ac_history(accel_trace_action_t action, int device, uint64_t address,
+                              size_t bytes, void *stream, accel_pool_id_t pool) {
+    if (atomic_load_explicit(&ac_history_wanted, memory_order_acquire))
+        ac_history_tell(action, device, address, bytes, stream, pool);
+}
+
+/* The history of a device, oldest first: at most `most` entries into `entries`; with `most` 0 how many
+ * there are. */
+size_t ac_history_read(int device, accel_trace_entry_t *entries, size_t most);
+
+static inline bool ac_pool_is(accel_pool_id_t a, accel_pool_id_t b) {
+    return a.first == b.first && a.second == b.second;
+}
+
+#endif

@@ -1,0 +1,754 @@
+/* Private pools: which requests go there, and the device's part: segments, and when freed memory that
+ * other streams used serves again.
+ *
+ * One lock guards all pools.  Segments are asked for and given back without it, so that two threads may
+ * both ask for one. */
+#include "api/pool_space.h"
+
+#include <stdlib.h>
+
+#include "device/driver.h"
+#include "intercept/context.h"
+#include "lock.h"
+
+/* How long freed memory that other streams used is waited for. */
+enum { LIMIT_NS = 1000000000 };
+
+/* Requests of a device for streams go to a pool. */
+typedef struct ac_pool_way {
+    struct ac_pool_way *next;
+    ac_pool_t *pool;
+    int device;
+    accel_stream_filter_t filter;
+    void *arg;
+    void (*drop)(void *arg);
+    unsigned calls; /* of the filter, under way */
+    bool ended;
+} way_t;
+
+struct ac_pool {
+    ac_pool_t *next;
+    accel_pool_id_t id;
+    const accel_allocator_t *allocator; /* where segments come from; NULL: what raw memory does */
+    unsigned flags;
+    int users;
+    unsigned ways;  /* that are not ended */
+    unsigned calls; /* requests under way: the record stays */
+    ac_pool_line_t *lines;
+};
+
+static ac_mutex_t lock = AC_MUTEX(LEAF);
+static ac_pool_t *pools;
+static way_t *ways;      /* newest first */
+static uint64_t last_id; /* of accel_pool_create */
+static _Atomic bool any; /* there was a pool */
+static _Atomic bool ways_open;
+static _Atomic size_t pending; /* blocks that wait for a fence */
+
+static const accel_pool_id_t none = {0, 0};
+
+static ac_pool_t *find_pool(accel_pool_id_t id) {
+    ac_pool_t *pool = pools;
+    while (pool && (!ac_pool_is(pool->id, id) || !pool->users))
+        pool = pool->next;
+    return pool;
+}
+
+/* The record of a pool that no call can get at any more goes with its last segment. */
+static void sweep_pool(ac_pool_t *pool) {
+    if (pool->users || pool->calls || pool->ways)
+        return;
+    for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+        if (line->segments)
+            return;
+    ac_pool_t **at = &pools;
+    while (*at != pool)
+        at = &(*at)->next;
+    *at = pool->next;
+    while (pool->lines) {
+        ac_pool_line_t *line = pool->lines;
+        pool->lines = line->next;
+        free(line);
+    }
+    free(pool);
+}
+
+static ac_pool_t *make_pool(accel_pool_id_t id, unsigned flags,
+                            const accel_allocator_t *allocator) {
+    ac_pool_t *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return NULL;
+    *pool = (ac_pool_t){.next = pools, .id = id, .allocator = allocator, .flags = flags};
+    pools = pool;
+    atomic_store(&any, true);
+    return pool;
+}
+
+/* --- segments --- */
+
+static void give_segments(ac_pool_segment_t *cut) {
+    while (cut) {
+        ac_pool_segment_t *next = cut->next;
+        void *memory = (void *)(uintptr_t)cut->address;
+        const ac_pool_line_t *line = cut->line; /* a copy: see cut_idle */
+        ac_history(ACCEL_TRACE_SEGMENT_FREE, line->device, cut->address, cut->size, line->stream,
+                   none);
+        if (cut->source)
+            cut->source->free_fn(memory, cut->size, line->device, line->stream);
+        else
+            accel_free(memory);
+        free((void *)(uintptr_t)line);
+        free(cut);
+        cut = next;
+    }
+}
+
+/* Idle segments of the line join *list; each has a copy of what it has to be given back with, since
+ * the line may go.  Where host memory is short they stay. */
+static void cut_idle(ac_pool_line_t *line, ac_pool_segment_t **list) {
+    for (;;) {
+        ac_pool_line_t *copy = malloc(sizeof *copy);
+        ac_pool_segment_t *segment = copy ? ac_pool_cut(line) : NULL;
+        if (!segment) {
+            free(copy);
+            return;
+        }
+        copy->device = line->device;
+        copy->stream = line->stream;
+        segment->line = copy;
+        segment->next = *list;
+        *list = segment;
+    }
+}
+
+static void cut_pool(const ac_pool_t *pool, ac_pool_segment_t **list) {
+    for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+        cut_idle(line, list);
+}
+
+/* Idle segments of pools without users join *list.  Under the lock. */
+static void cut_unused(ac_pool_segment_t **list) {
+    for (ac_pool_t *pool = pools, *next; pool; pool = next) {
+        next = pool->next;
+        if (!pool->users) {
+            cut_pool(pool, list);
+            sweep_pool(pool);
+        }
+    }
+}
+
+/* A call that allocates is none that a capture of this thread forbids: the memory is not the
+ * graph's. */
+static accel_status_t ask_cache(void **memory, uint64_t size) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    bool relaxed = ac_driver.cuThreadExchangeStreamCaptureMode &&
+                   ac_driver.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS;
+    accel_status_t status = accel_malloc(memory, size);
+    if (relaxed)
+        ac_driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return status;
+}
+
+static accel_status_t ask_for_segment(const accel_allocator_t *source, uint64_t size, int device,
+                                      void *stream, void **memory) {
+    if (!source)
+        return ask_cache(memory, size);
+    *memory = source->alloc_fn(size, device, stream);
+    return *memory ? ACCEL_OK : ACCEL_ERROR_DEVICE_MEMORY;
+}
+
+/* --- freed memory that waits for a fence --- */
+
+static ac_timeline_t *timeline_of(int device) {
+    ac_context_t *context = ac_context_primary(device);
+    return context ? context->timeline : NULL;
+}
+
+/* Call `act` for every line of the device with blocks that wait; how many lines there are. */
+static size_t each_waiting(int device, void (*act)(ac_pool_line_t *line, void *arg), void *arg) {
+    size_t waiting = 0;
+    for (ac_pool_t *pool = pools; pool; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line; line = line->next) {
+            if (line->pending && line->device == device)
+                act(line, arg);
+            waiting += line->pending != NULL;
+        }
+    return waiting;
+}
+
+typedef struct {
+    uint64_t reached[2], target;
+    bool all;
+} news_t;
+
+static void ask_line(ac_pool_line_t *line, void *arg) {
+    (void)arg;
+    ac_pool_ask(line);
+}
+
+static void drain_line(ac_pool_line_t *line, void *arg) {
+    const news_t *news = arg;
+    ac_pool_drain(line, news->reached, news->target, news->all);
+}
+
+/* Whether the device was seen to be done with what was submitted so far. */
+static void learn(ac_timeline_t *timeline, uint64_t target, bool all, uint64_t limit_ns) {
+    if (limit_ns) {
+        ac_fence_wait(timeline, all, target, limit_ns);
+        return;
+    }
+    ac_fence_poll(timeline, all);
+    if (ac_fence_reached(timeline, all) < target && ac_fence_close(timeline, all) == AC_OK)
+        ac_fence_poll(timeline, all);
+}
+
+/* What waits is free where the device is done with it; with `limit_ns` after a wait of at most so
+ * long.  While a stream captures nothing is asked: freed memory may be the graph's.  A target that is
+ * found here is given to blocks that were freed before: one thread at a time does that. */
+static void drain(int device, uint64_t limit_ns) {
+    static atomic_bool asking;
+    if (!atomic_load_explicit(&pending, memory_order_acquire) || ac_cuda_is_capturing())
+        return;
+    ac_timeline_t *timeline = timeline_of(device);
+    if (!timeline)
+        return;
+    bool asks = !atomic_exchange(&asking, true);
+    if (asks) {
+        ac_lock(&lock);
+        each_waiting(device, ask_line, NULL);
+        ac_unlock(&lock);
+    }
+    news_t news;
+    uint64_t target = ac_fence_target(timeline, &news.all);
+    learn(timeline, target, news.all, limit_ns);
+    news.target = asks ? target : 0;
+    news.reached[false] = ac_fence_reached(timeline, false);
+    news.reached[true] = ac_fence_reached(timeline, true);
+    ac_pool_segment_t *cut = NULL;
+    ac_lock(&lock);
+    atomic_store(&pending, each_waiting(device, drain_line, &news));
+    cut_unused(&cut);
+    ac_unlock(&lock);
+    give_segments(cut);
+    if (asks)
+        atomic_store(&asking, false);
+}
+
+/* The same on all devices, with a wait. */
+static void drain_all(void) {
+    for (int device = 0; atomic_load(&pending) && device < accel_device_count(); device++)
+        drain(device, LIMIT_NS);
+}
+
+void ac_pool_trim(void) {
+    ac_pool_segment_t *cut = NULL;
+    if (!atomic_load(&any))
+        return;
+    drain_all();
+    ac_lock(&lock);
+    cut_unused(&cut);
+    ac_unlock(&lock);
+    give_segments(cut);
+}
+
+bool ac_pool_free(uint64_t address) {
+    ac_pool_segment_t *cut = NULL;
+    bool all = false, record = false;
+    uint64_t target = 0;
+    int device = -1;
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    ac_lock(&lock);
+    ac_pool_block_t *block = ac_pool_block_at(address);
+    if (block) {
+        device = block->segment->line->device;
+        record = block->recorded ||
+                 block->segment->line->life != ac_stream_life(block->segment->line->stream);
+    }
+    ac_unlock(&lock);
+    if (!block)
+        return false;
+    if (record) {
+        ac_timeline_t *timeline = timeline_of(device);
+        if (timeline && !ac_cuda_is_capturing()) {
+            ac_fence_submitted(timeline); /* by ways that no hook sees, maybe */
+            target = ac_fence_target(timeline, &all);
+            ac_fence_want(timeline, all, AC_FENCE_BATCH_WEIGHT);
+        }
+    }
+    ac_lock(&lock);
+    block = ac_pool_block_at(address); /* another thread may have freed it as well */
+    if (block) {
+        ac_pool_line_t *line = block->segment->line;
+        ac_pool_t *pool = line->pool;
+        ac_pool_info_t was = {.bytes = block->bytes, .stream = line->stream, .pool = pool->id};
+        if (record || block->recorded) {
+            ac_pool_defer(block, target, all);
+            atomic_store(&pending, atomic_load(&pending) + 1);
+        } else {
+            ac_pool_give(block);
+        }
+        if (!pool->users || line->life != ac_stream_life(line->stream))
+            cut_idle(line, &cut);
+        sweep_pool(pool);
+        ac_unlock(&lock);
+        ac_history(ACCEL_TRACE_FREE_REQUESTED, device, address, was.bytes, was.stream, was.pool);
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, device, address, was.bytes, was.stream, was.pool);
+    } else {
+        ac_unlock(&lock);
+        return false;
+    }
+    give_segments(cut);
+    return true;
+}
+
+bool ac_pool_record_at(uint64_t address) {
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    ac_lock(&lock);
+    ac_pool_block_t *block = ac_pool_block_around(address);
+    if (block)
+        block->recorded = true;
+    ac_unlock(&lock);
+    return block;
+}
+
+bool ac_pool_find(uint64_t address, ac_pool_info_t *info) {
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    ac_lock(&lock);
+    const ac_pool_block_t *block = ac_pool_block_around(address);
+    if (block) {
+        const ac_pool_line_t *line = block->segment->line;
+        *info = (ac_pool_info_t){.address = block->address,
+                                 .size = block->size,
+                                 .bytes = block->bytes,
+                                 .stream = line->stream,
+                                 .pool = line->pool->id,
+                                 .device = line->device};
+    }
+    ac_unlock(&lock);
+    return block;
+}
+
+bool ac_pool_segment_of(uint64_t address, uint64_t *segment) {
+    ac_lock(&lock);
+    const ac_pool_block_t *block = ac_pool_block_around(address);
+    if (block)
+        *segment = block->segment->address;
+    ac_unlock(&lock);
+    return block;
+}
+
+/* --- requests --- */
+
+/* The line of the pool for the stream, made if needed; NULL: host memory is short. */
+static ac_pool_line_t *line_of(ac_pool_t *pool, int device, void *stream, uint64_t life) {
+    ac_pool_line_t *line = pool->lines;
+    while (line && (line->device != device || line->stream != stream || line->life != life))
+        line = line->next;
+    if (line)
+        return line;
+    line = calloc(1, sizeof *line);
+    if (line) {
+        line->pool = pool;
+        line->device = device;
+        line->stream = stream;
+        line->life = life;
+        line->next = pool->lines;
+        pool->lines = line;
+    }
+    return line;
+}
+
+/* One look at the pool's free memory. `added`: *memory of `size` bytes becomes a segment first. */
+typedef struct {
+    ac_pool_t *pool;
+    size_t bytes;
+    uint64_t size;
+    int device;
+    void *stream;
+    uint64_t life;
+} ask_t;
+
+static bool look(const ask_t *ask, void **pointer) {
+    ac_lock(&lock);
+    ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
+    ac_pool_block_t *block =
+        line ? ac_pool_take(line, ask->size, ask->bytes, ask->pool->flags & ACCEL_POOL_NO_SPLIT)
+             : NULL;
+    if (block)
+        *pointer = (void *)(uintptr_t)block->address;
+    ac_unlock(&lock);
+    return block;
+}
+
+static accel_status_t grow(const ask_t *ask) {
+    void *memory;
+    uint64_t size = ac_pool_segment_size(ask->size);
+    const accel_allocator_t *source =
+        ask->pool->allocator ? ask->pool->allocator : ac_raw_allocator();
+    accel_status_t status = ask_for_segment(source, size, ask->device, ask->stream, &memory);
+    if (status != ACCEL_OK)
+        return status;
+    ac_lock(&lock);
+    ac_pool_line_t *line = line_of(ask->pool, ask->device, ask->stream, ask->life);
+    bool added = line && ac_pool_add(line, (uint64_t)(uintptr_t)memory, size, source);
+    ac_unlock(&lock);
+    if (!added) {
+        if (source)
+            source->free_fn(memory, size, ask->device, ask->stream);
+        else
+            accel_free(memory);
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    }
+    ac_history(ACCEL_TRACE_SEGMENT_ALLOC, ask->device, (uint64_t)(uintptr_t)memory, size,
+               ask->stream, ask->pool->id);
+    return ACCEL_OK;
+}
+
+/* Idle segments of other streams' lines of the pool, and of pools without users, go back. */
+static void give_way(const ask_t *ask) {
+    ac_pool_segment_t *cut = NULL;
+    ac_lock(&lock);
+    cut_pool(ask->pool, &cut);
+    cut_unused(&cut);
+    ac_unlock(&lock);
+    give_segments(cut);
+}
+
+accel_status_t ac_pool_alloc(ac_pool_t *pool, void **pointer, size_t bytes, int device,
+                             void *stream) {
+    ask_t ask = {pool, bytes, ac_pool_round(bytes), device, stream, ac_stream_life(stream)};
+    if (!ask.size)
+        return ACCEL_ERROR_DEVICE_MEMORY;
+    drain(device, 0);
+    accel_status_t status = ACCEL_OK;
+    bool found = look(&ask, pointer);
+    for (int round = 0; !found && round < 2; round++) {
+        status = grow(&ask);
+        if (status == ACCEL_ERROR_DEVICE_MEMORY && round == 0) {
+            drain(device, LIMIT_NS);
+            if ((found = look(&ask, pointer)))
+                break;
+            give_way(&ask);
+            continue;
+        }
+        if (status != ACCEL_OK)
+            return status;
+        found = look(&ask, pointer); /* another thread may have taken it */
+    }
+    if (!found)
+        return status == ACCEL_OK ? ACCEL_ERROR_DEVICE_MEMORY : status;
+    ac_history(ACCEL_TRACE_ALLOC, device, (uint64_t)(uintptr_t)*pointer, bytes, stream, pool->id);
+    return ACCEL_OK;
+}
+
+bool ac_pool_rescue(void **pointer, size_t bytes, int device, void *stream) {
+    uint64_t size = ac_pool_round(bytes), life = ac_stream_life(stream);
+    ac_pool_block_t *block = NULL;
+    if (!size || !atomic_load_explicit(&any, memory_order_acquire))
+        return false;
+    drain(device, 0);
+    ac_lock(&lock);
+    for (ac_pool_t *pool = pools; pool && !block; pool = pool->next)
+        for (ac_pool_line_t *line = pool->lines; line && !block; line = line->next)
+            if (pool->flags & ACCEL_POOL_USE_ON_OOM && line->device == device &&
+                line->stream == stream && line->life == life)
+                block = ac_pool_take(line, size, bytes, pool->flags & ACCEL_POOL_NO_SPLIT);
+    if (block)
+        *pointer = (void *)(uintptr_t)block->address;
+    ac_unlock(&lock);
+    return block;
+}
+
+/* --- which requests --- */
+
+/* Out of the list, where it is not needed any more; the caller drops it without the lock. */
+static way_t *unlink_way(way_t *way) {
+    if (!way->ended || way->calls)
+        return NULL;
+    way_t **at = &ways;
+    while (*at != way)
+        at = &(*at)->next;
+    *at = way->next;
+    atomic_store(&ways_open, ways != NULL);
+    return way;
+}
+
+static void drop_way(way_t *way) {
+    if (way && way->drop)
+        way->drop(way->arg);
+    free(way);
+}
+
+ac_pool_t *ac_pool_route(int device, void *stream) {
+    ac_pool_t *found = NULL;
+    if (!atomic_load_explicit(&ways_open, memory_order_acquire))
+        return NULL;
+    ac_lock(&lock);
+    way_t *way = ways;
+    while (way && !found) {
+        if (way->device != device || way->ended) {
+            way = way->next;
+            continue;
+        }
+        way->calls++;
+        ac_unlock(&lock);
+        bool takes = !way->filter || way->filter(stream, way->arg);
+        ac_lock(&lock);
+        way->calls--;
+        way_t *next = way->next;
+        if (takes && !way->ended) {
+            found = way->pool;
+            found->calls++;
+        }
+        way_t *over = unlink_way(way);
+        way = next;
+        if (over) { /* what follows may change meanwhile: begin anew */
+            ac_unlock(&lock);
+            drop_way(over);
+            ac_lock(&lock);
+            way = ways;
+        }
+    }
+    ac_unlock(&lock);
+    return found;
+}
+
+void ac_pool_unroute(ac_pool_t *pool) {
+    ac_lock(&lock);
+    pool->calls--;
+    sweep_pool(pool);
+    ac_unlock(&lock);
+}
+
+accel_status_t ac_pool_begin(int device, accel_pool_id_t id, accel_stream_filter_t filter,
+                             void *arg, void (*drop)(void *arg)) {
+    accel_status_t status = ac_api_need(device);
+    if (status == ACCEL_OK && ac_pool_is(id, none))
+        status = ACCEL_ERROR_INVALID;
+    way_t *way = status == ACCEL_OK ? calloc(1, sizeof *way) : NULL;
+    if (!way)
+        return status == ACCEL_OK ? ACCEL_ERROR_OUT_OF_MEMORY : status;
+    ac_lock(&lock);
+    ac_pool_t *pool = find_pool(id);
+    for (way_t *other = ways; other && status == ACCEL_OK; other = other->next)
+        if (!other->ended && other->device == device && ac_pool_is(other->pool->id, id))
+            status = ACCEL_ERROR_BUSY;
+    if (status == ACCEL_OK && !pool && !(pool = make_pool(id, 0, NULL)))
+        status = ACCEL_ERROR_OUT_OF_MEMORY;
+    if (status == ACCEL_OK) {
+        *way = (way_t){ways, pool, device, filter, arg, drop, 0, false};
+        ways = way;
+        pool->users++;
+        pool->ways++;
+        atomic_store(&ways_open, true);
+    }
+    ac_unlock(&lock);
+    if (status != ACCEL_OK)
+        free(way);
+    return status;
+}
+
+accel_status_t accel_begin_allocate_to_pool(int device, accel_pool_id_t pool,
+                                            accel_stream_filter_t filter, void *arg) {
+    const accel_allocator_t *set = ac_raw_allocator();
+    if (!set || !set->begin_allocate_to_pool_fn)
+        return ac_pool_begin(device, pool, filter, arg, NULL);
+    set->begin_allocate_to_pool_fn(device, pool, filter, arg);
+    return ACCEL_OK;
+}
+
+accel_status_t accel_end_allocate_to_pool(int device, accel_pool_id_t pool) {
+    const accel_allocator_t *set = ac_raw_allocator();
+    if (set && set->end_allocate_to_pool_fn) {
+        set->end_allocate_to_pool_fn(device, pool);
+        return ACCEL_OK;
+    }
+    ac_lock(&lock);
+    way_t *way = ways;
+    while (way && (way->ended || way->device != device || !ac_pool_is(way->pool->id, pool)))
+        way = way->next;
+    accel_status_t status = way ? ACCEL_OK : ACCEL_ERROR_INVALID;
+    if (way) {
+        way->ended = true;
+        way->pool->ways--;
+        sweep_pool(way->pool);
+        way = unlink_way(way);
+    }
+    ac_unlock(&lock);
+    drop_way(way);
+    return status;
+}
+
+/* --- the life of pools --- */
+
+accel_status_t accel_pool_create(unsigned flags, const accel_allocator_t *allocator,
+                                 accel_pool_id_t *pool) {
+    accel_status_t status = ACCEL_OK;
+    const accel_allocator_t *copy = NULL;
+    if (!pool || flags & ~(unsigned)(ACCEL_POOL_USE_ON_OOM | ACCEL_POOL_NO_SPLIT))
+        return ACCEL_ERROR_INVALID;
+    if (!ac_api_ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    if (allocator && !(copy = ac_allocator_copy(allocator, &status)))
+        return status;
+    ac_lock(&lock);
+    accel_pool_id_t id = {0, last_id + 1};
+    while (find_pool(id))
+        id.second++;
+    ac_pool_t *made = make_pool(id, flags, copy);
+    if (made) {
+        made->users = 1;
+        last_id = id.second;
+        *pool = id;
+    }
+    ac_unlock(&lock);
+    return made ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+}
+
+accel_status_t accel_pool_retain(accel_pool_id_t id) {
+    if (ac_pool_is(id, none))
+        return ACCEL_ERROR_INVALID;
+    if (!ac_api_ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    ac_lock(&lock);
+    ac_pool_t *pool = find_pool(id);
+    if (!pool)
+        pool = make_pool(id, 0, NULL);
+    if (pool)
+        pool->users++;
+    ac_unlock(&lock);
+    return pool ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+}
+
+accel_status_t accel_pool_release(accel_pool_id_t id) {
+    ac_pool_segment_t *cut = NULL;
+    ac_lock(&lock);
+    ac_pool_t *pool = find_pool(id);
+    accel_status_t status = !pool                            ? ACCEL_ERROR_INVALID
+                            : pool->users == 1 && pool->ways ? ACCEL_ERROR_BUSY
+                                                             : ACCEL_OK;
+    if (status == ACCEL_OK && --pool->users == 0) {
+        cut_pool(pool, &cut);
+        sweep_pool(pool);
+    }
+    ac_unlock(&lock);
+    give_segments(cut);
+    return status;
+}
+
+int accel_pool_use_count(accel_pool_id_t id) {
+    ac_lock(&lock);
+    const ac_pool_t *pool = find_pool(id);
+    int users = pool ? pool->users : 0;
+    ac_unlock(&lock);
+    return users;
+}
+
+accel_status_t accel_pool_set_flags(accel_pool_id_t id, unsigned flags) {
+    if (flags & ~(unsigned)(ACCEL_POOL_USE_ON_OOM | ACCEL_POOL_NO_SPLIT))
+        return ACCEL_ERROR_INVALID;
+    ac_lock(&lock);
+    ac_pool_t *pool = find_pool(id);
+    if (pool)
+        pool->flags = flags;
+    ac_unlock(&lock);
+    return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
+}
+
+accel_status_t accel_pool_empty(accel_pool_id_t id) {
+    ac_pool_segment_t *cut = NULL;
+    if (ac_pool_is(id, none))
+        return accel_empty_cache();
+    if (!ac_api_ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    drain_all();
+    ac_lock(&lock);
+    ac_pool_t *pool = find_pool(id);
+    if (pool)
+        cut_pool(pool, &cut);
+    ac_unlock(&lock);
+    give_segments(cut);
+    return pool ? ACCEL_OK : ACCEL_ERROR_INVALID;
+}
+
+/* --- what is in them --- */
+
+accel_status_t accel_pool_bytes(accel_pool_id_t id, int device, size_t *reserved,
+                                size_t *allocated) {
+    size_t of_segments = 0, of_blocks = 0;
+    ac_lock(&lock);
+    const ac_pool_t *pool = find_pool(id);
+    for (ac_pool_line_t *line = pool ? pool->lines : NULL; line; line = line->next) {
+        of_segments += line->device == device ? line->reserved : 0;
+        of_blocks += line->device == device ? line->allocated : 0;
+    }
+    ac_unlock(&lock);
+    if (!pool || device < 0)
+        return ACCEL_ERROR_INVALID;
+    if (reserved)
+        *reserved = of_segments;
+    if (allocated)
+        *allocated = of_blocks;
+    return ACCEL_OK;
+}
+
+accel_status_t accel_pool_check_live(accel_pool_id_t id, int device, void *const *blocks,
+                                     size_t count) {
+    size_t live = 0, known = 0;
+    if (count && !blocks)
+        return ACCEL_ERROR_INVALID;
+    ac_lock(&lock);
+    const ac_pool_t *pool = find_pool(id);
+    for (ac_pool_line_t *line = pool ? pool->lines : NULL; line; line = line->next)
+        for (ac_pool_segment_t *segment = line->segments; segment; segment = segment->next)
+            for (ac_pool_block_t *block = segment->first; block; block = block->next)
+                live += line->device == device && block->state == AC_POOL_USED;
+    for (size_t i = 0; i < count; i++) {
+        const ac_pool_block_t *block = ac_pool_block_at((uint64_t)(uintptr_t)blocks[i]);
+        known +=
+            block && block->segment->line->pool == pool && block->segment->line->device == device;
+    }
+    ac_unlock(&lock);
+    return pool && live == count && known == count ? ACCEL_OK : ACCEL_ERROR_INVALID;
+}
+
+static int by_address(const void *a, const void *b) {
+    const ac_pool_copy_t *first = a, *second = b;
+    return first->address < second->address ? -1 : first->address > second->address;
+}
+
+ac_pool_copy_t *ac_pool_copies(accel_pool_id_t id, size_t *count) {
+    ac_pool_copy_t *copies = NULL;
+    size_t room = 0;
+    *count = 0;
+    ac_lock(&lock);
+    for (int pass = 0; pass < 2; pass++) {
+        room = *count;
+        *count = 0;
+        if (pass && room && !(copies = malloc(room * sizeof *copies))) {
+            *count = room;
+            break;
+        }
+        for (ac_pool_t *pool = pools; pool; pool = pool->next)
+            for (ac_pool_line_t *line = pool->lines; line; line = line->next)
+                for (ac_pool_segment_t *segment = line->segments; segment;
+                     segment = segment->next)
+                    for (ac_pool_block_t *block = segment->first; block; block = block->next) {
+                        if (!ac_pool_is(id, none) && !ac_pool_is(id, pool->id))
+                            continue;
+                        if (pass)
+                            copies[*count] = (ac_pool_copy_t){
+                                block->address, block->size,   segment->address, segment->size,
+                                block->bytes,   line->stream,  pool->id,         line->device,
+                                block->state,   segment->small};
+                        ++*count;
+                    }
+    }
+    ac_unlock(&lock);
+    if (copies)
+        qsort(copies, *count, sizeof *copies, by_address);
+    return copies;
+}

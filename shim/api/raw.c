@@ -1,0 +1,303 @@
+/* Raw memory: of a private pool, of the allocator that the program set, or of the cache. */
+#include "api/api_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/driver.h"
+#include "lock.h"
+
+/* --- the allocator in use --- */
+
+static ac_mutex_t lock = AC_MUTEX(LEAF);
+static const accel_allocator_t *_Atomic allocator; /* NULL: the cache */
+static _Atomic bool in_use;                        /* raw memory was asked for */
+static bool initialised;
+
+const accel_allocator_t *ac_allocator_copy(const accel_allocator_t *functions,
+                                           accel_status_t *status) {
+    accel_allocator_t known = {.size = 0};
+    size_t size = functions->size < sizeof known ? functions->size : sizeof known;
+    memcpy(&known, functions, size);
+    known.size = sizeof known;
+    *status = ACCEL_ERROR_INVALID;
+    if (!known.alloc_fn || !known.free_fn)
+        return NULL;
+    accel_allocator_t *copy = malloc(sizeof *copy);
+    *status = copy ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+    if (copy)
+        *copy = known;
+    return copy;
+}
+
+const accel_allocator_t *ac_raw_allocator(void) {
+    return atomic_load_explicit(&allocator, memory_order_acquire);
+}
+
+accel_status_t accel_set_allocator(const accel_allocator_t *functions) {
+    accel_status_t status;
+    const accel_allocator_t *copy = NULL;
+    if (functions && !(copy = ac_allocator_copy(functions, &status)))
+        return status;
+    ac_lock(&lock);
+    status = atomic_load(&in_use) ? ACCEL_ERROR_BUSY : ACCEL_OK;
+    if (status == ACCEL_OK)
+        atomic_store(&allocator, copy); /* another thread may still read the one before */
+    ac_unlock(&lock);
+    if (status != ACCEL_OK)
+        free((void *)(uintptr_t)copy);
+    return status;
+}
+
+accel_status_t accel_get_allocator(accel_allocator_t *functions) {
+    if (!functions || functions->size < sizeof functions->size)
+        return ACCEL_ERROR_INVALID;
+    const accel_allocator_t *set = ac_raw_allocator();
+    accel_allocator_t out = {.size = 0};
+    if (set)
+        out = *set;
+    out.size = functions->size;
+    memcpy(functions, &out, functions->size < sizeof out ? functions->size : sizeof out);
+    return ACCEL_OK;
+}
+
+/* The first request: the allocator stays what it is, and learns how many devices there are. */
+static void begin_use(void) {
+    if (atomic_load_explicit(&in_use, memory_order_acquire))
+        return;
+    ac_lock(&lock);
+    const accel_allocator_t *set = atomic_load(&allocator);
+    bool first = !initialised;
+    initialised = true;
+    atomic_store(&in_use, true);
+    ac_unlock(&lock);
+    if (first && set && set->init_fn)
+        set->init_fn(accel_device_count());
+}
+
+/* --- requests --- */
+
+/* Memory of the cache; where the driver knows no order of streams, plain. */
+static accel_status_t from_cache(ac_raw_t *raw, void **pointer, const void *caller) {
+    accel_status_t status = ac_api_malloc_async(pointer, raw->bytes, raw->stream, caller);
+    raw->ordered = status == ACCEL_OK;
+    if (status == ACCEL_ERROR_DEVICE_MEMORY &&
+        ac_pool_rescue(pointer, raw->bytes, raw->device, raw->stream)) {
+        raw->address = 0; /* the pool's */
+        return ACCEL_OK;
+    }
+    if (status == ACCEL_ERROR_CUDA)
+        status = accel_malloc(pointer, raw->bytes);
+    raw->address = status == ACCEL_OK ? (uint64_t)(uintptr_t)*pointer : 0;
+    return status;
+}
+
+static accel_status_t from_program(ac_raw_t *raw, void **pointer) {
+    void *memory = raw->allocator->alloc_fn(raw->bytes, raw->device, raw->stream);
+    if (!memory)
+        return ACCEL_ERROR_DEVICE_MEMORY;
+    *pointer = memory;
+    raw->address = (uint64_t)(uintptr_t)memory;
+    return ACCEL_OK;
+}
+
+static void give(const ac_raw_t *raw, void *pointer) {
+    if (raw->allocator)
+        raw->allocator->free_fn(pointer, raw->bytes, raw->device, raw->stream);
+    else if (raw->ordered)
+        accel_free_async(pointer, raw->stream);
+    else
+        accel_free(pointer);
+}
+
+static accel_status_t alloc(ac_raw_t *raw, void **pointer, const void *caller) {
+    accel_status_t status =
+        raw->allocator ? from_program(raw, pointer) : from_cache(raw, pointer, caller);
+    if (status != ACCEL_OK || !raw->address)
+        return status;
+    if (!ac_raw_add(raw)) {
+        give(raw, *pointer);
+        return ACCEL_ERROR_OUT_OF_MEMORY;
+    }
+    ac_history(ACCEL_TRACE_ALLOC, raw->device, raw->address, raw->bytes, raw->stream,
+               (accel_pool_id_t){0, 0});
+    return ACCEL_OK;
+}
+
+accel_status_t ac_raw_alloc(void **pointer, size_t bytes, int device, void *stream,
+                            const void *caller) {
+    ac_api_scope_t scope;
+    accel_status_t status = ac_api_need(device);
+    void *memory = NULL;
+    if (status != ACCEL_OK)
+        return status;
+    begin_use();
+    if (!ac_api_enter(&scope, device))
+        return ACCEL_ERROR_CUDA;
+    ac_pool_t *pool = ac_pool_route(device, stream);
+    if (pool) {
+        status = ac_pool_alloc(pool, &memory, bytes, device, stream);
+        ac_pool_unroute(pool);
+    } else {
+        ac_raw_t raw = {.bytes = bytes,
+                        .device = device,
+                        .stream = stream,
+                        .life = ac_stream_life(stream),
+                        .allocator = ac_raw_allocator()};
+        status = alloc(&raw, &memory, caller);
+    }
+    ac_api_leave(&scope);
+    if (status == ACCEL_OK)
+        *pointer = memory;
+    else if (status == ACCEL_ERROR_DEVICE_MEMORY)
+        ac_history(ACCEL_TRACE_OOM, device, 0, bytes, stream, (accel_pool_id_t){0, 0});
+    return status;
+}
+
+static accel_status_t request(void **pointer, size_t bytes, void *stream, bool named,
+                              const void *caller) {
+    if (!pointer)
+        return ACCEL_ERROR_INVALID;
+    int device = ac_api_device();
+    if (device < 0)
+        return ACCEL_ERROR_NO_DRIVER;
+    if (!bytes) {
+        *pointer = NULL;
+        return ACCEL_OK;
+    }
+    return ac_raw_alloc(pointer, bytes, device, named ? stream : ac_api_stream(device), caller);
+}
+
+accel_status_t accel_raw_alloc(void **pointer, size_t bytes) {
+    return request(pointer, bytes, NULL, false, __builtin_return_address(0));
+}
+
+accel_status_t accel_raw_alloc_with_stream(void **pointer, size_t bytes, void *stream) {
+    return request(pointer, bytes, stream, true, __builtin_return_address(0));
+}
+
+/* --- frees --- */
+
+/* Work in flight may use the memory that its stream's order says nothing of: on streams that were
+ * named, or on one that has gone and whose handle may stand for another. */
+static bool order_is_not_enough(const ac_raw_t *raw) {
+    return !raw->ordered || raw->recorded || raw->life != ac_stream_life(raw->stream);
+}
+
+static accel_status_t free_to_cache(const ac_raw_t *raw, void *pointer) {
+    ac_api_scope_t scope;
+    if (order_is_not_enough(raw)) {
+        ac_block_mark_used(raw->address);
+        return accel_free(pointer);
+    }
+    if (!ac_api_enter(&scope, raw->device))
+        return ACCEL_ERROR_CUDA;
+    accel_status_t status = accel_free_async(pointer, raw->stream);
+    ac_api_leave(&scope);
+    return status;
+}
+
+accel_status_t accel_raw_delete(void *pointer) {
+    ac_raw_t raw;
+    accel_status_t status = ACCEL_OK;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    if (!pointer)
+        return ACCEL_OK;
+    if (!ac_raw_take(address, &raw))
+        return ac_pool_free(address) ? ACCEL_OK : accel_free(pointer);
+    const accel_pool_id_t none = {0, 0};
+    ac_history(ACCEL_TRACE_FREE_REQUESTED, raw.device, address, raw.bytes, raw.stream, none);
+    if (raw.allocator)
+        raw.allocator->free_fn(pointer, raw.bytes, raw.device, raw.stream);
+    else
+        status = free_to_cache(&raw, pointer);
+    if (status == ACCEL_OK)
+        ac_history(ACCEL_TRACE_FREE_COMPLETED, raw.device, address, raw.bytes, raw.stream, none);
+    return status;
+}
+
+static void delete (void *pointer) {
+    accel_raw_delete(pointer);
+}
+
+accel_deleter_t accel_raw_deleter(void) {
+    return delete;
+}
+
+/* --- what is known of a pointer --- */
+
+static bool find_in_cache(uint64_t address, accel_pointer_info_t *info) {
+    ac_block_info_t block;
+    ac_raw_t raw;
+    if (!ac_owned(address) || ac_block_find(address, &block) != AC_OK || !block.allocated ||
+        address - block.address >= block.requested)
+        return false;
+    info->base = (void *)(uintptr_t)block.address;
+    info->bytes = block.requested;
+    info->allocated = block.size;
+    info->device = ac_block_device(&block);
+    info->ordered = block.async;
+    if (ac_raw_find(block.address, &raw) && !raw.allocator)
+        info->stream = raw.stream;
+    return true;
+}
+
+static bool find_in_pools(uint64_t address, accel_pointer_info_t *info) {
+    ac_pool_info_t block;
+    if (!ac_pool_find(address, &block) || address - block.address >= block.bytes)
+        return false;
+    info->base = (void *)(uintptr_t)block.address;
+    info->bytes = block.bytes;
+    info->allocated = block.size;
+    info->device = block.device;
+    info->ordered = true;
+    info->stream = block.stream;
+    info->pool = block.pool;
+    return true;
+}
+
+/* Of the program's allocator, which alone knows where a block begins. */
+static bool find_of_program(const void *pointer, accel_pointer_info_t *info) {
+    const accel_allocator_t *set = ac_raw_allocator();
+    void *base = (void *)(uintptr_t)pointer;
+    size_t bytes = 0;
+    ac_raw_t raw;
+    if (!set)
+        return false;
+    if (!ac_raw_find((uint64_t)(uintptr_t)pointer, &raw) && set->base_alloc_fn)
+        base = set->base_alloc_fn((void *)(uintptr_t)pointer, &bytes);
+    if (!base || !ac_raw_find((uint64_t)(uintptr_t)base, &raw) || !raw.allocator)
+        return false;
+    info->base = base;
+    info->bytes = raw.bytes;
+    info->allocated = bytes ? bytes : raw.bytes;
+    info->device = raw.device;
+    info->ordered = true;
+    info->stream = raw.stream;
+    return true;
+}
+
+accel_status_t accel_pointer_info(const void *pointer, accel_pointer_info_t *info) {
+    if (!info || info->size < sizeof info->size)
+        return ACCEL_ERROR_INVALID;
+    uint64_t address = (uint64_t)(uintptr_t)pointer;
+    accel_pointer_info_t out = {.size = info->size};
+    if (!find_in_pools(address, &out) && !find_of_program(pointer, &out) &&
+        !find_in_cache(address, &out))
+        return ACCEL_ERROR_NOT_OURS;
+    memcpy(info, &out, info->size < sizeof out ? info->size : sizeof out);
+    return ACCEL_OK;
+}
+
+accel_status_t accel_get_base_allocation(void *pointer, void **base, size_t *bytes) {
+    accel_pointer_info_t info = {.size = sizeof info};
+    if (!base)
+        return ACCEL_ERROR_INVALID;
+    accel_status_t status = accel_pointer_info(pointer, &info);
+    if (status != ACCEL_OK)
+        return status;
+    *base = info.base;
+    if (bytes)
+        *bytes = info.bytes;
+    return ACCEL_OK;
+}

@@ -1,0 +1,241 @@
+/* Segments, blocks and the history, in the layout of PyTorch's memory snapshots. */
+#include "api/pool_space.h"
+
+#include <stdlib.h>
+
+#include "observe/json.h"
+
+/* Of the cache: segments and their blocks. */
+typedef struct {
+    ac_item_t *item;
+    size_t count, room;
+} items_t;
+
+static void count_item(const ac_item_t *item, void *arg) {
+    items_t *items = arg;
+    if (items->count < items->room)
+        items->item[items->count] = *item;
+    items->count++;
+}
+
+/* All items of the device; false: host memory is short. */
+static bool collect(items_t *items, ac_allocator_t *allocator) {
+    for (;;) {
+        items->count = 0;
+        ac_allocator_walk(allocator, count_item, items);
+        if (items->count <= items->room)
+            return true;
+        free(items->item);
+        items->room = items->count + items->count / 8 + 16;
+        items->item = malloc(items->room * sizeof *items->item);
+        if (!items->item) {
+            items->room = 0;
+            return false;
+        }
+    }
+}
+
+static const char *state_of(ac_block_state_t state) {
+    return state == AC_BLOCK_ALLOCATED ? "active_allocated"
+           : state == AC_BLOCK_RETIRED ? "active_pending_free"
+                                       : "inactive";
+}
+
+static const char *pool_state_of(int state) {
+    return state == AC_POOL_USED      ? "active_allocated"
+           : state == AC_POOL_PENDING ? "active_pending_free"
+                                      : "inactive";
+}
+
+/* --- a segment in the making --- */
+
+typedef struct {
+    json_t *list, *segment, *blocks;
+    int64_t allocated, active, requested;
+    bool failed;
+} writer_t;
+
+static void put_address(json_t *object, const char *key, uint64_t address, bool *failed) {
+    ac_json_put_integer(object, key, (int64_t)address, failed);
+}
+
+static void put_pool(json_t *object, const char *key, accel_pool_id_t pool, bool *failed) {
+    json_t *pair = json_array();
+    ac_json_append(pair, json_integer((json_int_t)pool.first), failed);
+    ac_json_append(pair, json_integer((json_int_t)pool.second), failed);
+    ac_json_put(object, key, pair, failed);
+}
+
+static void end_segment(writer_t *to) {
+    if (!to->segment)
+        return;
+    ac_json_put_integer(to->segment, "allocated_size", to->allocated, &to->failed);
+    ac_json_put_integer(to->segment, "active_size", to->active, &to->failed);
+    ac_json_put_integer(to->segment, "requested_size", to->requested, &to->failed);
+    ac_json_put(to->segment, "blocks", to->blocks, &to->failed);
+    ac_json_append(to->list, to->segment, &to->failed);
+    to->segment = NULL;
+}
+
+typedef struct {
+    int device;
+    uint64_t address, size;
+    const void *stream;
+    bool small, expandable;
+    accel_pool_id_t pool;
+} segment_t;
+
+static void begin_segment(writer_t *to, const segment_t *of) {
+    end_segment(to);
+    to->segment = json_object();
+    to->blocks = json_array();
+    to->allocated = to->active = to->requested = 0;
+    ac_json_put_integer(to->segment, "device", of->device, &to->failed);
+    put_address(to->segment, "address", of->address, &to->failed);
+    put_address(to->segment, "total_size", of->size, &to->failed);
+    put_address(to->segment, "stream", (uint64_t)(uintptr_t)of->stream, &to->failed);
+    ac_json_put_text(to->segment, "segment_type", of->small ? "small" : "large", &to->failed);
+    put_pool(to->segment, "segment_pool_id", of->pool, &to->failed);
+    ac_json_put(to->segment, "is_expandable", of->expandable ? json_true() : json_false(),
+                &to->failed);
+    ac_json_put(to->segment, "frames", json_array(), &to->failed);
+}
+
+static void put_block(writer_t *to, uint64_t address, uint64_t size, uint64_t requested,
+                      const char *state) {
+    json_t *block = json_object();
+    bool used = state[0] == 'a', allocated = used && state[7] == 'a';
+    put_address(block, "address", address, &to->failed);
+    put_address(block, "size", size, &to->failed);
+    put_address(block, "requested_size", used ? requested : 0, &to->failed);
+    ac_json_put_text(block, "state", state, &to->failed);
+    ac_json_put(block, "frames", json_array(), &to->failed);
+    ac_json_append(to->blocks, block, &to->failed);
+    to->active += used ? (int64_t)size : 0;
+    to->requested += used ? (int64_t)requested : 0;
+    to->allocated += allocated ? (int64_t)size : 0;
+}
+
+/* --- what there is --- */
+
+/* Where the blocks that follow each other from this one on end. */
+static uint64_t end_of_run(const items_t *items, size_t at) {
+    uint64_t end = items->item[at].address;
+    while (at < items->count && !items->item[at].segment && items->item[at].address == end)
+        end += items->item[at++].size;
+    return end;
+}
+
+static void write_cache(CUdevice device, ac_allocator_t *allocator, void *arg) {
+    writer_t *to = arg;
+    items_t items = {.item = NULL};
+    if (!collect(&items, allocator))
+        to->failed = true;
+    segment_t segment = {.device = device};
+    for (size_t i = 0; i < items.count && !to->failed; i++) {
+        const ac_item_t *item = &items.item[i];
+        if (item->segment) {
+            segment.address = item->address;
+            segment.size = item->paged ? 0 : item->size; /* pages: see below */
+            segment.small = item->small;
+            segment.expandable = item->paged;
+        }
+        if (item->segment && !item->paged)
+            begin_segment(to, &segment);
+        if (item->segment)
+            continue;
+        if (segment.expandable && item->address - segment.address >= segment.size) {
+            segment.address = item->address; /* memory begins anew behind a gap */
+            segment.size = end_of_run(&items, i) - item->address;
+            begin_segment(to, &segment);
+        }
+        put_block(to, item->address, item->size, item->requested, state_of(item->state));
+    }
+    end_segment(to);
+    free(items.item);
+}
+
+static void write_pools(accel_pool_id_t pool, writer_t *to) {
+    size_t count;
+    ac_pool_copy_t *copies = ac_pool_copies(pool, &count);
+    if (count && !copies)
+        to->failed = true;
+    for (size_t i = 0; i < count && !to->failed; i++) {
+        const ac_pool_copy_t *block = &copies[i];
+        if (block->address == block->segment)
+            begin_segment(to, &(segment_t){.device = block->device,
+                                           .address = block->segment,
+                                           .size = block->segment_size,
+                                           .stream = block->stream,
+                                           .small = block->small,
+                                           .pool = block->pool});
+        put_block(to, block->address, block->size, block->bytes, pool_state_of(block->state));
+    }
+    end_segment(to);
+    free(copies);
+}
+
+static const char *const action_names[] = {
+    [ACCEL_TRACE_ALLOC] = "alloc",
+    [ACCEL_TRACE_FREE_REQUESTED] = "free_requested",
+    [ACCEL_TRACE_FREE_COMPLETED] = "free_completed",
+    [ACCEL_TRACE_SEGMENT_ALLOC] = "segment_alloc",
+    [ACCEL_TRACE_SEGMENT_FREE] = "segment_free",
+    [ACCEL_TRACE_SNAPSHOT] = "snapshot",
+    [ACCEL_TRACE_OOM] = "oom",
+};
+
+static json_t *history_of(int device, accel_pool_id_t pool, bool *failed) {
+    const accel_pool_id_t none = {0, 0};
+    json_t *list = json_array();
+    size_t count = ac_history_read(device, NULL, 0);
+    accel_trace_entry_t *entries = count ? malloc(count * sizeof *entries) : NULL;
+    if (count && !entries)
+        *failed = true;
+    else
+        count = count ? ac_history_read(device, entries, count) : 0;
+    for (size_t i = 0; entries && i < count; i++) {
+        const accel_trace_entry_t *entry = &entries[i];
+        if (!ac_pool_is(pool, none) && !ac_pool_is(pool, entry->pool))
+            continue;
+        json_t *one = json_object();
+        bool oom = entry->action == ACCEL_TRACE_OOM;
+        ac_json_put_text(one, "action", action_names[entry->action], failed);
+        put_address(one, oom ? "device_free" : "addr", entry->address, failed);
+        put_address(one, "size", entry->bytes, failed);
+        put_address(one, "stream", (uint64_t)(uintptr_t)entry->stream, failed);
+        put_address(one, "time_us", entry->time_us, failed);
+        put_pool(one, "pool_id", entry->pool, failed);
+        ac_json_append(list, one, failed);
+    }
+    free(entries);
+    return list;
+}
+
+accel_status_t accel_snapshot(accel_pool_id_t pool, char **json) {
+    const accel_pool_id_t none = {0, 0};
+    size_t length;
+    if (!json)
+        return ACCEL_ERROR_INVALID;
+    if (!ac_api_ready())
+        return ACCEL_ERROR_NO_DRIVER;
+    if (!ac_json_ready())
+        return ACCEL_ERROR_UNSUPPORTED;
+    if (!ac_pool_is(pool, none) && !accel_pool_use_count(pool))
+        return ACCEL_ERROR_INVALID;
+    ac_history(ACCEL_TRACE_SNAPSHOT, ac_api_device(), 0, 0, NULL, pool);
+    writer_t to = {.list = json_array()};
+    if (ac_pool_is(pool, none))
+        ac_device_each(write_cache, &to);
+    write_pools(pool, &to);
+    json_t *root = json_object(), *traces = json_array();
+    for (int device = 0; device < accel_device_count() && device < AC_LIVE_DEVICES; device++)
+        ac_json_append(traces, history_of(device, pool, &to.failed), &to.failed);
+    ac_json_put(root, "segments", to.list, &to.failed);
+    ac_json_put(root, "device_traces", traces, &to.failed);
+    char *text = to.failed ? NULL : ac_json_dump(root, &length);
+    ac_json_free(root);
+    if (text)
+        *json = text;
+    return text ? ACCEL_OK : ACCEL_ERROR_OUT_OF_MEMORY;
+}

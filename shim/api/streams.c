@@ -1,0 +1,111 @@
+/* The current stream of each thread, by device, and guards.  The library has one pointer of
+ * thread-local storage, and that is the hooks' own: streams lie behind a key, in a record that a
+ * thread gets with its first accel_set_stream. */
+#include "api/api_int.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "device/driver.h"
+
+typedef struct {
+    void *stream[AC_LIVE_DEVICES];
+} current_t;
+
+static pthread_key_t key;
+static bool have_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_key(void) {
+    have_key = pthread_key_create(&key, free) == 0;
+}
+
+static current_t *current_of(bool make) {
+    pthread_once(&once, make_key);
+    if (!have_key)
+        return NULL;
+    current_t *current = pthread_getspecific(key);
+    if (current || !make)
+        return current;
+    current = calloc(1, sizeof *current);
+    if (current && pthread_setspecific(key, current) != 0) {
+        free(current);
+        return NULL;
+    }
+    return current;
+}
+
+void *ac_api_stream(int device) {
+    const current_t *current = current_of(false);
+    return current && device >= 0 && device < AC_LIVE_DEVICES ? current->stream[device] : NULL;
+}
+
+static bool set_stream(accel_stream_t stream) {
+    if (stream.device >= AC_LIVE_DEVICES)
+        return false;
+    if (ac_api_stream(stream.device) == stream.stream)
+        return true;
+    current_t *current = current_of(true);
+    if (current)
+        current->stream[stream.device] = stream.stream;
+    return current;
+}
+
+accel_status_t accel_get_stream(int device, accel_stream_t *stream) {
+    if (!stream)
+        return ACCEL_ERROR_INVALID;
+    if (device < 0)
+        device = ac_api_device();
+    accel_status_t status = ac_api_need(device < 0 ? 0 : device);
+    if (status == ACCEL_OK)
+        *stream = (accel_stream_t){ac_api_stream(device), device};
+    return status;
+}
+
+accel_status_t accel_set_stream(accel_stream_t stream) {
+    if (stream.device < 0)
+        return ACCEL_OK;
+    accel_status_t status = accel_set_device(stream.device);
+    if (status == ACCEL_OK && !set_stream(stream))
+        status = ACCEL_ERROR_OUT_OF_MEMORY;
+    return status;
+}
+
+/* --- guards --- */
+
+enum { GUARD_OFF, GUARD_ON = 0x61636775 }; /* no value that memory is likely to have by chance */
+
+accel_status_t accel_guard_enter_stream(accel_guard_t *guard, accel_stream_t stream) {
+    CUcontext context = NULL;
+    if (!guard)
+        return ACCEL_ERROR_INVALID;
+    *guard = (accel_guard_t){{NULL, -1}, NULL, GUARD_OFF};
+    if (stream.device < 0)
+        return ACCEL_OK;
+    accel_status_t status = ac_api_need(stream.device);
+    if (status != ACCEL_OK)
+        return status;
+    accel_stream_t before = {ac_api_stream(stream.device), stream.device};
+    if (ac_driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS)
+        return ACCEL_ERROR_CUDA;
+    status = accel_set_stream(stream);
+    if (status == ACCEL_OK)
+        *guard = (accel_guard_t){before, context, GUARD_ON};
+    else if (ac_driver.cuCtxSetCurrent(context) == CUDA_SUCCESS)
+        ac_thread_forget();
+    return status;
+}
+
+accel_status_t accel_guard_enter(accel_guard_t *guard, int device) {
+    accel_stream_t stream = {device < 0 ? NULL : ac_api_stream(device), device};
+    return accel_guard_enter_stream(guard, stream);
+}
+
+void accel_guard_leave(accel_guard_t *guard) {
+    if (!guard || guard->entered != GUARD_ON)
+        return;
+    guard->entered = GUARD_OFF;
+    set_stream(guard->before);
+    if (ac_is_active() && ac_driver.cuCtxSetCurrent(guard->context) == CUDA_SUCCESS)
+        ac_thread_forget();
+}

@@ -1,0 +1,100 @@
+#include "intercept/observers.h"
+
+#include <string.h>
+
+#include "intercept/process.h"
+#include "intercept/thread.h"
+#include "lock.h"
+
+void (*_Atomic ac_stream_gone_observer)(CUstream);
+_Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
+
+typedef struct {
+    ac_observer_fn *function;
+    void *arg;
+} place_t;
+
+static ac_mutex_t lock = AC_MUTEX(LEAF);
+static place_t places[AC_OBSERVE_KINDS][AC_OBSERVERS]; /* the first ac_observers[kind] */
+
+bool ac_observer_add(ac_observe_t kind, ac_observer_fn *function, void *arg) {
+    ac_lock(&lock);
+    unsigned count = atomic_load(&ac_observers[kind]);
+    bool room = count < AC_OBSERVERS;
+    if (room) {
+        places[kind][count] = (place_t){function, arg};
+        atomic_store(&ac_observers[kind], count + 1);
+    }
+    ac_unlock(&lock);
+    return room;
+}
+
+bool ac_observer_remove(ac_observe_t kind, ac_observer_fn *function, void *arg) {
+    ac_lock(&lock);
+    unsigned count = atomic_load(&ac_observers[kind]), at = 0;
+    while (at < count && (places[kind][at].function != function || places[kind][at].arg != arg))
+        at++;
+    if (at < count) {
+        memmove(&places[kind][at], &places[kind][at + 1], (count - at - 1) * sizeof(place_t));
+        atomic_store(&ac_observers[kind], count - 1);
+    }
+    ac_unlock(&lock);
+    return at < count;
+}
+
+void ac_observers_call(ac_observe_t kind,
+                       void (*call)(ac_observer_fn *function, void *arg, void *of), void *of) {
+    place_t now[AC_OBSERVERS];
+    ac_thread_t *thread = ac_thread_get();
+    if (!thread || thread->observing)
+        return;
+    ac_lock(&lock);
+    unsigned count = atomic_load(&ac_observers[kind]);
+    memcpy(now, places[kind], sizeof now);
+    ac_unlock(&lock);
+    thread->observing = true;
+    for (unsigned i = 0; i < count; i++)
+        call(now[i].function, now[i].arg, of);
+    thread->observing = false;
+}
+
+/* --- out of memory --- */
+
+typedef struct {
+    int device;
+    size_t bytes, limit, available;
+    bool freed;
+} event_t;
+
+static void call_oom(ac_observer_fn *function, void *arg, void *of) {
+    const event_t *event = of;
+    ((ac_oom_observer_fn *)function)(event->device, event->bytes, event->limit, event->available,
+                                     arg);
+}
+
+void ac_observe_oom(int device, ac_allocator_t *allocator, uint64_t bytes) {
+    event_t event = {.device = device, .bytes = bytes};
+    ac_device_stats_t stats;
+    uint64_t room = ac_allocator_room(allocator), available = 0;
+    ac_allocator_available(allocator, &available);
+    ac_allocator_stats(allocator, &stats);
+    event.limit = room == AC_UNLIMITED
+                      ? ac_live->total_memory[device]
+                      : room + (uint64_t)stats.reserved_bytes[AC_POOL_ALL].current;
+    event.available = available;
+    ac_observers_call(AC_OBSERVE_OOM, call_oom, &event);
+}
+
+/* --- free callbacks --- */
+
+static void call_free(ac_observer_fn *function, void *arg, void *of) {
+    event_t *event = of;
+    if (((ac_free_observer_fn *)function)(event->device, arg))
+        event->freed = true;
+}
+
+bool ac_observe_shortage(int device) {
+    event_t event = {.device = device};
+    ac_observers_call(AC_OBSERVE_FREE, call_free, &event);
+    return event.freed;
+}

@@ -1,0 +1,46 @@
+/* What the program, or a part of the library above the hooks, asked to be told of.  Each call is made
+ * by the thread whose call it is about, without a lock, and none from inside another one. */
+#ifndef AC_OBSERVERS_H
+#define AC_OBSERVERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "allocator/allocator.h"
+#include "device/cuda_abi.h"
+
+/* A stream is about to be destroyed; NULL: there is no observer. */
+extern AC_HIDDEN void (*_Atomic ac_stream_gone_observer)(CUstream stream);
+
+/* Functions of the program, each with its argument: so many of a kind at the most. */
+enum { AC_OBSERVERS = 8 };
+typedef enum { AC_OBSERVE_OOM, AC_OBSERVE_FREE, AC_OBSERVE_TRACE, AC_OBSERVE_KINDS } ac_observe_t;
+
+typedef void ac_observer_fn(void); /* of whatever type the kind has */
+
+/* False: there is no place, or no such observer. */
+bool ac_observer_add(ac_observe_t kind, ac_observer_fn *function, void *arg);
+bool ac_observer_remove(ac_observe_t kind, ac_observer_fn *function, void *arg);
+
+/* How many there are of each kind. */
+extern AC_HIDDEN _Atomic unsigned ac_observers[AC_OBSERVE_KINDS];
+static inline bool ac_observed(ac_observe_t kind) {
+    return __builtin_expect(atomic_load_explicit(&ac_observers[kind], memory_order_relaxed), 0);
+}
+
+/* Call `call` for each one; nothing while the thread is in an observer. */
+void ac_observers_call(ac_observe_t kind,
+                       void (*call)(ac_observer_fn *function, void *arg, void *of), void *of);
+
+/* A request of `bytes` on the device failed. */
+typedef void ac_oom_observer_fn(int device, size_t bytes, size_t limit, size_t available,
+                                void *arg);
+void ac_observe_oom(int device, ac_allocator_t *allocator, uint64_t bytes);
+
+/* Free memory of the device does not serve a request.  True: the program freed some. */
+typedef int ac_free_observer_fn(int device, void *arg);
+bool ac_observe_shortage(int device);
+
+#endif

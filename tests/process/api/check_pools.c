@@ -1,0 +1,582 @@
+/* Private pools, observers, the history and snapshots. */
+#include <check.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accelcache.h"
+#include "device/cuda_abi.h"
+#include "run_suite.h"
+
+cuMemAlloc_v2_fn cuMemAlloc_v2;
+cuMemFree_v2_fn cuMemFree_v2;
+cuMemsetD8Async_fn cuMemsetD8Async;
+cuMemsetD32_v2_fn cuMemsetD32_v2;
+cuStreamWaitValue32_v2_fn cuStreamWaitValue32_v2;
+cuStreamWriteValue32_v2_fn cuStreamWriteValue32_v2;
+cuStreamCreate_fn cuStreamCreate;
+cuStreamDestroy_v2_fn cuStreamDestroy_v2;
+
+enum { MIB = 1 << 20 };
+static const accel_pool_id_t none = {0, 0};
+
+static CUstream new_stream(void) {
+    CUstream stream;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+}
+
+static accel_pool_id_t new_pool(unsigned flags) {
+    accel_pool_id_t pool;
+    ck_assert_int_eq(accel_pool_create(flags, NULL, &pool), ACCEL_OK);
+    return pool;
+}
+
+static void *alloc(size_t bytes, void *stream) {
+    void *pointer = NULL;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&pointer, bytes, stream), ACCEL_OK);
+    return pointer;
+}
+
+static bool is_of(const void *pointer, accel_pool_id_t pool) {
+    accel_pointer_info_t info = {.size = sizeof info};
+    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
+    return info.pool.first == pool.first && info.pool.second == pool.second;
+}
+
+static size_t reserved(accel_pool_id_t pool) {
+    size_t bytes;
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, &bytes, NULL), ACCEL_OK);
+    return bytes;
+}
+
+/* The stream does nothing from now on, until _go. */
+static CUdeviceptr flag;
+static void hold(CUstream stream) {
+    if (!flag)
+        ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
+}
+static void let_go(CUstream stream) {
+    ck_assert_int_eq(cuStreamWriteValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+}
+
+static int only(void *stream, void *arg) {
+    return stream == arg;
+}
+
+START_TEST(a_pool) {
+    CUstream mine = new_stream(), other = new_stream();
+    accel_pool_id_t pool = new_pool(0), second = new_pool(0);
+    size_t allocated;
+    ck_assert(pool.first == 0 && pool.second && second.second != pool.second);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, only, mine), ACCEL_OK);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, only, mine), ACCEL_ERROR_BUSY);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, none, NULL, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(4, pool, NULL, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_use_count(pool), 2);
+    void *a = alloc(1000, mine), *b = alloc(3 * MIB, mine), *c = alloc(1000, other);
+    ck_assert(is_of(a, pool) && is_of(b, pool) && is_of(c, none));
+    ck_assert_uint_eq(reserved(pool), 22 * MIB);
+    ck_assert_int_eq(accel_pool_bytes(pool, 0, NULL, &allocated), ACCEL_OK);
+    ck_assert_uint_eq(allocated, 1024 + 3 * MIB);
+    void *live[] = {b, a};
+    ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 1), ACCEL_ERROR_INVALID);
+    live[0] = c;
+    ck_assert_int_eq(accel_pool_check_live(pool, 0, live, 2), ACCEL_ERROR_INVALID);
+
+    /* What is freed there serves nothing from elsewhere: same stream, same size, no pool. */
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_ERROR_INVALID);
+    void *d = alloc(3 * MIB, mine);
+    ck_assert(is_of(d, none));
+    ck_assert((char *)d < (char *)b || (char *)d >= (char *)b + 20 * MIB);
+    /* The pool finds it again. */
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    void *e = alloc(3 * MIB, mine);
+    ck_assert_ptr_eq(e, b);
+    /* The newest takes what both would. */
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, second, NULL, NULL), ACCEL_OK);
+    void *f = alloc(100, mine);
+    ck_assert(is_of(f, second));
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, second), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+
+    /* Three users: made, and begun twice.  Blocks outlive the pool. */
+    ck_assert_int_eq(accel_pool_use_count(pool), 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_use_count(pool), 0);
+    ck_assert(is_of(a, pool));
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(e), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(e), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(f), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(second), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(second), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    accel_device_stats_t stats = {.size = sizeof stats};
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    ck_assert_int_eq(stats.reserved_bytes.all.current, 0);
+}
+END_TEST
+
+START_TEST(lives_of_pools) {
+    accel_pool_id_t graph = {7, 0}, pool;
+    ck_assert_int_eq(accel_pool_retain(graph), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_retain(graph), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_use_count(graph), 2);
+    ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, graph, NULL, NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(graph), ACCEL_ERROR_BUSY);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, graph), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(graph), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_retain(none), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_create(8, NULL, &pool), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_create(0, NULL, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_empty(graph), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_set_flags(graph, 0), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_empty(none), ACCEL_OK);
+}
+END_TEST
+
+/* Same stream: at once.  Another stream that was recorded: when its work is over.  A stream that has
+ * gone: its idle segments go back. */
+START_TEST(order_in_pools) {
+    CUstream mine = new_stream(), other = new_stream();
+    accel_pool_id_t pool = new_pool(0);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    void *a = alloc(MIB, mine);
+    hold(other);
+    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, other), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((char *)a + 77, other), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    void *b = alloc(MIB, mine);
+    ck_assert_ptr_ne(b, a);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    void *c = alloc(MIB, mine);
+    ck_assert_ptr_eq(c, b);
+    let_go(mine);
+    void *d = alloc(MIB, mine);
+    ck_assert_ptr_eq(d, a);
+    void *e = alloc(MIB, other);
+    ck_assert_uint_eq(reserved(pool), 4 * MIB);
+    ck_assert_int_eq(accel_raw_delete(e), ACCEL_OK);
+    void *f = alloc(MIB, mine); /* not the other stream's */
+    ck_assert_uint_eq(reserved(pool), 6 * MIB);
+    ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(f), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
+    ck_assert_uint_eq(reserved(pool), 2 * MIB);
+    ck_assert_int_eq(cuStreamDestroy_v2(mine), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_empty(pool), ACCEL_OK);
+    ck_assert_uint_eq(reserved(pool), 0);
+}
+END_TEST
+
+/* Free neighbours become one block, whichever was freed first. */
+START_TEST(neighbours_in_pools) {
+    CUstream stream = new_stream();
+    accel_pool_id_t pool = new_pool(0);
+    static const int order[][3] = {{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}};
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    for (int i = 0; i < 4; i++) {
+        void *part[3];
+        for (int j = 0; j < 3; j++)
+            part[j] = alloc((j + 5) * (size_t)MIB, stream); /* 18 of 20 */
+        for (int j = 0; j < 3; j++)
+            ck_assert_int_eq(accel_raw_delete(part[order[i][j]]), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 20 * MIB);
+        void *whole = alloc(20 * MIB, stream);
+        ck_assert_ptr_eq(whole, part[0]);
+        ck_assert_int_eq(accel_raw_delete(whole), ACCEL_OK);
+        ck_assert_uint_eq(reserved(pool), 20 * MIB);
+    }
+}
+END_TEST
+
+START_TEST(kinds_of_pools) {
+    CUstream stream = new_stream();
+    accel_pool_id_t whole = new_pool(ACCEL_POOL_NO_SPLIT), rescue = new_pool(0);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, whole, NULL, NULL), ACCEL_OK);
+    void *a = alloc(512, stream), *b = alloc(512, stream);
+    ck_assert_uint_eq(reserved(whole), 4 * MIB);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_ptr_eq(alloc(1024, stream), a);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, whole), ACCEL_OK);
+
+    /* 600 MiB of 1 GiB are the pool's and free: a request for 500 fails without, and not with. */
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, rescue, NULL, NULL), ACCEL_OK);
+    void *c = alloc((size_t)600 * MIB, stream), *d = NULL;
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, rescue), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)500 * MIB, stream),
+                     ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(accel_pool_set_flags(rescue, 16), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_pool_set_flags(rescue, ACCEL_POOL_USE_ON_OOM), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)500 * MIB, stream), ACCEL_OK);
+    ck_assert_ptr_eq(d, c);
+    ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
+    /* A pool that nothing holds gives way. */
+    ck_assert_int_eq(accel_pool_release(rescue), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(rescue), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)700 * MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(d), ACCEL_OK);
+}
+END_TEST
+
+/* --- segments of the program's own --- */
+
+static struct {
+    size_t bytes;
+    int allocs, frees, refuse;
+} source;
+static void *source_alloc(size_t bytes, int device, void *stream) {
+    CUdeviceptr pointer;
+    (void)device;
+    (void)stream;
+    source.bytes = bytes;
+    if (source.refuse && source.refuse--)
+        return NULL;
+    source.allocs++;
+    return cuMemAlloc_v2(&pointer, bytes) ? NULL : (void *)(uintptr_t)pointer;
+}
+static void source_free(void *pointer, size_t bytes, int device, void *stream) {
+    ck_assert(bytes == source.bytes && device == 0);
+    (void)stream;
+    source.frees++;
+    cuMemFree_v2((CUdeviceptr)(uintptr_t)pointer);
+}
+
+START_TEST(pool_with_an_allocator) {
+    CUstream stream = new_stream();
+    accel_allocator_t functions = {
+        .size = sizeof functions, .alloc_fn = source_alloc, .free_fn = source_free};
+    accel_pool_id_t pool;
+    ck_assert_int_eq(accel_pool_create(0, &functions, &pool), ACCEL_OK);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    void *a = alloc(25 * MIB + 1, stream);
+    ck_assert_uint_eq(source.bytes, 26 * MIB);
+    ck_assert_int_eq(source.allocs, 1);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_int_eq(source.frees, 0);
+    /* Refused: what the pool keeps goes back, and it is asked again. */
+    source.refuse = 1;
+    size_t before = source.bytes;
+    source.bytes = before;
+    void *b = NULL;
+    functions.size = 0;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&b, 20 * MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(source.allocs, 1); /* of the free 26 */
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    ck_assert_int_eq(source.frees, 1);
+}
+END_TEST
+
+/* --- observers --- */
+
+static struct {
+    int calls, device;
+    size_t bytes, limit, available;
+    void *spare;
+    unsigned actions[8];
+} seen;
+
+static void on_oom(int device, size_t bytes, size_t limit, size_t available, void *arg) {
+    ck_assert_ptr_eq(arg, &seen);
+    seen.calls++;
+    seen.device = device;
+    seen.bytes = bytes;
+    seen.limit = limit;
+    seen.available = available;
+    void *pointer; /* one may ask for memory here; a failure is not told again */
+    ck_assert_int_ne(accel_malloc(&pointer, bytes), ACCEL_OK);
+}
+
+START_TEST(out_of_memory) {
+    void *pointer;
+    double fraction = 0;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_attach_oom_observer(NULL, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_attach_oom_observer(on_oom, &seen), ACCEL_OK);
+    ck_assert_int_eq(accel_get_memory_fraction(&fraction, 0), ACCEL_OK);
+    ck_assert(fraction == 1);
+    ck_assert_int_eq(accel_set_memory_fraction(0.25, 0), ACCEL_OK);
+    ck_assert_int_eq(accel_set_memory_fraction(1.5, 0), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_memory_fraction(0.5, 5), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_memory_fraction(&fraction, 0), ACCEL_OK);
+    ck_assert(fraction == 0.25);
+    ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(seen.calls, 1);
+    ck_assert_uint_eq(seen.bytes, 300 * MIB);
+    ck_assert_uint_eq(seen.limit, 256 * MIB);
+    ck_assert_uint_gt(seen.available, 900 * MIB);
+    /* Other settings leave it. */
+    ck_assert_int_eq(accel_set_allocator_settings("dump:none", NULL, 0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(seen.calls, 2);
+    ck_assert_int_eq(accel_detach_oom_observer(on_oom, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_detach_oom_observer(on_oom, &seen), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_int_eq(seen.calls, 2);
+    ck_assert_int_eq(accel_set_memory_fraction(1, 0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&pointer, 300 * MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
+}
+END_TEST
+
+static int on_shortage(int device, void *arg) {
+    void **spare = arg;
+    ck_assert_int_eq(device, 0);
+    seen.calls++;
+    if (!*spare)
+        return 0;
+    ck_assert_int_eq(accel_free(*spare), ACCEL_OK);
+    *spare = NULL;
+    return 1;
+}
+
+START_TEST(free_callbacks) {
+    void *pointer;
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&seen.spare, 100 * MIB), ACCEL_OK);
+    pointer = seen.spare;
+    ck_assert_int_eq(accel_add_free_callback(on_shortage, &seen.spare), ACCEL_OK);
+    void *again;
+    ck_assert_int_eq(accel_malloc(&again, 100 * MIB), ACCEL_OK);
+    ck_assert_ptr_eq(again, pointer); /* what the program had to spare, no new memory */
+    ck_assert_int_eq(seen.calls, 1);
+    ck_assert_int_eq(accel_remove_free_callback(on_shortage, &seen.spare), ACCEL_OK);
+    ck_assert_int_eq(accel_remove_free_callback(on_shortage, &seen.spare), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_free(again), ACCEL_OK);
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(accel_add_free_callback(on_shortage, &i), ACCEL_OK);
+    ck_assert_int_eq(accel_add_free_callback(on_shortage, NULL), ACCEL_ERROR_BUSY);
+}
+END_TEST
+
+static void on_trace(const accel_trace_entry_t *entry, void *arg) {
+    ck_assert_ptr_eq(arg, &seen);
+    seen.actions[entry->action]++;
+}
+
+static json_t *snapshot(accel_pool_id_t pool) {
+    char *text;
+    ck_assert_int_eq(accel_snapshot(pool, &text), ACCEL_OK);
+    json_t *json = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(json);
+    free(text);
+    return json;
+}
+
+static json_int_t number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_integer(value), "%s", key);
+    return json_integer_value(value);
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+/* Blocks tile their segment, and the sums are theirs.  The bytes that the program holds. */
+static json_int_t judge(const json_t *segments) {
+    json_int_t held = 0;
+    size_t i, j;
+    json_t *segment, *block;
+    json_array_foreach(segments, i, segment) {
+        json_int_t at = number(segment, "address"), allocated = 0, requested = 0, active = 0;
+        json_array_foreach(json_object_get(segment, "blocks"), j, block) {
+            const char *state = text_of(block, "state");
+            ck_assert_int_eq(number(block, "address"), at);
+            at += number(block, "size");
+            requested += number(block, "requested_size");
+            allocated += strcmp(state, "active_allocated") ? 0 : number(block, "size");
+            active += strcmp(state, "inactive") ? number(block, "size") : 0;
+        }
+        ck_assert_int_eq(at, number(segment, "address") + number(segment, "total_size"));
+        ck_assert_int_eq(allocated, number(segment, "allocated_size"));
+        ck_assert_int_eq(active, number(segment, "active_size"));
+        ck_assert_int_eq(requested, number(segment, "requested_size"));
+        held += allocated;
+    }
+    return held;
+}
+
+START_TEST(history_and_snapshot) {
+    CUstream stream = new_stream();
+    accel_pool_id_t pool = new_pool(0);
+    accel_device_stats_t stats = {.size = sizeof stats};
+    size_t largest;
+    ck_assert_int_eq(accel_is_history_enabled(), 0);
+    ck_assert_int_eq(accel_record_history(5), ACCEL_OK);
+    ck_assert_int_eq(accel_record_history((size_t)1 << 40), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_is_history_enabled(), 1);
+    ck_assert_int_eq(accel_attach_trace_tracker(on_trace, &seen), ACCEL_OK);
+    void *plain[40], *a = alloc(3000, stream);
+    for (int i = 0; i < 40; i++)
+        ck_assert_int_eq(accel_malloc(&plain[i], 512u << i % 14), ACCEL_OK);
+    for (int i = 0; i < 40; i += 2)
+        ck_assert_int_eq(accel_free(plain[i]), ACCEL_OK);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+    void *b = alloc(2000, stream), *c = alloc(5000, stream);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    void *d = NULL;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&d, (size_t)8 << 30, stream),
+                     ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_ALLOC], 3);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_SEGMENT_ALLOC], 1);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_FREE_REQUESTED], 1);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_FREE_COMPLETED], 1);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_OOM], 1);
+    ck_assert_int_eq(accel_detach_trace_tracker(on_trace, &seen), ACCEL_OK);
+
+    json_t *all = snapshot(none), *one = snapshot(pool);
+    ck_assert_uint_eq(seen.actions[ACCEL_TRACE_SNAPSHOT], 0);
+    /* Of the cache as the statistics have it: a pool's segment is one of its blocks. */
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    json_int_t of_pool = judge(json_object_get(one, "segments"));
+    ck_assert_int_eq(of_pool, 5120);
+    ck_assert_int_eq(judge(json_object_get(all, "segments")),
+                     stats.allocated_bytes.all.current + of_pool);
+    const json_t *segment = json_array_get(json_object_get(one, "segments"), 0);
+    ck_assert_str_eq(text_of(segment, "segment_type"), "small");
+    ck_assert_int_eq(number(segment, "stream"), (json_int_t)(uintptr_t)stream);
+    ck_assert_int_eq(
+        json_integer_value(json_array_get(json_object_get(segment, "segment_pool_id"), 1)),
+        (json_int_t)pool.second);
+    /* The newest five: the ring went round. */
+    const json_t *trace = json_array_get(json_object_get(all, "device_traces"), 0);
+    ck_assert_uint_eq(json_array_size(trace), 5);
+    ck_assert_str_eq(text_of(json_array_get(trace, 4), "action"), "snapshot");
+    ck_assert_str_eq(text_of(json_array_get(trace, 3), "action"), "oom");
+    ck_assert_str_eq(text_of(json_array_get(trace, 1), "action"), "free_requested");
+    ck_assert_int_eq(number(json_array_get(trace, 1), "addr"), (json_int_t)(uintptr_t)b);
+    ck_assert_int_eq(number(json_array_get(trace, 1), "size"), 2000);
+    json_decref(all);
+    json_decref(one);
+    ck_assert_int_eq(accel_record_history(0), ACCEL_OK);
+    ck_assert_int_eq(accel_snapshot(pool, NULL), ACCEL_ERROR_INVALID);
+    char *text;
+    ck_assert_int_eq(accel_snapshot((accel_pool_id_t){5, 5}, &text), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+
+    /* The largest block: what the device has, or what is free in the cache when the device is full. */
+    ck_assert_int_eq(accel_cache_info(0, &largest), ACCEL_OK);
+    ck_assert_uint_gt(largest, 900 * MIB);
+    ck_assert_int_eq(accel_malloc(&d, (size_t)900 * MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_free(d), ACCEL_OK);
+    ck_assert_int_eq(accel_cache_info(0, &largest), ACCEL_OK);
+    ck_assert_uint_ge(largest, (size_t)900 * MIB);
+    ck_assert_int_eq(accel_cache_info(0, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_cache_info(3, &largest), ACCEL_ERROR_INVALID);
+}
+END_TEST
+
+START_TEST(on_and_off) {
+    void *pointer;
+    accel_device_stats_t stats = {.size = sizeof stats};
+    ck_assert_int_eq(accel_is_enabled(), 1);
+    ck_assert_int_eq(accel_enable(0), ACCEL_OK);
+    ck_assert_int_eq(accel_is_enabled(), 0);
+    ck_assert_int_eq(accel_malloc(&pointer, MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    ck_assert_int_eq(stats.reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
+    ck_assert_int_eq(accel_enable(1), ACCEL_OK);
+    ck_assert_int_eq(accel_malloc(&pointer, MIB), ACCEL_OK);
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    ck_assert_int_gt(stats.reserved_bytes.all.current, 0);
+    ck_assert_int_eq(accel_free(pointer), ACCEL_OK);
+}
+END_TEST
+
+/* --- threads: pools and history come and go while others ask for memory --- */
+
+enum { WORKERS = 3, ROUNDS = 400 };
+static _Atomic bool over;
+
+static void *work(void *arg) {
+    size_t random = (size_t)(uintptr_t)arg;
+    void *block[8] = {NULL};
+    CUstream stream = new_stream();
+    while (!atomic_load(&over)) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        void **at = &block[random >> 33 & 7];
+        if (*at && random >> 50 & 1)
+            accel_record_stream(*at, NULL);
+        if (*at)
+            ck_assert_int_eq(accel_raw_delete(*at), ACCEL_OK);
+        *at = *at ? NULL : alloc((size_t)512 << (random >> 40) % 12, stream);
+    }
+    for (int i = 0; i < 8; i++)
+        ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);
+    return NULL;
+}
+
+START_TEST(threads) {
+    pthread_t workers[WORKERS];
+    char message[160] = "";
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    for (size_t i = 0; i < WORKERS; i++)
+        ck_assert_int_eq(pthread_create(&workers[i], NULL, work, (void *)(uintptr_t)(i + 1)), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        accel_pool_id_t pool = new_pool(i % 4);
+        ck_assert_int_eq(accel_begin_allocate_to_pool(0, pool, NULL, NULL), ACCEL_OK);
+        ck_assert_int_eq(accel_record_history(i % 3 ? 100 : 0), ACCEL_OK);
+        if (i % 50 == 0)
+            json_decref(snapshot(i % 100 ? none : pool));
+        ck_assert_int_eq(accel_end_allocate_to_pool(0, pool), ACCEL_OK);
+        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+        ck_assert_int_eq(accel_pool_release(pool), ACCEL_OK);
+    }
+    atomic_store(&over, true);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(workers[i], NULL);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    ck_assert_msg(accel_check(message, sizeof message) == ACCEL_OK, "%s", message);
+    accel_device_stats_t stats = {.size = sizeof stats};
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    ck_assert_int_eq(stats.allocation.all.current, 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("pools");
+    TCase *all = tcase_create("pools");
+    tcase_add_test(all, a_pool);
+    tcase_add_test(all, lives_of_pools);
+    tcase_add_test(all, order_in_pools);
+    tcase_add_test(all, neighbours_in_pools);
+    tcase_add_test(all, kinds_of_pools);
+    tcase_add_test(all, pool_with_an_allocator);
+    tcase_add_test(all, out_of_memory);
+    tcase_add_test(all, free_callbacks);
+    tcase_add_test(all, history_and_snapshot);
+    tcase_add_test(all, on_and_off);
+    tcase_add_test(all, threads);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

@@ -1,0 +1,423 @@
+/* Streams of threads, guards, raw memory and the program's own allocator, in a program that links the
+ * library and uses the simulated device. */
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "accelcache.h"
+#include "device/cuda_abi.h"
+#include "run_suite.h"
+
+cuCtxGetCurrent_fn cuCtxGetCurrent;
+cuCtxCreate_v2_fn cuCtxCreate_v2;
+cuMemAlloc_v2_fn cuMemAlloc_v2;
+cuMemsetD8Async_fn cuMemsetD8Async;
+cuMemsetD32_v2_fn cuMemsetD32_v2;
+cuStreamWaitValue32_v2_fn cuStreamWaitValue32_v2;
+cuStreamWriteValue32_v2_fn cuStreamWriteValue32_v2;
+cuMemcpyDtoH_v2_fn cuMemcpyDtoH_v2;
+cuStreamCreate_fn cuStreamCreate;
+cuStreamDestroy_v2_fn cuStreamDestroy_v2;
+cuStreamSynchronize_fn cuStreamSynchronize;
+
+enum { MIB = 1 << 20 };
+
+static CUstream new_stream(int device) {
+    CUstream stream;
+    ck_assert_int_eq(accel_set_device(device), ACCEL_OK);
+    ck_assert_int_eq(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    return stream;
+}
+
+static void *stream_of(int device) {
+    accel_stream_t stream;
+    ck_assert_int_eq(accel_get_stream(device, &stream), ACCEL_OK);
+    return stream.stream;
+}
+
+static accel_pointer_info_t info_of(const void *pointer) {
+    accel_pointer_info_t info = {.size = sizeof info};
+    ck_assert_int_eq(accel_pointer_info(pointer, &info), ACCEL_OK);
+    return info;
+}
+
+static int64_t active(void) {
+    accel_device_stats_t stats = {.size = sizeof stats};
+    ck_assert_int_eq(accel_get_device_stats(0, &stats), ACCEL_OK);
+    return stats.active.all.current;
+}
+
+START_TEST(what_it_is) {
+    ck_assert_int_eq(accel_version(), ACCEL_VERSION);
+    ck_assert_str_eq(accel_name(), "accelcache");
+    ck_assert_str_eq(accel_get_accelerator(), "cuda");
+}
+END_TEST
+
+static void *other_thread(void *arg) {
+    (void)arg;
+    ck_assert_ptr_null(stream_of(1));
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){(void *)2, 0}), ACCEL_OK);
+    return NULL;
+}
+
+START_TEST(streams) {
+    CUstream first = new_stream(0), second = new_stream(1);
+    pthread_t thread;
+    accel_stream_t now = {NULL, 7};
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){second, 1}), ACCEL_OK);
+    ck_assert_int_eq(accel_current_device(), 1); /* it follows the stream */
+    ck_assert_ptr_eq(stream_of(1), second);
+    ck_assert_ptr_null(stream_of(0));
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 0}), ACCEL_OK);
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){second, -1}), ACCEL_OK);
+    ck_assert_int_eq(accel_current_device(), 0);
+    ck_assert_int_eq(accel_get_stream(-1, &now), ACCEL_OK);
+    ck_assert_ptr_eq(now.stream, first);
+    ck_assert_int_eq(now.device, 0);
+    ck_assert_int_eq(accel_get_stream(2, &now), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_get_stream(0, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){first, 2}), ACCEL_ERROR_INVALID);
+    /* Each thread has its own. */
+    ck_assert_int_eq(pthread_create(&thread, NULL, other_thread, NULL), 0);
+    pthread_join(thread, NULL);
+    ck_assert_ptr_eq(stream_of(0), first);
+    ck_assert_ptr_eq(stream_of(1), second);
+}
+END_TEST
+
+START_TEST(guards) {
+    CUstream stream = new_stream(1);
+    CUcontext own, now;
+    accel_guard_t guard, inner;
+    ck_assert_int_eq(accel_guard_enter(&guard, 1), ACCEL_OK);
+    ck_assert_int_eq(accel_current_device(), 1);
+    accel_guard_leave(&guard);
+    ck_assert_int_eq(cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_guard_enter(&guard, 1), ACCEL_OK);
+    ck_assert_int_eq(accel_guard_enter_stream(&inner, (accel_stream_t){stream, 1}), ACCEL_OK);
+    ck_assert_ptr_eq(stream_of(1), stream);
+    accel_guard_leave(&inner);
+    accel_guard_leave(&inner);
+    ck_assert_ptr_null(stream_of(1));
+    ck_assert_int_eq(accel_current_device(), 1);
+    accel_guard_leave(&guard);
+    /* The program's own context, and not the primary one of its device. */
+    ck_assert_int_eq(cuCtxGetCurrent(&now), CUDA_SUCCESS);
+    ck_assert_ptr_eq(now, own);
+    ck_assert_int_eq(accel_guard_enter(&guard, -1), ACCEL_OK);
+    accel_guard_leave(&guard);
+    ck_assert_int_eq(accel_guard_enter(&guard, 5), ACCEL_ERROR_INVALID);
+    accel_guard_leave(&guard);
+    ck_assert_int_eq(accel_guard_enter(NULL, 0), ACCEL_ERROR_INVALID);
+    {
+        ACCEL_GUARD(scoped, 1);
+        ck_assert_int_eq(accel_current_device(), 1);
+    }
+    ck_assert_int_eq(cuCtxGetCurrent(&now), CUDA_SUCCESS);
+    ck_assert_ptr_eq(now, own);
+}
+END_TEST
+
+START_TEST(raw_memory) {
+    CUstream stream = new_stream(0);
+    void *a, *b, *base, *none = &a;
+    size_t bytes;
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){stream, 0}), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc(&a, 1000), ACCEL_OK);
+    accel_pointer_info_t info = info_of((char *)a + 999);
+    ck_assert_ptr_eq(info.base, a);
+    ck_assert_uint_eq(info.bytes, 1000);
+    ck_assert_uint_eq(info.allocated, 1024);
+    ck_assert_int_eq(info.device, 0);
+    ck_assert_int_eq(info.ordered, 1);
+    ck_assert_ptr_eq(info.stream, stream);
+    ck_assert_int_eq(accel_pointer_info((char *)a + 1000, &info), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_pointer_info(&info, &info), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_get_base_allocation((char *)a + 5, &base, &bytes), ACCEL_OK);
+    ck_assert_ptr_eq(base, a);
+    ck_assert_uint_eq(bytes, 1000);
+    ck_assert_int_eq(accel_get_base_allocation(a, NULL, NULL), ACCEL_ERROR_INVALID);
+
+    /* In the order of its stream, from whichever device. */
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, stream), ACCEL_OK);
+    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)b, 1, MIB, stream), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
+    accel_raw_deleter()(b);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    void *again;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&again, MIB, stream), ACCEL_OK);
+    ck_assert_ptr_eq(again, b);
+    ck_assert_int_eq(accel_raw_delete(again), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(again), ACCEL_ERROR_INVALID);
+
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc(&none, 0), ACCEL_OK);
+    ck_assert_ptr_null(none);
+    none = &a;
+    ck_assert_int_eq(accel_raw_alloc(&none, (size_t)64 << 30), ACCEL_ERROR_DEVICE_MEMORY);
+    ck_assert_ptr_eq(none, &a);
+    ck_assert_int_eq(accel_raw_alloc(NULL, 1), ACCEL_ERROR_INVALID);
+    /* Memory of the other calls has a deleter as well. */
+    ck_assert_int_eq(accel_malloc(&a, 4096), ACCEL_OK);
+    ck_assert_int_eq(info_of(a).ordered, 0);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    /* And many blocks are found again, whatever the order of frees. */
+    enum { MANY = 3000 };
+    static void *block[MANY];
+    for (int i = 0; i < MANY; i++)
+        ck_assert_int_eq(accel_raw_alloc(&block[i], (size_t)i + 1), ACCEL_OK);
+    for (int i = 0; i < MANY; i += 3)
+        ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);
+    for (int i = 0; i < MANY; i++) {
+        if (i % 3 == 0)
+            continue;
+        accel_pointer_info_t of = info_of(block[i]);
+        ck_assert_uint_eq(of.bytes, (size_t)i + 1);
+        ck_assert_ptr_eq(of.stream, stream);
+        ck_assert_int_eq(accel_raw_delete(block[i]), ACCEL_OK);
+    }
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+    ck_assert_int_eq(active(), 0);
+}
+END_TEST
+
+/* The stream does nothing from now on, until _go. */
+static CUdeviceptr flag;
+static void hold(CUstream stream) {
+    if (!flag)
+        ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
+    ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
+}
+static void let_go(CUstream stream) {
+    ck_assert_int_eq(cuStreamWriteValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
+}
+
+/* Work on another stream, by a pointer into the block: its own stream's order does not say when it is
+ * over. */
+START_TEST(recorded_streams) {
+    CUstream own = new_stream(0), other = new_stream(0);
+    void *a, *b, *c;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&a, MIB, own), ACCEL_OK);
+    hold(other);
+    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, other), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_record_stream((char *)a + 12345, other), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, own), ACCEL_OK);
+    ck_assert_ptr_ne(a, b);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&c, MIB, own), ACCEL_OK);
+    ck_assert_ptr_eq(c, b); /* no other stream used that one */
+    let_go(own);
+    ck_assert_int_eq(accel_raw_delete(c), ACCEL_OK);
+}
+END_TEST
+
+/* The handle of a stream that was destroyed may be another one's by now. */
+START_TEST(destroyed_streams) {
+    CUstream other = new_stream(0), gone = new_stream(0), next;
+    void *a, *b;
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&a, MIB, gone), ACCEL_OK);
+    hold(gone);
+    ck_assert_int_eq(cuMemsetD8Async((CUdeviceptr)(uintptr_t)a, 1, MIB, gone), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamDestroy_v2(gone), CUDA_SUCCESS);
+    ck_assert_int_eq(cuStreamCreate(&next, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc_with_stream(&b, MIB, next), ACCEL_OK);
+    ck_assert_ptr_ne(a, b);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    let_go(other);
+}
+END_TEST
+
+/* --- an allocator of the program --- */
+
+static struct {
+    int init, reset, recorded, begun, ended, released;
+    double fraction;
+    size_t bytes;
+    int device;
+    void *stream;
+    char memory[4][4096];
+    int out;
+} own;
+
+static void *own_alloc(size_t bytes, int device, void *stream) {
+    (void)device;
+    (void)stream;
+    return bytes <= sizeof own.memory[0] && own.out < 4 ? own.memory[own.out++] : NULL;
+}
+static void own_free(void *pointer, size_t bytes, int device, void *stream) {
+    ck_assert_ptr_eq(pointer, own.memory[0]);
+    own.bytes = bytes;
+    own.device = device;
+    own.stream = stream;
+}
+static void own_init(int devices) {
+    own.init += devices;
+}
+static void own_reset(void) {
+    own.reset++;
+}
+static void own_fraction(double fraction, int device) {
+    own.fraction = fraction + device;
+}
+static void *own_base(void *pointer, size_t *bytes) {
+    *bytes = sizeof own.memory[0];
+    return own.memory[((char *)pointer - own.memory[0]) / (long)sizeof own.memory[0]];
+}
+static void own_record(void *pointer, void *stream) {
+    own.recorded += pointer == own.memory[0] && stream == (void *)2;
+}
+static void own_begin(int device, accel_pool_id_t pool, accel_stream_filter_t filter, void *arg) {
+    own.begun += device == 1 && pool.second == 9 && !filter && arg == &own;
+}
+static void own_end(int device, accel_pool_id_t pool) {
+    own.ended += device == 1 && pool.second == 9;
+}
+static void own_release(int device, accel_pool_id_t pool) {
+    own.released += device == 0 && pool.second == 9;
+}
+
+START_TEST(own_allocator) {
+    accel_allocator_t functions = {sizeof functions, own_alloc,    own_free,   own_init,
+                                   own_reset,        own_fraction, own_base,   own_record,
+                                   own_begin,        own_end,      own_release};
+    accel_allocator_t got = {.size = sizeof got}, empty = {.size = sizeof empty};
+    accel_pool_id_t pool = {0, 9};
+    void *a, *b;
+    ck_assert_int_eq(accel_set_allocator(&empty), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_set_allocator(NULL), ACCEL_OK);
+    ck_assert_int_eq(accel_set_allocator(&functions), ACCEL_OK);
+    ck_assert_int_eq(accel_get_allocator(&got), ACCEL_OK);
+    ck_assert_int_eq(memcmp(&got, &functions, sizeof got), 0);
+    ck_assert_int_eq(own.init, 0);
+    ck_assert_int_eq(accel_set_stream((accel_stream_t){(void *)2, 1}), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc(&a, 100), ACCEL_OK);
+    ck_assert_ptr_eq(a, own.memory[0]);
+    ck_assert_int_eq(own.init, 2);
+    ck_assert_int_eq(accel_set_allocator(NULL), ACCEL_ERROR_BUSY);
+    ck_assert_int_eq(accel_raw_alloc(&b, 1 << 20), ACCEL_ERROR_DEVICE_MEMORY);
+    accel_pointer_info_t info = info_of((char *)a + 7);
+    ck_assert_ptr_eq(info.base, a);
+    ck_assert_uint_eq(info.bytes, 100);
+    ck_assert_int_eq(info.device, 1);
+    ck_assert_int_eq(accel_record_stream(a, (void *)2), ACCEL_OK);
+    ck_assert_int_eq(own.recorded, 1);
+    ck_assert_int_eq(accel_empty_cache(), ACCEL_OK);
+    ck_assert_int_eq(own.reset, 1);
+    ck_assert_int_eq(accel_set_memory_fraction(0.25, 1), ACCEL_OK);
+    ck_assert(own.fraction == 1.25);
+    ck_assert_int_eq(accel_begin_allocate_to_pool(1, pool, NULL, &own), ACCEL_OK);
+    ck_assert_int_eq(accel_end_allocate_to_pool(1, pool), ACCEL_OK);
+    ck_assert_int_eq(own.begun + own.ended, 2);
+    ck_assert_int_eq(accel_raw_delete(a), ACCEL_OK);
+    ck_assert_uint_eq(own.bytes, 100);
+    ck_assert_int_eq(own.device, 1);
+    ck_assert_ptr_eq(own.stream, (void *)2);
+}
+END_TEST
+
+/* --- copies, peers, other processes --- */
+
+START_TEST(copies) {
+    CUstream stream = new_stream(0);
+    void *here, *there;
+    unsigned char first[64], second[64] = {0};
+    for (int i = 0; i < 64; i++)
+        first[i] = (unsigned char)(i * 7);
+    ck_assert_int_eq(accel_raw_alloc(&here, 64), ACCEL_OK);
+    ck_assert_int_eq(accel_set_device(1), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_alloc(&there, 64), ACCEL_OK);
+    ck_assert_int_eq(accel_set_device(0), ACCEL_OK);
+    ck_assert_int_eq(accel_copy_data(here, first, 64), ACCEL_OK);
+    ck_assert_int_eq(accel_memcpy_async(there, 1, here, 0, 64, stream, 0), ACCEL_OK);
+    ck_assert_int_eq(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_copy_data(second, there, 64), ACCEL_OK);
+    ck_assert_int_eq(memcmp(first, second, 64), 0);
+    ck_assert_int_eq(accel_enable_peer_access(0, 1), ACCEL_OK);
+    ck_assert_int_eq(accel_enable_peer_access(0, 1), ACCEL_OK);
+    ck_assert_int_eq(accel_enable_peer_access(1, 1), ACCEL_OK);
+    ck_assert_int_eq(accel_enable_peer_access(0, 2), ACCEL_ERROR_INVALID);
+    first[0] = 99;
+    ck_assert_int_eq(accel_copy_data(here, first, 64), ACCEL_OK);
+    ck_assert_int_eq(accel_memcpy_async(there, 1, here, 0, 64, stream, 1), ACCEL_OK);
+    ck_assert_int_eq(cuStreamSynchronize(stream), CUDA_SUCCESS);
+    ck_assert_int_eq(accel_copy_data(second, there, 64), ACCEL_OK);
+    ck_assert_int_eq(second[0], 99);
+    ck_assert_int_eq(accel_memcpy_async(NULL, 0, here, 0, 64, stream, 0), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_memcpy_async(here, 9, here, 0, 64, stream, 0), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_memcpy_async(NULL, 0, NULL, 0, 0, stream, 0), ACCEL_OK);
+    ck_assert_int_eq(accel_copy_data(NULL, here, 1), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_raw_delete(here), ACCEL_OK);
+    ck_assert_int_eq(accel_raw_delete(there), ACCEL_OK);
+}
+END_TEST
+
+/* The other process reads the byte behind the handle, and writes the next one. */
+static int importer(int in, int out) {
+    accel_ipc_handle_t handle;
+    unsigned char byte = 0;
+    void *pointer, *again;
+    if (read(in, &handle, sizeof handle) != sizeof handle)
+        return 2;
+    if (accel_get_ipc_ptr(&handle, &pointer) != ACCEL_OK ||
+        accel_get_ipc_ptr(&handle, &again) != ACCEL_OK || again != pointer)
+        return 3;
+    if (accel_copy_data(&byte, pointer, 1) != ACCEL_OK || byte != 42)
+        return 4;
+    byte = 43;
+    if (accel_copy_data((char *)pointer + 1, &byte, 1) != ACCEL_OK)
+        return 5;
+    if (accel_close_ipc_ptr(again) != ACCEL_OK || accel_close_ipc_ptr(pointer) != ACCEL_OK ||
+        accel_close_ipc_ptr(pointer) == ACCEL_OK)
+        return 6;
+    return write(out, &byte, 1) == 1 ? 0 : 7;
+}
+
+START_TEST(sharing) {
+    int down[2], up[2], status;
+    void *pointer;
+    unsigned char bytes[2] = {42, 0};
+    accel_ipc_handle_t handle;
+    ck_assert(pipe(down) == 0 && pipe(up) == 0);
+    pid_t child = fork(); /* before CUDA is used */
+    if (!child)
+        _exit(importer(down[0], up[1]));
+    ck_assert_int_eq(accel_raw_alloc(&pointer, 4096), ACCEL_OK);
+    ck_assert_int_eq(accel_copy_data((char *)pointer + 100, bytes, 2), ACCEL_OK);
+    ck_assert_int_eq(accel_share_ipc_handle((char *)pointer + 100, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_share_ipc_handle(&handle, &handle), ACCEL_ERROR_NOT_OURS);
+    ck_assert_int_eq(accel_share_ipc_handle((char *)pointer + 100, &handle), ACCEL_OK);
+    ck_assert_int_eq(write(down[1], &handle, sizeof handle), sizeof handle);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(accel_copy_data(bytes, (char *)pointer + 100, 2), ACCEL_OK);
+    ck_assert_int_eq(bytes[1], 43);
+    ck_assert_int_eq(accel_raw_delete(pointer), ACCEL_OK);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("raw");
+    TCase *all = tcase_create("raw");
+    tcase_add_test(all, what_it_is);
+    tcase_add_test(all, streams);
+    tcase_add_test(all, guards);
+    tcase_add_test(all, raw_memory);
+    tcase_add_test(all, recorded_streams);
+    tcase_add_test(all, destroyed_streams);
+    tcase_add_test(all, own_allocator);
+    tcase_add_test(all, copies);
+    tcase_add_test(all, sharing);
+    suite_add_tcase(suite, all);
+    return run_suite(suite);
+}

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""The Python package, in a process that runs under the library on the simulated device.
+
+usage: package.py LIBRARY PACKAGES
+
+A module `torch` that has PyTorch's calls, and no more, stands in for PyTorch: its allocator finds
+functions by path and name, and calls by address what the setters were given.
+"""
+import ctypes
+import os
+import subprocess
+import sys
+import types
+
+failed = 0
+
+
+def expect(condition, what):
+    global failed
+    if not condition:
+        failed = 1
+        print(f"wrong: {what}", file=sys.stderr)
+
+
+def raises(kind, call, what):
+    try:
+        call()
+    except kind:
+        return
+    except Exception as error:
+        what += f" ({error!r})"
+    expect(False, what)
+
+
+SIGNATURES = {
+    "set_init_fn": (None, ctypes.c_int),
+    "set_reset_fn": (None,),
+    "set_memory_fraction_fn": (None, ctypes.c_double, ctypes.c_int),
+    "set_base_alloc_fn": (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t)),
+    "set_record_stream_fn": (None, ctypes.c_void_p, ctypes.c_void_p),
+    "set_begin_allocate_to_pool": (None,),
+    "set_end_allocate_to_pool_fn": (None,),
+    "set_release_pool": (None,),
+}
+
+
+class Inner:
+    """What CUDAPluggableAllocator.allocator() gives."""
+
+    def __init__(self):
+        self.function = {}
+        for setter, signature in SIGNATURES.items():
+            setattr(self, setter, lambda address, setter=setter, signature=signature:
+                    self.function.__setitem__(setter, ctypes.CFUNCTYPE(*signature)(address)))
+
+
+class Pluggable:
+    def __init__(self, path, malloc, free):
+        library = ctypes.CDLL(path)
+        self.malloc, self.free = getattr(library, malloc), getattr(library, free)
+        self.malloc.restype = ctypes.c_void_p
+        self.malloc.argtypes = (ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        self.free.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
+        self.names = malloc, free
+        self.inner = Inner()
+
+    def allocator(self):
+        return self.inner
+
+
+def stand_in():
+    torch, changed = types.ModuleType("torch"), []
+    torch.cuda = types.SimpleNamespace(memory=types.SimpleNamespace(
+        CUDAPluggableAllocator=Pluggable, change_current_allocator=changed.append))
+    sys.modules["torch"] = torch
+    return changed
+
+
+def plain(accelcache):
+    expect(accelcache.version() == (0, 1), "version")
+    expect(not accelcache.initialized(), "nothing is started")
+    expect(accelcache.device_count() == 2, "devices")
+    expect(accelcache.current_device() == -1, "no device is current")
+    accelcache.set_device(1)
+    expect(accelcache.current_device() == 1, "device 1")
+    accelcache.set_device(-1)
+    expect(accelcache.current_device() == 1, "a negative device")
+    free, total = accelcache.memory_info()
+    expect(0 < free <= total == 1 << 30, "memory_info")
+    expect(accelcache.largest_block() > 900 << 20, "largest_block")
+    raises(accelcache.Error, lambda: accelcache.synchronize(7), "device 7")
+    raises(accelcache.Error, lambda: accelcache.stats(7), "figures of device 7")
+    raises(accelcache.Error, lambda: accelcache.set_settings("memory_limt:1G"), "a wrong key")
+    accelcache.set_memory_fraction(0.5)
+    expect(accelcache.get_memory_fraction() == 0.5, "fraction")
+    accelcache.set_memory_fraction(1.0)
+
+
+def as_torch(accelcache, changed):
+    allocator = accelcache.use_in_torch()
+    expect(changed == [allocator], "the allocator was changed")
+    expect(allocator.names[0] == "accel_torch_malloc_or_throw", "it throws")
+    function = allocator.inner.function
+    expect(function.keys() == SIGNATURES.keys(), "all setters")
+    function["set_init_fn"](2)
+    accelcache.record_history(10)
+    block = allocator.malloc(5000, 1, None)
+    expect(accelcache.stats(1)["allocation"]["all"]["current"] == 1, "it is counted")
+    size = ctypes.c_size_t()
+    expect(function["set_base_alloc_fn"](block + 100, ctypes.byref(size)) == block, "base")
+    expect(size.value == 5000, "its size")
+    function["set_record_stream_fn"](block, None)
+    snapshot = accelcache.snapshot()
+    blocks = [one for segment in snapshot["segments"] for one in segment["blocks"]
+              if one["state"] == "active_allocated"]
+    expect([one["address"] for one in blocks] == [block], "snapshot")
+    expect(snapshot["device_traces"][1][0]["action"] == "alloc", "history")
+    allocator.free(block, 5000, 1, None)
+    function["set_memory_fraction_fn"](0.25, 1)
+    expect(accelcache.get_memory_fraction(1) == 0.25, "fraction by PyTorch")
+    accelcache.synchronize(1)
+    function["set_reset_fn"]()
+    expect(accelcache.stats(1)["reserved_bytes"]["all"]["current"] == 0, "reset")
+    accelcache.reset_peak_stats(1)
+    accelcache.reset_accumulated_stats(1)
+    expect(accelcache.stats(1)["allocation"]["all"]["allocated"] == 0, "reset of sums")
+    expect(accelcache.pluggable_allocator().names[0] == "accel_torch_malloc", "for pools")
+    del SIGNATURES["set_record_stream_fn"]
+    raises(accelcache.Error, accelcache.use_in_torch, "a PyTorch without set_record_stream_fn")
+
+
+def main(library, packages):
+    if "AC_PACKAGE_CHILD" not in os.environ:
+        environment = dict(os.environ, AC_PACKAGE_CHILD="1", PYTHONDONTWRITEBYTECODE="1")
+        preloaded = subprocess.run([sys.executable, *sys.argv],
+                                   env=dict(environment, LD_PRELOAD=library))
+        loaded = subprocess.run([sys.executable, *sys.argv],
+                                env=dict(environment, ACCELCACHE_LIBRARY=library))
+        missing = subprocess.run(
+            [sys.executable, "-c", "import accelcache; accelcache.device_count()"],
+            env=dict(environment, ACCELCACHE_LIBRARY="/no/such", PYTHONPATH=packages),
+            capture_output=True, text=True)
+        expect("ACCELCACHE_LIBRARY" in missing.stderr and missing.returncode, "no library")
+        return failed or preloaded.returncode or loaded.returncode
+    sys.path.insert(0, packages)
+    import accelcache
+    expect(os.path.samefile(accelcache.library_path(), library), "library_path")
+    plain(accelcache)
+    as_torch(accelcache, stand_in())
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
