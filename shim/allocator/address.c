@@ -1,5 +1,6 @@
 /* What lies at an address: blocks that are named from outside, and their segments. */
 #include "allocator/allocator_int.h"
+#include "allocator/space/lay_out.h"
 #include "allocator/space/lifetime.h"
 
 #include "allocator/give_back.h"
@@ -248,4 +249,21 @@ ac_status_t ac_block_find(uint64_t address, ac_block_info_t *info) {
         ac_range_pages(block, &info->pages_begin, &info->pages_end);
     ac_unlock(&arena->allocator->lock);
     return AC_OK;
+}
+
+static uint64_t stream_of(const ac_block_t *block) {
+    const ac_order_t *order = ac_ordered_order(block->segment->arena);
+    return order ? order->stream[ac_key_slot(block->ticket.key)] : 0;
+}
+
+bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *deadline,
+                          ac_layout_t *layout) {
+    layout->segments = layout->blocks = 0;
+    if (!ac_lock_until(&allocator->lock, deadline))
+        return false;
+    for (ac_arena_t *arena = atomic_load(&allocator->arenas); arena; arena = arena->next)
+        if (!arena->dead)
+            ac_space_lay_out(&arena->space, stream_of, layout);
+    ac_unlock(&allocator->lock);
+    return layout->segments <= layout->segment_room && layout->blocks <= layout->block_room;
 }

@@ -28,6 +28,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "observe/held.h"
+#include "observe/layout.h"
 #include "observe/stats.h"
 
 struct timespec;
@@ -252,6 +253,9 @@ uint64_t ac_allocator_idle_bytes(ac_allocator_t *allocator);
 /* Bytes that may still be reserved below the limit; AC_UNLIMITED without one. */
 uint64_t ac_allocator_room(ac_allocator_t *allocator);
 
+/* Bytes that may be reserved; AC_UNLIMITED. */
+uint64_t ac_allocator_limit(ac_allocator_t *allocator);
+
 /* Bytes that the device says are free.  A device call; false: it does not tell. */
 bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes);
 
@@ -271,6 +275,12 @@ void ac_allocator_stats(ac_allocator_t *allocator, ac_device_stats_t *stats);
  * was not to be had before `deadline` (CLOCK_REALTIME). */
 bool ac_allocator_figures(ac_allocator_t *allocator, const struct timespec *deadline,
                           ac_device_stats_t *stats, ac_device_counters_t *counters);
+
+/* Copy segments and blocks into the layout, which the caller has made room in.  False: there is not
+ * enough, and `segments` and `blocks` say how much there is to copy; or the lock was not to be had
+ * before `deadline` (CLOCK_REALTIME), and both are 0. */
+bool ac_allocator_lay_out(ac_allocator_t *allocator, const struct timespec *deadline,
+                          ac_layout_t *layout);
 
 /* Nonzero if an invariant of block.h does not hold, or a `current` statistic differs from what
  * the blocks say; `why` gets a word. */

@@ -164,6 +164,13 @@ bool ac_allocator_available(ac_allocator_t *allocator, uint64_t *bytes) {
     return false;
 }
 
+uint64_t ac_allocator_limit(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    uint64_t limit = allocator->settings.limit;
+    ac_unlock(&allocator->lock);
+    return limit;
+}
+
 uint64_t ac_allocator_room(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;

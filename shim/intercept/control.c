@@ -4,15 +4,18 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "allocator/allocator.h"
 #include "device/cuda_device.h"
 #include "intercept/context.h"
 #include "intercept/ipc_serve.h"
+#include "intercept/layouts.h"
 #include "intercept/pinned.h"
 #include "intercept/process.h"
 #include "intercept/writer.h"
+#include "observe/dump.h"
 #include "observe/log.h"
 #include "share/control.h"
 
@@ -59,6 +62,46 @@ static int dump(ac_control_answer_t *answer) {
     return EINVAL;
 }
 
+/* All blocks are written with what they look like at one moment of each device. */
+static int snapshot(const char *file, ac_control_answer_t *answer) {
+    if (*file != '/') {
+        snprintf(answer->text, sizeof answer->text, "the file needs an absolute name");
+        return EINVAL;
+    }
+    ac_layouts_t *layouts = ac_layouts_take();
+    if (!layouts)
+        return ENOMEM;
+    const ac_dump_more_t more = {.layout = layouts->layout, .layouts = layouts->count};
+    int error = ac_process_dump_with(file, "request", &more, answer->text, sizeof answer->text);
+    ac_layouts_free(layouts);
+    return error;
+}
+
+/* Of several devices the one that has the address, else what is near on each. */
+static int where(const char *text, ac_control_answer_t *answer) {
+    enum { MOST = 4 };
+    uint64_t address = strtoull(text, NULL, 10);
+    ac_layouts_t *layouts = ac_layouts_take();
+    ac_near_t near[MOST];
+    ac_layout_t found[MOST];
+    unsigned count = 0;
+    size_t length;
+    for (unsigned i = 0; layouts && i < layouts->count && count < MOST; i++) {
+        ac_layout_near(&layouts->layout[i], address, &near[count]);
+        found[count] = near[count].layout;
+        count++;
+    }
+    char *list = layouts ? ac_layout_text(found, count, SIZE_MAX, &length) : NULL;
+    ac_layouts_free(layouts);
+    if (!list || length >= sizeof answer->text) {
+        free(list);
+        return ENOMEM;
+    }
+    memcpy(answer->text, list, length + 1);
+    free(list);
+    return 0;
+}
+
 static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
     switch (ask->verb) {
     case AC_CONTROL_DUMP:
@@ -70,6 +113,10 @@ static int act(const ac_control_ask_t *ask, ac_control_answer_t *answer) {
         return 0;
     case AC_CONTROL_SET:
         return set(ask->text, answer->text, sizeof answer->text);
+    case AC_CONTROL_SNAPSHOT:
+        return snapshot(ask->text, answer);
+    case AC_CONTROL_WHERE:
+        return where(ask->text, answer);
     default:
         return ENOSYS; /* of a later version */
     }

@@ -102,7 +102,8 @@ static const char filtered[] =
     "the program has put its system calls behind a seccomp filter: no dump is written any more, "
     "the figures are those of its live page";
 
-int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
+int ac_process_dump_with(const char *given, const char *reason, const ac_dump_more_t *more,
+                         char *path, size_t size) {
     const char *pattern = given ? given : ac_process_config()->dump;
     int state = atomic_load(&ac_state);
     snprintf(path, size, "%s", pattern);
@@ -118,10 +119,14 @@ int ac_process_dump(const char *given, const char *reason, char *path, size_t si
     if (!ac_lock_until(&dump_lock, &limit))
         return ETIMEDOUT;
     ac_live_gather();
-    int error = given ? ac_dump_write(given, reason, path, size)
-                      : ac_dump_write_from_start(pattern, reason, path, size);
+    int error = given && !more ? ac_dump_write(given, reason, path, size)
+                               : ac_dump_write_from_start(pattern, reason, more, path, size);
     ac_unlock(&dump_lock);
     return error;
+}
+
+int ac_process_dump(const char *given, const char *reason, char *path, size_t size) {
+    return ac_process_dump_with(given, reason, NULL, path, size);
 }
 
 /* What the user can do about a failure to write; `elsewhere`: how to name another place. */

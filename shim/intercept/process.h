@@ -68,6 +68,12 @@ bool ac_process_enable(bool enabled);
  * the program's own seccomp filter might kill it for writing); the path goes to `path`. */
 int ac_process_dump(const char *pattern, const char *reason, char *path, size_t size);
 
+/* The same, and what it may say beyond the live page (observe/dump.h); a relative name is one of
+ * the folder that the program was started in. */
+struct ac_dump_more;
+int ac_process_dump_with(const char *pattern, const char *reason, const struct ac_dump_more *more,
+                         char *path, size_t size);
+
 /* The same to the configured place; a failure is said once. */
 bool ac_process_dump_configured(const char *reason);
 

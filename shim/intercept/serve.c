@@ -4,24 +4,8 @@
 #include "allocator/cache/thread_cache.h"
 #include "intercept/mempools.h"
 #include "intercept/observers.h"
+#include "intercept/oom_report.h"
 #include "observe/log.h"
-
-static void say_out_of_memory(ac_context_t *context, uint64_t bytes) {
-    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
-    ac_device_stats_t stats;
-    ac_allocator_stats(allocator, &stats);
-    int64_t reserved = stats.reserved_bytes[AC_POOL_ALL].current;
-    int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
-    ac_log_once(AC_LOG_WARNING,
-                "out of memory on device %d: %llu bytes asked for, %lld allocated, %lld in free "
-                "parts of segments in use.%s",
-                (int)context->cuda.device, (unsigned long long)bytes, (long long)allocated,
-                (long long)(reserved - allocated),
-                ac_process_config()->expandable_segments
-                    ? ""
-                    : " If that last figure is large, run with "
-                      "ACCEL_ALLOC_CONF=expandable_segments:true");
-}
 
 static void say_refused(ac_context_t *context) {
     ac_refused_t what = ac_expand_refused(ac_arena_allocator(context->arena));
@@ -82,9 +66,9 @@ ac_served_t ac_serve(ac_thread_t *thread, ac_context_t *context, unsigned module
         ac_count(thread, AC_COUNT_internal_failures);
     if (status != AC_OOM)
         return AC_SERVED_BY_DRIVER; /* AC_BUSY: a capture, where it knows whether it may */
-    say_out_of_memory(context, bytes);
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+    ac_oom_report(context, module, from != NULL, bytes, ac_allocator_room(allocator) < bytes);
     if (ac_observed(AC_OBSERVE_OOM))
-        ac_observe_oom(context->cuda.device, ac_arena_allocator(context->arena), bytes);
-    return ac_allocator_room(ac_arena_allocator(context->arena)) < bytes ? AC_SERVED_LIMIT
-                                                                         : AC_SERVED_BY_NOTHING;
+        ac_observe_oom(context->cuda.device, allocator, bytes);
+    return ac_allocator_room(allocator) < bytes ? AC_SERVED_LIMIT : AC_SERVED_BY_NOTHING;
 }

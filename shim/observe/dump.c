@@ -298,7 +298,79 @@ static void put_warnings(json_t *root, const ac_live_t *page, bool *failed) {
     }
 }
 
-char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
+/* Names of modules by number, which blocks refer to. */
+static void put_module_names(json_t *root, const ac_live_t *page, bool *failed) {
+    char exe[AC_LIVE_EXE];
+    json_t *names = json_array();
+    ac_live_exe(page, exe);
+    ac_json_put(root, "module_names", names, failed);
+    for (unsigned i = 0; i < AC_MODULES && !*failed; i++) {
+        const char *path = ac_module_path(page, i, exe);
+        const char *name = path ? ac_module_file(path) : NULL;
+        ac_json_append(names, name ? ac_json_text(name, strlen(name)) : json_null(), failed);
+    }
+}
+
+static json_t *known_bytes(uint64_t bytes) {
+    return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
+static void put_oom(json_t *root, const ac_dump_oom_t *oom, bool *failed) {
+    json_t *json = ac_json_put_object(root, "out_of_memory", failed);
+    ac_json_put_integer(json, "device", oom->ordinal, failed);
+    ac_json_put_integer(json, "bytes", (int64_t)oom->bytes, failed);
+    ac_json_put_integer(json, "module", oom->module, failed);
+    ac_json_put_integer(json, "thread", oom->thread, failed);
+    ac_json_put(json, "async", oom->async ? json_true() : json_false(), failed);
+    ac_json_put(json, "at_limit", oom->at_limit ? json_true() : json_false(), failed);
+    ac_json_put(json, "limit", known_bytes(oom->limit), failed);
+    ac_json_put(json, "device_free", known_bytes(oom->available), failed);
+    ac_json_put_integer(json, "other_processes", oom->others, failed);
+    json_t *others = json_array();
+    ac_json_put(json, "others", others, failed);
+    for (unsigned i = 0; i < oom->others && i < AC_DUMP_OTHERS && !*failed; i++) {
+        json_t *other = json_object();
+        ac_json_append(others, other, failed);
+        if (*failed)
+            return;
+        ac_json_put_integer(other, "pid", oom->other[i].pid, failed);
+        ac_json_put(other, "same_namespace", oom->other[i].here ? json_true() : json_false(),
+                    failed);
+        const char *program = ac_module_file(oom->other[i].exe);
+        ac_json_put(other, "program", ac_json_text(program, strlen(program)), failed);
+        ac_json_put_integer(other, "reserved", (int64_t)oom->other[i].reserved, failed);
+    }
+}
+
+/* More blocks than these are not written: some 25 MiB of text. */
+enum { MOST_BLOCKS = 1 << 18 };
+
+/* The segments in front of the document's last brace.  Takes the text over. */
+static char *add_segments(char *text, const ac_dump_more_t *more, size_t *length) {
+    static const char key[] = ",\n  \"layout\": ", end[] = "\n}\n";
+    size_t size;
+    char *segments = ac_layout_text(more->layout, more->layouts, MOST_BLOCKS, &size);
+    char *brace = strrchr(text, '}'), *whole = NULL;
+    size_t front = (size_t)(brace - text);
+    while (front && text[front - 1] == '\n')
+        front--;
+    if (segments)
+        whole = realloc(text, front + sizeof key + size + sizeof end);
+    if (!whole) {
+        free(segments);
+        free(text);
+        return NULL;
+    }
+    memcpy(whole + front, key, sizeof key - 1);
+    memcpy(whole + front + sizeof key - 1, segments, size);
+    memcpy(whole + front + sizeof key - 1 + size, end, sizeof end);
+    *length = front + sizeof key - 1 + size + sizeof end - 1;
+    free(segments);
+    return whole;
+}
+
+char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
+                        size_t *length) {
     char time_text[32];
     bool failed = false;
     if (!ac_json_ready())
@@ -321,7 +393,15 @@ char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
     put_pinned(root, page, &deadline, &failed);
     put_counters(root, page, &failed);
     put_warnings(root, page, &failed);
+    if (more)
+        put_module_names(root, page, &failed);
+    if (more && more->oom)
+        put_oom(root, more->oom, &failed);
     char *text = failed ? NULL : ac_json_dump(root, length);
     ac_json_free(root);
-    return text;
+    return text && more ? add_segments(text, more, length) : text;
+}
+
+char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length) {
+    return ac_dump_text_with(page, reason, NULL, length);
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <time.h>
 
+#include "observe/layout.h"
 #include "observe/live.h"
 
 /* How the figures of a device of this process are copied while others write them, so that they
@@ -23,9 +24,40 @@ typedef bool ac_dump_pinned_fn(const struct timespec *deadline, ac_host_stats_t 
 extern _Atomic(ac_dump_pinned_fn *) ac_dump_pinned;
 
 /* The document as text: malloc'd, NUL-terminated, *length without the NUL; the caller frees.
- * `reason`: "exit", "signal", "interval", "request", "killed", "running".  NULL when memory is
+ * `reason`: "exit", "signal", "interval", "request", "killed", "running",
+ * "out of memory".  NULL when memory is
  * short.  Thread-safe; no CUDA. */
 char *ac_dump_text(const ac_live_t *page, const char *reason, size_t *length);
+
+/* A request that failed, and what was seen of the device then. */
+enum { AC_DUMP_OTHERS = 32 };
+typedef struct {
+    int ordinal;
+    unsigned module; /* that asked: its number */
+    bool async;      /* a stream was named */
+    bool at_limit;   /* a configured limit refused it, and not the device */
+    uint64_t bytes;
+    uint64_t limit;     /* bytes that may be reserved; UINT64_MAX: no limit */
+    uint64_t available; /* bytes that the device says are free; UINT64_MAX: it does not tell */
+    int thread;         /* id of the one that asked */
+    unsigned others;    /* other processes under the library that hold memory of the device; more
+                         * than the array has room for are counted, largest or not */
+    struct {
+        int pid;
+        bool here;         /* in the same pid namespace */
+        uint64_t reserved; /* bytes */
+        char exe[AC_LIVE_EXE];
+    } other[AC_DUMP_OTHERS];
+} ac_dump_oom_t;
+
+/* What a dump may say beyond the live page. */
+typedef struct ac_dump_more {
+    const ac_dump_oom_t *oom; /* NULL: nothing */
+    const ac_layout_t *layout;
+    unsigned layouts; /* how many */
+} ac_dump_more_t;
+char *ac_dump_text_with(const ac_live_t *page, const char *reason, const ac_dump_more_t *more,
+                        size_t *length);
 
 /* Expand %p pid, %h host, %r rank (0 when unknown), %e program name, %% in `pattern`.  Returns 0
  * or ENAMETOOLONG. */
@@ -39,7 +71,8 @@ int ac_dump_path(const char *pattern, const ac_live_t *page, char *path, size_t 
 int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size);
 
 /* The same for a pattern of the configuration: a relative name is one of the folder that the
- * program was started in. */
-int ac_dump_write_from_start(const char *pattern, const char *reason, char *path, size_t size);
+ * program was started in.  `more` may be NULL. */
+int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                             char *path, size_t size);
 
 #endif

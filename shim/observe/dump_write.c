@@ -104,11 +104,11 @@ static bool is_strange(const struct stat *st) {
     return !S_ISCHR(st->st_mode) && st->st_uid != 0 && st->st_uid != ac_raw_geteuid();
 }
 
-static int write_to(const char *path, const char *reason) {
+static int write_to(const char *path, const char *reason, const ac_dump_more_t *more) {
     struct stat st;
     size_t length;
     int failure;
-    char *text = ac_dump_text(ac_live, reason, &length);
+    char *text = ac_dump_text_with(ac_live, reason, more, &length);
     if (!text)
         return ENOMEM;
     if (ac_raw_lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
@@ -123,15 +123,16 @@ static int write_to(const char *path, const char *reason) {
 
 int ac_dump_write(const char *pattern, const char *reason, char *path, size_t size) {
     int failure = ac_dump_path(pattern, ac_live, path, size);
-    return failure ? failure : write_to(path, reason);
+    return failure ? failure : write_to(path, reason, NULL);
 }
 
-int ac_dump_write_from_start(const char *pattern, const char *reason, char *path, size_t size) {
+int ac_dump_write_from_start(const char *pattern, const char *reason, const ac_dump_more_t *more,
+                             char *path, size_t size) {
     char name[AC_FOLDER_PATH];
     int failure = ac_dump_path(pattern, ac_live, name, sizeof name);
     if (failure == 0)
         failure = ac_folder_resolve(name, false, path, size);
     if (failure)
         snprintf(path, size, "%s", name);
-    return failure ? failure : write_to(path, reason);
+    return failure ? failure : write_to(path, reason, more);
 }

@@ -247,7 +247,7 @@ int ac_live_count(int most);
  * of dead processes, a few at each call. */
 void ac_live_tidy(void);
 
-/* ---- for readers; not thread-safe, they allocate ---- */
+/* ---- for readers; they allocate ---- */
 
 /* A page's file. */
 typedef struct {

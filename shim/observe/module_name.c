@@ -10,13 +10,13 @@ const char *ac_module_path(const ac_live_t *page, unsigned number, const char *e
     return page->module[number][0] ? page->module[number] : exe;
 }
 
-static const char *without_folder(const char *path) {
+const char *ac_module_file(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
 void ac_module_put(json_t *json, const char *path, bool *failed) {
-    const char *name = path ? without_folder(path) : NULL;
+    const char *name = path ? ac_module_file(path) : NULL;
     ac_json_put(json, "name", name ? ac_json_text(name, strlen(name)) : json_null(), failed);
     ac_json_put(json, "path", path ? ac_json_text(path, strlen(path)) : json_null(), failed);
 }
@@ -25,6 +25,6 @@ char *ac_module_label(char text[AC_MODULE_LABEL], unsigned number, const char *u
     char exe[AC_LIVE_EXE];
     ac_live_exe(ac_live, exe);
     const char *path = ac_module_path(ac_live, number, exe);
-    snprintf(text, AC_MODULE_LABEL, "%.63s", path ? without_folder(path) : unknown);
+    snprintf(text, AC_MODULE_LABEL, "%.63s", path ? ac_module_file(path) : unknown);
     return text;
 }

@@ -8,6 +8,9 @@
 /* The file of the module of that number; `exe`: the program's (ac_live_exe).  NULL: not known. */
 const char *ac_module_path(const ac_live_t *page, unsigned number, const char *exe);
 
+/* A file's name without its folder: a part of `path`. */
+const char *ac_module_file(const char *path);
+
 /* `name` (the file's, without its folder) and `path` of a module; null where it is not known. */
 void ac_module_put(json_t *json, const char *path, bool *failed);
 

@@ -10,7 +10,9 @@ typedef enum {
     AC_CONTROL_DUMP = 1,    /* write the dump to the configured place */
     AC_CONTROL_TRIM,        /* give back idle memory, as far as that waits for nothing */
     AC_CONTROL_RESET_PEAKS, /* peak = current, on every device */
-    AC_CONTROL_SET          /* `text` takes the place of the configuration string */
+    AC_CONTROL_SET,         /* `text` takes the place of the configuration string */
+    AC_CONTROL_SNAPSHOT,    /* write a dump with all blocks to the file `text` */
+    AC_CONTROL_WHERE        /* what is near the address `text` (decimal) */
 } ac_control_verb_t;
 
 enum { AC_CONTROL_TEXT = 4096 };
@@ -26,7 +28,8 @@ typedef struct {
     uint64_t magic;
     int32_t error;              /* 0, or an errno value */
     uint64_t bytes;             /* TRIM: that were given back */
-    char text[AC_CONTROL_TEXT]; /* DUMP: the file; with an error what is wrong, or nothing */
+    char text[AC_CONTROL_TEXT]; /* DUMP, SNAPSHOT: the file; WHERE: a JSON array of segments
+                                 * as dumps have them; with an error what is wrong, or nothing */
 } ac_control_answer_t;
 
 /* ---- who asks: any thread ---- */

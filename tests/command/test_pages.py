@@ -134,7 +134,8 @@ class Shells(base.CommandTest):
         for option in ("-f", "--format"):
             self.assertIn("pprof", self.complete("export", option, ""))
         self.assertEqual(self.complete("config", "memory"), {"memory_limit"})
-        self.assertEqual(self.complete("ctl", "4711", ""), {"dump", "trim", "reset-peaks", "set"})
+        self.assertEqual(self.complete("ctl", "4711", ""),
+                         {"dump", "snapshot", "trim", "reset-peaks", "set"})
         self.assertEqual(self.complete("nothing", ""), set())
 
     def test_bash_behind_a_program(self):

@@ -84,7 +84,16 @@ except ImportError:
     sys.exit(77)
 jsonschema.Draft7Validator.check_schema(schema)
 validator = jsonschema.Draft7Validator(schema)
-for document in (plain, tuned, wrong):
+laid = copy.deepcopy(plain)
+laid.update(reason="out of memory", module_names=[None, "app"], out_of_memory={
+    "device": 0, "bytes": 5, "module": 1, "thread": 9, "async": False, "at_limit": False,
+    "limit": None, "device_free": 7, "other_processes": 1,
+    "others": [{"pid": 1, "same_namespace": True, "program": "app", "reserved": 3}]},
+    layout=[{"device": 0, "address": 4096, "size": 1024, "pool": "small", "expandable": False,
+             "exported": False, "blocks": [
+                 {"address": 4096, "size": 512, "state": "allocated", "requested": 5, "module": 1},
+                 {"address": 4608, "size": 512, "state": "free"}]}])
+for document in (plain, tuned, wrong, laid):
     errors = [f"{list(e.path)}: {e.message}" for e in validator.iter_errors(document)]
     assert not errors, errors
 

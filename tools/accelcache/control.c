@@ -2,6 +2,7 @@
 #include "control.h"
 #include "command.h"
 #include "config/config.h"
+#include "document.h"
 #include "place.h"
 #include "share/ipc_fds.h"
 #include "share/ipc_socket.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -45,6 +47,24 @@ static char *silence(const ac_live_name_t *name, bool connected) {
             name->pid);
     return cmd_format(
         "process %d does not listen: start it with control:true in ACCEL_ALLOC_CONF", name->pid);
+}
+
+/* Another user's process has a page that is not shown to us. */
+static bool is_of_another(int pid) {
+    struct stat status;
+    char *path = cmd_format("/proc/%d", pid);
+    bool other = geteuid() && stat(path, &status) == 0 && status.st_uid != geteuid();
+    free(path);
+    return other;
+}
+
+bool cmd_control_find(int pid, uint64_t space, ac_live_name_t *name, char **error) {
+    if (!space && is_of_another(pid)) {
+        *error =
+            cmd_format("process %d belongs to another user: it listens to that user alone", pid);
+        return false;
+    }
+    return cmd_page_find(pid, space, name, error);
 }
 
 /* The copy of the page of a process that runs; NULL: *error. */

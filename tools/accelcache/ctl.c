@@ -3,20 +3,22 @@
 #include "control.h"
 #include "document.h"
 #include "option.h"
+#include "processes.h"
 
-#include <limits.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char help[] =
     "Usage: accelcache ctl [--json] PID dump|trim|reset-peaks\n"
+    "       accelcache ctl [--json] PID snapshot FILE\n"
     "       accelcache ctl [--json] PID set KEY:VALUE[,KEY:VALUE...]\n"
     "Asks a process of the same user, started with control:true in ACCEL_ALLOC_CONF.  It answers "
     "by\n"
     "a thread of the library: its own threads do not wait.\n\n"
     "  dump         write the statistics to the place that its key dump names\n"
+    "  snapshot     write them to FILE, with all segments and blocks, for accelcache where\n"
     "  trim         give idle memory back to the driver, as far as no work is pending on it\n"
     "  reset-peaks  begin peaks anew at what is held now, on every device\n"
     "  set          change settings; the others stay.  Keys that cannot change once the cache "
@@ -30,12 +32,13 @@ static const char help[] =
 static const struct verb {
     const char *name;
     ac_control_verb_t verb;
-    bool takes_settings;
-} verbs[] = {{"dump", AC_CONTROL_DUMP, false},
-             {"trim", AC_CONTROL_TRIM, false},
-             {"reset-peaks", AC_CONTROL_RESET_PEAKS, false},
-             {"set", AC_CONTROL_SET, true},
-             {NULL, 0, false}};
+    const char *takes; /* what has to follow, NULL: nothing */
+} verbs[] = {{"dump", AC_CONTROL_DUMP, NULL},
+             {"snapshot", AC_CONTROL_SNAPSHOT, "the name of a file"},
+             {"trim", AC_CONTROL_TRIM, NULL},
+             {"reset-peaks", AC_CONTROL_RESET_PEAKS, NULL},
+             {"set", AC_CONTROL_SET, "KEY:VALUE, without blanks or quoted"},
+             {NULL, 0, NULL}};
 
 static const struct verb *find_verb(const char *name) {
     for (const struct verb *v = verbs; v->name; v++)
@@ -44,34 +47,8 @@ static const struct verb *find_verb(const char *name) {
     return NULL;
 }
 
-static bool read_pid(const char *text, int *pid, uint64_t *space) {
-    char *end;
-    long number = strtol(text, &end, 10);
-    *pid = (int)number;
-    *space = 0;
-    if (*text < '1' || *text > '9' || number > INT_MAX)
-        return false;
-    if (*end == '@' && end[1] >= '1' && end[1] <= '9')
-        *space = strtoull(end + 1, &end, 10);
-    return !*end;
-}
-
-/* Another user's process has a page that is not shown to us. */
-static bool is_of_another(int pid) {
-    struct stat status;
-    char *path = cmd_format("/proc/%d", pid);
-    bool other = geteuid() && stat(path, &status) == 0 && status.st_uid != geteuid();
-    free(path);
-    return other;
-}
-
-static bool find_process(int pid, uint64_t space, ac_live_name_t *name, char **error) {
-    if (!space && is_of_another(pid)) {
-        *error =
-            cmd_format("process %d belongs to another user: it listens to that user alone", pid);
-        return false;
-    }
-    return cmd_page_find(pid, space, name, error);
+static bool writes(const struct verb *verb) {
+    return verb->verb == AC_CONTROL_DUMP || verb->verb == AC_CONTROL_SNAPSHOT;
 }
 
 static int print_done(const struct verb *verb, int pid, const ac_control_answer_t *answer,
@@ -80,14 +57,14 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     if (json)
         return cmd_print_json(
             json_pack("{s:i, s:s, s:b, s:o, s:o}", "pid", pid, "request", verb->name, "done", 1,
-                      "dump",
-                      verb->verb == AC_CONTROL_DUMP ? cmd_json_text(answer->text) : json_null(),
+                      "dump", writes(verb) ? cmd_json_text(answer->text) : json_null(),
                       "trimmed_bytes",
                       verb->verb == AC_CONTROL_TRIM ? json_integer((json_int_t)answer->bytes)
                                                     : json_null()),
             0);
     switch (verb->verb) {
     case AC_CONTROL_DUMP:
+    case AC_CONTROL_SNAPSHOT:
         printf("process %d wrote ", pid);
         cmd_print_safe(answer->text);
         putchar('\n');
@@ -101,20 +78,37 @@ static int print_done(const struct verb *verb, int pid, const ac_control_answer_
     case AC_CONTROL_SET:
         printf("process %d: the settings are changed\n", pid);
         break;
+    case AC_CONTROL_WHERE: /* asked for by accelcache where */
+        break;
     }
     return CMD_OK;
 }
 
-static int ask(const struct verb *verb, int pid, uint64_t space, const char *change, bool json) {
+/* What goes with the request; malloc'd.  NULL: *error. */
+static char *prepare(const struct verb *verb, const ac_live_name_t *name, const char *given,
+                     char **error) {
+    if (verb->verb == AC_CONTROL_SET)
+        return cmd_control_settings(name, given, error);
+    if (*given == '/')
+        return cmd_format("%s", given);
+    char *folder = getcwd(NULL, 0); /* the process may be in another one */
+    char *path = folder ? cmd_format("%s/%s", folder, given) : NULL;
+    if (!path)
+        *error = cmd_format("%s: name the file with its whole path", strerror(errno));
+    free(folder);
+    return path;
+}
+
+static int ask(const struct verb *verb, int pid, uint64_t space, const char *given, bool json) {
     ac_live_name_t name;
     ac_control_answer_t answer;
-    char *error = NULL, *settings = NULL;
-    bool done = find_process(pid, space, &name, &error);
-    if (done && change) {
-        settings = cmd_control_settings(&name, change, &error);
-        done = settings != NULL;
+    char *error = NULL, *text = NULL;
+    bool done = cmd_control_find(pid, space, &name, &error);
+    if (done && given) {
+        text = prepare(verb, &name, given, &error);
+        done = text != NULL;
     }
-    done = done && cmd_control(&name, verb->verb, settings, &answer, &error);
+    done = done && cmd_control(&name, verb->verb, text, &answer, &error);
     int status = CMD_FAILED;
     if (done)
         status = print_done(verb, pid, &answer, json);
@@ -124,7 +118,7 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *cha
                        0);
     else
         cmd_say("%s", error);
-    free(settings);
+    free(text);
     free(error);
     return status;
 }
@@ -146,19 +140,19 @@ int cmd_ctl(int argc, char **argv) {
     }
     int count = argc - optind;
     char **argument = argv + optind;
-    if (count < 1 || !read_pid(argument[0], &pid, &space))
+    if (count < 1 || !cmd_process_read(argument[0], &pid, &space))
         return cmd_usage(count < 1 ? "PID is missing" : "\"%s\" is no process id", argument[0]);
     if (count < 2)
-        return cmd_usage("what is asked for is missing: dump, trim, reset-peaks or set");
+        return cmd_usage(
+            "what is asked for is missing: dump, snapshot, trim, reset-peaks or set");
     const struct verb *verb = find_verb(argument[1]);
     if (!verb) {
         const char *near = cmd_nearest(argument[1], &verbs[0].name, sizeof *verbs);
         return cmd_usage("there is no request \"%s\"%s%s%s", argument[1],
                          near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
     }
-    if (count != 2 + verb->takes_settings)
-        return cmd_usage(verb->takes_settings ? "set takes KEY:VALUE, without blanks or quoted"
-                                              : "%s takes nothing behind it",
-                         verb->name);
-    return ask(verb, pid, space, verb->takes_settings ? argument[2] : NULL, json);
+    if (count != 2 + (verb->takes != NULL))
+        return cmd_usage("%s takes %s", verb->name,
+                         verb->takes ? verb->takes : "nothing behind it");
+    return ask(verb, pid, space, verb->takes ? argument[2] : NULL, json);
 }

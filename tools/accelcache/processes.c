@@ -2,6 +2,7 @@
 #include "processes.h"
 #include "command.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -104,4 +105,16 @@ json_t *cmd_processes_json(const cmd_processes_t *processes, bool running) {
                 (json_int_t)json_array_size(json_object_get(process->document, "devices"))));
     }
     return whole;
+}
+
+bool cmd_process_read(const char *text, int *pid, uint64_t *space) {
+    char *end;
+    long number = strtol(text, &end, 10);
+    *pid = (int)number;
+    *space = 0;
+    if (*text < '1' || *text > '9' || number > INT_MAX)
+        return false;
+    if (*end == '@' && end[1] >= '1' && end[1] <= '9')
+        *space = strtoull(end + 1, &end, 10);
+    return !*end;
 }

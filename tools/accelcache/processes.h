@@ -25,6 +25,10 @@ typedef struct {
 void cmd_processes_find(cmd_processes_t *processes);
 void cmd_processes_clear(cmd_processes_t *processes);
 
+/* A process id, digits alone, with a pid namespace behind an @ or without one (0).  False: `text`
+ * is none. */
+bool cmd_process_read(const char *text, int *pid, uint64_t *space);
+
 /* Text of a process; it belongs to the document. */
 const char *cmd_process_start_time(const cmd_process_t *process);
 const char *cmd_process_exe(const cmd_process_t *process);

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include "option.h"
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <dirent.h>
@@ -220,19 +219,6 @@ static void take_process(shown_t *shown, int pid, uint64_t space) {
         shown_killed(shown, &name);
 }
 
-/* A process id, digits alone, with a pid namespace behind an @ or without one (0). */
-static bool read_pid(const char *text, int *pid, uint64_t *space) {
-    char *end;
-    long number = strtol(text, &end, 10);
-    *pid = (int)number;
-    *space = 0;
-    if (*text < '1' || *text > '9' || number > INT_MAX)
-        return false;
-    if (*end == '@' && end[1] >= '1' && end[1] <= '9')
-        *space = strtoull(end + 1, &end, 10);
-    return !*end;
-}
-
 static bool is_folder(const char *path) {
     struct stat status;
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
@@ -343,7 +329,7 @@ static int show(char **argument, int count, const wanted_t *wanted) {
         int pid;
         uint64_t space;
         bool folder = false;
-        if (read_pid(argument[i], &pid, &space))
+        if (cmd_process_read(argument[i], &pid, &space))
             take_process(&shown, pid, space);
         else if ((folder = is_folder(argument[i])))
             take_folder(&shown, argument[i]);
@@ -440,7 +426,7 @@ static int show_growth(char **argument, int count, const growth_options_t *growt
     shown_t shown = {0};
     int pid;
     uint64_t space;
-    if (count == 1 && read_pid(argument[0], &pid, &space))
+    if (count == 1 && cmd_process_read(argument[0], &pid, &space))
         return cmd_growth_watch(pid, space, growth->looks ? growth->looks : 10,
                                 growth->interval > 0 ? growth->interval : 1, json);
     if (growth->looks || growth->interval > 0)

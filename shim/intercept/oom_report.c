@@ -1,0 +1,167 @@
+/* See oom_report.h. */
+#include "intercept/oom_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "intercept/layouts.h"
+#include "intercept/process.h"
+#include "observe/dump.h"
+#include "observe/filter.h"
+#include "observe/folder.h"
+#include "observe/log.h"
+#include "observe/module_name.h"
+
+enum { SIZE_TEXT = 32 };
+
+/* No floating point: the program's locale may have a comma. */
+static const char *size_text(char text[SIZE_TEXT], uint64_t bytes) {
+    if (bytes < 10 << 10)
+        snprintf(text, SIZE_TEXT, "%" PRIu64 " bytes", bytes);
+    else if (bytes < 10 << 20)
+        snprintf(text, SIZE_TEXT, "%" PRIu64 " KiB", bytes >> 10);
+    else
+        snprintf(text, SIZE_TEXT, "%" PRIu64 " MiB", bytes >> 20);
+    return text;
+}
+
+/* ---- other processes ---- */
+
+static bool same_device(const ac_live_device_t *a, const ac_live_device_t *b) {
+    static const unsigned char unknown[sizeof a->uuid];
+    return memcmp(a->uuid, unknown, sizeof unknown) ? !memcmp(a->uuid, b->uuid, sizeof a->uuid)
+                                                    : a->ordinal == b->ordinal;
+}
+
+/* Where it goes: the largest stay. */
+static void add_other(ac_dump_oom_t *oom, const ac_live_name_t *name, const ac_live_t *page,
+                      uint64_t reserved) {
+    unsigned at = oom->others++;
+    if (at >= AC_DUMP_OTHERS) {
+        at = 0;
+        for (unsigned i = 1; i < AC_DUMP_OTHERS; i++)
+            if (oom->other[i].reserved < oom->other[at].reserved)
+                at = i;
+        if (oom->other[at].reserved >= reserved)
+            return;
+    }
+    oom->other[at].pid = name->pid;
+    oom->other[at].here = name->here;
+    oom->other[at].reserved = reserved;
+    ac_live_exe(page, oom->other[at].exe);
+}
+
+static void look_at_other(const ac_live_name_t *name, void *arg) {
+    ac_dump_oom_t *oom = arg;
+    char why[64];
+    bool alive = false;
+    const ac_live_device_t *ours = ac_live_device(ac_live, (unsigned)oom->ordinal);
+    if (!ours || (name->pid == ac_live->pid && name->space == ac_live->space))
+        return;
+    const ac_live_t *page = ac_live_read(name, &alive, why, sizeof why);
+    for (unsigned i = 0; page && alive && i < AC_LIVE_DEVICES; i++) {
+        const ac_live_device_t *device = ac_live_device(page, i);
+        if (!device || !same_device(ours, device))
+            continue;
+        int64_t reserved = device->stats.reserved_bytes[AC_POOL_ALL].current;
+        if (reserved > 0)
+            add_other(oom, name, page, (uint64_t)reserved);
+    }
+    if (page)
+        ac_live_free(page);
+}
+
+/* ---- the document ---- */
+
+/* Whether enough time has passed since the last one; then the caller writes the next. */
+static bool may_write(void) {
+    enum { APART_SECONDS = 10 };
+    static _Atomic uint64_t next;
+    uint64_t now = ac_cuda_ops.now_ns(), due = atomic_load(&next);
+    return now >= due &&
+           atomic_compare_exchange_strong(&next, &due, now + APART_SECONDS * 1000000000ull);
+}
+
+static int write_document(ac_dump_oom_t *oom, char *path, size_t size) {
+    ac_layouts_t *layouts = ac_layouts_take();
+    const ac_dump_more_t more = {.oom = oom,
+                                 .layout = layouts ? layouts->layout : NULL,
+                                 .layouts = layouts ? layouts->count : 0};
+    ac_live_each(look_at_other, oom);
+    int error =
+        ac_process_dump_with(ac_process_config()->oom_dump, "out of memory", &more, path, size);
+    ac_layouts_free(layouts);
+    return error;
+}
+
+/* ---- the line ---- */
+
+static void say(ac_context_t *context, const ac_dump_oom_t *oom, const char *rest) {
+    char asked[SIZE_TEXT], total[SIZE_TEXT], left[SIZE_TEXT], held[SIZE_TEXT], idle[SIZE_TEXT];
+    char module[AC_MODULE_LABEL];
+    ac_device_stats_t stats;
+    ac_allocator_stats(ac_arena_allocator(context->arena), &stats);
+    int64_t allocated = stats.allocated_bytes[AC_POOL_ALL].current;
+    int64_t parts = stats.reserved_bytes[AC_POOL_ALL].current - allocated;
+    uint64_t room = oom->at_limit || oom->available == UINT64_MAX ? 0 : oom->available;
+    bool scattered = parts > 0 && (uint64_t)parts + room >= oom->bytes &&
+                     !ac_process_config()->expandable_segments;
+    ac_log(AC_LOG_WARNING,
+           "out of memory on device %d: %s asked for %s%s; the device has %s, %s free; %s "
+           "allocated here, %s in free parts of segments in use%s%s",
+           oom->ordinal, ac_module_label(module, oom->module, "code of no file"),
+           size_text(asked, oom->bytes), oom->at_limit ? ", beyond the configured limit" : "",
+           size_text(total, ac_live->total_memory[oom->ordinal]),
+           oom->available == UINT64_MAX ? "not known how much" : size_text(left, oom->available),
+           size_text(held, (uint64_t)allocated), size_text(idle, parts > 0 ? (uint64_t)parts : 0),
+           scattered ? ", which ACCEL_ALLOC_CONF=expandable_segments:true may put together" : "",
+           rest);
+}
+
+/* In host memory of its own: the thread's stack may be small. */
+typedef struct {
+    ac_dump_oom_t oom;
+    char path[AC_FOLDER_PATH], rest[AC_FOLDER_PATH + 128];
+} report_t;
+
+static void write_down(report_t *report) {
+    int error = write_document(&report->oom, report->path, sizeof report->path);
+    if (error)
+        snprintf(report->rest, sizeof report->rest, ". %s cannot be written: %s", report->path,
+                 strerror(error));
+    else
+        snprintf(report->rest, sizeof report->rest, ". accelcache oom %s says who holds it",
+                 report->path);
+}
+
+void ac_oom_report(ac_context_t *context, unsigned module, bool async, uint64_t bytes,
+                   bool at_limit) {
+    static const char hint[] = ". oom_dump:oom-%p.json there writes down who holds it";
+    static _Atomic int said;
+    ac_allocator_t *allocator = ac_arena_allocator(context->arena);
+    bool wanted = strcmp(ac_process_config()->oom_dump, "none") != 0;
+    bool writes = wanted && !ac_filter_now() && may_write();
+    bool first = !atomic_exchange(&said, 1);
+    report_t *report = writes || first ? calloc(1, sizeof *report) : NULL;
+    if (!report)
+        return;
+    report->oom.ordinal = (int)context->cuda.device;
+    report->oom.module = module;
+    report->oom.async = async;
+    report->oom.at_limit = at_limit;
+    report->oom.bytes = bytes;
+    report->oom.limit = ac_allocator_limit(allocator);
+    report->oom.thread = gettid();
+    if (!ac_allocator_available(allocator, &report->oom.available))
+        report->oom.available = UINT64_MAX;
+    if (writes)
+        write_down(report);
+    else if (!wanted)
+        memcpy(report->rest, hint, sizeof hint);
+    if (first)
+        say(context, &report->oom, report->rest);
+    free(report);
+}

@@ -1,0 +1,159 @@
+/* Layouts as text, and what of them is near an address (layout.h).  The text is made here and not
+ * by the builder of documents, whose objects would take ten times the memory: a program may hold
+ * millions of blocks, and may be short of memory just now. */
+#include "observe/layout.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const ac_laid_words[AC_LAID_STATES] = {
+#define X(name, word) word,
+    AC_LAID_WORDS(X)
+#undef X
+};
+
+/* ---- near an address ---- */
+
+static bool is_held(const ac_laid_block_t *block) {
+    return block->state == AC_LAID_ALLOCATED;
+}
+
+/* Blocks [from, to) of the segment and none else go into the next one of `near`. */
+static void keep(ac_near_t *near, const ac_laid_segment_t *segment) {
+    ac_layout_t *to = &near->layout;
+    near->segment[to->segments] = *segment;
+    near->segment[to->segments].first = to->blocks;
+    near->segment[to->segments++].count = 0;
+}
+
+static void keep_block(ac_near_t *near, const ac_laid_block_t *block) {
+    ac_layout_t *to = &near->layout;
+    if (!block)
+        return;
+    near->block[to->blocks++] = *block;
+    near->segment[to->segments - 1].count++;
+}
+
+/* The block around the address, the last one before it that the program holds, and the first
+ * behind. */
+static void keep_around(const ac_layout_t *of, const ac_laid_segment_t *segment, uint64_t address,
+                        ac_near_t *near) {
+    const ac_laid_block_t *before = NULL, *around = NULL, *behind = NULL;
+    for (size_t i = 0; i < segment->count && !behind; i++) {
+        const ac_laid_block_t *block = &of->block[segment->first + i];
+        if (address >= block->address && address - block->address < block->size)
+            around = block;
+        else if (is_held(block) && block->address <= address)
+            before = block;
+        else if (is_held(block))
+            behind = block;
+    }
+    keep(near, segment);
+    keep_block(near, before);
+    keep_block(near, around);
+    keep_block(near, behind);
+}
+
+void ac_layout_near(const ac_layout_t *layout, uint64_t address, ac_near_t *near) {
+    const ac_laid_segment_t *below = NULL, *above = NULL;
+    *near = (ac_near_t){.layout = {.ordinal = layout->ordinal}};
+    near->layout.segment = near->segment;
+    near->layout.block = near->block;
+    for (size_t i = 0; i < layout->segments; i++) {
+        const ac_laid_segment_t *segment = &layout->segment[i];
+        if (address >= segment->address && address - segment->address < segment->size) {
+            keep_around(layout, segment, address, near);
+            return;
+        }
+        if (segment->address <= address && (!below || segment->address > below->address))
+            below = segment;
+        if (segment->address > address && (!above || segment->address < above->address))
+            above = segment;
+    }
+    if (below)
+        keep_around(layout, below, address, near);
+    if (above)
+        keep_around(layout, above, address, near);
+}
+
+/* ---- text ---- */
+
+typedef struct {
+    char *data;
+    size_t length, size;
+    bool failed;
+} text_t;
+
+__attribute__((format(printf, 2, 3))) static void add(text_t *text, const char *format, ...) {
+    enum { MOST = 512 }; /* of what one call adds */
+    va_list args;
+    if (text->failed)
+        return;
+    if (text->size - text->length < MOST) {
+        size_t size = 2 * text->size + 8192;
+        char *grown = realloc(text->data, size);
+        if (!grown) {
+            text->failed = true;
+            return;
+        }
+        text->data = grown;
+        text->size = size;
+    }
+    va_start(args, format);
+    text->length += (size_t)vsnprintf(text->data + text->length, MOST, format, args);
+    va_end(args);
+}
+
+static void add_block(text_t *text, const ac_laid_block_t *block) {
+    add(text, "{\"address\": %" PRIu64 ", \"size\": %" PRIu64 ", \"state\": \"%s\"",
+        block->address, block->size, ac_laid_words[block->state]);
+    if (block->state != AC_LAID_FREE)
+        add(text, ", \"requested\": %" PRIu64 ", \"module\": %u", block->requested,
+            block->module);
+    if (block->async)
+        add(text, ", \"async\": true");
+    if (block->stream)
+        add(text, ", \"stream\": %" PRIu64, block->stream);
+    add(text, "}");
+}
+
+static void add_segment(text_t *text, const ac_layout_t *layout, const ac_laid_segment_t *segment,
+                        size_t *left) {
+    add(text,
+        "{\"device\": %d, \"address\": %" PRIu64 ", \"size\": %" PRIu64
+        ", \"pool\": \"%s\", \"expandable\": %s, \"exported\": %s, \"blocks\": ",
+        layout->ordinal, segment->address, segment->size, segment->small ? "small" : "large",
+        segment->paged ? "true" : "false", segment->exported ? "true" : "false");
+    if (segment->count > *left) {
+        add(text, "null}");
+        return;
+    }
+    *left -= segment->count;
+    add(text, "[");
+    for (size_t i = 0; i < segment->count; i++) {
+        add(text, i ? ",\n      " : "\n      ");
+        add_block(text, &layout->block[segment->first + i]);
+    }
+    add(text, "]}");
+}
+
+char *ac_layout_text(const ac_layout_t *layout, unsigned count, size_t most, size_t *length) {
+    text_t text = {NULL, 0, 0, false};
+    bool any = false;
+    add(&text, "[");
+    for (unsigned i = 0; i < count; i++)
+        for (size_t k = 0; k < layout[i].segments; k++, any = true) {
+            add(&text, any ? ",\n    " : "\n    ");
+            add_segment(&text, &layout[i], &layout[i].segment[k], &most);
+        }
+    add(&text, "]");
+    if (text.failed) {
+        free(text.data);
+        return NULL;
+    }
+    *length = text.length;
+    return text.data;
+}

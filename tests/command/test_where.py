@@ -1,0 +1,209 @@
+"""accelcache where: what lies at an address, of a file and of processes that answer or cannot."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import base
+import holder
+
+MIB = 1 << 20
+
+
+class Where(holder.HolderTest):
+    def start(self, *steps, **more):
+        process, taken = super().start(*steps, **more)
+        return str(process.pid), process, taken
+
+    def snapshot(self, pid):
+        self.expect(0, "ctl", pid, "snapshot", "now.json")
+        return "now.json"
+
+    def says(self, address, source, status=0):
+        """The first line, without the address; the same from the process and from a file of it."""
+        out = self.expect(status, "where", hex(address), source).stdout
+        self.assertTrue(out.startswith(hex(address) + " is "), out)
+        return out.split("\n", 1)[0].replace(hex(address) + " is ", "")
+
+    def both(self, address, pid, status=0):
+        asked = self.says(address, pid, status)
+        self.assertEqual(self.says(address, self.snapshot(pid), status), asked)
+        return asked
+
+    def figures(self, address, source, status=0):
+        return json.loads(self.expect(status, "where", "--json", str(address), source).stdout)
+
+    def test_held(self):
+        pid, _, (first, second) = self.start("take", 1000000, "plugin", "./libplugin.so", 5000000)
+        self.assertEqual(self.both(first, pid), "byte 0 of a block that the program holds")
+        self.assertEqual(self.both(second + 1234567, pid),
+                         "byte 1,234,567 of a block that the program holds")
+        shown = self.figures(second + 12, pid)
+        self.assertEqual((shown["offset"], shown["past_end"], shown["device"]), (12, None, 0))
+        self.assertEqual((shown["block"]["address"], shown["block"]["requested"],
+                          shown["block"]["module"]), (second, 5000000, "libplugin.so"))
+        self.assertEqual(self.figures(first, pid)["block"]["module"], "holder")
+
+    def test_past_the_end(self):
+        pid, _, (first, _) = self.start("take", 1000000, "take", 3 * MIB)
+        for past, said in ((0, "right behind the end of"), (1, "1 byte past the end of"),
+                           (12, "12 bytes past the end of")):
+            self.assertEqual(self.both(first + 1000000 + past, pid),
+                             said + " what was asked for, in a block that the program holds")
+        shown = self.figures(first + 1000012, pid)
+        self.assertEqual((shown["past_end"], shown["offset"]), (12, 1000012))
+
+    def test_past_the_end_in_free_memory(self):
+        pid, _, (first,) = self.start("take", 70000)
+        end = first + 70000
+        self.assertEqual(self.both(end + 2000, pid), "2,000 bytes past the end of a block that the "
+                         "program holds, in free memory of the library")
+        self.assertEqual(self.figures(end + 2000, pid)["before"]["address"], first)
+        self.assertEqual(self.figures(end + 2000, pid)["past_end"], 2000)
+
+    def test_freed(self):
+        """By a thread that keeps it; in the order of a stream; and what lies around it is named."""
+        pid, _, (one, two, three) = self.start(
+            "take", 2 * MIB, "take", 2 * MIB, "take", 2 * MIB, "give", 1)
+        self.assertEqual(self.both(two + 5, pid), "byte 5 of a block that was freed, and that a "
+                         "thread keeps for its next request")
+        shown = self.figures(two + 5, pid)
+        self.assertEqual((shown["block"]["state"], shown["block"]["module"]), ("cached", "holder"))
+        held = {block["address"] for block in (shown["before"], shown["behind"]) if block}
+        self.assertLessEqual(held, {one, three})
+
+    def test_pending(self):
+        pid, _, (block, _) = self.start("async", 2 * MIB, "take", MIB, "drop", 0,
+                                        sim="clock:real,memory:256M",
+                                        conf="control:true,dump:none,single_stream:false")
+        shown = self.figures(block + 9, pid)
+        self.assertIn(shown["block"]["state"], ("pending", "cached"))
+        self.assertEqual(shown["offset"], 9)
+        if shown["block"]["state"] == "pending":
+            self.assertIsNotNone(shown["block"]["stream"])
+
+    def test_never_ours(self):
+        pid, _, (first,) = self.start("take", 1000)
+        self.assertEqual(self.both(first - 4096, pid, 1), "in no segment of the library: it was "
+                         "never its memory, or went back to the driver")
+        text = self.expect(1, "where", hex(first - 4096), pid).stdout
+        self.assertIn(f"nearest segment  {hex(first)}  2.00 MiB of the small pool, 4.00 KiB behind "
+                      "the address\n", text)
+        nearest = self.figures(first + 2 * MIB + 77, pid, 1)["nearest"]
+        self.assertEqual((nearest[0]["address"], nearest[1]), (first, None))
+
+    def test_small_blocks(self):
+        """Of slabs: a block for each, however many."""
+        steps = ("fill", 512, 2000, "every", 3, "take", 512)
+        pid, _, (last,) = self.start(*steps)
+        with open(self.path(self.snapshot(pid)), encoding="utf-8") as file:
+            blocks = [b for s in json.load(file)["layout"] for b in s["blocks"]]
+        self.assertEqual(sum(b["state"] == "allocated" for b in blocks), 668)
+        self.assertEqual(self.both(last + 511, pid), "byte 511 of a block that the program holds")
+
+    def test_expandable_segments(self):
+        pid, _, (first,) = self.start(
+            "take", 9 * MIB, conf="control:true,dump:none,expandable_segments:true")
+        self.assertEqual(self.both(first + 9 * MIB - 1, pid),
+                         "byte 9,437,183 of a block that the program holds")
+        self.assertTrue(self.figures(first, pid)["segment"]["expandable"])
+        self.assertEqual(self.both(first + 512 * MIB, pid),
+                         "in addresses of the library without memory")
+
+    def test_the_only_process(self):
+        self.assertIn("no process of yours runs", self.expect(1, "where", "4096").stderr)
+        _, _, (first,) = self.start("take", 1000)
+        self.assertIn("byte 7 of", self.expect(0, "where", hex(first + 7)).stdout)
+        self.start("take", 1000)
+        self.assertIn("2 processes run", self.expect(1, "where", "4096").stderr)
+
+    def test_text(self):
+        pid, _, (first, second) = self.start("take", 1000, "take", 1000)
+        text = self.expect(0, "where", str(first + 1010), pid).stdout
+        text = re.sub("0x[0-9a-f]+", lambda m: f"FIRST+{int(m[0], 16) - first}", text)
+        self.assertEqual(text, TEXT.format(second - first))
+
+    # ---- who cannot answer
+
+    def refusal(self, pid, said):
+        """Within a second, and the time to start a command."""
+        begin = time.monotonic()
+        error = self.expect(1, "where", "0x400000000000", pid).stderr
+        self.assertLess(time.monotonic() - begin, 2.5)
+        self.assertIn(said, error)
+        self.assertEqual(error.count("\n"), 1)
+
+    def test_stopped(self):
+        pid, process, _ = self.start("take", 1000)
+        process.send_signal(signal.SIGSTOP)
+        while " T " not in base_stat(pid):
+            time.sleep(0.01)
+        self.refusal(pid, "is stopped")
+        process.send_signal(signal.SIGCONT)
+
+    def test_killed(self):
+        pid, process, _ = self.start("take", 1000)
+        process.kill()
+        process.wait()
+        self.refusal(pid, "has ended")
+        self.assertIn("has ended", self.expect(1, "ctl", pid, "snapshot", "x.json").stderr)
+
+    def test_gone(self):
+        pid, process, _ = self.start("take", 1000)
+        process.stdin.write("q")
+        process.stdin.flush()
+        process.wait()
+        self.refusal(pid, "has no live page")
+
+    def test_without_the_key(self):
+        pid, _, _ = self.start("take", 1000, conf="dump:none")
+        self.refusal(pid, "does not listen: start it with control:true")
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to be another user")
+    def test_another_user(self):
+        os.chmod(self.folder, 0o755)
+        os.chmod(self.live, 0o1777)
+        pid, _, (first,) = self.start("take", 1000, user=65534, group=65534, extra_groups=[])
+        self.refusal(pid, "belongs to user 65534")
+        ours, _, _ = self.start("take", 1000)
+        done = subprocess.run([base.COMMAND, "where", hex(first), ours], env=self.environment,
+                              user=65534, group=65534, extra_groups=[], capture_output=True,
+                              text=True, timeout=30, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("belongs to another user", done.stderr)
+
+
+def base_stat(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read()
+
+
+TEXT = """\
+FIRST+1010 is 10 bytes past the end of what was asked for, in a block that the program holds
+  block           FIRST+0  1.00 KiB, allocated, 1,000 bytes asked for by holder
+  segment         FIRST+0  2.00 MiB of the small pool, of device 0
+  held behind it  FIRST+{}  1.00 KiB, allocated, 1,000 bytes asked for by holder
+"""
+
+
+class Files(base.CommandTest):
+    def test_usage(self):
+        for arguments, said in (((), "ADDRESS is missing"), (("there",), "is no address"),
+                                (("0x12g",), "is no address"), (("-5",), ""),
+                                (("1", "2", "3"), "one argument too many")):
+            self.assertIn(said, self.expect(2, "where", *arguments).stderr)
+
+    def test_other_files(self):
+        self.write("dump.json", self.fixture("dump"))
+        self.assertIn("it lists no blocks", self.expect(1, "where", "1", "dump.json").stderr)
+        self.assertIn("none.json: No such file", self.expect(1, "where", "1", "none.json").stderr)
+        shown = json.loads(self.expect(1, "where", "--json", "1", "none.json").stdout)
+        self.assertIn("No such file", shown["error"])
+
+
+if __name__ == "__main__":
+    base.main()

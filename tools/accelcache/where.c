@@ -1,0 +1,379 @@
+/* `accelcache where`: what lies at a device address. */
+#include "command.h"
+#include "control.h"
+#include "document.h"
+#include "layout.h"
+#include "observe/dump.h"
+#include "option.h"
+#include "processes.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: accelcache where [--json] ADDRESS [PID|FILE]\n"
+    "Says what lies at a device address, of an illegal access say: which block, how far into it "
+    "or\n"
+    "past its end, which module asked for it, and whether it is held, freed, or never was "
+    "ours.\n\n"
+    "  PID   a process of the same user, started with control:true in ACCEL_ALLOC_CONF\n"
+    "  FILE  a dump with blocks: of accelcache ctl PID snapshot FILE, or of the key oom_dump\n\n"
+    "Without either it is the one process of the user that runs under the library.  ADDRESS is\n"
+    "hexadecimal with 0x in front, or decimal.\n\n"
+    "  --json  the answer as JSON\n\n"
+    "Exit status: 0 the address lies in a segment of the library; 1 it does not, or there is no\n"
+    "answer: the reason is on stderr, within a second; 2 wrong usage.\n";
+
+/* ------------------------------------------------------------------ what is there */
+
+typedef struct {
+    uint64_t address;
+    int ordinal;                            /* of the device */
+    const ac_laid_segment_t *segment;       /* around it; NULL: none */
+    const ac_laid_block_t *block;           /* around it; NULL: none */
+    const ac_laid_block_t *before, *behind; /* nearest ones that the program holds */
+    const ac_laid_segment_t *below, *above; /* where it is in none */
+} spot_t;
+
+static uint64_t end_of(const ac_laid_block_t *block) {
+    return block->address + (block->requested ? block->requested : block->size);
+}
+
+static void look_around(spot_t *spot, const ac_layout_t *layout,
+                        const ac_laid_segment_t *segment) {
+    for (size_t i = 0; i < segment->count; i++) {
+        const ac_laid_block_t *block = &layout->block[segment->first + i];
+        if (spot->address >= block->address && spot->address - block->address < block->size)
+            spot->block = block;
+        else if (block->state != AC_LAID_ALLOCATED)
+            continue;
+        else if (block->address <= spot->address)
+            spot->before = block;
+        else if (!spot->behind)
+            spot->behind = block;
+    }
+}
+
+static bool is_inside(const ac_laid_segment_t *segment, uint64_t address) {
+    return address >= segment->address && address - segment->address < segment->size;
+}
+
+static uint64_t distance(const ac_laid_segment_t *segment, uint64_t address) {
+    return address < segment->address ? segment->address - address
+                                      : address - (segment->address + segment->size);
+}
+
+/* Of all devices: the segment that has the address, else the nearest ones. */
+static void find(spot_t *spot, const cmd_layouts_t *layouts) {
+    for (unsigned i = 0; i < layouts->count; i++) {
+        const ac_layout_t *layout = &layouts->layout[i];
+        for (size_t k = 0; k < layout->segments; k++) {
+            const ac_laid_segment_t *segment = &layout->segment[k];
+            const ac_laid_segment_t **side =
+                segment->address > spot->address ? &spot->above : &spot->below;
+            if (is_inside(segment, spot->address)) {
+                spot->segment = segment;
+                spot->ordinal = layout->ordinal;
+                look_around(spot, layout, segment);
+                return;
+            }
+            if (!*side || distance(segment, spot->address) < distance(*side, spot->address))
+                *side = segment;
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ words */
+
+static const char *const state_text[AC_LAID_STATES] = {
+    [AC_LAID_FREE] = "free memory of the library",
+    [AC_LAID_ALLOCATED] = "a block that the program holds",
+    [AC_LAID_CACHED] = "a block that was freed, and that a thread keeps for its next request",
+    [AC_LAID_PENDING] = "a block that was freed, and that work from before may still use",
+    [AC_LAID_HELD] = "a block that was freed, and that a captured graph may use"};
+
+static char *bytes_past(uint64_t bytes) {
+    char text[CMD_FIGURE];
+    return bytes ? cmd_format("%s byte%s past the end of", cmd_text_count(text, (int64_t)bytes),
+                              bytes == 1 ? "" : "s")
+                 : cmd_format("right behind the end of");
+}
+
+/* In whose block, or past which one's end, in one sentence. */
+static char *sentence(const spot_t *spot) {
+    enum { NEAR = 1 << 20 };
+    char text[CMD_FIGURE];
+    char *past;
+    const ac_laid_block_t *block = spot->block;
+    if (!spot->segment)
+        return cmd_format("0x%" PRIx64
+                          " is in no segment of the library: it was never its memory, "
+                          "or went back to the driver",
+                          spot->address);
+    if (block && block->state == AC_LAID_ALLOCATED && spot->address >= end_of(block)) {
+        past = bytes_past(spot->address - end_of(block));
+        char *all = cmd_format("0x%" PRIx64 " is %s what was asked for, in %s", spot->address,
+                               past, state_text[block->state]);
+        free(past);
+        return all;
+    }
+    if (block && block->state != AC_LAID_FREE)
+        return cmd_format("0x%" PRIx64 " is byte %s of %s", spot->address,
+                          cmd_text_count(text, (int64_t)(spot->address - block->address)),
+                          state_text[block->state]);
+    const char *what =
+        block ? state_text[AC_LAID_FREE] : "addresses of the library without memory";
+    if (!spot->before || spot->address - end_of(spot->before) > NEAR)
+        return cmd_format("0x%" PRIx64 " is in %s", spot->address, what);
+    past = bytes_past(spot->address - end_of(spot->before));
+    char *all = cmd_format("0x%" PRIx64 " is %s a block that the program holds, in %s",
+                           spot->address, past, what);
+    free(past);
+    return all;
+}
+
+static void add_block(cmd_table_t *table, const char *title, const ac_laid_block_t *block,
+                      const json_t *document) {
+    char size[CMD_FIGURE], asked[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, block->address);
+    char *known = block->requested ? cmd_format(", %s bytes asked for by %s",
+                                                cmd_text_count(asked, (int64_t)block->requested),
+                                                cmd_layout_module(document, block->module))
+                  : block->state != AC_LAID_FREE
+                      ? cmd_format(", of %s", cmd_layout_module(document, block->module))
+                      : cmd_format("%s", "");
+    char *stream = block->stream
+                       ? cmd_format(", freed in the order of stream 0x%" PRIx64, block->stream)
+                       : cmd_format("%s", block->async ? ", asked for on a stream" : "");
+    char *text = cmd_format("%s, %s%s%s", cmd_text_bytes(size, (int64_t)block->size),
+                            ac_laid_words[block->state], known, stream);
+    cmd_table_row(table, title, place, text, NULL);
+    free(place);
+    free(known);
+    free(stream);
+    free(text);
+}
+
+static void add_segment(cmd_table_t *table, const char *title, const ac_laid_segment_t *segment,
+                        const char *more) {
+    char size[CMD_FIGURE];
+    char *place = cmd_format("0x%" PRIx64, segment->address);
+    char *text =
+        cmd_format("%s of the %s pool%s%s%s", cmd_text_bytes(size, (int64_t)segment->size),
+                   segment->small ? "small" : "large", segment->paged ? ", expandable" : "",
+                   segment->exported ? ", known to other processes" : "", more);
+    cmd_table_row(table, title, place, text, NULL);
+    free(place);
+    free(text);
+}
+
+static void add_near(cmd_table_t *table, const spot_t *spot, const ac_laid_segment_t *segment,
+                     const char *side) {
+    char away[CMD_FIGURE];
+    if (!segment)
+        return;
+    char *more = cmd_format(
+        ", %s %s", cmd_text_bytes(away, (int64_t)distance(segment, spot->address)), side);
+    add_segment(table, "nearest segment", segment, more);
+    free(more);
+}
+
+static void print(const spot_t *spot, const json_t *document) {
+    char *line = sentence(spot);
+    cmd_print_safe(line);
+    putchar('\n');
+    free(line);
+    cmd_table_t *table = cmd_table_new("lll");
+    if (spot->block)
+        add_block(table, "block", spot->block, document);
+    if (spot->segment) {
+        char *more = cmd_format(", of device %d", spot->ordinal);
+        add_segment(table, "segment", spot->segment, more);
+        free(more);
+    }
+    if (spot->before)
+        add_block(table, "held before it", spot->before, document);
+    if (spot->behind)
+        add_block(table, "held behind it", spot->behind, document);
+    if (!spot->segment) {
+        add_near(table, spot, spot->below, "before the address");
+        add_near(table, spot, spot->above, "behind the address");
+    }
+    cmd_table_print(table, 2);
+}
+
+/* ------------------------------------------------------------------ for machines */
+
+static json_t *block_json(const ac_laid_block_t *block, const json_t *document) {
+    if (!block)
+        return json_null();
+    return json_pack(
+        "{s:I, s:I, s:s, s:I, s:o, s:o, s:b}", "address", (json_int_t)block->address, "size",
+        (json_int_t)block->size, "state", ac_laid_words[block->state], "requested",
+        (json_int_t)block->requested, "module",
+        block->state == AC_LAID_FREE ? json_null()
+                                     : cmd_json_text(cmd_layout_module(document, block->module)),
+        "stream", block->stream ? json_integer((json_int_t)block->stream) : json_null(), "async",
+        block->async);
+}
+
+static json_t *segment_json(const ac_laid_segment_t *segment) {
+    if (!segment)
+        return json_null();
+    return json_pack("{s:I, s:I, s:s, s:b, s:b}", "address", (json_int_t)segment->address, "size",
+                     (json_int_t)segment->size, "pool", segment->small ? "small" : "large",
+                     "expandable", segment->paged, "exported", segment->exported);
+}
+
+/* How far the address lies past the end of what was asked for; null: it does not. */
+static json_t *past_json(const spot_t *spot) {
+    bool in_one = spot->block && spot->block->state != AC_LAID_FREE;
+    const ac_laid_block_t *block = in_one ? spot->block : spot->before;
+    return block && block->state == AC_LAID_ALLOCATED && spot->address >= end_of(block)
+               ? json_integer((json_int_t)(spot->address - end_of(block)))
+               : json_null();
+}
+
+static void print_json(const spot_t *spot, const json_t *document) {
+    char *line = sentence(spot);
+    json_t *whole = json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "address",
+        (json_int_t)spot->address, "text", cmd_json_text(line), "device",
+        spot->segment ? json_integer(spot->ordinal) : json_null(), "block",
+        block_json(spot->block, document), "offset",
+        spot->block ? json_integer((json_int_t)(spot->address - spot->block->address))
+                    : json_null(),
+        "past_end", past_json(spot), "segment", segment_json(spot->segment), "before",
+        block_json(spot->before, document), "behind", block_json(spot->behind, document),
+        "nearest", json_pack("[o, o]", segment_json(spot->below), segment_json(spot->above)));
+    free(line);
+    cmd_print_json(whole, 0);
+}
+
+/* ------------------------------------------------------------------ where from */
+
+/* The document of a page, with what its process says is near the address.  NULL: *error. */
+static json_t *ask(const ac_live_name_t *name, uint64_t address, char **error) {
+    ac_control_answer_t answer;
+    char why[1200];
+    bool alive;
+    char *question = cmd_format("%" PRIu64, address);
+    bool done = cmd_control(name, AC_CONTROL_WHERE, question, &answer, error);
+    free(question);
+    if (!done)
+        return NULL;
+    const ac_live_t *page = ac_live_read(name, &alive, why, sizeof why);
+    const ac_dump_more_t nothing = {0};
+    size_t length;
+    char *text = page ? ac_dump_text_with(page, "running", &nothing, &length) : NULL;
+    json_t *near = json_loads(answer.text, 0, NULL);
+    json_t *document = text ? json_loadb(text, length, 0, NULL) : NULL;
+    if (page)
+        ac_live_free(page);
+    free(text);
+    if (document && near) {
+        json_object_set_new(document, "layout", near);
+        return document;
+    }
+    *error = page ? cmd_format("process %d answered what this version does not read", name->pid)
+                  : cmd_format("%s", why);
+    json_decref(near);
+    json_decref(document);
+    return NULL;
+}
+
+/* The one process that runs. */
+static bool only_process(ac_live_name_t *name, char **error) {
+    cmd_processes_t processes;
+    unsigned running = 0;
+    cmd_processes_find(&processes);
+    for (unsigned i = 0; i < processes.count; i++)
+        if (processes.process[i].alive && !running++)
+            *name = processes.process[i].name;
+    cmd_processes_clear(&processes);
+    if (running != 1)
+        *error = running
+                     ? cmd_format("%u processes run under the library: name one (accelcache ps)",
+                                  running)
+                     : cmd_format("no process of yours runs under the library: name a file");
+    return running == 1;
+}
+
+static json_t *document_of(const char *source, uint64_t address, char **error) {
+    ac_live_name_t name;
+    uint64_t space;
+    int pid;
+    if (!source)
+        return only_process(&name, error) ? ask(&name, address, error) : NULL;
+    if (!cmd_process_read(source, &pid, &space)) {
+        json_t *document = cmd_document_load(source, error);
+        if (!document) {
+            char *whole = cmd_format("%s: %s", source, *error);
+            free(*error);
+            *error = whole;
+        }
+        return document;
+    }
+    return cmd_control_find(pid, space, &name, error) ? ask(&name, address, error) : NULL;
+}
+
+static int where(uint64_t address, const char *source, bool json) {
+    char *error = NULL;
+    cmd_layouts_t layouts = {0};
+    spot_t spot = {.address = address};
+    json_t *document = document_of(source, address, &error);
+    bool done =
+        document && cmd_layouts_read(&layouts, json_object_get(document, "layout"), &error);
+    if (done) {
+        find(&spot, &layouts);
+        if (json)
+            print_json(&spot, document);
+        else
+            print(&spot, document);
+        if (spot.segment && !spot.block && layouts.unlisted)
+            cmd_say("the file lists no blocks of this segment: there were too many");
+    } else if (json) {
+        cmd_print_json(json_pack("{s:I, s:o}", "address", (json_int_t)address, "error",
+                                 cmd_json_text(error)),
+                       0);
+    } else {
+        cmd_say("%s", error);
+    }
+    free(error);
+    cmd_layouts_free(&layouts);
+    json_decref(document);
+    return done && spot.segment ? CMD_OK : CMD_FAILED;
+}
+
+/* Hexadecimal with 0x, else decimal; device addresses have 49 bits at most. */
+static bool read_address(const char *text, uint64_t *address) {
+    char *end;
+    bool hex = text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+    *address = strtoull(text, &end, hex ? 16 : 10);
+    return *text >= '0' && *text <= '9' && !*end && *address < INT64_MAX;
+}
+
+int cmd_where(int argc, char **argv) {
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    bool json = false;
+    int option;
+    uint64_t address;
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return CMD_OK;
+        }
+        if (option != 'j')
+            return cmd_usage_hint();
+        json = true;
+    }
+    if (optind == argc)
+        return cmd_usage("ADDRESS is missing");
+    if (!read_address(argv[optind], &address))
+        return cmd_usage("\"%s\" is no address: 0x7f0000000000, or decimal", argv[optind]);
+    if (argc - optind > 2)
+        return cmd_usage("\"%s\" is one argument too many", argv[optind + 2]);
+    return where(address, argv[optind + 1], json);
+}
