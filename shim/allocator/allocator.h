@@ -195,7 +195,8 @@ ac_status_t ac_block_pin(uint64_t address);
 ac_status_t ac_block_attribute(uint64_t address, unsigned module);
 
 /* What there is, in no order of segments: each one, and then its blocks in the order of their
- * addresses, without a gap but for addresses without memory.  `visit` is called under the allocator's lock, and may do nothing but write down. */
+ * addresses, without a gap but for addresses without memory.  `visit` is called under the
+ * allocator's lock, and may do nothing but write down. */
 typedef struct {
     uint64_t address, size, requested; /* bytes; of a segment: `requested` is 0 */
     bool segment;

@@ -22,11 +22,7 @@ bool ac_allocator_held(ac_allocator_t *allocator, const struct timespec *deadlin
         return false;
     for (ac_arena_t *arena = allocator->arenas; arena; arena = arena->next)
         for (const ac_segment_t *s = arena->segments; s; s = s->next)
-            for (ac_block_t *block = s->first; block; block = block->next)
-                if (ac_block_is_slab(block))
-                    ac_slab_each(block, visit_block, &walk);
-                else
-                    visit_block(block, &walk);
+            ac_segment_each(s, visit_block, &walk);
     ac_unlock(&allocator->lock);
     return true;
 }

@@ -5,9 +5,9 @@
 #include "device/wait.h"
 #include "failpoint.h"
 
-/* An owner that does not come out of its cache is kept from running: it is waited for so often, with
+/* An owner that does not come out of its cache is kept from running: it is waited for so long, with
  * naps between. */
-enum { OWNER_TRIES = 50, OWNER_NAP_NS = 10000000 };
+enum { OWNER_PATIENCE_NS = 500000000, OWNER_NAP_NS = 10000000 };
 
 /* Blocks that ask for SYNC_MEMOPS again while they are freed are set back so often. */
 enum { TRIES = 4 };
@@ -34,16 +34,18 @@ static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
 }
 
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
-    for (int i = 0;; i++) {
+    for (uint64_t end = 0;;) {
         ac_block_t *block;
         ac_allocator_t *allocator;
         ac_status_t status = ac_allocator_lock_block(address, &block, &allocator);
         if (status != AC_OK)
             return status;
         if (may_be_taken(block) && !AC_FAILPOINT(identified_in_reach)) {
+            uint64_t now = block->segment->arena->ops->now_ns();
             ac_unlock(&allocator->lock);
-            if (i == OWNER_TRIES)
+            if (end && now >= end)
                 return AC_OOM;
+            end = end ? end : now + OWNER_PATIENCE_NS;
             if (!keep_for_program(allocator, address))
                 ac_nap(OWNER_NAP_NS);
             continue;

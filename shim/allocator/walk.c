@@ -32,11 +32,7 @@ static void walk_segment(walk_t *walk, const ac_segment_t *segment) {
                              .small = segment->pool == AC_POOL_SMALL};
     walk->visit(&walk->item, walk->arg);
     walk->item.segment = false;
-    for (ac_block_t *block = segment->first; block; block = block->next)
-        if (ac_block_is_slab(block))
-            ac_slab_each(block, tell, walk);
-        else
-            tell(block, walk);
+    ac_segment_each(segment, tell, walk);
 }
 
 void ac_allocator_walk(ac_allocator_t *allocator, void (*visit)(const ac_item_t *item, void *arg),

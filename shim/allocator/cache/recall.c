@@ -13,7 +13,8 @@
 
 #define SMALL_WAIT ((uint64_t)8 << 20) /* of all small blocks that wait */
 
-enum { RECALL_TRIES = 10000 };
+/* How long an owner is waited for: yields, and ns beside many other programs. */
+enum { RECALL_TRIES = 10000, RECALL_NS = 100000000 };
 
 /* In place of a block. */
 static ac_block_t no_block = {.address = 1};
@@ -276,19 +277,22 @@ static bool any_busy(ac_allocator_t *allocator) {
 /* Keep the owners of all caches but `own` (of one arena; NULL: of all) out of them.  False: that
  * cannot be done, and they may be in them.  With the recall lock alone. */
 static bool shut(ac_allocator_t *allocator, const ac_cache_t *own, const ac_arena_t *arena) {
-    bool any = false;
+    const ac_device_ops_t *ops = NULL; /* of any that is shut */
     ac_lock(&allocator->lock);
     for (ac_cache_t *cache = allocator->caches->first; cache; cache = cache->next) {
         if (cache == own || (arena && cache->arena != arena))
             continue;
         atomic_fetch_or(&cache->gate, AC_GATE_RECALLED);
-        any = true;
+        ops = cache->arena->ops;
     }
     ac_unlock(&allocator->lock);
-    if (any && !AC_FAILPOINT(recall_without_barrier) && !ac_barrier_heavy())
+    if (ops && !AC_FAILPOINT(recall_without_barrier) && !ac_barrier_heavy())
         return false;
+    if (!ops || !any_busy(allocator))
+        return true;
     /* A hit is over in no time, unless its thread is kept from running. */
-    for (int i = 0; any && i < RECALL_TRIES && any_busy(allocator); i++)
+    uint64_t end = ops->now_ns() + RECALL_NS;
+    for (int i = 0; i < RECALL_TRIES && any_busy(allocator) && ops->now_ns() < end; i++)
         sched_yield();
     return true;
 }
