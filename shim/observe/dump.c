@@ -205,7 +205,7 @@ enum { MOST_SECONDS = 1 };
 static void put_devices(json_t *root, const ac_live_t *page, const struct timespec *deadline,
                         bool *failed) {
     figures_t figures;
-    int64_t blocks = 0, bytes = 0;
+    uint64_t blocks = 0, bytes = 0; /* of a damaged page they may be anything */
     json_t *devices = json_array();
     ac_json_put(root, "devices", devices, failed);
     for (unsigned i = 0; i < AC_LIVE_DEVICES && !*failed; i++) {
@@ -213,8 +213,8 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
         if (!device)
             continue;
         get_figures(page, i, deadline, &figures);
-        blocks += figures.stats.allocation[AC_POOL_ALL].current;
-        bytes += figures.stats.allocated_bytes[AC_POOL_ALL].current;
+        blocks += (uint64_t)figures.stats.allocation[AC_POOL_ALL].current;
+        bytes += (uint64_t)figures.stats.allocated_bytes[AC_POOL_ALL].current;
         json_t *json = json_object();
         ac_json_append(devices, json, failed);
         if (*failed)
@@ -234,8 +234,8 @@ static void put_devices(json_t *root, const ac_live_t *page, const struct timesp
 #include "observe/counters.def"
     }
     json_t *held = ac_json_put_object(root, "held", failed);
-    ac_json_put_integer(held, "blocks", blocks, failed);
-    ac_json_put_integer(held, "bytes", bytes, failed);
+    ac_json_put_integer(held, "blocks", (int64_t)blocks, failed);
+    ac_json_put_integer(held, "bytes", (int64_t)bytes, failed);
 }
 
 /* As those of the devices. */
