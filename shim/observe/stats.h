@@ -159,16 +159,24 @@ static inline bool ac_tally_same(const uint64_t *figure, const uint64_t *absorbe
     return __atomic_load_n(figure, __ATOMIC_RELAXED) == *absorbed;
 }
 
-/* Whether the device statistics have all of the tally, which its thread may be adding to. */
+/* Whether the device statistics have all of the tally, which its thread may be adding to.  Of each
+ * figure: what was absorbed in the midst of a hit may have some of its figures and lack others. */
 static inline bool ac_cache_tally_absorbed(const ac_cache_tally_t *tally) {
-    const ac_cache_side_t *s = tally->side;
-    const ac_cache_flow_t *a = tally->absorbed;
-    const ac_cache_wait_t *w = tally->waiting_absorbed;
-    for (int i = 0; i < AC_FLOWS; i++)
-        if (!ac_tally_same(&s[i].flow.taken, &a[i].taken) ||
-            !ac_tally_same(&s[i].flow.given, &a[i].given) ||
-            !ac_tally_same(&s[i].waiting.blocks, &w[i].blocks))
+    for (int i = 0; i < AC_FLOWS; i++) {
+        const ac_cache_flow_t *flow = &tally->side[i].flow, *absorbed = &tally->absorbed[i];
+        const ac_cache_wait_t *waits = &tally->side[i].waiting;
+        const ac_cache_wait_t *before = &tally->waiting_absorbed[i];
+        if (!ac_tally_same(&flow->taken, &absorbed->taken) ||
+            !ac_tally_same(&flow->taken_bytes, &absorbed->taken_bytes) ||
+            !ac_tally_same(&flow->taken_requested, &absorbed->taken_requested) ||
+            !ac_tally_same(&flow->given, &absorbed->given) ||
+            !ac_tally_same(&flow->given_bytes, &absorbed->given_bytes) ||
+            !ac_tally_same(&flow->given_requested, &absorbed->given_requested) ||
+            !ac_tally_same(&waits->blocks, &before->blocks) ||
+            !ac_tally_same(&waits->bytes, &before->bytes) ||
+            !ac_tally_same(&waits->requested, &before->requested))
             return false;
+    }
     return true;
 }
 

@@ -467,6 +467,21 @@ START_TEST(closing_absorbs_what_was_read_in_parts) {
 }
 END_TEST
 
+/* The same, and then another thread takes memory by the lock: no peak counts what was freed. */
+START_TEST(a_peak_lacks_what_was_read_in_parts) {
+    uint64_t address = take(MIB), *bytes = &tally[0].side[1].flow.given_bytes, other_address;
+    put(address);
+    *bytes -= MIB;
+    now();
+    *bytes += MIB;
+    ac_cache_t *second = ac_cache_open(arena, &tally[1]);
+    ck_assert_int_eq(ac_cache_alloc(second, MIB, false, &other_address), AC_OK);
+    ck_assert_int_eq(ac_cache_free(second, other_address), AC_OK);
+    ck_assert_int_eq(now().allocated_bytes[AC_POOL_ALL].peak, MIB);
+    ac_cache_close(second);
+}
+END_TEST
+
 /* --- settings --- */
 
 START_TEST(none_where_the_settings_say_so) {
@@ -635,6 +650,7 @@ int main(void) {
     tcase_add_test(all, a_record_that_came_back_says_no_address);
     tcase_add_test(all, closing_gives_everything_back);
     tcase_add_test(all, closing_absorbs_what_was_read_in_parts);
+    tcase_add_test(all, a_peak_lacks_what_was_read_in_parts);
     tcase_add_test(all, none_where_the_settings_say_so);
     tcase_add_test(all, sizes_are_rounded_as_elsewhere);
     tcase_add_loop_test(all, peaks_are_exact, 0, 5);
