@@ -124,20 +124,11 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
 }
 
 int cmd_ctl(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
-    int option, pid;
+    bool json;
+    int status, pid;
     uint64_t space;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (option != 'j')
-            return cmd_usage_hint();
-        json = true;
-    }
+    if (!cmd_option_json(argc, argv, help, &json, &status))
+        return status;
     int count = argc - optind;
     char **argument = argv + optind;
     if (count < 1 || !cmd_process_read(argument[0], &pid, &space))

@@ -367,19 +367,10 @@ static int show(const char *path, bool json) {
 }
 
 int cmd_oom(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
-    int option;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (option != 'j')
-            return cmd_usage_hint();
-        json = true;
-    }
+    bool json;
+    int status;
+    if (!cmd_option_json(argc, argv, help, &json, &status))
+        return status;
     if (optind == argc)
         return cmd_usage("FILE is missing");
     if (argc - optind > 1)

@@ -107,3 +107,19 @@ int cmd_option(int argc, char **argv, const char *letters, const struct option *
         cmd_say("unknown option -%c", optopt);
     return option;
 }
+
+bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *status) {
+    static const struct option options[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    int option;
+    *json = false;
+    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
+        if (option == 'h')
+            fputs(help, stdout);
+        *status = option == 'h' ? CMD_OK : cmd_usage_hint();
+        if (option != 'j')
+            return false;
+        *json = true;
+    }
+    return true;
+}

@@ -3,11 +3,16 @@
 #define CMD_OPTION_H
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* As getopt_long, but what is wrong is said in one line, with the option that was meant perhaps;
  * '?' is answered then. */
 int cmd_option(int argc, char **argv, const char *letters, const struct option *options);
+
+/* Read the options of a subcommand that has none but --json, which sets *json, and --help, which
+ * prints `help`.  True: it goes on with argv[optind]; false: *status is how it ends. */
+bool cmd_option_json(int argc, char **argv, const char *help, bool *json, int *status);
 
 /* Of names `size` bytes apart, up to a NULL, the one that `text` most likely means; NULL: none. */
 const char *cmd_nearest(const char *text, const char *const *names, size_t size);

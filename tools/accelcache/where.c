@@ -355,20 +355,11 @@ static bool read_address(const char *text, uint64_t *address) {
 }
 
 int cmd_where(int argc, char **argv) {
-    static const struct option options[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
-    int option;
+    bool json;
+    int status;
     uint64_t address;
-    while ((option = cmd_option(argc, argv, "hj", options)) != -1) {
-        if (option == 'h') {
-            fputs(help, stdout);
-            return CMD_OK;
-        }
-        if (option != 'j')
-            return cmd_usage_hint();
-        json = true;
-    }
+    if (!cmd_option_json(argc, argv, help, &json, &status))
+        return status;
     if (optind == argc)
         return cmd_usage("ADDRESS is missing");
     if (!read_address(argv[optind], &address))

@@ -9,14 +9,11 @@
 
 #include "accelcache.h"
 #include "device/cuda_abi.h"
+#include "hold.h"
 #include "run_suite.h"
 
-cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemFree_v2_fn cuMemFree_v2;
 cuMemsetD8Async_fn cuMemsetD8Async;
-cuMemsetD32_v2_fn cuMemsetD32_v2;
-cuStreamWaitValue32_v2_fn cuStreamWaitValue32_v2;
-cuStreamWriteValue32_v2_fn cuStreamWriteValue32_v2;
 cuStreamCreate_fn cuStreamCreate;
 cuStreamDestroy_v2_fn cuStreamDestroy_v2;
 
@@ -52,19 +49,6 @@ static size_t reserved(accel_pool_id_t pool) {
     size_t bytes;
     ck_assert_int_eq(accel_pool_bytes(pool, 0, &bytes, NULL), ACCEL_OK);
     return bytes;
-}
-
-/* The stream does nothing from now on, until _go. */
-static CUdeviceptr flag;
-static void hold(CUstream stream) {
-    if (!flag)
-        ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
-    ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
-    ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
-}
-static void let_go(CUstream stream) {
-    ck_assert_int_eq(cuStreamWriteValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
 }
 
 static int only(void *stream, void *arg) {

@@ -9,15 +9,12 @@
 
 #include "accelcache.h"
 #include "device/cuda_abi.h"
+#include "hold.h"
 #include "run_suite.h"
 
 cuCtxGetCurrent_fn cuCtxGetCurrent;
 cuCtxCreate_v2_fn cuCtxCreate_v2;
-cuMemAlloc_v2_fn cuMemAlloc_v2;
 cuMemsetD8Async_fn cuMemsetD8Async;
-cuMemsetD32_v2_fn cuMemsetD32_v2;
-cuStreamWaitValue32_v2_fn cuStreamWaitValue32_v2;
-cuStreamWriteValue32_v2_fn cuStreamWriteValue32_v2;
 cuMemcpyDtoH_v2_fn cuMemcpyDtoH_v2;
 cuStreamCreate_fn cuStreamCreate;
 cuStreamDestroy_v2_fn cuStreamDestroy_v2;
@@ -186,19 +183,6 @@ START_TEST(raw_memory) {
     ck_assert_int_eq(active(), 0);
 }
 END_TEST
-
-/* The stream does nothing from now on, until _go. */
-static CUdeviceptr flag;
-static void hold(CUstream stream) {
-    if (!flag)
-        ck_assert_int_eq(cuMemAlloc_v2(&flag, 512), CUDA_SUCCESS);
-    ck_assert_int_eq(cuMemsetD32_v2(flag, 0, 1), CUDA_SUCCESS);
-    ck_assert_int_eq(cuStreamWaitValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
-}
-static void let_go(CUstream stream) {
-    ck_assert_int_eq(cuStreamWriteValue32_v2(stream, flag, 1, 0), CUDA_SUCCESS);
-    ck_assert_int_eq(accel_synchronize_device(0), ACCEL_OK);
-}
 
 /* Work on another stream, by a pointer into the block: its own stream's order does not say when it is
  * over. */
