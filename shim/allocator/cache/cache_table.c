@@ -33,7 +33,8 @@ static bool may_have(const ac_entry_t *entry) {
 }
 
 /* Of one bucket. */
-__attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one, ac_entry_t *other) {
+__attribute__((noinline)) static void change_places(ac_cache_t *cache, ac_entry_t *one,
+                                                    ac_entry_t *other) {
     ac_block_t **a = ac_cache_wait(cache, one), **b = ac_cache_wait(cache, other), *wait = *a;
     ac_entry_t entry = *one;
     set_bit(cache, one, false);
