@@ -127,7 +127,7 @@ static void on_trace(const accel_trace_entry_t *entry, void *arg) {
 }
 
 START_TEST(what_cannot_come_back) {
-    CUstream stream = new_stream(0);
+    CUstream stream = new_stream(0), other = new_stream(0);
     accel_pool_id_t pool = open_pool(0), none = {0, 0};
     accel_checkpoint_t *held = NULL;
     accel_checkpoint_delta_t delta = {.size = 1};
@@ -146,6 +146,12 @@ START_TEST(what_cannot_come_back) {
     ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
     ck_assert_uint_eq(told[ACCEL_TRACE_ALLOC], 0);
     ck_assert_int_eq(accel_pool_check_live(pool, 0, (void *[]){a, c}, 2), ACCEL_OK);
+    /* The same memory, for a stream whose order is another one. */
+    ck_assert_ptr_eq(alloc(30 * MIB, other), b);
+    ck_assert_int_eq(accel_set_checkpoint_pool_state(held, NULL), ACCEL_ERROR_INVALID);
+    ck_assert_int_eq(accel_raw_delete(b), ACCEL_OK);
+    for (int i = 0; i < 8; i++)
+        told[i] = 0;
     accel_release_checkpoint_state(held);
     /* Observers see a restore as frees and requests. */
     held = checkpoint_of(pool);
