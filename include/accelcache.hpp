@@ -142,9 +142,7 @@ class thrust_allocator : public thrust::mr::stateless_resource_allocator<T, thru
     using base = thrust::mr::stateless_resource_allocator<T, thrust_resource>;
 
   public:
-    template <class U> struct rebind {
-        using other = thrust_allocator<U>;
-    };
+    template <class U> struct rebind { using other = thrust_allocator<U>; };
     thrust_allocator() = default;
     template <class U> thrust_allocator(thrust_allocator<U> const &other) : base(other) {
     }
