@@ -245,7 +245,7 @@ uint64_t ac_allocator_trim_for(ac_allocator_t *allocator, uint64_t need);
 uint64_t ac_allocator_decay(ac_allocator_t *allocator, uint32_t epochs);
 
 /* Give back what is owed (ac_trim_owed, supply/pages.h), if that waits for nothing.  False:
- * something stays owed. */
+ * something stays owed, or may be by the next call: the budget of pages is more than usual. */
 bool ac_allocator_settle_debt(ac_allocator_t *allocator);
 
 /* Bytes in segments without an allocated or held block: what a trim could give back. */

@@ -153,6 +153,30 @@ ac_block_t *ac_expand_oldest_hole(ac_arena_t *arena, const ac_hole_pick_t *pick,
     return oldest;
 }
 
+/* The hole that pages come out of for a request: the smallest that has so many, so that larger ones
+ * stay in one piece; where none has, the one that has the most. */
+static ac_block_t *best_hole(ac_arena_t *arena, const ac_hole_pick_t *pick, uint64_t pages,
+                             bool *starved) {
+    uint64_t wanted = pages * pick->span, most = 0, first, count;
+    ac_block_t *best = NULL;
+    if (atomic_load(&arena->timeline.broken))
+        return NULL;
+    for (ac_block_t *hole = arena->holes.last; hole; hole = hole->list_prev) {
+        uint64_t units = hole->size >> AC_PAGE_BITS;
+        if (best && (most == wanted ? hole->size >= best->size || units < wanted : units <= most))
+            continue;
+        if (!ac_range_tail(hole, pick->span, pick->pinned, pages, &first, &count))
+            continue;
+        if (hole->ticket.epoch > pick->reached) {
+            *starved = true;
+        } else if (!best || count > most || (count == most && hole->size < best->size)) {
+            best = hole;
+            most = count;
+        }
+    }
+    return best;
+}
+
 bool ac_expand_claim_run(ac_run_t *run, ac_block_t *hole, const ac_hole_pick_t *pick,
                          uint64_t most, ac_spares_t *spares) {
     *run = (ac_run_t){.range = hole->segment->range};
@@ -183,7 +207,9 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     }
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
-        ac_block_t *hole = ac_expand_oldest_hole(arena, &pick, &starved);
+        ac_block_t *hole = ac_toll_is_dear(arena->allocator)
+                               ? best_hole(arena, &pick, pages - found, &starved)
+                               : ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)
             break;
         ac_run_t *run = &growth->run[growth->runs];
@@ -589,10 +615,12 @@ static ac_status_t grow(ac_growth_ask_t *ask) {
             status = give_up(&growth, AC_BUSY);
         else if (claimed)
             status = step(&growth);
-        bool dead = arena->dead;
+        bool dead = arena->dead, learned = allocator->supply->expand.toll.share;
         ac_unlock(&allocator->lock);
         if (dead)
             ac_expand_bury(arena);
+        if (learned)
+            ac_supply_watch();
         if (status == AC_NOT_OURS) {
             status = reserve_range(&growth);
             if (status != AC_OK)

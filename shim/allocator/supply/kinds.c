@@ -2,11 +2,14 @@
 #include "allocator/supply/supply.h"
 
 #include "allocator/budget.h"
+#include "allocator/supply/toll.h"
 
 uint64_t ac_supply_excess(ac_allocator_t *allocator) {
     ac_lock(&allocator->lock);
     uint64_t reserved = (uint64_t)allocator->stats->reserved_bytes[AC_POOL_ALL].current;
     uint64_t budget = ac_budget(&allocator->settings, AC_BUDGET_IDLE, allocator->high_water);
+    uint64_t learned = ac_toll_kept(allocator, allocator->high_water);
+    budget = learned > budget ? learned : budget;
     ac_unlock(&allocator->lock);
     return reserved > budget ? reserved - budget : 0;
 }

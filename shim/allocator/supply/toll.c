@@ -16,11 +16,12 @@ enum {
     CREATE_MIB_NS = 15000
 };
 
-/* A window in requests; what moving may cost for each of them, in nanoseconds, before the budget
- * rises, and what is next to nothing; by how many percent of the high-water mark it rises after a
- * window, and falls, by one, after so many quiet ones.  A step down is small and late, so that the
- * first moves after it stop the fall. */
-enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, RISE = 2, QUIET = 8 };
+/* A window in requests; what moving may cost for each of them, in nanoseconds, before that is much,
+ * and what is next to nothing; after how many dear windows in a row the budget rises with each of
+ * them, by how many percent of the high-water mark, and after how many quiet ones it falls by one.
+ * A program that begins, or changes, is dear for a while only.  A step down is small and late, so
+ * that the first moves after it stop the fall. */
+enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, DEAR = 8, RISE = 2, QUIET = 8 };
 
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
@@ -40,7 +41,8 @@ static void look(ac_allocator_t *allocator) {
     toll->requests = requests;
     toll->seen_ns = toll->spent_ns;
     toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
-    if (cost > MUCH_NS) {
+    toll->dear = cost > MUCH_NS ? toll->dear + windows : 0;
+    if (toll->dear >= DEAR) {
         unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
         toll->share = (toll->share > least ? toll->share : least) + RISE;
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;
@@ -49,11 +51,17 @@ static void look(ac_allocator_t *allocator) {
         toll->share--;
 }
 
-uint64_t ac_toll_look(ac_allocator_t *allocator, uint64_t live) {
-    if (!allocator->supply->expand.toll.share)
-        return 0;
-    look(allocator);
-    return percent(live, allocator->supply->expand.toll.share);
+unsigned ac_toll_look(ac_allocator_t *allocator) {
+    const ac_toll_t *toll = &allocator->supply->expand.toll;
+    unsigned before = toll->share;
+    if (before)
+        look(allocator);
+    return before > toll->share ? before - toll->share : 0;
+}
+
+uint64_t ac_toll_kept(const ac_allocator_t *allocator, uint64_t live) {
+    unsigned share = allocator->supply->expand.toll.share;
+    return share ? live + percent(live, share) : 0;
 }
 
 /* Moving costs no more than what it saves, and at most the share. */
@@ -70,7 +78,7 @@ uint64_t ac_toll_budget(ac_allocator_t *allocator, uint64_t size, uint64_t page)
         earned = earned > floor ? earned : floor;
         most = earned < most ? earned : most;
         look(allocator);
-        uint64_t learned = live + percent(live, toll->share);
+        uint64_t learned = ac_toll_kept(allocator, live);
         most = learned > most ? learned : most;
     }
     return ac_supply_bound(allocator, most);
