@@ -190,6 +190,10 @@ ac_status_t ac_block_sync(uint64_t address, bool on, ac_sync_set_fn *set, void *
  * Answers as ac_block_taint. */
 ac_status_t ac_block_pin(uint64_t address);
 
+/* Others get to know memory on pages by its address, as they do with ac_block_identify and _pin of
+ * such a block: with expandable_segments:auto native segments serve from now on. */
+void ac_allocator_is_shared(ac_allocator_t *allocator);
+
 /* The block at `address` serves that module.  AC_OK; AC_NOT_OURS, AC_BAD_ADDRESS;
  * AC_OOM: host memory is short, and nothing has changed. */
 ac_status_t ac_block_attribute(uint64_t address, unsigned module);

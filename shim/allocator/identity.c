@@ -1,7 +1,7 @@
 /* Blocks that others get to know: their lifetimes begin here, and are exported (lifetime.h). */
 #include "allocator/allocator_int.h"
 #include "allocator/space/lifetime.h"
-#include "allocator/supply/pages.h"
+#include "allocator/supply/supply.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -33,6 +33,18 @@ static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
     return out;
 }
 
+void ac_allocator_is_shared(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    if (allocator->settings.expandable_segments == AC_PAGES_AUTO)
+        atomic_store(&ac_expand_shared, true);
+    bool left = ac_expand_leave(allocator);
+    ac_unlock(&allocator->lock);
+    if (!left)
+        return;
+    ac_caches_settle(allocator); /* what threads keep may lie on pages */
+    ac_supply_owe(allocator);
+}
+
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
     for (uint64_t end = 0;;) {
         ac_block_t *block;
@@ -51,11 +63,14 @@ ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {
             continue;
         }
         const ac_lifetime_t *lifetime = ac_lifetime_begin(block);
-        if (lifetime && block->segment->range)
+        bool paged = lifetime && block->segment->range;
+        if (paged)
             ac_range_pin(block);
         if (lifetime)
             *serial = lifetime->serial;
         ac_unlock(&allocator->lock);
+        if (paged)
+            ac_allocator_is_shared(allocator);
         return lifetime ? AC_OK : AC_OOM;
     }
 }

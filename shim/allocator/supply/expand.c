@@ -207,7 +207,7 @@ static uint64_t collect(ac_growth_t *growth, uint64_t pages) {
     }
     while (found < pages && growth->runs < AC_EXPAND_RUNS &&
            ac_spares_fill(&arena->allocator->store, &growth->spares, spares)) {
-        ac_block_t *hole = ac_toll_is_dear(arena->allocator)
+        ac_block_t *hole = ac_toll_is_costly(arena->allocator)
                                ? best_hole(arena, &pick, pages - found, &starved)
                                : ac_expand_oldest_hole(arena, &pick, &starved);
         if (!hole)

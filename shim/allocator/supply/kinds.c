@@ -65,10 +65,13 @@ static bool is_refused(const ac_growth_ask_t *ask, ac_status_t status) {
 ac_status_t ac_supply_grow(ac_growth_ask_t *ask) {
     ac_allocator_t *allocator = ask->arena->allocator;
     ac_lock(&allocator->lock);
+    bool left = ac_expand_leave(allocator);
     bool expandable = allocator->settings.expandable_segments;
     const ac_shrink_t pick = {.bytes = garbage(allocator, ac_supply_least(ask->pool, ask->size)),
                               .large = true};
     ac_unlock(&allocator->lock);
+    if (left)
+        ac_supply_owe(allocator);
     if (pick.bytes && ac_supply_may_shrink(allocator, ask->target))
         ac_supply_shrink(allocator, &pick);
     if (!expandable)

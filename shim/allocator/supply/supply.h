@@ -20,7 +20,7 @@ typedef struct {
     uint64_t spent_ns;          /* that it is taken to have cost so far */
     uint64_t requests, seen_ns; /* of the program, and `spent_ns`, at the last look */
     unsigned share;             /* percent of the high-water mark that were learned; 0: none */
-    unsigned dear, quiet;       /* windows in a row with many moves, and with hardly any */
+    unsigned costly, quiet;       /* windows in a row with many moves, and with hardly any */
 } ac_toll_t;
 
 /* Of an allocator whose arenas grow by pages (expand.h). */

@@ -17,11 +17,11 @@ enum {
 };
 
 /* A window in requests; what moving may cost for each of them, in nanoseconds, before that is much,
- * and what is next to nothing; after how many dear windows in a row the budget rises with each of
+ * and what is next to nothing; after how many costly windows in a row the budget rises with each of
  * them, by how many percent of the high-water mark, and after how many quiet ones it falls by one.
- * A program that begins, or changes, is dear for a while only.  A step down is small and late, so
+ * A program that begins, or changes, is costly for a while only.  A step down is small and late, so
  * that the first moves after it stop the fall. */
-enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, DEAR = 8, RISE = 2, QUIET = 8 };
+enum { WINDOW = 512, MUCH_NS = 4000, LITTLE_NS = 400, COSTLY = 8, RISE = 2, QUIET = 8 };
 
 static uint64_t percent(uint64_t bytes, unsigned share) {
     return bytes / 100 * share;
@@ -41,8 +41,8 @@ static void look(ac_allocator_t *allocator) {
     toll->requests = requests;
     toll->seen_ns = toll->spent_ns;
     toll->quiet = cost < LITTLE_NS ? toll->quiet + windows : 0;
-    toll->dear = cost > MUCH_NS ? toll->dear + windows : 0;
-    if (toll->dear >= DEAR) {
+    toll->costly = cost > MUCH_NS ? toll->costly + windows : 0;
+    if (toll->costly >= COSTLY) {
         unsigned least = (unsigned)(100 * AC_SHARE_PAGES);
         toll->share = (toll->share > least ? toll->share : least) + RISE;
         toll->share = toll->share < AC_TOLL_MOST ? toll->share : AC_TOLL_MOST;

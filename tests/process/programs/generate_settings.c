@@ -19,7 +19,8 @@ __attribute__((format(printf, 2, 3))) static void add(char *text, const char *fo
 static void add_pages(const gen_t *g) {
     unsigned long seed = g->program->seed;
     if (seed % 3 == 2)
-        add(g->program->conf, "expandable_segments:true,page_size_mb:%u", seed % 2 ? 2 : 8);
+        add(g->program->conf, "expandable_segments:%s,page_size_mb:%u",
+            seed % 9 == 2 ? "auto" : "true", seed % 2 ? 2 : 8);
     if (seed % 12 == 2)
         add(g->program->conf, "page_budget:0.02");
 }
