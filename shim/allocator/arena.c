@@ -78,6 +78,18 @@ void ac_allocator_configure(ac_allocator_t *allocator, const ac_settings_t *sett
     ac_caches_settle(allocator);
 }
 
+void ac_allocator_is_shared(ac_allocator_t *allocator) {
+    ac_lock(&allocator->lock);
+    if (allocator->settings.expandable_segments == AC_PAGES_AUTO)
+        atomic_store(&ac_expand_shared, true);
+    bool left = ac_expand_leave(allocator);
+    ac_unlock(&allocator->lock);
+    if (!left)
+        return;
+    ac_caches_settle(allocator); /* what threads keep may lie on pages */
+    ac_supply_owe(allocator);
+}
+
 void ac_allocator_recall(ac_allocator_t *allocator) {
     ac_caches_settle(allocator);
 }

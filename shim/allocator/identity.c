@@ -1,7 +1,7 @@
 /* Blocks that others get to know: their lifetimes begin here, and are exported (lifetime.h). */
 #include "allocator/allocator_int.h"
 #include "allocator/space/lifetime.h"
-#include "allocator/supply/supply.h"
+#include "allocator/supply/pages.h"
 #include "device/wait.h"
 #include "failpoint.h"
 
@@ -31,18 +31,6 @@ static bool keep_for_program(ac_allocator_t *allocator, uint64_t address) {
         AC_BLOCK_SET(block, owner_arena, 0);
     ac_caches_thaw(allocator);
     return out;
-}
-
-void ac_allocator_is_shared(ac_allocator_t *allocator) {
-    ac_lock(&allocator->lock);
-    if (allocator->settings.expandable_segments == AC_PAGES_AUTO)
-        atomic_store(&ac_expand_shared, true);
-    bool left = ac_expand_leave(allocator);
-    ac_unlock(&allocator->lock);
-    if (!left)
-        return;
-    ac_caches_settle(allocator); /* what threads keep may lie on pages */
-    ac_supply_owe(allocator);
 }
 
 ac_status_t ac_block_identify(uint64_t address, uint64_t *serial) {

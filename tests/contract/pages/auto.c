@@ -33,7 +33,7 @@ static unsigned long long segments(void) {
     return simcuda_calls("cuMemAlloc_v2");
 }
 
-/* What a program without partners does: also questions that tell nobody of its memory. */
+/* What a program without partners does: also questions that make no block known. */
 static void alone(void) {
     CUdeviceptr block[16];
     CUcontext owner;
