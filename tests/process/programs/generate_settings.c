@@ -25,6 +25,12 @@ static void add_pages(const gen_t *g) {
         add(g->program->conf, "page_budget:0.02");
 }
 
+static void add_pins(gen_t *g) {
+    g->pins = g->program->seed % 4 == 1;
+    if (g->pins)
+        add(g->program->conf, "pinned_cache:%s", g->program->seed % 3 ? "true" : "1M");
+}
+
 static bool draw_settings(gen_t *g) {
     static const char *const fences[] = {"ctx", "streams", "sync"};
     static const char *const divisions[] = {"2", "8", "[1:8,4:2,>:1]"};
@@ -59,6 +65,7 @@ static bool draw_settings(gen_t *g) {
     if (gen_chance(g, 20))
         add(sim, "costs:published");
     add_pages(g);
+    add_pins(g);
     return limit || small;
 }
 
