@@ -244,11 +244,16 @@ typedef struct {
 
 /* With the lock. */
 static CUresult run_fill_multicast(sim_work_t *work) {
+    enum { CHUNK = 4096 };
     const fill_payload_t *p = SIM_PAYLOAD(work, fill_payload_t);
+    char chunk[CHUNK];
+    for (size_t at = 0; at < CHUNK; at += p->element)
+        memcpy(chunk + at, &p->value, p->element);
+    size_t bytes = p->width * p->element;
     for (size_t y = 0; y < p->rows; y++)
-        for (size_t x = 0; x < p->width; x++)
-            sim_multicast_store(p->address + y * p->pitch + x * p->element, &p->value,
-                                p->element);
+        for (size_t at = 0; at < bytes; at += CHUNK)
+            sim_multicast_store(p->address + y * p->pitch + at, chunk,
+                                bytes - at < CHUNK ? bytes - at : CHUNK);
     return CUDA_SUCCESS;
 }
 
