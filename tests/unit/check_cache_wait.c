@@ -43,7 +43,7 @@ static void put(uint64_t address) {
 
 /* Served by the cache alone. */
 static bool hit(uint64_t bytes, uint64_t *address) {
-    return ac_cache_take(cache, &cache->module, bytes, address, ac_fence_handout) ||
+    return ac_cache_take(cache, bytes, address, ac_fence_handout) ||
            ac_cache_take_long(cache, bytes, address);
 }
 

@@ -287,7 +287,7 @@ void ac_caches_modules(const ac_allocator_t *allocator, ac_modules_t *modules) {
     const ac_cache_t *lists[] = {allocator->caches->first, allocator->caches->gone};
     for (int i = 0; i < 2; i++)
         for (const ac_cache_t *cache = lists[i]; cache; cache = cache->next)
-            ac_modules_add(modules, &cache->tally->modules);
+            ac_cache_tally_modules(cache->tally, modules);
 }
 
 void ac_caches_reset_peak(ac_allocator_t *allocator) {
@@ -334,7 +334,6 @@ void ac_cache_count_waiting(ac_cache_t *cache, const ac_block_t *block) {
     int flow = ac_cache_flow(size);
     ac_cache_side_t *side = &cache->tally->side[flow];
     uint64_t requested = atomic_load_explicit(&block->requested, memory_order_relaxed);
-    ac_cache_count_module(cache, block, size);
     ac_tally_add(&side->flow.given, 1);
     ac_tally_add(&side->flow.given_bytes, size);
     ac_tally_add(&side->flow.given_requested, requested);

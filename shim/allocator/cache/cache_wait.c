@@ -130,6 +130,7 @@ static bool keep(ac_cache_t *cache, ac_block_t *block) {
     AC_WINDOW(free_owned);
     uint64_t size = block->size;
     ac_ticket_t ticket;
+    ac_cache_free_for(cache, block->module);
     const ac_entry_t *own = ac_cache_keeps(cache, size);
     bool elsewhere = !own && may_post(cache, block);
     bool room = own ? cache->room >= 0 : elsewhere || may_be_loose(cache, size);
@@ -195,7 +196,7 @@ bool ac_cache_take_waiting(ac_cache_t *cache, uint64_t bytes, uint64_t *address)
     ac_entry_t *entry = ac_cache_find(cache, size);
     ac_take_t taken = AC_TAKE_NONE;
     if (entry && (entry->top || ac_cache_gather(cache, entry)))
-        taken = ac_cache_pop(cache, &cache->module, size, bytes, address, ac_fence_handout);
+        taken = ac_cache_pop(cache, size, bytes, address, ac_fence_handout);
     ac_cache_leave(cache);
     return taken == AC_TAKE_DUE ? ac_cache_raise(cache) : taken;
 }

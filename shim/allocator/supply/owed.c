@@ -35,6 +35,11 @@ _Atomic bool ac_trim_owed;
 void (*ac_trim_notify)(void);
 _Atomic uint64_t ac_given_back;
 
+void ac_supply_watch(void) {
+    if (!atomic_exchange(&ac_trim_owed, true) && ac_trim_notify)
+        ac_trim_notify();
+}
+
 void ac_supply_owe(ac_allocator_t *allocator) {
     if (atomic_exchange(&allocator->supply->owes, true))
         return;
