@@ -108,11 +108,54 @@ static inline bool obtain_figure(const ac_stat_t stat[AC_POOL_KINDS], int64_t ba
     return true;
 }
 
-/* Room for a request on that side.  False: there is none left.  The cache is awake. */
-static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
-    const ac_cache_room_t *room = &cache->tally->side[flow].room;
-    if (room->blocks >= want.blocks && room->bytes >= want.bytes &&
-        room->requested >= want.requested)
+static inline bool has_room(const ac_cache_room_t *room, const ac_cache_room_t *want) {
+    return room->blocks >= want->blocks && room->bytes >= want->bytes &&
+           room->requested >= want->requested;
+}
+
+/* What the other side has over of a room goes to this one, for the figure that has it, and for the
+ * second one that shares it (`also`, NULL: none). */
+static inline void take_over(const ac_stat_t *stat, int64_t *bar, const ac_stat_t *also,
+                             int64_t *also_bar, int flow, int64_t *room, int64_t *other) {
+    int pool = AC_POOL_SMALL + flow, other_pool = AC_POOL_SMALL + !flow;
+    int64_t over = least(*other, bar[pool] - stat[pool].current);
+    if (also)
+        over = least(over, also_bar[pool] - also[pool].current);
+    if (over <= 0)
+        return;
+    bar[pool] -= over;
+    bar[other_pool] += over;
+    if (also) {
+        also_bar[pool] -= over;
+        also_bar[other_pool] += over;
+    }
+    *other -= over;
+    *room += over;
+}
+
+/* The same as below, by what the other side has over alone.  Mostly it has all that is needed: where a
+ * thread takes small blocks and large ones in turn and is near its peaks, this is done at each
+ * turn. */
+static bool obtain_over(ac_cache_t *cache, int flow, const ac_cache_room_t *want) {
+    ac_allocator_t *allocator = cache->arena->allocator;
+    const ac_device_stats_t *s = allocator->stats;
+    ac_bars_t *bars = &allocator->bars;
+    ac_cache_room_t *room = &cache->tally->side[flow].room;
+    ac_cache_room_t *other = &cache->tally->side[!flow].room;
+    const ac_cache_room_t *lead = cache->lead;
+    if (lead[0].blocks | lead[0].bytes | lead[1].blocks | lead[1].bytes)
+        return false; /* the figures that share a room have different ones */
+    take_over(s->allocation, bars->allocation, s->active, bars->active, flow, &room->blocks,
+              &other->blocks);
+    take_over(s->allocated_bytes, bars->allocated_bytes, s->active_bytes, bars->active_bytes,
+              flow, &room->bytes, &other->bytes);
+    take_over(s->requested_bytes, bars->requested_bytes, NULL, NULL, flow, &room->requested,
+              &other->requested);
+    return has_room(room, want);
+}
+
+static bool obtain_more(ac_cache_t *cache, int flow, ac_cache_room_t want) {
+    if (obtain_over(cache, flow, &want))
         return true;
     const ac_device_stats_t *stats = cache->arena->allocator->stats;
     ac_bars_t *bars = &cache->arena->allocator->bars;
@@ -131,6 +174,11 @@ static bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
     set_rooms(cache, flow, &mine);
     set_rooms(cache, !flow, &other);
     return all;
+}
+
+/* Room for a request on that side.  False: there is none left.  The cache is awake. */
+static inline bool obtain(ac_cache_t *cache, int flow, ac_cache_room_t want) {
+    return has_room(&cache->tally->side[flow].room, &want) || obtain_more(cache, flow, want);
 }
 
 /* No room is left. */
